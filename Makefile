@@ -1,0 +1,52 @@
+# Every target makes the environment itself; the first call takes a few minutes.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# A Python that already has torch (a GPU machine's) lends it; else the CPU build is installed.
+HAS_TORCH := $(shell $(PYTHON) -c "import importlib.util as u; print(u.find_spec('torch') is not None)" 2>/dev/null)
+ifeq ($(HAS_TORCH),True)
+  VENV_FLAGS := --system-site-packages
+  TORCH :=
+else
+  TORCH := torch==2.13.0
+endif
+
+.PHONY: demo test test-gpu check format bench picture clean
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV_FLAGS) $(VENV)
+	$(if $(TORCH),$(BIN)/python -m pip install --quiet $(TORCH))
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+test: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+
+test-gpu: $(READY)
+	$(BIN)/python -m pytest tests/gpu
+
+check: $(READY)
+	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests examples benchmarks
+
+bench: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(BIN)/python -m benchmarks
+
+# The picture in the README, of the first kept sounding unless told otherwise.
+SOUNDING ?= $(firstword $(sort $(wildcard examples/soundings/*)))
+picture: $(READY)
+	$(BIN)/fathom report $(SOUNDING) --svg docs/images/report.svg
+
+clean:
+	rm -rf $(VENV) build dist

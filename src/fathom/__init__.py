@@ -1,0 +1,25 @@
+"""Fathom: where your accelerator's time goes, all the way down."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fathom.errors import FathomError
+from fathom.version import VERSION as __version__  # noqa: N811
+
+if TYPE_CHECKING:
+    from fathom.api import Sounding, open, record
+    from fathom.probe import region, step
+
+__all__ = ["FathomError", "Sounding", "__version__", "open", "record", "region", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    # Importing fathom inside a recorded program must cost nothing, so everything else comes on first use.
+    from importlib import import_module
+
+    if name in ("step", "region"):
+        return getattr(import_module("fathom.probe"), name)
+    if name in ("Sounding", "open", "record"):
+        return getattr(import_module("fathom.api"), name)
+    raise AttributeError(f"module 'fathom' has no attribute '{name}'")

@@ -1,0 +1,13 @@
+"""Errors that a user sees. Each message is one sentence: what is wrong, and what to do."""
+
+
+class FathomError(Exception):
+    """Base of every error that Fathom raises on purpose; the command line prints it without a traceback."""
+
+
+class BadInputError(FathomError):
+    """A file or an argument that cannot be used as it is."""
+
+
+class NotASoundingError(FathomError):
+    """The path holds no sounding that this version can read."""
