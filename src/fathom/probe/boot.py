@@ -1,0 +1,64 @@
+"""Starts and ends the recording of this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from typing import Any
+
+from fathom.probe import current, forks, hooks, threads
+from fathom.probe.faults import guarded, reset
+from fathom.probe.plan import Plan
+from fathom.probe.session import Session
+
+_registered = False
+
+
+def start(raw: str, plan: dict[str, Any] | None = None) -> None:
+    """Record this process into the folder `raw`; torch is imported already."""
+    global _registered
+    if current.session is not None:
+        return
+    reset()
+    session = Session(raw, Plan.read(raw) if plan is None else Plan.of(plan), sys.modules["torch"])
+    current.session = session
+    hooks.install(session)
+    if not _registered:
+        _registered = True
+        atexit.register(_at_exit)
+        os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+
+
+def stop(reason: str = "stopped") -> None:
+    """End the recording and take the hooks off again."""
+    session, current.session = current.session, None
+    if session is not None:
+        hooks.remove()
+        session.end(reason)
+
+
+@guarded("the end of the recording")
+def _at_exit() -> None:
+    stop("exit")
+
+
+@guarded("recording across a fork")
+def _before_fork() -> None:
+    if current.session is not None:
+        current.session.suspend("the program forked")
+
+
+@guarded("recording across a fork")
+def _after_fork() -> None:
+    if current.session is not None:
+        inherited, current.session = current.session, None
+        inherited.records.forget()
+        threads.forget()
+        if inherited.conductor.used_kineto:
+            forks.skip_destructors()
+        hooks.remove()
+        plan = dict(vars(inherited.plan))
+        if inherited.conductor.used_kineto:  # its threads are not in this process
+            plan["depth"] = "surface"
+        start(inherited.raw, plan)

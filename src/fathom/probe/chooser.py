@@ -1,0 +1,114 @@
+"""Which of the program's events is the clock: the highest source that fires, and keeps firing."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import NamedTuple
+
+RANK = {"mark": 4, "optimizer": 3, "replay": 2, "loader": 1, "forward": 0}
+BY_OPTION = {
+    "mark": {"mark"},
+    "optimizer": {"mark", "optimizer", "replay"},
+    "loader": {"mark", "loader"},
+    "forward": {"mark", "forward"},
+    "none": set(),
+}
+# How often a source must fire before it is believed: lower ones wait for a higher one to show up.
+PATIENCE = {"mark": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
+INFERENCE_PATIENCE = 4  # nobody trains with gradients off, so no optimizer is to be expected
+STALE_REPLAYS = 12  # replays since the optimizer last stepped: it is in the graph now
+
+
+class Signal(NamedTuple):
+    """Something that happened in the program and could open a step. `key` tells instances apart."""
+
+    source: str
+    key: int
+    ns: int
+    thread: int
+    grad: bool = True
+    kind: str | None = None
+    samples: int | None = None
+    tokens: int | None = None
+
+
+Clock = tuple[str, int]
+
+
+class Chooser:
+    """Takes every signal in order; `clock` is (source, key) once chosen, and may rise later."""
+
+    def __init__(self, step_on: str = "auto") -> None:
+        self.allowed = BY_OPTION.get(step_on, set(RANK))
+        self.clock: Clock | None = None
+        self.history: deque[Signal] = deque(maxlen=512)
+        self._counts: dict[str, Counter[int]] = {source: Counter() for source in RANK}
+        self._since: Counter[Clock] = Counter()  # fires since the clock's last one
+
+    def take(self, signal: Signal) -> bool:
+        """Take a signal that is not the clock's own tick; True if the clock is another one from here on."""
+        if signal.source not in self.allowed or self._below_clock(signal.source):
+            return False
+        self.history.append(signal)
+        self._counts[signal.source][signal.key] += 1
+        chosen = self._choose(signal)
+        changed = chosen is not None and chosen != self.clock
+        if changed:
+            self.clock = chosen
+            self._since.clear()
+        return changed
+
+    def tick(self, signal: Signal) -> None:
+        """The clock itself fired."""
+        self._counts[signal.source][signal.key] += 1
+        self._since.clear()
+
+    def _below_clock(self, source: str) -> bool:
+        """Whether the clock stands above it for good; only replays can take over from an optimizer."""
+        return self.clock is not None and source != "replay" and RANK[source] < RANK[self.clock[0]]
+
+    def _choose(self, signal: Signal) -> Clock | None:
+        source = signal.source
+        if self.clock is None:
+            return self._pick(source) if self._believed(signal) else None
+        current, key = self.clock
+        self._since[(source, signal.key)] += 1
+        if RANK[source] > RANK[current]:
+            return self._pick(source) if self._counts[source].total() >= min(2, PATIENCE[source]) else None
+        if source == current == "optimizer":
+            return self._rarer(signal, key)
+        if (current, source) == ("optimizer", "replay"):
+            return self._replayed(signal)
+        return None
+
+    def _believed(self, signal: Signal) -> bool:
+        source = signal.source
+        patience = PATIENCE[source]
+        if source in ("loader", "forward") and not signal.grad:
+            patience = INFERENCE_PATIENCE
+        if self.allowed <= {"mark", source}:
+            patience = min(patience, 2)
+        higher = any(RANK[other] > RANK[source] and self._counts[other] for other in self.allowed)
+        return not higher and max(self._counts[source].values()) >= patience
+
+    def _pick(self, source: str) -> Clock:
+        """Of optimizers and graphs the least frequent, the last of a cycle; of others the busiest."""
+        counts = self._counts[source]
+        if source in ("optimizer", "replay"):
+            least = min(counts.values())
+            recent = (signal.key for signal in reversed(self.history) if signal.source == source)
+            return source, next(key for key in recent if counts[key] == least)
+        return source, counts.most_common(1)[0][0]
+
+    def _rarer(self, signal: Signal, key: int) -> Clock | None:
+        """Another optimizer that fires once where the clock fires several times is the outer loop."""
+        ours, theirs = self._counts["optimizer"][key], self._counts["optimizer"][signal.key]
+        return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
+
+    def _replayed(self, signal: Signal) -> Clock | None:
+        replays = sum(n for (source, _), n in self._since.items() if source == "replay")
+        if replays < STALE_REPLAYS:
+            return None
+        recent = Counter({key: n for (source, key), n in self._since.items() if source == "replay"})
+        least = min(recent.values())
+        return "replay", next(key for key, n in recent.items() if n == least)

@@ -1,0 +1,201 @@
+"""Carries out what the phases order, at the marks of one process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fathom.probe import memory
+from fathom.probe.chooser import Signal
+from fathom.probe.device_clock import DeviceClock
+from fathom.probe.faults import fault
+from fathom.probe.phases import Orders, Phases
+from fathom.probe.recorder import Recorder
+from fathom.probe.schedule import Schedule
+
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+LOOK_NS = 200_000_000  # how often the folder is looked at for a trigger
+
+
+class Conductor:
+    """Phases, recorders and device events of one process. `orders` label the step that is open."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._cuda = session.torch.cuda
+        self._schedule = Schedule(session.raw)
+        self._recorder: Recorder | None = None
+        self._events = DeviceClock(self._cuda)
+        self._trigger = os.path.join(session.raw, "trigger")
+        self._mark_ns = self._longest_ns = self._looked_ns = 0
+        self.capturing = self.foreign_profiler = False
+        self.restart()
+
+    @property
+    def recorder(self) -> Recorder:
+        """Made when it is first needed."""
+        if self._recorder is None:
+            self._recorder = Recorder(self._session)
+        return self._recorder
+
+    @property
+    def used_kineto(self) -> bool:
+        """Whether a burst was ever prepared in this process."""
+        return self._recorder is not None
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything that was asked for has been recorded."""
+        return self.phases.finished
+
+    def restart(self) -> None:
+        """Begin with the first phase: the steps are counted by something new."""
+        if self._recorder is not None and self._recorder.running:
+            self.safely(self._recorder.stop, self._session.k)
+        self.phases = Phases(self._session.plan, self._schedule.lead, memory=self._cuda.is_available())
+        self.orders = Orders("settle", 0)
+
+    # a mark
+
+    @property
+    def quiet(self) -> bool:
+        """Whether marks may be looked at late."""
+        return self.phases.quiet and not (self.capturing or self.foreign_profiler)
+
+    def passes(self, ns: int) -> None:
+        """A step opened at `ns`, a moment ago, when all was quiet."""
+        self.phases.passed(ns)
+        self._mark_ns = ns
+
+    def opens(self, k: int, signal: Signal) -> Signal:
+        """Step k is about to open. Returns the signal, later where a recorder had to be started first."""
+        recorder = self._recorder
+        if recorder is not None and recorder.running:
+            signal = self.annotated(k, signal)
+        self._look_around(signal.ns)
+        self.phases.blocked = self.foreign_profiler or self.capturing
+        before, resettled = self.orders, self.phases.resettled
+        self.orders = self.phases.at(k, signal.ns)
+        if self._schedule.lead > 0:
+            self._schedule.publish(self.phases.appointments)
+        if self.phases.resettled != resettled:
+            self._session.say({"t": "resettled", "k": self.phases.resettled})
+        if self.orders.start is not None:
+            signal = self._start(k, signal)
+        length, self._mark_ns = signal.ns - self._mark_ns, signal.ns
+        self._longest_ns = length if before.start is not None else max(self._longest_ns, length)
+        self._before = before
+        return signal
+
+    def opened(self, k: int, ns: int) -> None:
+        """Step k was written down: what takes time happens now, within it."""
+        orders = self.orders
+        if orders is not self._before:
+            self._change(k, ns)
+        if orders.phase == "clean" and not self.capturing:
+            self._events.record(k, ns)
+
+    def annotated(self, k: int, signal: Signal) -> Signal:
+        """The signal with the time of its annotation, where a burst runs: both clocks then tell the same."""
+        ns = self.safely(self.recorder.mark, k)
+        return signal if ns is None else signal._replace(ns=ns)
+
+    def stream(self) -> int | None:
+        """The current stream's handle, where a burst runs; 0 is the default stream."""
+        if self._recorder is None or not self._recorder.running or not self._cuda.is_initialized():
+            return None
+        return self._session.torch._C._cuda_getCurrentRawStream(self._cuda.current_device())
+
+    def _start(self, k: int, signal: Signal) -> Signal:
+        """Switch a recorder on; the step then opens afterwards, so that it is whole."""
+        if not self.safely(self.recorder.start, self.orders.start, k, self.orders.burst):
+            self.phases.interrupted()
+            self.orders = Orders("transition", self.orders.burst)
+        return self.annotated(k, signal._replace(ns=time.time_ns()))
+
+    def _change(self, k: int, ns: int) -> None:
+        orders = self.orders
+        if orders.stop is not None:
+            self._events.wait()
+            events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
+            self.orders = orders = self.phases.stopped(events, kept)
+        if orders.arm is not None and (
+            self.capturing or not self.safely(lambda: self.recorder.arm(orders.arm))  # type: ignore[arg-type]
+        ):
+            self.phases.interrupted()
+        if (orders.phase, orders.burst) != (self._before.phase, self._before.burst):
+            self._enter(k, ns)
+
+    def _enter(self, k: int, ns: int) -> None:
+        session, orders = self._session, self.orders
+        if self._before.phase == "settle" and not self.phases.settled_in_time:
+            session.note("settle", "the step time did not settle within 100 steps or 60 s")
+        session.flush(ns)
+        session.say({"t": "phase", "phase": orders.phase, "burst": orders.burst, "ns": ns, "k": k})
+        for record in memory.peaks(self._cuda):
+            session.say(record)
+        if orders.phase == "clean":
+            self._events.begin(orders.burst)
+
+    def _look_around(self, ns: int) -> None:
+        if self._schedule.lead < 0:
+            self.phases.appoint(self._schedule.news())
+        elif ns - self._looked_ns >= LOOK_NS:
+            self._looked_ns = ns
+            if os.path.exists(self._trigger):
+                os.unlink(self._trigger)
+                self.phases.request()
+
+    # what comes in between
+
+    def read_events(self) -> list[dict[str, Any]]:
+        """`device` records of the events that have completed."""
+        return self._events.read()
+
+    def suspend(self, why: str) -> None:
+        """End a burst early, keeping what it has."""
+        if self._recorder is None:
+            return
+        if self._recorder.running:
+            self.safely(self._recorder.stop, self._session.k)
+            self.phases.interrupted()
+            self._session.note("interrupted", why)
+        elif self.safely(self._recorder.disarm):
+            self.phases.interrupted()
+
+    def capture_begins(self) -> None:
+        """A CUDA graph is about to be captured: nothing may touch the device meanwhile, but watching may."""
+        self._session.catch_up()
+        if self._session.plan.depth != "surface" and not (self._recorder and self._recorder.running):
+            self.suspend("a CUDA graph was captured")
+            self.safely(self.recorder.begin_capture)
+        self.capturing = True
+
+    def capture_ends(self) -> None:
+        """The graph was captured."""
+        self.capturing = False
+        if self._recorder is not None:
+            self.safely(self._recorder.end_capture)
+
+    def end(self, k: int) -> None:
+        """Save what runs, and take the last readings."""
+        if self._recorder is not None:
+            self.safely(self._recorder.stop, k)
+            self.safely(self._recorder.disarm)
+        self._events.wait()
+        for record in memory.peaks(self._cuda):
+            self._session.say(record)
+
+    def safely(self, action: Callable[..., Any], *args: Any) -> Any:
+        """What `action` returns; None after a fault, and then there will be no more bursts."""
+        try:
+            return action(*args)
+        except Exception as error:
+            self._session.plan.depth = "surface"
+            self.phases.give_up()
+            fault("profiling", error)
+            return None

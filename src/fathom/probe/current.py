@@ -1,0 +1,10 @@
+"""The recording that runs in this process, if one does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+session: Session | None = None

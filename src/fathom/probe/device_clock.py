@@ -1,0 +1,64 @@
+"""Device events at the marks of the clean phase: the same step boundary, measured on the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+APART_NS = 2_000_000  # below 2 ms a step, not every mark gets an event
+REBASE_MS = 1_000.0  # elapsed times are float32: beyond a second they lose resolution
+
+
+class DeviceClock:
+    """Pooled CUDA events. Reading is done in batches, of events that have completed, without waiting."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._pool: list[Any] = []
+        self._open: list[tuple[int, Any]] = []
+        self._burst = 0
+        self._base: Any = None
+        self._base_ns = 0
+        self._last_ns = 0
+
+    def begin(self, burst: int) -> None:
+        """A burst of clean steps begins: times count from its first event."""
+        self._burst = burst
+        self._open.clear()
+        self._base, self._base_ns, self._last_ns = None, 0, 0
+
+    def record(self, k: int, now_ns: int) -> None:
+        """Record the boundary of step k on the current stream, unless one was just recorded."""
+        if now_ns - self._last_ns < APART_NS or not self._cuda.is_initialized():
+            return
+        if self._cuda.is_current_stream_capturing():
+            return
+        event = self._pool.pop() if self._pool else self._cuda.Event(enable_timing=True)
+        event.record()
+        self._open.append((k, event))
+        self._last_ns = now_ns
+
+    def read(self) -> list[dict[str, Any]]:
+        """A `device` record of the events that have completed: (step, ns since the burst's first event)."""
+        found: list[tuple[int, int]] = []
+        while self._open and self._open[0][1].query():
+            k, event = self._open.pop(0)
+            found.append((k, self._elapsed(event)))
+        return [{"t": "device", "burst": self._burst, "marks": found}] if found else []
+
+    def _elapsed(self, event: Any) -> int:
+        if self._base is None:
+            self._base = event
+            return 0
+        since = self._base.elapsed_time(event)
+        elapsed = self._base_ns + round(since * 1e6)
+        if since > REBASE_MS:
+            self._pool.append(self._base)
+            self._base, self._base_ns = event, elapsed
+        else:
+            self._pool.append(event)
+        return elapsed
+
+    def wait(self) -> None:
+        """Wait for the last event: at the end of a phase, where waiting costs no measured step."""
+        if self._open and not self._cuda.is_current_stream_capturing():
+            self._open[-1][1].synchronize()

@@ -1,0 +1,51 @@
+"""What keeps a fault of the probe from becoming a fault of the program."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+_disabled: set[str] = set()
+
+
+def fault(part: str, error: BaseException) -> None:
+    """Say once that `part` failed; from then on it is off. The program runs on."""
+    if part in _disabled:
+        return
+    _disabled.add(part)
+    try:
+        sys.stderr.write(
+            f"fathom: {part} is off after a fault of the probe ({type(error).__name__}: {error})\n"
+        )
+        from fathom.probe import current
+
+        if current.session is not None:
+            current.session.note("fault", f"{part} failed: {type(error).__name__}: {error}")
+    except Exception:
+        pass
+
+
+def guarded(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: exceptions of the function end in `fault`, and it is not called again."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if part in _disabled:
+                return None
+            try:
+                return function(*args, **kwargs)
+            except Exception as error:
+                fault(part, error)
+                return None
+
+        return wrapper
+
+    return decorate
+
+
+def reset() -> None:
+    """Forget all faults (a new recording begins)."""
+    _disabled.clear()

@@ -1,0 +1,26 @@
+"""How large a batch is, as far as that is cheap to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+TOKENS = "input_ids"
+
+
+def size(data: Any, depth: int = 3) -> tuple[int | None, int | None]:
+    """(samples, tokens): the first tensor's first dimension, and the elements of a tensor named input_ids."""
+    if isinstance(data, torch.Tensor):
+        return (data.shape[0] if data.dim() else None), None
+    if depth == 0:
+        return None, None
+    if isinstance(data, Mapping):
+        ids = data.get(TOKENS)
+        if isinstance(ids, torch.Tensor) and ids.dim() == 2:
+            return ids.shape[0], ids.numel()
+        return size(next(iter(data.values()), None), depth - 1)
+    if isinstance(data, (tuple, list)) and data:
+        return size(data[0], depth - 1)
+    return None, None

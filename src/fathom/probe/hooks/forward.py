@@ -1,0 +1,152 @@
+"""Outermost calls of modules and compiled functions: the steps of a program without optimizer and loader.
+
+While nobody knows what the program repeats, calls of every module are watched. Dynamo must not see that:
+it compares `Module.__call__` with the original and inlines what it finds. So the watch is lifted while Dynamo
+is imported, while it wraps a callable, and while it compiles; and for good once the clock is known.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.batch import size
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.imports import when_imported
+from fathom.probe.session import Session
+
+PART = "watching forward calls"
+CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache", "past")
+
+
+class Calls:
+    """Watches outermost calls, and reports each as a signal."""
+
+    def __init__(self, session: Session, patches: Patches) -> None:
+        self.session, self.patches = session, patches
+        self.looking = "forward" in session.chooser.allowed
+        self._everywhere = Patches()
+        self._inside = threading.local()
+        self._roots: dict[int, Any] = {}
+
+    def look(self) -> None:
+        """Watch all modules, if that is still of use."""
+        if self.looking:
+            self._everywhere.wrap(torch.nn.Module, "__call__", self.around)
+
+    def lift(self) -> None:
+        """Watch none for a while."""
+        self._everywhere.undo()
+
+    def around(self, original: Any) -> Any:
+        """`original` with a signal before every outermost call outside Dynamo."""
+        inside, seen = self._inside, self._seen
+
+        @functools.wraps(original)
+        def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if torch.compiler.is_compiling() or getattr(inside, "yes", False):
+                return original(self, *args, **kwargs)
+            inside.yes = True
+            try:
+                seen(self, args, kwargs)
+                return original(self, *args, **kwargs)
+            finally:
+                inside.yes = False
+
+        return __call__
+
+    def around_function(self, compiled: Any) -> Any:
+        """The same for a compiled function."""
+        inside, seen = self._inside, self._seen
+
+        @functools.wraps(compiled)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or getattr(inside, "yes", False):
+                return compiled(*args, **kwargs)
+            inside.yes = True
+            try:
+                seen(compiled, args, kwargs)
+                return compiled(*args, **kwargs)
+            finally:
+                inside.yes = False
+
+        return wrapper
+
+    @guarded(PART)
+    def _seen(self, called: Any, args: Any, kwargs: Any) -> None:
+        root = type(called) if isinstance(called, torch.nn.Module) else called
+        clock = self.session.chooser.clock
+        if clock is not None and clock != ("forward", id(root)):
+            return
+        data = args or kwargs
+        samples, tokens = size(data)
+        grad = torch.is_grad_enabled()
+        self._roots[id(root)] = root
+        self.session.signal("forward", id(root), grad, _kind(data, args, kwargs), samples, tokens)
+
+    def chosen(self, source: str) -> None:
+        """The clock is known: watch the one root class that it needs, or nothing."""
+        self.looking = False
+        self.lift()
+        clock = self.session.chooser.clock
+        root = self._roots.get(clock[1]) if clock is not None and source == "forward" else None
+        self._roots.clear()
+        if isinstance(root, type):
+            self.patches.wrap(root, "__call__", self.around)
+
+
+def install(session: Session, patches: Patches) -> None:
+    """Start to look for the outermost callable."""
+    calls = Calls(session, patches)
+    session.on_clock.append(calls.chosen)
+    if not calls.looking:
+        return
+    if "torch._dynamo.eval_frame" in sys.modules:
+        _stay_out_of_dynamo(calls, patches)
+    else:
+        when_imported("torch._dynamo", lambda module: _stay_out_of_dynamo(calls, patches), before=calls.lift)
+    calls.look()
+
+
+def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
+    from torch._dynamo.callback import callback_handler
+    from torch._dynamo.eval_frame import _TorchDynamoContext
+
+    def around(original: Any) -> Any:
+        @functools.wraps(original)
+        def __call__(self: Any, fn: Any) -> Any:  # noqa: N807
+            calls.lift()
+            try:
+                compiled = original(self, fn)
+            finally:
+                calls.look()
+            return calls.around_function(compiled) if _is_compiled_function(self, compiled) else compiled
+
+        return __call__
+
+    patches.wrap(_TorchDynamoContext, "__call__", around)
+    callback_handler.register_start_callback(lambda *_: calls.lift())
+    callback_handler.register_end_callback(lambda *_: calls.look())
+    calls.look()
+
+
+def _is_compiled_function(context: Any, compiled: Any) -> bool:
+    from torch._dynamo.eval_frame import OptimizeContext
+
+    is_function = isinstance(compiled, type(_is_compiled_function))
+    return isinstance(context, OptimizeContext) and is_function and not torch.compiler.is_compiling()
+
+
+def _kind(data: Any, args: Any, kwargs: Any) -> str | None:
+    """Prefill or decode of a language model with a cache: told by the length of its input."""
+    if not any(kwargs.get(name) is not None for name in CACHES) and not kwargs.get("use_cache"):
+        return None
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.is_floating_point():
+        return None
+    return "decode" if ids.shape[1] == 1 else "prefill"

@@ -1,0 +1,42 @@
+"""Installs all hooks of a recording, and takes them off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe import imports
+from fathom.probe.faults import fault
+from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, waits
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.session import Session
+
+_patches = Patches()
+_handles: list[Any] = []
+PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
+    "counting optimizer steps": optimizer.install,
+    loader.PART: loader.install,
+    forward.PART: forward.install,
+    graphs.PART: graphs.install,
+    "timing waits": waits.install,
+    "the end of the recording": leaving.install,
+    "stepping aside for the program's profiler": profiler.install,
+}
+
+
+def install(session: Session) -> None:
+    """Put every hook in; one that does not fit this version of torch is left out, with a warning."""
+    for part, put_in in PARTS.items():
+        try:
+            _handles.append(put_in(session, _patches))
+        except Exception as error:
+            fault(part, error)
+
+
+def remove() -> None:
+    """Take all hooks off."""
+    while _handles:
+        for handle in _handles.pop() or ():
+            handle.remove()
+    imports.forget()
+    _patches.undo()

@@ -1,0 +1,39 @@
+"""Steps of optimizers, and of gradient scalers that skip one."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.session import Session
+
+
+def install(session: Session, patches: Patches) -> list[Any]:
+    """Returns the handle of the hook, to be removed in the end."""
+    from torch.amp import GradScaler
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    fired: Counter[int] = Counter()
+
+    @guarded("counting optimizer steps")
+    def stepped(optimizer: Any, args: Any = None, kwargs: Any = None) -> None:
+        if not session.torch.compiler.is_compiling():
+            fired[id(optimizer)] += 1
+            session.signal("optimizer", id(optimizer))
+
+    def around(original: Any) -> Any:
+        @functools.wraps(original)
+        def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = fired[id(optimizer)]
+            result = original(self, optimizer, *args, **kwargs)
+            if fired[id(optimizer)] == before:  # gradients overflowed: the iteration still ended here
+                stepped(optimizer)
+            return result
+
+        return step
+
+    patches.wrap(GradScaler, "step", around)
+    return [register_optimizer_step_post_hook(stepped)]

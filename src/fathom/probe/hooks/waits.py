@@ -1,0 +1,100 @@
+"""Host time with a known cause: garbage collection, checkpoints, compilation."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.imports import when_imported
+from fathom.probe.session import Session
+
+SHORTEST_COLLECTION_NS = 100_000
+CHECKPOINTS = {
+    "safetensors.torch": ("save_file", "save_model"),
+    "torch.distributed.checkpoint": ("save",),
+}
+
+
+class Handle:
+    """Something to undo."""
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self.remove = remove
+
+
+def install(session: Session, patches: Patches) -> list[Any]:
+    """Returns handles."""
+    patches.wrap(torch, "save", lambda original: _timed(session, original, "checkpoint", "torch.save"))
+    for module, names in CHECKPOINTS.items():
+        when_imported(module, functools.partial(_time_all, session, patches, names))
+    handles = [_collections(session)]
+    when_imported("torch._dynamo", lambda _: handles.append(_compilations(session)))
+    return handles
+
+
+def _time_all(session: Session, patches: Patches, names: tuple[str, ...], module: Any) -> None:
+    for name in names:
+        detail = f"{module.__name__}.{name}"
+        patches.wrap(module, name, functools.partial(_timed, session, cause="checkpoint", detail=detail))
+
+
+def _timed(session: Session, original: Any, cause: str, detail: str) -> Any:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        start = time.time_ns()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            session.wait(cause, start, time.time_ns(), detail)
+
+    return wrapper
+
+
+def _collections(session: Session) -> Handle:
+    began = {"ns": 0}
+
+    @guarded("timing garbage collection")
+    def collecting(phase: str, info: dict[str, int]) -> None:
+        now = time.time_ns()
+        if phase == "start":
+            began["ns"] = now
+        elif began["ns"] and now - began["ns"] >= SHORTEST_COLLECTION_NS:
+            session.wait("gc", began["ns"], now, f"generation {info['generation']}")
+
+    gc.callbacks.append(collecting)
+    return Handle(lambda: gc.callbacks.remove(collecting))
+
+
+def _compilations(session: Session) -> Handle:
+    from torch._dynamo.callback import callback_handler
+
+    open_since: dict[int, int] = {}
+
+    @guarded("timing compilation")
+    def began(*_: Any) -> None:
+        open_since[threading.get_ident()] = time.time_ns()
+
+    @guarded("timing compilation")
+    def ended(*args: Any) -> None:
+        start = open_since.pop(threading.get_ident(), None)
+        if start is not None:
+            trigger = getattr(args[0], "callback_trigger", None) if args else None
+            session.wait("compilation", start, time.time_ns(), getattr(trigger, "name", "").lower())
+
+    callback_handler.register_start_callback(began)
+    callback_handler.register_end_callback(ended)
+    return Handle(lambda: _unregister(callback_handler, began, ended))
+
+
+def _unregister(handler: Any, began: Any, ended: Any) -> None:
+    for listed, callback in ((handler.start_callbacks, began), (handler.end_callbacks, ended)):
+        if callback in listed:
+            listed.remove(callback)

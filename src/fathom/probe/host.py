@@ -1,0 +1,60 @@
+"""`--step-on none`: one window on the host's clock, for a program that repeats nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from fathom.probe.faults import guarded
+from fathom.probe.phases import Job
+
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+PATIENCE_S, POLL_S, LENGTH_S = 0.5, 0.02, 5.0
+BURST = 1
+
+
+class HostWindow:
+    """Opens when CUDA is in use, or half a second after torch was imported; closes 5 s later, or at the exit.
+
+    A thread of its own does it, because no step of the program calls the probe.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._over = threading.Event()
+        self._open = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="fathom-host-window", daemon=True)
+        self._thread.start()
+
+    @guarded("the host's window")
+    def _run(self) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until and not self._session.torch.cuda.is_initialized():
+            if self._over.wait(POLL_S):
+                return
+        self._begin()
+        self._over.wait(LENGTH_S)
+        self.close()
+
+    def _begin(self) -> None:
+        with self._lock:
+            job = Job("timeline", 1)
+            if self._over.is_set() or not self._session.conductor.recorder.arm(job):
+                return
+            self._session.conductor.recorder.start(job, 0, BURST)
+            self._open = True
+            self._session.host_mark(0, "timeline", BURST)
+
+    def close(self) -> None:
+        """End the window and save it; nothing where it never opened."""
+        self._over.set()
+        with self._lock:
+            if not self._open:
+                return
+            self._open = False
+            self._session.host_mark(1, "transition", BURST + 1)
+            self._session.conductor.recorder.stop(1)

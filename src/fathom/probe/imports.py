@@ -1,0 +1,66 @@
+"""Acting on modules that the program may import later."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.faults import guarded
+
+Then = Callable[[Any], None]
+Before = Callable[[], None]
+
+
+class _Watch:
+    """A finder that finds nothing itself: it adds an action to what the others find."""
+
+    def __init__(self) -> None:
+        self.wanted: dict[str, list[tuple[Then, Before | None]]] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.wanted:
+            return None
+        actions = self.wanted.pop(name)
+        for finder in sys.meta_path:
+            if finder is not self and (spec := finder.find_spec(name, path, target)) is not None:
+                _follow(spec, actions)
+                return spec
+        return None
+
+
+_watch = _Watch()
+
+
+def when_imported(name: str, then: Then, before: Before | None = None) -> None:
+    """Call `then(module)` once module `name` has been imported (now, if it was), `before()` just before."""
+    module = sys.modules.get(name)
+    if module is not None:
+        then(module)
+        return
+    _watch.wanted.setdefault(name, []).append((then, before))
+    if _watch not in sys.meta_path:
+        sys.meta_path.insert(0, _watch)
+
+
+def forget() -> None:
+    """Watch for nothing any more."""
+    _watch.wanted.clear()
+    if _watch in sys.meta_path:
+        sys.meta_path.remove(_watch)
+
+
+def _follow(spec: Any, actions: list[tuple[Then, Before | None]]) -> None:
+    execute = getattr(spec.loader, "exec_module", None)
+    if execute is None:
+        return
+
+    def exec_module(module: Any) -> None:
+        for _, before in actions:
+            if before is not None:
+                guarded("following imports")(before)()
+        execute(module)
+        for then, _ in actions:
+            guarded("following imports")(then)(module)
+
+    spec.loader.exec_module = exec_module

@@ -1,0 +1,124 @@
+"""Drives Kineto through torch's own bindings, so that no Python object is built per event."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from typing import Any
+
+from fathom.probe.quiet import quiet
+
+MARK = "fathom.mark#"
+BYTES_AN_EVENT = 300  # of Kineto's JSON without shapes or stacks
+
+
+class Kineto:
+    """One burst at a time: `prepare`, `enable`, marks, `disable`, `save`. Needs torch to be imported.
+
+    `everywhere` records the operators of all threads, not only of this one and autograd's.
+    """
+
+    def __init__(self) -> None:
+        import torch
+        from torch.autograd import profiler
+
+        # The originals: the module's globals may be watched for the program's own profiler.
+        native = torch._C._autograd
+        self._prepare, self._enable = native._prepare_profiler, native._enable_profiler
+        self._disable, self._enabled = native._disable_profiler, native._profiler_enabled
+        self._torch, self._profiler = torch, profiler
+        self.annotation = _annotation(torch)
+        self._config: Any = None
+        self._activities: set[Any] = set()
+        self._result: Any = None
+        self._tell_compiled_code = False
+        self.enabled = False
+
+    def foreign(self) -> bool:
+        """Whether the program itself profiles now."""
+        return not self.enabled and bool(self._enabled())
+
+    def prepare(self, shapes: bool = False, stacks: bool = False, everywhere: bool = False) -> None:
+        """Set the tracer up; nothing is recorded yet. On a GPU the first call may take a second."""
+        bindings = self._torch._C._profiler
+        options = _supported(
+            bindings._ExperimentalConfig, profile_all_threads=everywhere, trace_only=not stacks
+        )
+        self._activities = _activities(self._torch)
+        self._config = bindings.ProfilerConfig(
+            bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
+        )
+        self._tell_compiled_code = shapes
+        with quiet():
+            self._prepare(self._config, self._activities)
+
+    def enable(self) -> None:
+        """Begin to record."""
+        if self._tell_compiled_code:  # compiled code then says what its kernels were made of
+            self._profiler._run_on_profiler_start()
+        with quiet():
+            self._enable(self._config, self._activities)
+        self.enabled = True
+
+    def mark(self, k: int) -> int:
+        """Annotate the opening of step k on this thread; returns the host's time of it."""
+        with self.annotation(f"{MARK}{k}"):
+            return time.time_ns()
+
+    def disable(self) -> None:
+        """Stop recording; waits until the device has finished what was recorded."""
+        cuda = self._torch.cuda
+        if cuda.is_initialized():
+            cuda.synchronize()
+        with quiet():
+            self._result = self._disable()
+        self.enabled = False
+        if self._tell_compiled_code:
+            self._profiler._run_on_profiler_stop()
+
+    def save(self, path: str) -> int:
+        """Write Kineto's JSON to `path`, free its memory, and return about how many events it holds."""
+        part = path + ".part"
+        self._result.save(part)
+        os.replace(part, path)
+        self.drop()
+        return os.path.getsize(path) // BYTES_AN_EVENT
+
+    def drop(self) -> None:
+        """Forget the burst, and give its memory back to the system."""
+        self._result = None
+        _trim()
+
+
+def _annotation(torch: Any) -> Any:
+    fast = getattr(torch._C._profiler, "_RecordFunctionFast", None)
+    return fast or torch.autograd.profiler.record_function
+
+
+def _supported(config: Any, **options: bool) -> Any:
+    """The experimental options that this version of torch knows."""
+    options = {name: value for name, value in options.items() if value}
+    while True:
+        try:
+            return config(**options)
+        except TypeError:
+            if not options:
+                raise
+            del options[next(reversed(options))]
+
+
+def _activities(torch: Any) -> set[Any]:
+    activity = torch._C._profiler.ProfilerActivity
+    supported = torch.autograd._supported_activities()
+    wanted = {activity.CPU}
+    if torch.cuda.is_available() and activity.CUDA in supported:
+        wanted.add(activity.CUDA)
+    return wanted
+
+
+def _trim() -> None:
+    """Return freed heap pages to the system where the C library can (glibc)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,74 @@
+"""Allocator peaks and the snapshot of one step, where there is a CUDA device."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+MOST_EVENTS = 200_000
+
+
+def peaks(cuda: Any) -> list[dict[str, Any]]:
+    """One `memory` record a device that has allocated; reads counters, resets nothing."""
+    if cuda is None or not cuda.is_initialized():
+        return []
+    return [record for device in range(cuda.device_count()) if (record := _peak(cuda, device))]
+
+
+def _peak(cuda: Any, device: int) -> dict[str, Any] | None:
+    stats = cuda.memory_stats(device)
+    if not stats.get("reserved_bytes.all.peak"):
+        return None
+    return {
+        "t": "memory",
+        "ns": time.time_ns(),
+        "device": device,
+        "allocated": stats["allocated_bytes.all.current"],
+        "reserved": stats["reserved_bytes.all.current"],
+        "peak_allocated": stats["allocated_bytes.all.peak"],
+        "peak_reserved": stats["reserved_bytes.all.peak"],
+        "retries": stats.get("num_alloc_retries", 0),
+        "ooms": stats.get("num_ooms", 0),
+    }
+
+
+class Snapshot:
+    """The allocator's events of one step."""
+
+    def __init__(self, memory: Any, device: int) -> None:
+        self._memory, self._device = memory, device
+
+    @classmethod
+    def possible(cls, session: Session) -> Snapshot | None:
+        """A snapshot of the current device; None (and a note) where the program records one itself."""
+        cuda = session.torch.cuda
+        if not cuda.is_initialized():
+            return None
+        if _history_is_on(session.torch):
+            session.note("memory", "the program records the allocator's history itself")
+            return None
+        return cls(cuda.memory, cuda.current_device())
+
+    def begin(self) -> None:
+        """Start the allocator's history, without stacks."""
+        self._memory._record_memory_history("all", context=None, stacks="python", max_entries=MOST_EVENTS)
+
+    def end(self) -> dict[str, Any]:
+        """The `snapshot` record; the history is off afterwards."""
+        traces = self._memory._snapshot(self._device)["device_traces"]
+        self._memory._record_memory_history(None)
+        events = traces[self._device] if self._device < len(traces) else []
+        return {"t": "snapshot", "device": self._device, "events": [_event(event) for event in events]}
+
+
+def _event(event: dict[str, Any]) -> list[Any]:
+    """[time in ns, action, size]: what a row of the `memory` table needs."""
+    return [int(event.get("time_us", 0)) * 1000, event["action"], event["size"]]
+
+
+def _history_is_on(torch: Any) -> bool:
+    enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+    return bool(enabled()) if enabled is not None else False

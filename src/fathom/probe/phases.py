@@ -1,0 +1,290 @@
+"""The phases of a recording as a state machine: marks and a clock go in, orders come out."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, Plan
+from fathom.probe.settling import median, quicker, settled
+
+CLEAN_LEAST, CLEAN_MOST, CLEAN_NS = 8, 12, 2_000_000_000
+RECORDED_LEAST, RECORDED_NS = 20, 2_000_000_000  # clean steps that a whole recording should have
+EVENTS_A_BURST = 100_000
+FIRST_WINDOWS = 2  # of a first burst, which tells how many events a step has
+LONG_NS = 50_000_000  # from this step time on it has one, for it may hold many events
+SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
+RECOVERY = 2  # steps after an export that are not like others: the device has run empty
+SETTLE_LEAST = 3
+DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everything recorded again
+STACKS_BELOW = 20_000  # events a step: stacks multiply them
+
+
+@dataclass(frozen=True)
+class Job:
+    """One stretch that a recorder watches: `windows` whole steps of one phase."""
+
+    phase: str
+    windows: int
+    keep_above_ns: int | None = None  # keep the burst only if it holds a step at least this long
+    stacks: bool = False
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What to do at a mark, and how the step that opens there is labelled. The same object: no change."""
+
+    phase: str
+    burst: int
+    stop: Job | None = None
+    arm: Job | None = None
+    start: Job | None = None
+
+
+class Phases:
+    """Decides at every mark. Feed `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
+
+    With `lead` > 0 decisions take effect that many steps later, so that other ranks can be told of them;
+    `appointments` holds them: step to job, or None where the clean phase begins.
+    """
+
+    def __init__(self, plan: Plan, lead: int = 0, memory: bool = False) -> None:
+        self.plan, self.lead, self.memory = plan, lead, memory
+        self.appointments: dict[int, Job | None] = {}
+        self.settled_in_time = True
+        self.finished = False
+        self.blocked = False  # something else profiles: no burst can begin, and steps are not clean
+        self.kept = 0
+        self.resettled: int | None = None  # steps before this one were not yet like those that follow
+        self._again, self._reference = 0, 0.0
+        self._state, self._burst = "settle", 0
+        self._last = Orders("settle", 0)
+        self._marks: list[int] = []
+        self._clean: deque[int] = deque(maxlen=4096)
+        self._clean_count = self._clean_total_ns = 0
+        self._jobs: list[Job] = []
+        self._at = list(plan.at)
+        self._begun = self._looked_deeper = False
+        self._job: Job | None = None
+        self._wanted = self._left = self._recover = self._rounds = 0
+        self._events_a_step = self._last_ns = self._in_phase = 0
+
+    # what the driver asks and tells
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the next marks can wait: everything was recorded, and only clean steps are to come."""
+        done = self.plan.depth == "surface" or (self._begun and self._looked_deeper and not self._at)
+        waiting = self._jobs or self.appointments or self.plan.on_slow_step
+        return self._state == "clean" and self.lead >= 0 and done and not waiting
+
+    def passed(self, ns: int) -> None:
+        """A step opened at `ns` while it was quiet: it counts, and decides nothing."""
+        self._account(ns)
+
+    def at(self, k: int, ns: int) -> Orders:
+        """Step k opens at `ns`."""
+        self._account(ns)
+        if self._state == "running":
+            self._left -= 1
+            if self._left > 0:
+                return self._orders(self._phase_of_job())
+            return self._stop()
+        if self._state == "armed":
+            return self._start()
+        self._decide(k)
+        return self._keep(k)
+
+    def stopped(self, events: int, kept: bool = True) -> Orders:
+        """The burst that just ended held about `events` events; what comes next."""
+        job, self._job = self._job, None
+        if job is not None and job.phase == "timeline":
+            self._events_a_step = max(1, events // (job.windows + 1))
+            self._follow(job)
+        self.kept += kept and job is not None and job.keep_above_ns is not None
+        self._state, self._recover = "recover", RECOVERY
+        self._burst += 1
+        if self._jobs and self.lead == 0:
+            return self._arm(self._jobs.pop(0))
+        return self._orders("transition")
+
+    def interrupted(self) -> None:
+        """The running burst had to be given up; try it again after a while."""
+        if self._job is not None:
+            self._jobs.insert(0, self._job)
+        self._job, self._state, self._recover = None, "recover", RECOVERY
+        self._burst += 1
+
+    def give_up(self) -> None:
+        """Record no more bursts."""
+        self.plan.depth = "surface"
+        self._jobs.clear()
+        self._job = None
+        self._begun = self._looked_deeper = True
+
+    def request(self) -> None:
+        """Somebody asks for one more timeline burst now."""
+        if self.plan.depth != "surface":
+            self._jobs.append(Job("timeline", self._fitting(self.plan.steps)))
+
+    def appoint(self, appointments: dict[int, Job | None]) -> None:
+        """Follow another rank's decisions instead of own ones."""
+        self.appointments.update(appointments)
+
+    # decisions
+
+    def _account(self, ns: int) -> None:
+        if self._state == "settle":
+            self._marks.append(ns)
+        elif self._state == "clean" and self._in_phase:
+            self._clean.append(ns - self._last_ns)
+            self._clean_count += 1
+            self._clean_total_ns += ns - self._last_ns
+        self._in_phase += 1
+        self._last_ns = ns
+
+    def _decide(self, k: int) -> None:
+        if self.lead < 0 or (self.appointments and max(self.appointments) >= k):
+            return
+        if self.blocked:
+            return
+        if self._state == "settle":
+            if self._has_settled():
+                self.appointments[k + self.lead] = None
+        elif self._state == "clean":
+            self._plan_jobs(k)
+            if self._jobs:
+                self.appointments[k + self.lead] = self._jobs.pop(0)
+
+    def _has_settled(self) -> bool:
+        count = len(self._marks) - 1
+        if self.plan.settle is not None:
+            return count >= self.plan.settle
+        if count >= SETTLE_LEAST and settled(_differences(self._marks)):
+            return True
+        late = count >= MOST_SETTLING_STEPS or self._marks[-1] - self._marks[0] >= MOST_SETTLING_NS
+        self.settled_in_time = not (late and count >= 1)
+        return not self.settled_in_time
+
+    def _plan_jobs(self, k: int) -> None:
+        if self._jobs:
+            return
+        if self.plan.depth == "surface":
+            self._finish()
+        elif self._at and k >= self._at[0]:
+            self._at.pop(0)
+            self._begin_timeline()
+        elif self._at:
+            return
+        elif not self._begun:
+            if self._clean_enough():
+                self._begin_timeline()
+        elif self._is_quicker():
+            self._record_again(k)
+        else:
+            self._finish()
+            if self.finished and self.plan.on_slow_step:
+                self._watch_for_slow()
+
+    def _clean_enough(self) -> bool:
+        long_enough = self._clean_count >= CLEAN_LEAST and self._clean_total_ns >= CLEAN_NS
+        return long_enough or self._clean_count >= CLEAN_MOST
+
+    def _begin_timeline(self) -> None:
+        self._begun, self._wanted = True, self.plan.steps
+        self._reference = median(list(self._clean)) if self._clean else 0.0
+        self._jobs.append(Job("timeline", self._fitting(self._wanted)))
+
+    def _follow(self, job: Job) -> None:
+        """After a burst of the timeline: more of it until there are enough windows, then the other phases."""
+        self._wanted -= job.windows
+        if self._wanted > 0:
+            self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
+        elif not self._looked_deeper:
+            self._looked_deeper = True
+            self._jobs.append(Job("attribution", 1, stacks=self._events_a_step <= STACKS_BELOW))
+            if self.memory:
+                self._jobs.append(Job("memory", 1))
+
+    def _is_quicker(self) -> bool:
+        """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower
+        ones tell nothing, as what profiled them may stay in the way."""
+        if self.plan.at or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
+            return False
+        return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:])
+
+    def _record_again(self, k: int) -> None:
+        self._again += 1
+        like_now = DRIFT_STEPS // 2  # of the steps behind the changed median
+        self.resettled = k - like_now
+        recent = list(self._clean)[-like_now:]
+        self._clean.clear()
+        self._clean.extend(recent)
+        self._looked_deeper = False
+        self._begin_timeline()
+
+    def _fitting(self, windows: int) -> int:
+        if not self._events_a_step:
+            long = self._clean_total_ns > LONG_NS * self._clean_count
+            return min(windows, 1 if long else FIRST_WINDOWS)
+        return max(1, min(windows, EVENTS_A_BURST // self._events_a_step))
+
+    def _finish(self) -> None:
+        enough = self._clean_count >= RECORDED_LEAST and self._clean_total_ns >= RECORDED_NS
+        self.finished = self.finished or enough
+
+    def _watch_for_slow(self) -> None:
+        if self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS and self._in_phase >= CLEAN_LEAST:
+            self._rounds += 1
+            limit = sorted(self._clean)[int(0.99 * (len(self._clean) - 1))]
+            self._jobs.append(Job("slow", self._fitting(SLOW_WINDOWS), keep_above_ns=limit))
+
+    # movements
+
+    def _keep(self, k: int) -> Orders:
+        if self.blocked and self._state in ("clean", "recover"):
+            self._burst += self._state == "clean"
+            self._state, self._recover = "recover", RECOVERY
+        if self._state == "recover":
+            self._recover -= 1
+            if self._recover >= 0:
+                return self._orders("transition")
+            self._enter_clean()
+        if k in self.appointments:
+            job = self.appointments.pop(k)
+            if job is not None:
+                return self._arm(job)
+            if self._state == "settle":
+                self._enter_clean()
+        return self._orders(self._state)
+
+    def _enter_clean(self) -> None:
+        self._state, self._in_phase = "clean", 1
+        self._burst += 1
+
+    def _arm(self, job: Job) -> Orders:
+        self._state, self._job = "armed", job
+        self._burst += 1
+        return Orders("transition", self._burst, arm=job)
+
+    def _start(self) -> Orders:
+        assert self._job is not None
+        self._state, self._left = "running", self._job.windows
+        self._burst += 1
+        return Orders(self._job.phase, self._burst, start=self._job)
+
+    def _stop(self) -> Orders:
+        return Orders("transition", self._burst, stop=self._job)
+
+    def _phase_of_job(self) -> str:
+        assert self._job is not None
+        return self._job.phase
+
+    def _orders(self, phase: str) -> Orders:
+        if (phase, self._burst) != (self._last.phase, self._last.burst):
+            self._last = Orders(phase, self._burst)
+        return self._last
+
+
+def _differences(values: list[int]) -> list[float]:
+    return [values[i + 1] - values[i] for i in range(len(values) - 1)]

@@ -1,0 +1,49 @@
+"""The options of a recording, as the parent wrote them to `plan.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+SOURCES = ("auto", "mark", "optimizer", "loader", "forward", "none")
+MOST_SETTLING_STEPS = 100
+MOST_SETTLING_NS = 60_000_000_000
+
+
+@dataclass
+class Plan:
+    """What to record. `settle` is None for auto; `stop_after` is None, "recorded" or a number of steps."""
+
+    depth: str = "auto"
+    steps: int = 10
+    settle: int | None = None
+    step_on: str = "auto"
+    at: list[int] = field(default_factory=list)
+    on_slow_step: bool = False
+    stop_after: str | int | None = None
+
+    @classmethod
+    def of(cls, options: dict[str, Any]) -> Plan:
+        """From the dictionary of `plan.json`; missing or null options keep their defaults."""
+        settle, stop = options.get("settle"), options.get("stop_after")
+        step_on = options.get("step_on") or "auto"
+        return cls(
+            depth=options.get("depth") or "auto",
+            steps=int(options.get("steps") or 10),
+            settle=None if settle in (None, "auto") else int(settle),
+            step_on=step_on if step_on in SOURCES else "auto",
+            at=sorted(int(step) for step in options.get("at") or []),
+            on_slow_step=bool(options.get("on_slow_step")),
+            stop_after=stop if stop in (None, "recorded") else int(stop),
+        )
+
+    @classmethod
+    def read(cls, raw: str) -> Plan:
+        """The plan in the folder `raw`; the defaults where there is none."""
+        try:
+            with open(os.path.join(raw, "plan.json"), encoding="utf-8") as file:
+                return cls.of(json.load(file))
+        except FileNotFoundError:
+            return cls()

@@ -1,0 +1,68 @@
+"""What this process says about itself in its first record."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import Any
+
+
+def number(name: str) -> int | None:
+    """An integer from the environment, or None."""
+    try:
+        return int(os.environ[name])
+    except (KeyError, ValueError):
+        return None
+
+
+def rank() -> tuple[int | None, int | None, int | None]:
+    """(rank, local rank, world size): what torch.distributed knows, else what the launcher set."""
+    distributed = sys.modules.get("torch.distributed")
+    local = number("LOCAL_RANK")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), local, distributed.get_world_size()
+    return number("RANK"), local, number("WORLD_SIZE")
+
+
+def describe(role: str, start_ns: int) -> dict[str, Any]:
+    """The `process` record."""
+    own, local, world = rank()
+    return {
+        "t": "process",
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "rank": own,
+        "local_rank": local,
+        "world": world,
+        "program": (getattr(sys, "argv", None) or [""])[0],  # its arguments may hold secrets
+        "role": role,
+        "host": os.uname().nodename,
+        "python": sys.version.split()[0],
+        "versions": _versions(),
+        "devices": devices(),
+        "start_ns": start_ns,
+        "main_thread": threading.main_thread().native_id,
+    }
+
+
+def _versions() -> dict[str, str]:
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "version"):
+        return {}
+    found = {
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "hip": getattr(torch.version, "hip", None),
+    }
+    for name in ("triton", "transformers", "lightning", "accelerate", "deepspeed", "torchvision", "timm"):
+        found[name] = getattr(sys.modules.get(name), "__version__", None)
+    return {name: str(version) for name, version in found.items() if version}
+
+
+def devices() -> dict[str, str]:
+    """Names of the CUDA devices, by index; empty while CUDA is not in use."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return {}
+    return {str(index): cuda.get_device_name(index) for index in range(cuda.device_count())}

@@ -1,0 +1,35 @@
+"""Kineto of torch 2.13 writes a line on stderr when it starts or stops. The program's stderr is not ours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop Kineto's own lines on stderr; what other threads write meanwhile is passed on afterwards."""
+    try:
+        held = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
+        kept = os.dup(2)
+    except (AttributeError, OSError):
+        yield
+        return
+    os.dup2(held, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        _pass_on(held)
+        os.close(kept)
+
+
+def _pass_on(held: int) -> None:
+    with os.fdopen(held, "rb") as file:
+        file.seek(0)
+        for line in file:
+            if not line.startswith(NOISE):
+                os.write(2, line)

@@ -1,0 +1,140 @@
+"""What a phase switches on and off: Kineto bursts and allocator snapshots."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from fathom.probe.kineto import Kineto
+from fathom.probe.memory import Snapshot
+from fathom.probe.phases import Job
+
+TOO_MANY = "modules and source lines are unknown: a step has too many events to record their stacks"
+MOST_CAPTURES = 8
+CAPTURE_BURSTS = 10_000  # bursts around captures are numbered from here
+
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+
+class Recorder:
+    """Carries out the orders of the phases in one process."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.kineto = Kineto()
+        self._snapshot: Snapshot | None = None
+        self._job: Job | None = None
+        self._first = 0
+        self._burst = 0
+        self._prepared = False
+        self._captures = 0
+        self._capturing = False
+
+    @property
+    def running(self) -> bool:
+        """Whether something is being recorded, beyond marks."""
+        return self._job is not None
+
+    def arm(self, job: Job) -> bool:
+        """Prepare a job one step ahead. False where it cannot run now."""
+        if job.phase == "memory":
+            self._snapshot = Snapshot.possible(self._session)
+            return self._snapshot is not None
+        if self._session.conductor.foreign_profiler or self.kineto.foreign():
+            self._session.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
+            return False
+        deep = job.phase == "attribution"
+        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread())
+        self._prepared = True
+        if deep and not job.stacks:
+            self._session.note("attribution", TOO_MANY)
+        return True
+
+    def _borrowed_thread(self) -> bool:
+        """Whether this thread's state is autograd's for now: a profiler bound to it would be lost with it."""
+        in_backward = self._session.torch._C._current_graph_task_id() != -1
+        return in_backward or threading.current_thread() is not threading.main_thread()
+
+    def start(self, job: Job, k: int, burst: int) -> bool:
+        """Switch the job on: step k opens now. False where it is not ready, or another profiler runs."""
+        ready = self._prepared or self._snapshot is not None  # enabling what was not prepared is fatal
+        if self._session.conductor.foreign_profiler or not ready:
+            return False
+        self._prepared = False
+        self._job, self._first, self._burst = job, k, burst
+        if self._snapshot is not None:
+            self._snapshot.begin()
+        else:
+            self.kineto.enable()
+        return True
+
+    def disarm(self) -> bool:
+        """Undo `arm`, where the job has not begun; torch knows no other way than to start and stop."""
+        if not self._prepared:
+            return False
+        self._prepared = False
+        self.kineto.enable()
+        self.kineto.disable()
+        self.kineto.drop()
+        return True
+
+    def mark(self, k: int) -> int | None:
+        """Annotate the mark where Kineto runs, and return its time, so that both clocks tell the same."""
+        return self.kineto.mark(k) if self.kineto.enabled else None
+
+    def stop(self, k: int, longest_ns: int = 0) -> tuple[int, bool]:
+        """Switch the job off at mark k and save it. Returns (events, whether it was kept)."""
+        job, self._job = self._job, None
+        if job is None:
+            return 0, False
+        if self._snapshot is not None:
+            self._session.say(self._snapshot.end())
+            self._snapshot = None
+            return 0, True
+        stop_ns = time.time_ns()
+        self.kineto.disable()
+        if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
+            self.kineto.drop()
+            return 0, False
+        return self._save(job, k, stop_ns), True
+
+    def begin_capture(self) -> None:
+        """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""
+        taken = self._session.conductor.foreign_profiler or self.kineto.foreign()
+        if taken or self._captures >= MOST_CAPTURES:
+            return
+        self.kineto.prepare(shapes=True)
+        self.kineto.enable()
+        self._capturing = True
+
+    def end_capture(self) -> None:
+        """Save what the capture showed."""
+        if not self._capturing:
+            return
+        self._capturing = False
+        self._first, self._burst = self._session.k, CAPTURE_BURSTS + self._captures
+        self._captures += 1
+        stop_ns = time.time_ns()
+        self.kineto.disable()
+        self._save(Job("attribution", 0), self._session.k, stop_ns, kind="capture")
+
+    def _save(self, job: Job, k: int, stop_ns: int, kind: str = "") -> int:
+        file = f"trace-{os.getpid()}-{self._burst}-{kind or job.phase}.json"
+        begun = time.time_ns()
+        events = self.kineto.save(os.path.join(self._session.raw, file))
+        self._session.say(
+            {
+                "t": "trace",
+                "phase": job.phase,
+                "burst": self._burst,
+                "file": file,
+                "k0": self._first,
+                "k1": k,
+                "stop_ns": stop_ns,
+                "export_ns": time.time_ns() - begun,
+            }
+        )
+        return events

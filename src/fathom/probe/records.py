@@ -1,0 +1,79 @@
+"""The probe's file: JSON lines, appended in batches, opened with the first thing that there is to say."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.faults import fault
+
+BATCH = 64
+INTERVAL_NS = 500_000_000
+
+Record = dict[str, Any]
+
+
+class Records:
+    """Appends records to `folder/proc-PID.jsonl`. The first line is what `describe()` returns."""
+
+    def __init__(self, folder: str, describe: Callable[[], Record]) -> None:
+        self.folder = folder
+        self._describe = describe
+        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Drop what is pending and the file: after a fork both belong to the parent."""
+        self._pending: list[Record] = []
+        self._file: int | None = None
+        self._lost = False
+        self.flushed_ns = 0
+
+    @property
+    def opened(self) -> bool:
+        """Whether this process has said anything."""
+        return self._file is not None or bool(self._pending)
+
+    def add(self, record: Record) -> None:
+        """Queue a record. Appending to a list is atomic, so threads may."""
+        self._pending.append(record)
+
+    def due(self, now_ns: int) -> bool:
+        """Whether it is time to write."""
+        return len(self._pending) >= BATCH or now_ns - self.flushed_ns >= INTERVAL_NS
+
+    def flush(self, now_ns: int = 0) -> None:
+        """Write everything that is pending with one system call."""
+        self.flushed_ns = now_ns
+        with self._lock:
+            pending, self._pending = self._pending, []
+            if not pending or self._lost:
+                return
+            try:
+                self._write(pending)
+            except OSError as error:
+                self._lost = True
+                fault("recording", error)
+
+    def _write(self, pending: list[Record]) -> None:
+        if self._file is None:
+            path = os.path.join(self.folder, f"proc-{os.getpid()}.jsonl")
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            pending = [self._describe(), *pending]
+        data = "".join(_line(record) for record in pending).encode()
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def close(self) -> None:
+        """Flush and close."""
+        self.flush()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record, separators=(",", ":"), default=str) + "\n"

@@ -1,0 +1,51 @@
+"""Marks, packed: a run of marks that differ in nothing but their time is one record."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Label(NamedTuple):
+    """Everything about a mark but its step and time. `kind`, `samples`, `tokens` are of the step it ends."""
+
+    source: str
+    thread: int
+    phase: str
+    burst: int
+    kind: str
+    samples: int | None
+    tokens: int | None
+    stream: int | None
+
+
+class MarkRuns:
+    """Collects consecutive marks; `take` gives the `marks` record of the run so far."""
+
+    def __init__(self) -> None:
+        self._first = self._next = 0
+        self._label: Label | None = None
+        self.times: list[int] = []
+
+    def add(self, k: int, ns: int, label: Label) -> dict[str, Any] | None:
+        """Add mark k; returns the record of the run that it does not continue."""
+        if label == self._label and self.times and k == self._first + len(self.times):
+            self.times.append(ns)
+            self._next = k + 1
+            return None
+        ended = self.take()
+        self._first, self._label, self.times, self._next = k, label, [ns], k + 1
+        return ended
+
+    def repeat(self, ns: int) -> None:
+        """Add the next mark, with the label of the one before."""
+        if not self.times:
+            self._first = self._next
+        self.times.append(ns)
+        self._next += 1
+
+    def take(self) -> dict[str, Any] | None:
+        """The record of the run so far, which is over then; None where there is nothing."""
+        if self._label is None or not self.times:
+            return None
+        times, self.times = self.times, []
+        return {"t": "marks", "k": self._first, "ns": times, **self._label._asdict()}

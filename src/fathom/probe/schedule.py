@@ -1,0 +1,54 @@
+"""How the ranks of a host agree on the schedule: the lowest writes its appointments, the others read them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from typing import Any
+
+from fathom.probe.phases import Job
+from fathom.probe.process import number
+
+LEAD = 4  # steps between a decision and its effect, so that every rank has read it in time
+
+
+class Schedule:
+    """`schedule.json`: a list of [step, job or null]."""
+
+    def __init__(self, raw: str) -> None:
+        self._path = os.path.join(raw, "schedule.json")
+        shared = (number("LOCAL_WORLD_SIZE") or 1) > 1
+        self.leads = not shared or (number("LOCAL_RANK") or 0) == 0
+        self.lead = 0 if not shared else LEAD if self.leads else -1
+        self._seen: tuple[int, int] | None = None
+        self._published: dict[int, Any] = {}
+
+    def publish(self, appointments: dict[int, Job | None]) -> None:
+        """Write what is new, so that the others see either the old list or the new one."""
+        if self.lead <= 0 or not (
+            new := {k: job for k, job in appointments.items() if k not in self._published}
+        ):
+            return
+        self._published.update({k: job and dataclasses.asdict(job) for k, job in new.items()})
+        part = f"{self._path}.{os.getpid()}"
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(sorted(self._published.items()), file)
+        os.replace(part, self._path)
+
+    def news(self) -> dict[int, Job | None]:
+        """Appointments made by the leading rank since the last call."""
+        if self.leads:
+            return {}
+        try:
+            status = os.stat(self._path)
+            if self._seen == (status.st_mtime_ns, status.st_ino):
+                return {}
+            self._seen = (status.st_mtime_ns, status.st_ino)
+            with open(self._path, encoding="utf-8") as file:
+                listed = json.load(file)
+        except FileNotFoundError:
+            return {}
+        fresh = {k: job for k, job in listed if k not in self._published}
+        self._published.update(fresh)
+        return {k: Job(**job) if job else None for k, job in fresh.items()}

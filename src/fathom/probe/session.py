@@ -1,0 +1,256 @@
+"""One recording in one process: signals come in, marks and phases follow from them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.chooser import Chooser, Signal
+from fathom.probe.conductor import Conductor
+from fathom.probe.host import HostWindow
+from fathom.probe.lull import Lull
+from fathom.probe.phases import Orders
+from fathom.probe.plan import Plan
+from fathom.probe.process import describe, devices
+from fathom.probe.records import BATCH, Record, Records
+from fathom.probe.runs import Label, MarkRuns
+from fathom.probe.steps import StepFacts
+from fathom.probe.threads import native_id
+
+BATCH_COLUMNS = (
+    "loader",
+    "epoch",
+    "batch",
+    "worker",
+    "pid",
+    "nth",
+    "thread",
+    "start",
+    "wait",
+    "fetch",
+    "collate",
+    "pin",
+)
+PLAIN = ("optimizer", "replay")  # sources whose steps are all alike where no loader has a word in it
+EARLY = 256  # records that are kept until it is known whether this process has steps
+KINDS = {
+    "optimizer": "train",
+    "replay": "replay",
+    "loader": "inference",
+    "forward": "inference",
+    "mark": "step",
+    "host": "host",
+}
+
+
+class Session:
+    """Everything that is recorded in this process. Nothing is written before the first thing to say."""
+
+    def __init__(self, raw: str, plan: Plan, torch: Any) -> None:
+        self.raw, self.plan, self.torch = raw, plan, torch
+        self.started_ns = time.time_ns()
+        self.role = "worker"
+        self.records = Records(raw, lambda: describe(self.role, self.started_ns))
+        self.facts = StepFacts()
+        self.chooser = Chooser(plan.step_on)
+        self.k = -1
+        self.conductor = Conductor(self)
+        self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
+        self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
+        self._first = 0  # step at which the present clock began
+        self._marks = MarkRuns()
+        self._lull = Lull()
+        self._lock = threading.RLock()
+        self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
+        self._grad = False
+        self._early: deque[Record] = deque(maxlen=EARLY)
+        self._noted: set[str] = set()
+        self._stopped = self._ended = False
+        self._host = HostWindow(self) if plan.step_on == "none" else None
+
+    # what hooks call
+
+    def signal(
+        self,
+        source: str,
+        key: int,
+        grad: bool = True,
+        kind: str | None = None,
+        samples: int | None = None,
+        tokens: int | None = None,
+    ) -> None:
+        """Something happened that may open a step."""
+        if not self.facts.pending and self._lull.takes(source, key):
+            return
+        happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens)
+        with self._lock:
+            self.catch_up()
+            if self._ended or self.conductor.capturing:  # what is captured does not run
+                return
+            if self.chooser.clock == (source, key):
+                self.chooser.tick(happened)
+                self._mark(happened)
+            elif self.chooser.take(happened):
+                self._take_clock()
+
+    def say(self, record: Record) -> None:
+        """Append a record."""
+        self.records.add(record)
+
+    def say_of_steps(self, record: Record) -> None:
+        """Append a record that matters where there are steps; until then only the last ones are kept."""
+        if self.chooser.clock is None:
+            self._early.append(record)
+        else:
+            self.records.add(record)
+
+    def note(self, what: str, text: str) -> None:
+        """Tell the user something, once."""
+        if text not in self._noted:
+            self._noted.add(text)
+            self.say({"t": "note", "what": what, "text": text, "ns": time.time_ns()})
+
+    def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
+        """This thread waited, for a known cause."""
+        about = {"cause": cause, "thread": native_id(), "start": start, "end": end, "detail": detail}
+        self.say_of_steps({"t": "wait", **about})
+
+    def annotation(self, name: str) -> Any:
+        """A context manager that names a stretch in the timeline; None where no timeline is recorded."""
+        if not self.conductor.used_kineto or not self.conductor.recorder.kineto.enabled:
+            return None
+        return self.conductor.recorder.kineto.annotation(name)
+
+    def step_aside(self) -> None:
+        """The program's own profiler begins: ours ends before, and waits."""
+        with self._lock:
+            self.conductor.suspend("the program's own profiler began while Fathom's ran, which ended there")
+            self.conductor.foreign_profiler = True
+        self.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
+
+    def suspend(self, why: str) -> None:
+        """End a burst early, keeping what it has: the process forks."""
+        with self._lock:
+            self.conductor.suspend(why)
+            self.flush()
+
+    # marks
+
+    def _take_clock(self) -> None:
+        """A clock was chosen, or a better one: what it did so far are the first marks."""
+        clock = self.chooser.clock
+        assert clock is not None
+        self.role, self._first = "rank", self.k + 1
+        self.conductor.restart()
+        self.say({"t": "clock", "source": clock[0], "k": self._first, "ns": time.time_ns()})
+        for told in self.on_clock:
+            told(clock[0])
+        self._grad = any(signal.grad for signal in self.chooser.history if signal.source == "forward")
+        past = [signal for signal in self.chooser.history if (signal.source, signal.key) == clock]
+        while self._early:
+            record = self._early.popleft()
+            if record.get("end", past[0].ns) >= past[0].ns:
+                self.say(record)
+        for signal in past:
+            self._mark(signal)
+
+    def _mark(self, signal: Signal) -> None:
+        self.k += 1
+        signal = self.conductor.opens(self.k, signal)
+        self._write(signal, self.conductor.orders)
+        self.conductor.opened(self.k, signal.ns)
+        if len(self._marks.times) >= BATCH or self.records.due(signal.ns):
+            self.flush(signal.ns)
+        if self.plan.stop_after is not None:
+            self._stop_when_done()
+        elif signal.source in PLAIN and self.conductor.quiet:
+            self._lull.begin(signal)
+
+    def catch_up(self) -> None:
+        """Count the marks of a lull, which were steps like the one before it."""
+        for ns in self._lull.end():
+            self.k += 1
+            self.conductor.passes(ns)
+            self._marks.repeat(ns)
+
+    def _write(self, signal: Signal, orders: Orders) -> None:
+        kind, samples, tokens = self._close_step(signal)
+        label = Label(
+            signal.source,
+            signal.thread,
+            orders.phase,
+            orders.burst,
+            kind,
+            samples,
+            tokens,
+            self.conductor.stream(),
+        )
+        ended = self._marks.add(self.k, signal.ns, label)
+        if ended is not None:
+            self.say(ended)
+
+    def _close_step(self, signal: Signal) -> tuple[str, int | None, int | None]:
+        """Kind, samples and tokens of the step that ends here; calls know them when a step opens."""
+        kind, samples, tokens = self._opened
+        kind, seen_samples, seen_tokens, micro = self.facts.close(kind or self._kind(signal), signal.ns)
+        if signal.source == "forward":
+            self._opened = (signal.kind, signal.samples, signal.tokens)
+        else:
+            kind, samples, tokens = signal.kind or kind, signal.samples, signal.tokens
+        for ns in micro:
+            self.say({"t": "micro", "k": self.k - 1, "ns": ns, "source": "loader", "thread": signal.thread})
+        return kind, seen_samples if samples is None else samples, seen_tokens if tokens is None else tokens
+
+    def _kind(self, signal: Signal) -> str:
+        trains = self._grad and signal.source in ("loader", "forward")
+        return "train" if trains else KINDS[signal.source]
+
+    def host_mark(self, k: int, phase: str, burst: int) -> None:
+        """A mark of the host's own window: no step of the program."""
+        self.k, self.role = k, "rank"
+        if k == 0:
+            self.say({"t": "clock", "source": "host", "k": 0, "ns": time.time_ns()})
+        here = self.conductor.annotated(k, Signal("host", 0, time.time_ns(), native_id()))
+        self._write(here, Orders(phase, burst))
+
+    def _stop_when_done(self) -> None:
+        wanted = self.plan.stop_after
+        done = self.conductor.finished if wanted == "recorded" else self.k - self._first >= int(wanted or 0)
+        if done and not self._stopped:
+            self._stopped = True
+            self.flush()
+            with open(os.path.join(self.raw, "stop"), "w", encoding="utf-8") as file:
+                file.write(str(self.k))
+
+    # the end
+
+    def flush(self, ns: int = 0) -> None:
+        """Write what is pending; read the device's events that have completed."""
+        self.catch_up()
+        run = self._marks.take()
+        for record in ([run] if run else []) + self.conductor.read_events():
+            self.say(record)
+        if self.batches and self.chooser.clock is not None:
+            self.say({"t": "batches", "columns": BATCH_COLUMNS, "rows": list(self.batches)})
+            self.batches.clear()
+        self.records.flush(ns or time.time_ns())
+
+    def end(self, reason: str) -> None:
+        """The process comes to its end in order."""
+        if self._host is not None:
+            self.conductor.safely(self._host.close)
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            if self.k >= 0:
+                self.conductor.end(self.k)
+            if self.records.opened or self._marks.times:
+                self.flush()
+                about = {"steps": self.k + 1 - self._first, "reason": reason, "devices": devices()}
+                self.say({"t": "end", "ns": time.time_ns(), **about})
+            self.records.close()

@@ -1,0 +1,64 @@
+"""What happened within a step, and so of what kind it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class StepFacts:
+    """Collects what the loaders delivered between two marks; `close` tells the kind of the step that ends."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._delivered: Counter[int] = Counter()  # loader: steps in which it delivered
+        self._started: set[int] = set()
+        self._batches: list[tuple[int, int, int | None, int | None]] = []
+        self._restarted: set[int] = set()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a loader did something since the last mark."""
+        return bool(self._batches or self._restarted)
+
+    def batch(self, loader: int, ns: int, samples: int | None, tokens: int | None) -> None:
+        """A loader handed a batch to the program."""
+        self._batches.append((loader, ns, samples, tokens))
+
+    def epoch(self, loader: int) -> None:
+        """A loader's iterator was made; the first time this is no event."""
+        if loader in self._started:
+            self._restarted.add(loader)
+        self._started.add(loader)
+
+    def close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
+        """(kind, samples, tokens, openings of micro-steps) of the step that ended at `ns`."""
+        self._steps += 1
+        if not self._batches and not self._restarted:
+            return kind, None, None, []
+        batches, self._batches = self._batches, []
+        if batches[-1:] and batches[-1][1] > ns:
+            self._batches = [batch for batch in batches if batch[1] > ns]
+            batches = [batch for batch in batches if batch[1] <= ns]
+        if len(batches) == 1 and not self._restarted:
+            loader, _, samples, tokens = batches[0]
+            self._delivered[loader] += 1
+            if 2 * self._delivered[loader] > self._steps:
+                return kind, samples, tokens, []
+            self._delivered[loader] -= 1
+        loaders = {loader for loader, *_ in batches}
+        self._delivered.update(loaders)
+        regular = {loader for loader in loaders if 2 * self._delivered[loader] > self._steps}
+        ours = [batch for batch in batches if batch[0] in regular]
+        if regular and loaders - regular:
+            kind += "+evaluation"
+        elif regular & self._restarted:
+            kind += "+epoch start"
+        self._restarted = set()
+        first = [batch for batch in ours if batch[0] == ours[0][0]]
+        openings = [ns for _, ns, _, _ in first] if len(first) > 1 else []
+        return kind, _sum([b[2] for b in first]), _sum([b[3] for b in first]), openings
+
+
+def _sum(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None

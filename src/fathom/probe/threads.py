@@ -1,0 +1,21 @@
+"""The system's number of the running thread, as the profiler writes it."""
+
+from __future__ import annotations
+
+import threading
+
+_known: dict[int, int] = {}
+
+
+def native_id() -> int:
+    """Like threading.get_native_id, which asks the kernel every time."""
+    ident = threading.get_ident()
+    found = _known.get(ident)
+    if found is None:
+        found = _known[ident] = threading.get_native_id()
+    return found
+
+
+def forget() -> None:
+    """After a fork the numbers are others."""
+    _known.clear()

@@ -1,0 +1,42 @@
+"""A compiled model in inference: `compiled.py HOW STEPS`; prints what Dynamo counted."""
+
+import json
+import sys
+
+import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+
+    def forward(self, x):
+        return self.layers(x) + x
+
+
+def arithmetic(x):
+    return torch.sin(x) + torch.cos(x)
+
+
+how, steps = sys.argv[1], int(sys.argv[2])
+net = Net().eval()
+if how == "module":
+    call = torch.compile(net, backend="aot_eager", fullgraph=True)
+elif how == "method":
+    net.compile(backend="aot_eager", fullgraph=True)
+    call = net
+elif how == "inner":
+    call = torch.compile(lambda x: net(x).sum(), backend="aot_eager", fullgraph=True)
+elif how == "bound":
+    call = torch.compile(net.__call__, backend="aot_eager", fullgraph=True)
+else:
+    call = torch.compile(arithmetic, backend="aot_eager", fullgraph=True)
+total = 0.0
+with torch.no_grad():
+    for _ in range(steps):
+        total += float(call(torch.ones(4, 8)).sum())
+from torch._dynamo.utils import counters  # noqa: E402
+
+seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
+print(json.dumps(seen))

@@ -1,0 +1,5 @@
+"""Uses torch, and repeats nothing."""
+
+import torch
+
+print(torch.ones(3).sum().item())

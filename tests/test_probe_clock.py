@@ -1,0 +1,122 @@
+"""Which events of a program its steps are counted by."""
+
+from __future__ import annotations
+
+from fathom.probe.chooser import Chooser, Signal
+from fathom.probe.steps import StepFacts
+
+
+class Events:
+    """Feeds a chooser, and counts how often its clock ticked."""
+
+    def __init__(self, step_on: str = "auto") -> None:
+        self.chooser = Chooser(step_on)
+        self.ns = 0
+
+    def __call__(self, *events: tuple[str, int], times: int = 1, grad: bool = True) -> tuple[str, int] | None:
+        for source, key in events * times:
+            self.ns += 1
+            signal = Signal(source, key, self.ns, 0, grad)
+            if self.chooser.clock == (source, key):
+                self.chooser.tick(signal)
+            else:
+                self.chooser.take(signal)
+        return self.chooser.clock
+
+
+OPTIMIZER, LOADER, FORWARD, REPLAY, MARK = (
+    ("optimizer", 1),
+    ("loader", 2),
+    ("forward", 3),
+    ("replay", 4),
+    ("mark", 0),
+)
+
+
+def test_the_optimizer_goes_before_batches_and_calls():
+    assert Events()(LOADER, FORWARD, OPTIMIZER, times=3) == OPTIMIZER
+
+
+def test_an_explicit_mark_goes_before_everything():
+    assert Events()(LOADER, FORWARD, OPTIMIZER, MARK, times=3) == MARK
+
+
+def test_batches_wait_for_an_optimizer_to_show_up():
+    events = Events()
+    assert events(LOADER, FORWARD, times=7) is None
+    assert events(OPTIMIZER, times=2) == OPTIMIZER
+
+
+def test_without_an_optimizer_batches_are_steps():
+    assert Events()(LOADER, FORWARD, times=20) == LOADER
+
+
+def test_a_late_optimizer_takes_over():
+    events = Events()
+    assert events(LOADER, FORWARD, times=40) == LOADER
+    assert events(OPTIMIZER, LOADER, times=3) == OPTIMIZER
+
+
+def test_without_gradients_nobody_waits_for_an_optimizer():
+    assert Events()(FORWARD, times=4, grad=False) == FORWARD
+    assert Events()(FORWARD, times=4, grad=True) is None
+
+
+def test_replays_take_over_from_an_optimizer_that_went_into_the_graph():
+    events = Events()
+    assert events(LOADER, OPTIMIZER, times=5) == OPTIMIZER
+    assert events(LOADER, REPLAY, times=20) == REPLAY
+
+
+def test_replays_beside_a_stepping_optimizer_are_no_steps():
+    assert Events()(REPLAY, ("replay", 5), OPTIMIZER, times=50) == OPTIMIZER
+
+
+def test_of_many_graphs_in_an_iteration_one_is_the_clock():
+    chosen = Events()(("replay", 1), ("replay", 2), ("replay", 3), times=20)
+    assert chosen is not None and chosen[0] == "replay"
+
+
+def test_a_rare_optimizer_is_not_the_clock():
+    events = Events()
+    for _ in range(3):
+        events(OPTIMIZER, times=100)
+        events(("optimizer", 9))
+    assert events.chooser.clock == OPTIMIZER
+
+
+def test_what_was_asked_for_is_taken():
+    assert Events("loader")(LOADER, OPTIMIZER, times=10) == LOADER
+    assert Events("forward")(LOADER, FORWARD, OPTIMIZER, times=10) == FORWARD
+    assert Events("none")(LOADER, FORWARD, OPTIMIZER, MARK, times=50) is None
+
+
+def test_the_kind_of_a_step_follows_from_its_batches():
+    facts, kinds = StepFacts(), []
+    for loader in (1, 2):
+        facts.epoch(loader)
+    for step in range(10):
+        facts.batch(1, 10 * step, 4, None)
+        if step == 6:
+            facts.batch(2, 10 * step + 1, 4, None)
+        if step == 8:
+            facts.epoch(1)
+        kinds.append(facts.close("train", 10 * step + 5)[0])
+    assert kinds == ["train"] * 6 + ["train+evaluation", "train", "train+epoch start", "train"]
+
+
+def test_two_loaders_that_always_deliver_are_no_evaluation():
+    facts = StepFacts()
+    for step in range(5):
+        facts.batch(1, 10 * step, 4, None)
+        facts.batch(2, 10 * step + 1, 8, None)
+        assert facts.close("train", 10 * step + 5)[0] == "train"
+
+
+def test_a_batch_belongs_to_the_step_in_which_it_came():
+    facts = StepFacts()
+    for ns in (1, 2, 3, 11, 12):
+        facts.batch(1, ns, 4, 40)
+    assert facts.close("train", 5) == ("train", 12, 120, [1, 2, 3])
+    assert facts.close("train", 15) == ("train", 8, 80, [11, 12])
+    assert facts.close("train", 25) == ("train", None, None, [])

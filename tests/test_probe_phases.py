@@ -1,0 +1,225 @@
+"""The phases, driven by a clock that the tests hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fathom.probe.phases import EVENTS_A_BURST, Job, Orders, Phases
+from fathom.probe.plan import Plan
+from fathom.probe.settling import settled
+
+MS = 1_000_000
+
+
+class Program:
+    """Steps of given lengths; keeps what the phases ordered, and checks that it makes sense."""
+
+    def __init__(self, plan: Plan, events_a_step: int = 1000, **options: int) -> None:
+        self.phases = Phases(plan, **options)
+        self.events_a_step = events_a_step
+        self.k, self.now = -1, 0
+        self.labels: list[str] = []
+        self.done: list[tuple[Job, int, int]] = []
+        self._armed: Job | None = None
+        self._running: tuple[Job, int] | None = None
+
+    def step(self, length_ns: int) -> Orders:
+        self.k += 1
+        orders = self.phases.at(self.k, self.now)
+        if orders.start is not None:
+            assert orders.start == self._armed and self._running is None
+            self._armed, self._running = None, (orders.start, self.k)
+        if orders.stop is not None:
+            assert self._running is not None and self._running[0] == orders.stop
+            job, first = self._running
+            self.done.append((job, first, self.k))
+            self._running = None
+            orders = self.phases.stopped(self.events_a_step * (self.k - first + 1))
+        if orders.arm is not None:
+            assert self._armed is None and self._running is None
+            self._armed = orders.arm
+        self.labels.append(orders.phase)
+        self.now += length_ns
+        return orders
+
+    def run(self, steps: int, length_ns: int = 10 * MS) -> Program:
+        for _ in range(steps):
+            self.step(length_ns)
+        return self
+
+
+def test_a_steady_program_is_recorded_within_thirty_steps():
+    program = Program(Plan()).run(30)
+    assert program.labels[0] == "settle"
+    counts = Counter(program.labels)
+    assert counts["clean"] >= 8 and counts["timeline"] >= 4
+
+
+def test_long_steps_are_clean_for_eight_and_short_ones_for_twelve():
+    for length, least in ((300 * MS, 8), (1 * MS, 12)):
+        labels = Program(Plan()).run(40, length).labels
+        first = labels.index("clean")
+        assert labels.index("transition", first) - first == least
+
+
+def test_compilation_at_the_start_is_not_clean():
+    program = Program(Plan())
+    for length in [9000, 4000, 2000, 500, 80]:
+        program.step(length * MS)
+    program.run(30)
+    assert program.labels[:7] == ["settle"] * 7
+
+
+def test_a_program_that_never_settles_is_recorded_all_the_same():
+    program = Program(Plan())
+    for step in range(140):
+        program.step(int(1000 * 1.15**step))
+    assert not program.phases.settled_in_time
+    assert program.labels.index("clean") <= 101 and "timeline" in program.labels
+
+
+def test_settling_ends_after_a_minute():
+    program = Program(Plan())
+    for step in range(8):
+        program.step((20 + 20 * step) * 1000 * MS)
+    assert "clean" in program.labels
+
+
+def test_settling_may_be_given_in_steps():
+    assert Program(Plan(settle=7)).run(20).labels.index("clean") == 7
+
+
+def test_surface_never_starts_a_recorder():
+    program = Program(Plan(depth="surface")).run(200)
+    assert program.done == [] and set(program.labels) == {"settle", "clean"}
+
+
+def test_the_timeline_may_begin_at_given_steps():
+    program = Program(Plan(at=[40, 90], steps=3)).run(150)
+    begun = [first for job, first, _ in program.done if job.phase == "timeline"]
+    assert begun[0] == 41 and 91 in begun
+    assert "timeline" not in program.labels[:41]
+
+
+def test_a_request_gives_one_more_timeline():
+    program = Program(Plan()).run(100)
+    before = len(program.done)
+    program.phases.request()
+    program.run(20)
+    assert [job.phase for job, *_ in program.done[before:]] == ["timeline"]
+
+
+def test_memory_comes_last_and_only_where_there_is_a_device():
+    for has_memory in (False, True):
+        phases = [job.phase for job, *_ in Program(Plan(), memory=has_memory).run(80).done]
+        assert (phases[-1] == "memory") == has_memory and phases.count("attribution") == 1
+
+
+def test_slow_steps_are_looked_for_after_the_plan_only():
+    program = Program(Plan(on_slow_step=True), events_a_step=10).run(600)
+    rolling = [(job, first) for job, first, _ in program.done if job.keep_above_ns is not None]
+    planned = [end for job, _, end in program.done if job.keep_above_ns is None]
+    assert rolling and min(first for _, first in rolling) > max(planned)
+    assert len(rolling) == 3  # all were kept, and three are enough
+
+
+def test_large_steps_come_in_small_bursts():
+    program = Program(Plan(), events_a_step=50_000).run(200)
+    windows = [job.windows for job, *_ in program.done if job.phase == "timeline"]
+    assert sum(windows) >= 6 and max(windows) <= 2
+    attribution = next(job for job, *_ in program.done if job.phase == "attribution")
+    assert not attribution.stacks
+
+
+def test_while_something_else_profiles_no_step_is_clean():
+    program = Program(Plan()).run(12)
+    program.phases.blocked = True
+    program.run(30)
+    assert set(program.labels[12:]) == {"transition"} and program.done == []
+    program.phases.blocked = False
+    program.run(60)
+    assert [job.phase for job, *_ in program.done][-1] == "attribution"
+
+
+def test_a_follower_does_what_the_leader_does():
+    leader, follower = Program(Plan(), lead=4), Program(Plan(), lead=-1)
+    for step in range(120):
+        leader.step((10 + 3 * (step % 2)) * MS)
+        follower.phases.appoint(dict(leader.phases.appointments))
+        follower.step((10 + 5 * (step % 3)) * MS)
+    assert leader.done == follower.done
+    assert leader.labels == follower.labels and len(leader.done) >= 3
+
+
+plans = st.builds(
+    Plan,
+    steps=st.integers(1, 12),
+    settle=st.none() | st.integers(0, 20),
+    at=st.lists(st.integers(0, 200), max_size=3).map(sorted),
+    on_slow_step=st.booleans(),
+    depth=st.sampled_from(["auto", "surface", "timeline"]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(plans, st.lists(st.integers(1, 10**10), min_size=1, max_size=250), st.integers(1, 300_000))
+def test_any_program_is_recorded_in_whole_windows(plan, lengths, events):
+    program = Program(plan, events)
+    for length in lengths:
+        program.step(length)
+    assert len(program.labels) == len(lengths)
+    for job, first, last in program.done:
+        assert last - first == job.windows >= 1
+        assert set(program.labels[first:last]) == {job.phase}
+        assert program.labels[first - 1] == program.labels[last] == "transition"
+        assert job.windows <= max(2, EVENTS_A_BURST // events)
+    assert len([job for job, *_ in program.done if job.keep_above_ns is not None]) <= 3
+
+
+@given(st.floats(0.001, 1e6), st.integers(4, 40))
+def test_equal_steps_have_settled(length, count):
+    assert settled([length] * count)
+
+
+@given(st.floats(0.001, 1e6), st.floats(1.5, 100.0), st.integers(4, 40))
+def test_a_change_within_the_last_windows_has_not_settled(length, factor, count):
+    width = min(8, max(2, count // 4))
+    assert not settled([length * factor] * (count - width) + [length] * width)
+
+
+def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
+    program = Program(Plan()).run(60, 30 * MS)
+    assert program.phases.resettled is None
+    before = len(program.done)
+    program.run(100, 10 * MS)
+    again = [job.phase for job, _, _ in program.done[before:]]
+    assert "timeline" in again and "attribution" in again
+    resettled = program.phases.resettled
+    assert resettled is not None and resettled >= 60
+    assert all(first >= resettled for _, first, _ in program.done[before:])
+
+
+def test_slower_steps_after_the_profiler_are_no_reason_to_record_again():
+    program = Program(Plan()).run(60, 10 * MS).run(200, 15 * MS)
+    assert program.phases.resettled is None
+
+
+def test_marks_that_pass_in_quiet_decide_nothing():
+    program = Program(Plan()).run(60, 30 * MS)
+    assert program.phases.quiet
+    for _ in range(100):
+        program.now += 10 * MS
+        program.phases.passed(program.now)
+    assert program.phases.resettled is None and program.phases.quiet
+    program.run(3, 10 * MS)
+    assert program.phases.resettled is not None
+
+
+def test_noise_alone_has_nothing_recorded_again():
+    program = Program(Plan())
+    for number in range(400):
+        program.step((8 + 5 * (number % 3)) * MS)
+    assert program.phases.resettled is None
