@@ -1,0 +1,45 @@
+"""The machine as it stands: what a sounding keeps as `machine.json`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Callable
+from typing import Any
+
+from fathom.machine import gpus, host
+from fathom.version import VERSION
+
+
+def inventory(
+    read_gpus: Callable[[], dict[str, Any]] = gpus.read,
+    read_host: Callable[[], dict[str, Any]] = host.read,
+) -> dict[str, Any]:
+    """GPUs, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
+    devices = read_gpus()
+    versions = {
+        "fathom": VERSION,
+        "driver": devices["driver"],
+        "cuda_driver": devices["cuda_driver"],
+        "python": platform.python_version(),
+    }
+    machine = {
+        "host": read_host(),
+        "gpus": devices["gpus"],
+        "why_no_gpu": devices["why_no_gpu"],
+        "versions": {name: version for name, version in versions.items() if version},
+    }
+    machine["fingerprint"] = fingerprint(machine)
+    return machine
+
+
+def fingerprint(machine: dict[str, Any]) -> str:
+    """Sixteen hex digits that change when a ceiling measured here may no longer hold."""
+    cpu = machine["host"]["cpu"]
+    parts = {
+        "cpu": [cpu["model"], cpu["logical_cores"], cpu["numa_nodes"]],
+        "driver": machine["versions"].get("driver"),
+        "gpus": [[g["uuid"], g["name"], g["memory_bytes"], g["power_limit_w"]] for g in machine["gpus"]],
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,63 @@
+"""The driver's management library, opened once, with every reading allowed to be missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+class NvmlMissingError(Exception):
+    """There is no usable NVML here; the message says why in one clause."""
+
+
+def load() -> Any:
+    """The `pynvml` module, initialised. Raises NvmlMissingError."""
+    try:
+        import pynvml
+    except ImportError:
+        raise NvmlMissingError("the Python package nvidia-ml-py is not installed") from None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        raise NvmlMissingError(f"the NVIDIA driver's management library did not open ({error})") from None
+    return pynvml
+
+
+def reading(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What `call` returns, or None where this device or driver does not offer it."""
+    try:
+        value = call(*arguments)
+    except Exception:  # NVMLError, or an AttributeError of an older binding
+        return None
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def visible(nvml: Any, environment: Mapping[str, str] = os.environ) -> list[Any]:
+    """Handles of the devices that a program with this environment sees, in its own order.
+
+    Follows CUDA_VISIBLE_DEVICES as CUDA does: indices or (beginnings of) UUIDs, cut at the first invalid one.
+    """
+    wanted = environment.get("CUDA_VISIBLE_DEVICES")
+    every = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
+    if wanted is None:
+        return every
+    chosen: list[Any] = []
+    for name in wanted.split(","):
+        handle = _find(nvml, every, name.strip())
+        if handle is None:
+            break
+        chosen.append(handle)
+    return chosen
+
+
+def _find(nvml: Any, every: list[Any], name: str) -> Any:
+    if name.isdigit():
+        return every[int(name)] if int(name) < len(every) else None
+    if name.startswith("GPU-"):
+        return next((h for h in every if (reading(nvml.nvmlDeviceGetUUID, h) or "").startswith(name)), None)
+    if name.startswith("MIG-"):
+        slice_ = reading(nvml.nvmlDeviceGetHandleByUUID, name)
+        # Sensors belong to the whole device, which is what a slice's power has to be read from.
+        return slice_ and reading(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, slice_)
+    return None
