@@ -1,0 +1,27 @@
+"""The tables of a sounding: schemas, store, importers."""
+
+from fathom.sounding.importer import import_traces
+from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.pack import pack
+from fathom.sounding.raw import import_raw
+from fathom.sounding.schema import FORMAT, TABLES, conform, empty
+from fathom.sounding.sql import select
+from fathom.sounding.store import Store, Writer, open_store
+
+__all__ = [
+    "FORMAT",
+    "TABLES",
+    "Manifest",
+    "Phase",
+    "Problem",
+    "Rank",
+    "Store",
+    "Writer",
+    "conform",
+    "empty",
+    "import_raw",
+    "import_traces",
+    "open_store",
+    "pack",
+    "select",
+]

@@ -1,0 +1,170 @@
+"""Short, readable names of kernels, and the families that share a name and a launch shape."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import polars as pl
+
+_NAMESPACES = re.compile(
+    r"\b(?:at::native|at_cuda_detail|at::cuda|at|c10|cutlass|std|cub|thrust|[a-z_]*internal|detail|CUB_\w+)::"
+)
+_LENGTH = re.compile(r"\d+")
+_CASTS = re.compile(r"\(\w[\w: ]*\)(?=-?\d)")  # (bool)1, (int)4: nvcc's spelling of constants
+# Template arguments that only wrap what a kernel computes: look within.
+_WRAPPERS = frozenset((
+    "gpu_kernel_impl", "gpu_kernel_impl_nocast", "AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor",
+    "UnaryOpFunctor", "ReduceOp", "func_wrapper_t", "Kernel", "Kernel2", "device_kernel", "GemmUniversal",
+    "kernel_wrapper",
+))  # fmt: skip
+# Template arguments that tell nothing about what a kernel computes.
+_NOISE = re.compile(
+    r"(?:TensorList\w*Metadata|FusedOptimizer\w*|\w*OffsetCalculator|Load\w*Cast|Store\w*Cast|[Aa]rray"
+    r"|integral_constant|integer_sequence|index_sequence|true_type|false_type|Policy\w*|\w*_?policy\w*|tuple"
+    r"|Cat\w*Metadata|OpaqueType|TensorInfo|\w*Params|unroll|\w*Policy\d*|\w*Mode_t|decltype"
+    r"|(?:unsigned|signed|const|true|false|void|char|long|int|short|float|double|bool|complex)\b.*"
+    r"|(?:BFloat16|Half|Float8_e\w+|half_t|bfloat16_t|__\w*half|__\w*bfloat16)\b.*|\W.*|\d.*|)"
+)
+_SCALARS = {
+    "float": "float", "double": "double", "Half": "half", "__half": "half", "half": "half", "half_t": "half",
+    "BFloat16": "bfloat16", "__nv_bfloat16": "bfloat16", "bfloat16_t": "bfloat16",
+    "__hip_bfloat16": "bfloat16", "Float8_e4m3fn": "float8_e4m3fn", "Float8_e5m2": "float8_e5m2",
+    "int": "int", "long": "long", "short": "short", "bool": "bool", "unsigned char": "uint8",
+    "signed char": "int8", "complex": "complex",
+}  # fmt: skip
+_FLOATS = frozenset(("float", "double", "half", "bfloat16", "float8_e4m3fn", "float8_e5m2", "complex"))
+
+
+@dataclass
+class _Name:
+    """A C++ name: `base<arguments>`; `called` are the argument types of the function or lambda it ends in."""
+
+    base: str
+    arguments: list[_Name] = field(default_factory=list)
+    called: list[_Name] = field(default_factory=list)
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without return type, namespaces, argument list and most template arguments.
+
+    What tells kernels apart stays: `vectorized_elementwise_kernel<CUDAFunctor_add<float>>`.
+    """
+    if name.startswith("_Z"):
+        return _mangled(name)
+    if "<" not in name and "(" not in name:
+        return name.removesuffix(".kd")
+    if name.startswith(("Memcpy ", "Memset ")):
+        return name.partition(" (")[0]
+    parsed = _parse(_function(_plain(name)))
+    telling = _telling(parsed.arguments)[:2]
+    if parsed.base in _WRAPPERS and telling:
+        return telling[0]
+    if not telling:
+        telling = [_SCALARS[a.base] for a in parsed.arguments if _SCALARS.get(a.base) in _FLOATS][:1]
+    return f"{parsed.base}<{', '.join(telling)}>" if telling else parsed.base or name
+
+
+def _plain(name: str) -> str:
+    name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
+    name = name.replace(")>(", ")≥(").replace(")<(", ")≤(")  # comparisons are no brackets
+    return _NAMESPACES.sub("", _CASTS.sub("", name))
+
+
+def _function(text: str) -> str:
+    """`text` without the return type in front: what follows the last space outside of all brackets."""
+    depth = start = 0
+    for place, letter in enumerate(text):
+        if letter in "<({[":
+            if letter == "(" and depth == 0:
+                break
+            depth += 1
+        elif letter in ">)}]" and text[place - 1] != "-":
+            depth -= 1
+        elif letter == " " and depth == 0:
+            start = place + 1
+    return text[start:]
+
+
+def _parse(text: str) -> _Name:
+    text = text.strip()
+    opening = re.search(r"[<(]", text)
+    if opening is None:
+        return _Name(text.rpartition("::")[2] if "{" in text else text)
+    base = text[: opening.start()].rstrip(":")
+    rest = text[opening.start() :]
+    inner, rest = _bracket(rest)
+    if opening[0] == "<":
+        return _Name(base, [_parse(part) for part in inner])
+    last = rest.rpartition("{lambda")[2].partition("#")[0]  # the dtype that a dispatched lambda was made for
+    called = _bracket(last)[0] if last.startswith("(") else []
+    return _Name(base, called=[_parse(part) for part in called])
+
+
+def _bracket(text: str) -> tuple[list[str], str]:
+    """(the parts of the bracket that `text` begins with, what follows it)."""
+    depth, start = 0, 1
+    parts: list[str] = []
+    for place, letter in enumerate(text):
+        if letter in "<({[":
+            depth += 1
+        elif letter in ">)}]" and text[place - 1] != "-":
+            depth -= 1
+            if depth == 0:
+                parts.append(text[start:place])
+                return [part for part in parts if part.strip()], text[place + 1 :]
+        elif letter == "," and depth == 1:
+            parts.append(text[start:place])
+            start = place + 1
+    return parts, ""
+
+
+def _telling(arguments: list[_Name], dtype: str | None = None) -> list[str]:
+    """The arguments that say what a kernel computes, wrappers opened, with their (or the wrapper's) dtype."""
+    found: list[str] = []
+    for argument in arguments:
+        own = dtype or _dtype(argument)
+        if argument.base in _WRAPPERS:
+            found += _telling(argument.arguments, own)
+        elif not _NOISE.fullmatch(argument.base.rpartition("::")[2]):
+            found.append(argument.base + (f"<{own}>" if own else ""))
+    return list(dict.fromkeys(found))
+
+
+def _dtype(name: _Name) -> str | None:
+    """The first number type among a name's arguments."""
+    return next(
+        (_SCALARS[part.base] for part in (*name.arguments, *name.called) if part.base in _SCALARS), None
+    )
+
+
+def _mangled(name: str) -> str:
+    """The nested name that a mangled one begins with, and the first word among its template arguments."""
+    place = name.find("N", 0, 4) + 1 or 2
+    base: list[str] = []
+    while length := _LENGTH.match(name, place):
+        place = length.end() + int(length[0])
+        base.append(name[length.end() : place])
+    words = _words(name, place) if name[place : place + 1] == "I" else iter(())
+    telling = next((word for word in words if len(word) > 1 and word not in base), None)
+    short = "::".join(base)
+    return (f"{short}<{telling}>" if telling else short) or name
+
+
+def _words(name: str, place: int) -> Iterator[str]:
+    """The words of a mangled name from `place` on; each stands behind its length."""
+    while length := _LENGTH.search(name, place):
+        place = length.end() + int(length[0])
+        if name[length.start() - 1] != "L" and name[length.start() - 2 : length.start() - 1] != "L":
+            yield name[length.end() : place]
+        else:
+            place = length.end()  # a constant: Li128E, Lb0E
+
+
+def with_families(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Adds `family`: the short name, and the launch shape (grid and block) that tells equal names apart."""
+    names = kernels["name"].unique()
+    short = dict(zip(names.to_list(), map(short_name, names.to_list()), strict=True))
+    shape = pl.concat_str(pl.lit(" "), pl.col("grid"), pl.lit("·"), pl.col("block")).fill_null("")
+    return kernels.with_columns(family=pl.col("name").replace_strict(short, return_dtype=pl.String) + shape)

@@ -1,0 +1,92 @@
+"""Kineto traces of one job, one file a rank, to a sounding."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from fathom.errors import BadInputError
+from fathom.sounding.kineto import Trace, read_trace
+from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.repetition import steps_from_repetition
+from fathom.sounding.store import Store, Writer
+
+_IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+
+
+def import_traces(
+    paths: list[Path], output: Path, *, name: str | None = None, replace: bool = False
+) -> Store:
+    """Make a sounding of Kineto traces (.json, .json.gz), one a rank.
+
+    Steps come from ProfilerStep marks or else from repetition. Raises BadInputError where a file is no trace,
+    or two files are the same rank; nothing is left behind then.
+    """
+    if not paths:
+        raise BadInputError("No trace was given; name at least one .json or .json.gz file.")
+    writer = Writer(output, replace=replace)
+    manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import", created_ns=time.time_ns())
+    try:
+        for position, path in enumerate(paths):
+            _add(writer, manifest, path, position if len(paths) > 1 else 0)
+    except BaseException:
+        writer.discard()
+        raise
+    _missing_ranks(manifest)
+    return writer.finish(manifest)
+
+
+def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> None:
+    trace = read_trace(path)
+    rank = _rank(trace, position, manifest, path)
+    _mark_steps(trace, manifest)
+    for table, frame in {**trace.tables, "steps": trace.steps, "memory": trace.memory}.items():
+        writer.write(rank, table, frame)
+    for problem in trace.problems:
+        problem.rank = rank
+    manifest.problems += trace.problems
+    about = trace.meta
+    source = trace.steps["source"][0] if len(trace.steps) else None
+    manifest.ranks.append(
+        Rank(rank, about["pid"], about["host"], about["world"], about["devices"], step_on=source)
+    )
+    manifest.phases.append(_phase(trace, rank))
+    manifest.versions.update(about["versions"])
+
+
+def _rank(trace: Trace, position: int, manifest: Manifest, path: Path) -> int:
+    named = _IN_A_NAME.search(path.name)
+    told = trace.meta["rank"]
+    rank = told if told is not None else int(named[1]) if named else position
+    if any(other.rank == rank for other in manifest.ranks):
+        raise BadInputError(f"{path} is rank {rank}, which another trace already is; import them separately.")
+    return rank
+
+
+def _mark_steps(trace: Trace, manifest: Manifest) -> None:
+    if len(trace.steps):
+        return
+    tables = trace.tables
+    trace.steps = steps_from_repetition(tables["kernels"], tables["launches"], tables["ops"])
+    if trace.steps.is_empty():
+        manifest.abstained.append(
+            {"what": "steps", "why": "the trace has no ProfilerStep marks and its work does not repeat"}
+        )
+
+
+def _phase(trace: Trace, rank: int) -> Phase:
+    frames = [frame for frame in trace.tables.values() if len(frame)]
+    start = min(int(frame["start_ns"].min()) for frame in frames)  # type: ignore[arg-type]
+    end = max(int(frame["end_ns"].max()) for frame in frames)  # type: ignore[arg-type]
+    return Phase(rank, "timeline", 0, start, end, len(trace.steps))
+
+
+def _missing_ranks(manifest: Manifest) -> None:
+    world = max((rank.world or 0 for rank in manifest.ranks), default=0)
+    missing = world - len(manifest.ranks)
+    if missing > 0:
+        text = (
+            f"{missing} of the job's {world} ranks were not given, so waiting for peers cannot be told apart."
+        )
+        manifest.problems.append(Problem("ranks-missing", text, missing))

@@ -1,0 +1,90 @@
+"""Columns of a trace while it is read: integers that stand for texts, NULL that stands for nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+NULL = np.iinfo(np.int64).min  # stands for null in arrays of integers
+_WHOLE = re.compile(r"-?[0-9]+")
+
+Arrays = dict[str, np.ndarray]
+
+
+class Index(dict[Any, int]):
+    """Numbers keys as they come, and keeps the text that `make` makes of each."""
+
+    def __init__(self, make: Callable[[Any], str | None] = lambda key: key) -> None:
+        super().__init__()
+        self._make = make
+        self._texts: list[str | None] = []
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self._texts)
+        self._texts.append(self._make(key))
+        return number
+
+    def of(self, keys: list[Any]) -> np.ndarray:
+        """The numbers of `keys`."""
+        if all_missing(keys):
+            return np.full(len(keys), self[None], np.int32)
+        return np.array([self[key] for key in keys], np.int32)
+
+    def texts(self) -> pl.Series:
+        """The text behind each number."""
+        return pl.Series(self._texts, dtype=pl.String)
+
+
+class Table:
+    """Columns of integers that grow by blocks."""
+
+    def __init__(self, *names: str) -> None:
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in names}
+
+    def add(self, arrays: Arrays) -> None:
+        """Append one block of every column."""
+        for name, parts in self._parts.items():
+            parts.append(arrays[name])
+
+    def take(self) -> Arrays:
+        """The whole columns. The parts are given up."""
+        return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def nullable(array: np.ndarray) -> pl.Series:
+    """A column in which NULL became null."""
+    column = pl.Series(array)
+    missing = array == NULL
+    return column.set(pl.Series(missing), None) if missing.any() else column
+
+
+def ints(values: Sequence[Any]) -> np.ndarray:
+    """int64 of what are whole numbers or their text, NULL for the others."""
+    if all_missing(values):
+        return np.full(len(values), NULL)
+    try:
+        array = np.array(values)
+    except (OverflowError, ValueError):
+        array = np.array([], object)
+    if array.dtype == np.int64 and array.ndim == 1:
+        return array
+    return np.array([_int(value) for value in values], np.int64)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, str):  # as HIP writes some
+        value = int(value) if len(value) < 20 and _WHOLE.fullmatch(value) else None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and NULL < value <= -(NULL + 1) else NULL
+
+
+def all_missing(values: Sequence[Any]) -> bool:
+    return values[0] is None and values.count(None) == len(values)

@@ -1,0 +1,204 @@
+"""Collects decoded events into arrays, block by block, so that the objects of a block die early.
+
+Names and texts are kept once and referred to by number.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fathom.sounding.kineto import categories
+from fathom.sounding.kineto.arrays import NULL, Arrays, Index, Table, all_missing, ints
+from fathom.sounding.kineto.events import Args, Event
+from fathom.sounding.kineto.frames import MODULE, is_user_frame, user_frame
+from fathom.sounding.kineto.times import to_ns
+
+_NUMBER = re.compile(rb"\d+")
+
+_COMMON = ("name", "thread", "start", "duration")
+_OPS = ("annotation", "shapes", "dtypes", "values", "provenance", "module", "source")
+_ALLOCATOR = ("device", "size", "allocated", "reserved")
+_DEVICE = (
+    "kind", "device", "stream", "correlation", "grid", "block", "registers", "shared_bytes", "local_bytes",
+    "graph_node", "bytes",
+)  # fmt: skip
+
+
+class Columns:
+    """What the tables need of a trace: ops (annotations among them), Python frames, calls, device work."""
+
+    def __init__(self) -> None:
+        self.ops, self.frames = Table(*_COMMON, *_OPS), Table(*_COMMON)
+        self.calls = Table(*_COMMON, "correlation")
+        self.device = Table("name", "start", "duration", *_DEVICE)
+        self.allocator = Table("start", *_ALLOCATOR)
+        self.pid: int | None = None  # of the program
+        self.phases: Counter[str | None] = Counter()  # of events that are no intervals
+        self.unread: Counter[str | None] = Counter()  # intervals of unknown categories
+        self.names = Index()
+        self.texts = Index(_compact)
+        self.dims = Index(_dims)
+        self.provenance = Index()
+        self.module = Index(lambda key: key or None)
+        self.source = Index(user_frame)
+        self._frames = _Frames()
+        self._take: dict[str, Callable[[list[Event], str], None]] = {
+            **dict.fromkeys(categories.OPS, self._add_ops),
+            **dict.fromkeys(categories.ANNOTATIONS, self._add_annotations),
+            **dict.fromkeys(categories.FRAMES, self._add_frames),
+            **dict.fromkeys(categories.CALLS, self._add_calls),
+            **dict.fromkeys((*categories.KERNELS, *categories.COPIES, *categories.SETS), self._add_device),
+            categories.ALLOCATOR: self._add_allocator,
+            **dict.fromkeys(categories.IGNORED, _ignore),
+        }
+
+    def add(self, events: list[Event]) -> None:
+        """Take one block. Raises InexactError where the events' times should have been read as text."""
+        for category, group in self._by_category(events).items():
+            take = self._take.get(category or "")
+            if take is None:
+                self.unread[category] += len(group)
+            else:
+                take(group, category or "")
+
+    def _by_category(self, events: list[Event]) -> dict[str | None, list[Event]]:
+        if {event.ph for event in events} == {"X"} and len({event.cat for event in events}) == 1:
+            return {events[0].cat: events}  # most blocks: Kineto writes one kind of event after the other
+        groups: defaultdict[str | None, list[Event]] = defaultdict(list)
+        for event in events:
+            if event.ph == "X":
+                groups[event.cat].append(event)
+            elif event.name == categories.ALLOCATOR:
+                groups[event.name].append(event)
+            else:
+                self.phases[event.ph] += 1
+        return groups
+
+    @property
+    def nameless(self) -> int:
+        """The number of the missing name; -1 where all have one."""
+        return self.names.get(None, -1)
+
+    def _common(self, events: list[Event]) -> Arrays:
+        return {
+            "name": self.names.of([event.name or None for event in events]),
+            "thread": ints([event.tid for event in events]),
+            "start": to_ns([event.ts for event in events]),
+            "duration": to_ns([event.dur for event in events]),
+        }
+
+    def _add_annotations(self, events: list[Event], _: str) -> None:
+        self._add_ops(events, _, annotation=True)
+
+    def _add_ops(self, events: list[Event], _: str, annotation: bool = False) -> None:
+        args = [event.args for event in events]
+        texts = self.texts
+        if self.pid is None and isinstance(events[0].pid, int):
+            self.pid = events[0].pid
+        self.ops.add(
+            {
+                **self._common(events),
+                "annotation": np.full(len(events), annotation),
+                "shapes": texts.of([bytes(a.shapes) for a in args]),
+                "dtypes": texts.of([bytes(a.dtypes) for a in args]),
+                "values": texts.of([bytes(a.values) for a in args]),
+                "provenance": self.provenance.of(_provenances(args)),
+                "module": self.module.of(_texts([a.module for a in args])),
+                "source": self.source.of(_texts([a.stack for a in args])),
+            }
+        )
+
+    def _add_frames(self, events: list[Event], _: str) -> None:
+        wanted = self._frames
+        kept = [event for event in events if wanted[event.name]]
+        if kept:
+            self.frames.add(self._common(kept))
+
+    def _add_calls(self, events: list[Event], _: str) -> None:
+        correlation = ints([event.args.correlation for event in events])
+        self.calls.add({**self._common(events), "correlation": correlation})
+
+    def _add_device(self, events: list[Event], category: str) -> None:
+        args = [event.args for event in events]
+        kind = (category in categories.COPIES) + 2 * (category in categories.SETS)
+        self.device.add(
+            {
+                **self._common(events),
+                "kind": np.full(len(events), kind, np.int8),
+                "device": _or(ints([a.device for a in args]), [event.pid for event in events]),
+                "stream": _or(ints([a.stream for a in args]), [event.tid for event in events]),
+                "correlation": ints([a.correlation for a in args]),
+                "grid": self.dims.of([bytes(a.grid) for a in args]),
+                "block": self.dims.of([bytes(a.block) for a in args]),
+                "registers": ints([a.registers for a in args]),
+                "shared_bytes": ints([a.shared for a in args]),
+                "local_bytes": ints([a.local for a in args]),
+                "graph_node": ints([a.node for a in args]),
+                "bytes": ints([a.bytes for a in args]),
+            }
+        )
+
+    def _add_allocator(self, events: list[Event], _: str) -> None:
+        args = [event.args for event in events]
+        self.allocator.add(
+            {
+                "start": to_ns([event.ts for event in events]),
+                "device": ints([a.owner for a in args]),
+                "size": ints([a.size for a in args]),
+                "allocated": ints([a.allocated for a in args]),
+                "reserved": ints([a.reserved for a in args]),
+            }
+        )
+
+
+class _Frames(dict[str | None, bool]):
+    """Whether a Python frame tells module or source: few do, so that most are dropped at once."""
+
+    def __missing__(self, name: str | None) -> bool:
+        self[name] = told = name is not None and (name.startswith(MODULE) or is_user_frame(name))
+        return told
+
+
+def _ignore(events: list[Event], category: str) -> None:
+    pass
+
+
+def _or(array: np.ndarray, others: list[Any]) -> np.ndarray:
+    missing = array == NULL
+    return np.where(missing, ints(others), array) if missing.any() else array
+
+
+def _compact(raw: bytes) -> str | None:
+    """A slice of JSON on one line, as profilers write it when they don't indent."""
+    return msgspec.json.format(raw, indent=0).decode() if raw else None
+
+
+def _dims(raw: bytes) -> str | None:
+    """`[64, 1, 1]` as 64x1x1."""
+    return b"x".join(_NUMBER.findall(raw)).decode() or None
+
+
+def _texts(values: list[Any]) -> list[str | None]:
+    if all_missing(values):
+        return values
+    return [value if isinstance(value, str) else None for value in values]
+
+
+def _provenances(args: list[Args]) -> list[str | None]:
+    if all_missing([a.kernel_file or a.kernel_backend for a in args]):
+        return [None] * len(args)
+    return [_provenance(a) for a in args]
+
+
+def _provenance(args: Args) -> str | None:
+    """What a compiler's kernel tells about its origin, as JSON."""
+    if args.kernel_file is None and args.kernel_backend is None:
+        return None
+    told = {"file": args.kernel_file, "backend": args.kernel_backend, "hash": args.kernel_hash}
+    return msgspec.json.encode({key: value for key, value in told.items() if value is not None}).decode()

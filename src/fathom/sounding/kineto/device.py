@@ -1,0 +1,62 @@
+"""The device's side of a trace: kernels, copies and sets as a table."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import polars as pl
+
+from fathom.sounding.families import with_families
+from fathom.sounding.kineto import integrity
+from fathom.sounding.kineto.arrays import nullable
+from fathom.sounding.kineto.categories import COLLECTIVES
+from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.manifest import Problem
+
+_KINDS = pl.Series(["compute", "copy", "set"])
+_COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
+_NUMBERS = (
+    "device", "stream", "correlation", "registers", "shared_bytes", "local_bytes", "graph_node", "bytes",
+)  # fmt: skip
+
+
+def device_table(columns: Columns, base_ns: int, problems: list[Problem]) -> pl.DataFrame:
+    """Assemble the table of kernels, in the order of time; `columns` gives up what it holds of the device."""
+    work = integrity.sound(columns.device.take(), base_ns, columns.nameless, "kernels", problems)
+    order = np.argsort(work["start"], kind="stable")
+    work = {name: array[order] for name, array in work.items()}
+    dims = columns.dims.texts()
+    kernels = pl.DataFrame(
+        {
+            **{name: nullable(work[name]) for name in _NUMBERS},
+            "kind": _KINDS.gather(work["kind"]),
+            "name": columns.names.texts().gather(work["name"]),
+            "start_ns": work["start"],
+            "end_ns": work["end"],
+            "grid": dims.gather(work["grid"]),
+            "block": dims.gather(work["block"]),
+        }
+    )
+    return with_families(_by_name(kernels))
+
+
+def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Adds what only the name tells: collectives, and the direction of copies."""
+    named = kernels.select("name").unique()
+    known = named.with_columns(
+        collective=pl.col("name").str.contains(COLLECTIVES),
+        direction=pl.col("name").map_elements(_direction, return_dtype=pl.String),
+    )
+    joined = kernels.join(known, on="name", how="left", maintain_order="left")
+    kind = pl.when((pl.col("kind") == "compute") & pl.col("collective")).then(pl.lit("collective"))
+    return joined.with_columns(kind=kind.otherwise("kind")).drop("collective")
+
+
+def _direction(name: str) -> str | None:
+    """`Memcpy HtoD (Pinned -> Device)` is "HtoD pinned"."""
+    found = _COPY.match(name)
+    if not found:
+        return None
+    memory = next((side for side in found.groups()[1:] if side in ("Pinned", "Pageable")), None)
+    return f"{found[1]} {memory.lower()}" if memory else found[1]

@@ -1,0 +1,119 @@
+"""The events of a Kineto trace as msgspec reads them: only the fields that the tables need."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from msgspec import Raw, field
+
+NOTHING = Raw(b"")
+_NO_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,\]}])")  # as C prints them
+
+
+class Args(msgspec.Struct, gc=False, frozen=True):
+    """`args` of an event, as loosely as profilers write them; Raw ones stay slices of the file."""
+
+    correlation: Any = None
+    stream: Any = None
+    device: Any = None
+    bytes: Any = None
+    grid: Raw = NOTHING
+    block: Raw = NOTHING
+    registers: Any = field(default=None, name="registers per thread")
+    shared: Any = field(default=None, name="shared memory")
+    local: Any = field(default=None, name="local memory per thread")
+    node: Any = field(default=None, name="graph node id")
+    shapes: Raw = field(default=NOTHING, name="Input Dims")
+    dtypes: Raw = field(default=NOTHING, name="Input type")
+    values: Raw = field(default=NOTHING, name="Concrete Inputs")
+    module: Any = field(default=None, name="Module Hierarchy")
+    stack: Any = field(default=None, name="Call stack")
+    size: Any = field(default=None, name="Bytes")
+    allocated: Any = field(default=None, name="Total Allocated")
+    reserved: Any = field(default=None, name="Total Reserved")
+    owner: Any = field(default=None, name="Device Id")
+    kernel_file: Any = None
+    kernel_backend: Any = None
+    kernel_hash: Any = None
+
+
+NO_ARGS = Args()
+
+
+class Event(msgspec.Struct, gc=False):
+    """One event. Times are microseconds: integers, or floats that hold nanoseconds up to 2^43."""
+
+    ph: str | None = None
+    cat: str | None = None
+    name: str | None = None
+    pid: Any = None
+    tid: Any = None
+    ts: int | float | None = None
+    dur: int | float | None = None
+    args: Args = NO_ARGS
+
+
+class ExactEvent(Event, gc=False):
+    """One event whose times stay text, because float64 could not hold them."""
+
+    ts: Raw = NOTHING  # type: ignore[assignment]
+    dur: Raw = NOTHING  # type: ignore[assignment]
+
+
+class Decoder:
+    """Decodes lists of events, and damaged ones one by one."""
+
+    def __init__(self, exact: bool) -> None:
+        self._kind = ExactEvent if exact else Event
+        self._time: Callable[[Any], Any] = _as_text if exact else _as_number
+        self.all: Callable[[bytes], list[Event]] = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
+        self._one = msgspec.json.Decoder(self._kind).decode
+
+    def damaged(self, text: bytes) -> Event:
+        """One event with fields of the wrong type, or numbers that are none: what is unusable becomes None.
+
+        Raises ValueError where the text is no JSON object, RecursionError where it is nested too deeply.
+        """
+        try:
+            return self._one(text)
+        except (msgspec.DecodeError, RecursionError):
+            numbered = _NO_NUMBER.sub(b"null", text).decode()
+        fields = json.loads(numbered, parse_float=Decimal, parse_constant=lambda _: None)
+        args = fields.get("args")
+        return self._kind(
+            ph=_text(fields.get("ph")),
+            cat=_text(fields.get("cat")),
+            name=_text(fields.get("name")),
+            pid=fields.get("pid"),
+            tid=fields.get("tid"),
+            ts=self._time(fields.get("ts")),
+            dur=self._time(fields.get("dur")),
+            args=_args(args) if isinstance(args, dict) else NO_ARGS,
+        )
+
+
+def _args(fields: dict[str, Any]) -> Args:
+    return msgspec.json.decode(json.dumps(fields, default=str), type=Args)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | Decimal) and not isinstance(value, bool)
+
+
+def _as_number(value: Any) -> int | float | None:
+    if not _is_number(value):
+        return None
+    return value if isinstance(value, int) else float(value)
+
+
+def _as_text(value: Any) -> Raw:
+    return Raw(str(value)) if _is_number(value) else NOTHING

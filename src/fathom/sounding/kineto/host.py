@@ -1,0 +1,120 @@
+"""The host's side of a trace: ops, annotations and runtime calls as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.sounding.kineto import integrity
+from fathom.sounding.kineto.arrays import Arrays, Table, nullable
+from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.frames import MODULE
+from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, Nesting, nest
+from fathom.sounding.kineto.steps import MARK, STEP
+from fathom.sounding.manifest import Problem
+
+_IDS_A_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
+
+
+@dataclass
+class Host:
+    """`ops` without Fathom's marks; `launches`; and as `notes` the marks and the profiler's steps."""
+
+    ops: pl.DataFrame
+    launches: pl.DataFrame
+    notes: pl.DataFrame
+
+
+def host_tables(columns: Columns, base_ns: int, burst: int, problems: list[Problem]) -> Host:
+    """Assemble the tables; `columns` gives up what it holds of the host."""
+
+    def take(table: Table, what: str) -> Arrays:
+        return integrity.sound(table.take(), base_ns, columns.nameless, what, problems)
+
+    names = columns.names.texts()
+    ops = take(columns.ops, "ops")
+    notes = _notes(ops, names)
+    ops = _ordered(ops, ~_beginning(names, MARK)[ops["name"]])
+    frames = take(columns.frames, "python frames")
+    calls = _ordered(take(columns.calls, "launches"))
+    around = _around([ops, frames, calls], _beginning(names, MODULE))
+    ids = np.arange(len(ops["name"])) + burst * _IDS_A_BURST
+    callers = around.op[len(ids) + len(frames["name"]) :]
+    return Host(
+        _ops(columns, ops, frames, around, ids), _launches(calls, _through(ids, callers), names), notes
+    )
+
+
+def _ops(columns: Columns, ops: Arrays, frames: Arrays, around: Nesting, ids: np.ndarray) -> pl.DataFrame:
+    names, texts = columns.names.texts(), columns.texts.texts()
+    callers = np.concatenate([ops["name"], frames["name"]])
+    size = len(ids)
+    module = names.str.strip_prefix(MODULE).gather(_through(callers, around.module[:size]))
+    source = names.gather(_through(callers, around.frame[:size]))
+    return pl.DataFrame(
+        {
+            "id": ids,
+            "parent": _through(ids, around.op[:size]),
+            **_common(ops, names),
+            "kind": pl.Series(["op", "annotation"]).gather(ops["annotation"].astype(np.int8)),
+            **{text: texts.gather(ops[text]) for text in ("shapes", "dtypes", "values")},
+            "provenance": columns.provenance.texts().gather(ops["provenance"]),
+            "module": _first(columns.module.texts().gather(ops["module"]), module),
+            "source": _first(columns.source.texts().gather(ops["source"]), source),
+        }
+    )
+
+
+def _launches(calls: Arrays, op: pl.Series, names: pl.Series) -> pl.DataFrame:
+    return pl.DataFrame(
+        {**_common(calls, names, "api"), "correlation": nullable(calls["correlation"]), "op": op}
+    )
+
+
+def _common(events: Arrays, names: pl.Series, name: str = "name") -> dict[str, pl.Series]:
+    return {
+        "thread": nullable(events["thread"]),
+        name: names.gather(events["name"]),
+        "start_ns": pl.Series(events["start"]),
+        "end_ns": pl.Series(events["end"]),
+    }
+
+
+def _notes(ops: Arrays, names: pl.Series) -> pl.DataFrame:
+    wanted = (_beginning(names, MARK) | _beginning(names, STEP))[ops["name"]]
+    return pl.DataFrame(_common({name: array[wanted] for name, array in ops.items()}, names))
+
+
+def _beginning(names: pl.Series, prefix: str) -> np.ndarray:
+    return names.str.starts_with(prefix).fill_null(False).to_numpy()
+
+
+def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
+    """In the order of time, the outer one first."""
+    order = np.lexsort((-events["end"], events["start"]))
+    if wanted is not None:
+        order = order[wanted[order]]
+    return {name: array[order] for name, array in events.items()}
+
+
+def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
+    """Rows count through ops, frames and calls."""
+    ops, frames, calls = groups
+    of_frames = np.where(is_module[frames["name"]], MODULE_FRAME, USER_FRAME)
+    kinds = np.concatenate([np.full(len(ops["name"]), OP), of_frames, np.full(len(calls["name"]), CALL)])
+    thread, start, end = (
+        np.concatenate([group[name] for group in groups]) for name in ("thread", "start", "end")
+    )
+    return nest(thread, start, end, kinds)
+
+
+def _through(values: np.ndarray, rows: np.ndarray) -> pl.Series:
+    """`values` at `rows`, null for NONE."""
+    found = values[np.maximum(rows, 0)] if len(values) else np.zeros(len(rows), np.int64)
+    return pl.Series(found).set(pl.Series(rows == NONE), None)
+
+
+def _first(one: pl.Series, other: pl.Series) -> pl.Series:
+    return one.zip_with(one.is_not_null(), other)

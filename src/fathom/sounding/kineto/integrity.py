@@ -1,0 +1,135 @@
+"""What is wrong with a trace, found before any figure is computed from it. Nothing is repaired."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fathom.sounding.kineto.arrays import Arrays
+from fathom.sounding.kineto.categories import GRAPH_LAUNCHES, NO_INTERVALS, OVERLAPPING_LAUNCHES
+from fathom.sounding.kineto.times import DAMAGED
+from fathom.sounding.manifest import Problem
+
+_LAST_NS = 2**62  # the year 2116: sums of two times still fit
+_LOST = re.compile(
+    r"stopped early\? = [1-9]|(?:dropped|lost)\D{0,80}[1-9]|[1-9]\d* \w* ?(?:dropped|lost)", re.I
+)
+
+
+def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list[Problem]) -> Arrays:
+    """The events with a name, a start and a duration; the others are counted in `problems` and left out.
+
+    Adds `end`, and `base_ns` to `start`. `nameless` is the number of the missing name.
+    """
+    start, duration = events.pop("start"), events.pop("duration")
+    missing = (start == DAMAGED) | (start < -base_ns) | (start >= _LAST_NS - base_ns)
+    bad = ~missing & ((duration == DAMAGED) | (duration < 0) | (duration >= _LAST_NS))
+    nobody = ~missing & ~bad & (events["name"] == nameless)
+    for found, name, lack in (
+        (missing, "bad-time", "no usable start"),
+        (bad, "bad-duration", "no usable duration"),
+        (nobody, "no-name", "no name"),
+    ):
+        if count := int(found.sum()):
+            text = f"{count} {what} have {lack} and were left out."
+            problems.append(Problem(name, text, count, spoils=[what]))
+    good = ~(missing | bad | nobody)
+    kept = {name: array[good] for name, array in events.items()}
+    return {**kept, "start": start[good] + base_ns, "end": start[good] + duration[good] + base_ns}
+
+
+def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Problem]) -> None:
+    """Events of kinds that the importer does not know."""
+    strange = Counter({phase: n for phase, n in phases.items() if phase not in NO_INTERVALS})
+    for what, counts, of in (
+        ("unknown-phase", strange, "phase"),
+        ("unknown-category", categories, "category"),
+    ):
+        if count := counts.total():
+            kinds = ", ".join(repr(kind) if kind else "none" for kind, _ in counts.most_common(4))
+            problems.append(
+                Problem(what, f"{count} events of an unknown {of} ({kinds}) were not read.", count)
+            )
+
+
+def resolution_ns(start: np.ndarray) -> int:
+    """What two times of the trace may differ by though they were the same: a microsecond in older traces."""
+    return 1000 if len(start) and not (start % 1000).any() else 1
+
+
+def check(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]) -> None:
+    """Hold device work against itself and against the calls that launched it."""
+    tolerance = resolution_ns(kernels["start_ns"].to_numpy())
+    calls = launches.unique("correlation", keep="first").select(
+        "correlation", "api", called_ns="start_ns", call=pl.lit(True)
+    )
+    work = kernels.select("device", "stream", "correlation", "start_ns", "end_ns").join(
+        calls, on="correlation", how="left", maintain_order="left"
+    )
+    _overlaps(work, tolerance, problems)
+    if len(launches):
+        _unlaunched(work, problems)
+        _before_launch(work, tolerance, problems)
+    _silent_graphs(kernels, launches, problems)
+
+
+def _overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> None:
+    allowed = pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
+    ordered = work.sort("device", "stream", "start_ns", "end_ns")
+    before = pl.col("end_ns").cum_max().shift(1).over("device", "stream")
+    overlapping = (before - pl.col("start_ns") > tolerance) & ~allowed.fill_null(True)
+    if count := ordered.filter(overlapping).height:
+        text = f"{count} pieces of device work overlap with the one in front of them on the same stream."
+        problems.append(Problem("stream-overlap", text, count, spoils=["kernels"]))
+
+
+def _unlaunched(work: pl.DataFrame, problems: list[Problem]) -> None:
+    """What a stream ran before its first launch in the trace was launched before the trace began."""
+    launched = work.filter(pl.col("call")).group_by("device", "stream").agg(first=pl.col("start_ns").min())
+    orphans = work.filter(pl.col("call").is_null()).join(launched, on=["device", "stream"])
+    if count := orphans.filter(pl.col("start_ns") > pl.col("first")).height:
+        text = f"{count} of {len(work)} pieces of device work have no launch call in the trace."
+        problems.append(Problem("launch-missing", text, count, spoils=["launches"]))
+
+
+def _before_launch(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> None:
+    early = work.filter(pl.col("called_ns") - pl.col("start_ns") > tolerance)
+    if count := len(early):
+        worst = int((early["called_ns"] - early["start_ns"]).to_numpy().max())
+        text = f"{count} pieces of device work begin before their launch, by up to {worst} ns: clocks differ."
+        problems.append(Problem("clock-skew", text, count, spoils=["kernels"]))
+
+
+def _silent_graphs(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]) -> None:
+    graphs = launches.filter(pl.any_horizontal(pl.col("api").str.starts_with(api) for api in GRAPH_LAUNCHES))
+    if count := graphs.join(kernels, on="correlation", how="anti").height:
+        text = (
+            f"{count} of {len(graphs)} graph launches show no kernels: their work is missing from the trace."
+        )
+        problems.append(Problem("graph-without-kernels", text, count, spoils=["kernels"]))
+
+
+def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
+    """Steps whose times run against their numbers: the clock was set back, or traces were mixed."""
+    back = steps.sort("thread", "step").filter(pl.col("mark_ns").diff().over("thread") < 0)
+    if count := len(back):
+        text = f"{count} steps begin before the step in front of them: the clock was set back."
+        problems.append(Problem("clock-backwards", text, count, spoils=["steps"]))
+
+
+def lost(meta: dict[str, Any], problems: list[Problem]) -> None:
+    """The profiler's own word that it lost records."""
+    notes = [note for key in ("INFO", "WARNING", "ERROR") for note in _texts(meta.get(key))]
+    told = [note for note in notes if _LOST.search(note)]
+    if told:
+        text = f'The profiler says that it lost records: "{told[0].strip()[-200:]}"'
+        problems.append(Problem("records-lost", text, len(told), spoils=["kernels", "launches"]))
+
+
+def _texts(value: Any) -> list[str]:
+    values = value if isinstance(value, list) else [value]
+    return [text for text in values if isinstance(text, str)]

@@ -1,0 +1,34 @@
+"""What the framework's allocator did on devices, where the trace was recorded with `profile_memory`."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.sounding.kineto.arrays import nullable
+from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.times import DAMAGED
+from fathom.sounding.schema import conform
+
+
+def memory_table(columns: Columns, base_ns: int, phase: str) -> pl.DataFrame:
+    """Allocations and frees in the order of time, then a device's peak while it was traced, one row each.
+
+    The host's allocations are left out. `columns` gives up what it holds of the allocator.
+    """
+    events = columns.allocator.take()
+    good = (events["device"] >= 0) & (events["start"] != DAMAGED)
+    kept = {name: nullable(array[good]) for name, array in events.items()}
+    named = pl.when(pl.col("size") < 0).then(pl.lit("free")).otherwise(pl.lit("alloc"))
+    rows = pl.DataFrame(kept).select(
+        "device",
+        "allocated",
+        "reserved",
+        time_ns=pl.col("start") + base_ns,
+        event=named,
+        size=pl.col("size").abs(),
+    )
+    peaks = rows.group_by("device", maintain_order=True).agg(
+        pl.col("allocated", "reserved").max(), pl.col("time_ns").max(), event=pl.lit("peak")
+    )
+    both = pl.concat([rows.sort("time_ns", maintain_order=True), peaks], how="diagonal")
+    return conform("memory", both.with_columns(phase=pl.lit(phase)))

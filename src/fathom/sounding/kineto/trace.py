@@ -1,0 +1,116 @@
+"""One Kineto trace as tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fathom.errors import BadInputError
+from fathom.sounding.kineto import integrity
+from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.device import device_table
+from fathom.sounding.kineto.host import host_tables
+from fathom.sounding.kineto.memory import memory_table
+from fathom.sounding.kineto.steps import marks, profiler_steps
+from fathom.sounding.kineto.stream import TraceStream
+from fathom.sounding.kineto.times import InexactError
+from fathom.sounding.manifest import Problem
+from fathom.sounding.schema import conform
+
+
+@dataclass
+class Trace:
+    """What a trace holds.
+
+    `tables`: ops, launches and kernels. `marks`: Fathom's own annotations (k, ns, thread), which are no ops.
+    `steps`: the profiler's. `memory`: the allocator's events.
+    `meta`: rank, world, host, pid, devices, versions, base_ns.
+    """
+
+    tables: dict[str, pl.DataFrame]
+    marks: pl.DataFrame
+    steps: pl.DataFrame
+    memory: pl.DataFrame
+    meta: dict[str, Any]
+    problems: list[Problem]
+
+
+def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> Trace:
+    """Read a Kineto trace (.json or .json.gz, of any size); `phase` and `burst` go into the tables' columns.
+
+    Times are exact nanoseconds. Python frames are no ops: they give the ops their module and source. Damaged
+    events are left out and named in `problems`. Raises BadInputError where the file is no trace, or cannot be
+    read to its end.
+    """
+    columns, keys = _read(Path(path))
+    problems: list[Problem] = []
+    base = _base_ns(keys)
+    host = host_tables(columns, base, burst, problems)
+    kernels = device_table(columns, base, problems)
+    tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
+    if not len(host.ops) and not len(kernels):
+        raise BadInputError(f"{path} cannot be imported: it holds neither operators nor device work.")
+    steps = profiler_steps(host.notes, phase, burst)
+    integrity.unread(columns.phases, columns.unread, problems)
+    integrity.check(kernels, host.launches, problems)
+    integrity.steps_in_order(steps, problems)
+    integrity.lost(keys, problems)
+    labels = {"phase": pl.lit(phase), "burst": pl.lit(burst, pl.Int32)}
+    return Trace(
+        {name: conform(name, frame.with_columns(**labels)) for name, frame in tables.items()},
+        marks(host.notes),
+        steps,
+        memory_table(columns, base, phase),
+        {**_about(keys, kernels), "pid": columns.pid, "base_ns": base},
+        problems,
+    )
+
+
+def _read(path: Path) -> tuple[Columns, dict[str, Any]]:
+    """Most traces' times fit float64; where they don't, the file is read again with its times as text."""
+    try:
+        return _read_as(path, exact=False)
+    except InexactError:
+        return _read_as(path, exact=True)
+
+
+def _read_as(path: Path, exact: bool) -> tuple[Columns, dict[str, Any]]:
+    stream, columns = TraceStream(path, exact), Columns()
+    for events in stream:
+        columns.add(events)
+    return columns, stream.meta
+
+
+def _base_ns(keys: dict[str, Any]) -> int:
+    """Where the trace's clock starts: its times are relative to it."""
+    base = keys.get("baseTimeNanoseconds", 0)
+    return base if isinstance(base, int) and 0 <= base < 2**61 else 0
+
+
+def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
+    """Rank, world, host, device names and versions as far as the file tells."""
+    told = keys.get("distributedInfo")
+    job: dict[str, Any] = told if isinstance(told, dict) else {}
+    listed = keys.get("deviceProperties")
+    devices = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
+    names = {device.get("id"): str(device.get("name", "")) for device in devices}
+    used = kernels["device"].drop_nulls().unique().sort().to_list()
+    versions = {
+        key.removesuffix("_version"): str(value) for key, value in keys.items() if key.endswith("_version")
+    }
+    if "nccl_version" in job:
+        versions["nccl"] = str(job["nccl_version"])
+    return {
+        "rank": _count(job.get("rank")),
+        "world": _count(job.get("world_size")),
+        "host": keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
+        "devices": {device: names.get(device, "") for device in used},
+        "versions": versions,
+    }
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

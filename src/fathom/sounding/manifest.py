@@ -1,0 +1,65 @@
+"""The manifest of a sounding: what was recorded, where, by what, and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fathom.sounding.schema import FORMAT
+from fathom.version import VERSION
+
+
+class Problem(msgspec.Struct, omit_defaults=True):
+    """Something damaged or missing in the recording. What it names is kept out of every sum."""
+
+    what: str  # a short id: "bad-duration", "stream-overlap", "graph-without-kernels", ...
+    text: str  # one sentence for people
+    count: int = 1
+    rank: int | None = None
+    spoils: list[str] = []  # tables whose sums it may falsify
+
+
+class Rank(msgspec.Struct, omit_defaults=True):
+    """One process of the program that ran steps."""
+
+    rank: int
+    pid: int | None = None
+    host: str | None = None
+    world: int | None = None
+    devices: dict[int, str] = {}  # device index to name
+    step_on: str | None = None  # what its steps were counted by
+    clock_error_ns: int | None = None  # host marks against the profiler's clock
+    facts: dict[str, Any] = {}  # what the probe saw: peak memory, events lost, library versions ...
+
+
+class Phase(msgspec.Struct, omit_defaults=True):
+    """A stretch of one rank's run; `burst` matches the tables' column."""
+
+    rank: int
+    phase: str
+    burst: int
+    start_ns: int
+    end_ns: int
+    steps: int = 0
+
+
+class Manifest(msgspec.Struct):
+    """Everything about a sounding that is not a table. `format` is compared before anything else is read."""
+
+    format: int = FORMAT
+    fathom: str = VERSION
+    name: str = ""
+    made_by: str = "run"  # run, record, import
+    created_ns: int = 0
+    command: list[str] = []
+    exit_status: int | None = None
+    ended: str = "finished"  # finished, crashed, interrupted, killed, stopped, no-steps
+    ranks: list[Rank] = []
+    phases: list[Phase] = []
+    versions: dict[str, str] = {}
+    environment: dict[str, str] = {}
+    parent: str | None = None
+    problems: list[Problem] = []
+    abstained: list[dict[str, str]] = []  # {"what", "why"}
+    checksums: dict[str, int] = {}  # CRC-32 by file: rank-0/steps.parquet

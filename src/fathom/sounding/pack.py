@@ -1,0 +1,90 @@
+"""A sounding in one file: a zip that is the same, byte for byte, for the same sounding."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import stat
+import tempfile
+import zipfile
+from pathlib import Path, PurePosixPath
+
+from fathom.errors import BadInputError, NotASoundingError
+
+SUFFIX = ".fathom.zip"
+MOST_BYTES = 64 << 30
+MOST_FILES = 100_000
+_KEPT = {".json", ".parquet"}
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
+
+
+def pack(folder: Path, output: Path | None = None) -> Path:
+    """Write the finished sounding in `folder` to one file, `NAME.fathom.zip` beside it by default.
+
+    Raises BadInputError where the file exists or cannot be written.
+    """
+    target = output or folder.with_name(folder.name.removesuffix(".fathom") + SUFFIX)
+    if target.exists():
+        raise BadInputError(f"{target} exists already; choose another name with -o.")
+    part = target.with_name(target.name + ".part")
+    try:
+        with zipfile.ZipFile(part, "w") as archive:
+            for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):
+                _add(archive, file, file.relative_to(folder).as_posix())
+        part.replace(target)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise BadInputError(f"{target} cannot be written: {error.strerror}.") from None
+    return target
+
+
+def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:
+    entry = zipfile.ZipInfo(name, _EPOCH)
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    entry.create_system = 3  # Unix, wherever this runs
+    entry.compress_type = zipfile.ZIP_STORED if file.suffix == ".parquet" else zipfile.ZIP_DEFLATED
+    entry.file_size = file.stat().st_size
+    with file.open("rb") as source, archive.open(entry, "w") as sink:
+        shutil.copyfileobj(source, sink, 1 << 20)
+
+
+def unpack(file: Path) -> Path:
+    """Unpack a packed sounding into a temporary directory, which goes when this process ends.
+
+    Raises NotASoundingError for anything else, and for an archive that is damaged, too large, or that
+    would write outside its directory.
+    """
+    if not zipfile.is_zipfile(file):
+        raise NotASoundingError(
+            f"{file} is a file and not a packed sounding; if it is a trace, use `fathom import {file}`."
+        )
+    folder = Path(tempfile.mkdtemp(prefix="fathom-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            _check(file, archive.infolist(), shutil.disk_usage(folder).free)
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        raise NotASoundingError(f"{file} is damaged: {error}.") from None
+    except OSError as error:
+        raise NotASoundingError(f"{file} cannot be unpacked: {error.strerror or error}.") from None
+    return folder
+
+
+def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:
+    size = sum(entry.file_size for entry in entries)
+    if len(entries) > MOST_FILES or size > MOST_BYTES:
+        raise NotASoundingError(f"{file} would unpack to {size / 2**30:,.0f} GiB, so it is left alone.")
+    if size > free:
+        raise NotASoundingError(
+            f"{file} needs {size / 2**30:,.1f} GiB to unpack, which {tempfile.gettempdir()} lacks."
+        )
+    if "manifest.json" not in (entry.filename for entry in entries):
+        raise NotASoundingError(f"{file} is not a packed sounding: it has no manifest.json.")
+    for entry in entries:
+        path = PurePosixPath(entry.filename)
+        regular = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
+        if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or not regular:
+            raise NotASoundingError(f"{file} holds the entry '{entry.filename}', which no sounding has.")
+        if path.suffix not in _KEPT:
+            raise NotASoundingError(f"{file} holds '{entry.filename}', so it is not a packed sounding.")

@@ -1,0 +1,138 @@
+"""The folder `raw/` as Python objects. Torn lines and missing files are what a crash leaves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import BadInputError
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Process:
+    """The records of one process, by their kind `t`."""
+
+    pid: int
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    torn: int = 0  # lines that are no record, the last one aside
+
+    def of(self, kind: str) -> list[Record]:
+        """All records of one kind, in the order they were written."""
+        return self.records.get(kind, [])
+
+    @property
+    def head(self) -> Record:
+        """The `process` record; empty where it was lost."""
+        return self.of("process")[0] if self.of("process") else {}
+
+    @property
+    def rank(self) -> int:
+        """Its rank; 0 in a program that is not distributed."""
+        return self.head.get("rank") or 0
+
+    @property
+    def clock(self) -> Record | None:
+        """The last `clock` record: from its step on, this is what steps were counted by."""
+        return self.of("clock")[-1] if self.of("clock") else None
+
+
+@dataclass
+class Raw:
+    """Everything in `raw/`."""
+
+    path: Path
+    launch: Record
+    end: Record
+    processes: list[Process]
+    telemetry: list[Record]
+    problems: list[str] = field(default_factory=list)
+
+    def trace(self, file: str) -> Path | None:
+        """Where a trace lies that a process named: as it was written, or compressed since."""
+        for path in (self.path / file, self.path / f"{file}.gz"):
+            if path.is_file():
+                return path
+        return None
+
+
+def read(folder: Path) -> Raw:
+    """Read `folder/raw`. Raises BadInputError where there is none, or where it cannot be read."""
+    path = folder / "raw"
+    if not path.is_dir():
+        raise BadInputError(f"{folder} holds no raw records; give the folder that `fathom run --raw` wrote.")
+    problems: list[str] = []
+    try:
+        processes = [_process(file) for file in sorted(path.glob("proc-*.jsonl"))]
+        telemetry = list(_lines(path / "telemetry.jsonl", []))
+        launch, end = _whole(path / "launch.json", problems), _whole(path / "end.json", problems)
+    except OSError as error:
+        raise BadInputError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    return Raw(path, launch, end, processes, telemetry, problems)
+
+
+def _process(file: Path) -> Process:
+    torn: list[int] = []
+    pid = file.stem.removeprefix("proc-")
+    process = Process(int(pid) if pid.isdigit() else 0)
+    for record in _lines(file, torn):
+        try:
+            unpacked = list(_PACKED.get(str(record.get("t")), _single)(record))
+        except (KeyError, TypeError, ValueError):
+            torn.append(0)
+            continue
+        for one in unpacked:
+            process.records.setdefault(str(one.get("t")), []).append(one)
+    process.torn = len(torn)
+    return process
+
+
+def _marks(run: Record) -> Iterator[Record]:
+    """A run of marks that differ only in their time, one by one."""
+    about = {**run, "t": "mark"}
+    for position, ns in enumerate(run["ns"]):
+        yield {**about, "k": run["k"] + position, "ns": ns}
+
+
+def _batches(table: Record) -> Iterator[Record]:
+    for row in table["rows"]:
+        yield {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
+
+
+def _single(record: Record) -> Iterator[Record]:
+    yield record
+
+
+_PACKED = {"marks": _marks, "batches": _batches}
+
+
+def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
+    if not file.exists():
+        return
+    lines = file.read_bytes().split(b"\n")
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict):
+                raise ValueError
+            yield record
+        except ValueError:
+            if number < len(lines) - 1:
+                torn.append(number)
+
+
+def _whole(file: Path, problems: list[str]) -> Record:
+    try:
+        record = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        problems.append(f"{file.name} is damaged and was left out")
+        return {}
+    return record if isinstance(record, dict) else {}

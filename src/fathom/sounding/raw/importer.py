@@ -1,0 +1,136 @@
+"""Raw records in, a sounding out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from fathom.errors import FathomError
+from fathom.sounding.manifest import Phase, Problem, Rank
+from fathom.sounding.raw import clocks, steps, tables
+from fathom.sounding.raw.folder import Process, Raw, Record, read
+from fathom.sounding.raw.story import manifest
+from fathom.sounding.store import Store, Writer
+
+
+@dataclass
+class Recorded:
+    """What one rank's records came to."""
+
+    rank: Rank
+    phases: list[Phase]
+    problems: list[Problem] = field(default_factory=list)
+    abstained: list[dict[str, str]] = field(default_factory=list)
+
+
+def import_raw(folder: Path, output: Path | None = None) -> Store:
+    """Make a sounding of `folder/raw`, in `folder` itself or in `output`.
+
+    Raises BadInputError where there are no raw records or the output cannot be written. Whatever the program
+    did (crashed, was killed, never reached a step), the sounding is valid and its manifest says so.
+    """
+    raw = read(Path(folder))
+    writer = Writer(output or folder)
+    recorded = [_rank(raw, process, number, writer) for number, process in _ranks(raw).items()]
+    return writer.finish(manifest(raw, recorded, Path(output or folder)), raw.launch.get("machine"))
+
+
+def _ranks(raw: Raw) -> dict[int, Process]:
+    """The processes that ran steps, by rank; of several with one rank the one with most marks."""
+    by_rank: dict[int, Process] = {}
+    for process in sorted(raw.processes, key=lambda process: -len(process.of("mark"))):
+        if process.of("mark"):
+            by_rank.setdefault(process.rank, process)
+    if not by_rank:
+        by_rank[0] = next((p for p in raw.processes if p.head.get("role") != "worker"), Process(0))
+    return dict(sorted(by_rank.items()))
+
+
+def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
+    settled = steps.settled_at(raw.processes)
+    marked = steps.relabelled(steps.marks(process), settled)
+    found, shifts, problems = _traces(raw, process, marked, number, settled)
+    own = {
+        "steps": steps.steps(marked, steps.micro(process), steps.device_boundaries(process, marked)),
+        "waits": tables.waits(process, marked),
+        "input": tables.batches(process, raw.processes, marked),
+        "memory": tables.memory(process, marked),
+        "telemetry": tables.telemetry(raw),
+    }
+    own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
+    own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
+    for name, frame in {**found, **own}.items():
+        writer.write(number, name, frame)
+    return Recorded(_about(process, number, shifts), _phases(marked, number), problems)
+
+
+def _streams(frame: pl.DataFrame) -> pl.DataFrame:
+    """The profiler numbers the default stream 7; the numbers of others cannot be told from their handles."""
+    default = pl.when(pl.col("stream") == 0).then(pl.lit(7, dtype=pl.Int64))
+    return frame.with_columns(stream=default)
+
+
+def _traces(
+    raw: Raw, process: Process, marked: pl.DataFrame, number: int, settled: int
+) -> tuple[dict[str, pl.DataFrame], list[clocks.Shift], list[Problem]]:
+    """Tables of all bursts together, the shift of each burst's clock, and what is wrong with them."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    shifts: list[clocks.Shift] = []
+    problems: list[Problem] = []
+    for record in process.of("trace"):
+        if 0 <= record["k0"] < settled:  # captures (-1) are as good as ever
+            continue
+        try:
+            found, shift, wrong = _trace(raw, record, marked)
+        except FathomError as error:
+            problems.append(
+                Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
+            )
+            continue
+        problems += wrong
+        shifts += [shift] if shift else []
+        for name, frame in found.items():
+            parts.setdefault(name, []).append(frame)
+    return {name: pl.concat(frames) for name, frames in parts.items()}, shifts, problems
+
+
+def _trace(
+    raw: Raw, record: Record, marked: pl.DataFrame
+) -> tuple[dict[str, pl.DataFrame], clocks.Shift | None, list[Problem]]:
+    from fathom.sounding.kineto import read_trace
+
+    path = raw.trace(record["file"])
+    if path is None:
+        raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
+    trace = read_trace(path, phase=record["phase"], burst=record["burst"])
+    shift = clocks.shift(record["burst"], marked, trace.marks)
+    return trace.tables, shift, list(trace.problems)
+
+
+def _about(process: Process, number: int, shifts: list[clocks.Shift]) -> Rank:
+    head = process.head
+    return Rank(
+        rank=number,
+        pid=process.pid or None,
+        host=head.get("host"),
+        world=head.get("world"),
+        devices={int(index): name for index, name in (head.get("devices") or {}).items()},
+        step_on=process.clock["source"] if process.clock else None,
+        clock_error_ns=max((shift.error_ns for shift in shifts), default=None),
+        facts={"python": head.get("python"), "bursts": len(process.of("trace"))},
+    )
+
+
+def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:
+    """Every stretch of marks with one phase and burst; it ends where the next begins."""
+    ends = marked.with_columns(end=pl.col("ns").shift(-1).fill_null(pl.col("ns")))
+    stretches = ends.group_by("phase", "burst", maintain_order=True).agg(
+        pl.col("ns").min(), pl.col("end").max(), pl.len()
+    )
+    return [
+        Phase(number, phase, burst, start, end, count)
+        for phase, burst, start, end, count in stretches.iter_rows()
+    ]

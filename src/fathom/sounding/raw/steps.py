@@ -1,0 +1,104 @@
+"""Steps from marks: one row a step that has both its ends."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.sounding.raw.folder import Process
+
+_MARK = {
+    "k": pl.Int64,
+    "ns": pl.Int64,
+    "source": pl.String,
+    "thread": pl.Int64,
+    "phase": pl.String,
+    "burst": pl.Int32,
+    "kind": pl.String,
+    "samples": pl.Int64,
+    "tokens": pl.Int64,
+    "stream": pl.Int64,
+}
+
+
+def marks(process: Process) -> pl.DataFrame:
+    """The marks of the process's final clock, ascending: k, ns, source, thread, phase, burst, kind …"""
+    frame = _frame(process.of("mark"), _MARK)
+    first = process.clock["k"] if process.clock else 0
+    return frame.filter(pl.col("k") >= first, pl.col("ns").is_not_null()).unique("k", keep="last").sort("k")
+
+
+def settled_at(processes: list[Process]) -> int:
+    """The step at which the program last settled into another step time; 0 where it never did.
+
+    What was recorded before belongs to no phase but `settle`.
+    """
+    return max((record["k"] for process in processes for record in process.of("resettled")), default=0)
+
+
+def relabelled(marked: pl.DataFrame, settled: int) -> pl.DataFrame:
+    """`marked` with every step before `settled` in the phase settle."""
+    return marked.with_columns(
+        phase=pl.when(pl.col("k") < settled).then(pl.lit("settle")).otherwise(pl.col("phase"))
+    )
+
+
+def micro(process: Process) -> pl.DataFrame:
+    """Openings of micro-steps: k of the step that they belong to, ns, source, thread."""
+    return _frame(process.of("micro"), {name: _MARK[name] for name in ("k", "ns", "source", "thread")})
+
+
+def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
+    """The `steps` table without clock alignment.
+
+    A step is whole where the next mark exists; what it was (kind, samples, tokens) stands at the mark that
+    ends it. `device` has columns k, device_ns.
+    """
+    following = pl.col("k").shift(-1) == pl.col("k") + 1
+    whole = marked.join(device, on="k", how="left").with_columns(
+        end_ns=pl.when(following).then(pl.col("ns").shift(-1)),
+        device_end_ns=pl.when(following).then(pl.col("device_ns").shift(-1)),
+        kind=pl.col("kind").shift(-1),
+        samples=pl.col("samples").shift(-1),
+        tokens=pl.col("tokens").shift(-1),
+    )
+    outer = whole.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
+    return pl.concat([outer, _micro_steps(outer, inner)], how="diagonal_relaxed").sort("mark_ns", "step")
+
+
+def _micro_steps(outer: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
+    """Micro-steps tile their step from the first opening on; they are numbered by their step."""
+    ends = outer.select("step", "phase", "burst", close="end_ns")
+    return (
+        inner.sort("k", "ns")
+        .join(ends, left_on="k", right_on="step")
+        .with_columns(
+            end_ns=pl.col("ns").shift(-1).over("k").fill_null(pl.col("close")),
+            step=pl.col("k"),
+            parent=pl.col("k"),
+            kind=pl.lit("micro-step"),
+            mark_ns=pl.col("ns"),
+        )
+        .drop("k", "ns", "close")
+    )
+
+
+def device_boundaries(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
+    """k, device_ns: device events of the clean phase, set on the host's clock.
+
+    Only differences of device events are exact. The offset is chosen so that no boundary lies before its
+    mark: the device cannot have reached it earlier.
+    """
+    rows = [
+        {"k": k, "elapsed": elapsed, "burst": record["burst"]}
+        for record in process.of("device")
+        for k, elapsed in record.get("marks", [])
+    ]
+    found = pl.DataFrame(rows, schema={"k": pl.Int64, "elapsed": pl.Int64, "burst": pl.Int32})
+    joined = found.join(marked.select("k", "ns"), on="k")
+    offset = (pl.col("ns") - pl.col("elapsed")).max().over("burst")
+    return joined.select("k", device_ns=pl.col("elapsed") + offset).unique("k")
+
+
+def _frame(records: list[dict[str, object]], schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
+    rows = [{name: record.get(name) for name in schema} for record in records]
+    return pl.DataFrame(rows, schema=schema, strict=False)

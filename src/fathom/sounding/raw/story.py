@@ -1,0 +1,97 @@
+"""How the recording went: the manifest."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fathom.sounding.manifest import Manifest, Problem
+from fathom.sounding.raw.folder import Process, Raw
+
+if TYPE_CHECKING:
+    from fathom.sounding.raw.importer import Recorded
+
+# Notes that say what could not be looked at; all others are problems of the recording.
+ABSTAINING = ("memory", "attribution", "settle", "own-profiler", "no-steps", "interrupted")
+
+
+def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:
+    """The manifest of a sounding made of `raw`."""
+    launch, end = raw.launch, raw.end
+    marked = any(process.of("mark") for process in raw.processes)
+    return Manifest(
+        name=launch.get("name") or path.stem,
+        made_by="run" if launch.get("command") else "record",
+        created_ns=launch.get("start_ns") or time.time_ns(),
+        command=[str(word) for word in launch.get("command") or []],
+        exit_status=end.get("exit_status"),
+        ended=_ended(end.get("ended"), raw.processes, marked),
+        ranks=[one.rank for one in recorded],
+        phases=[phase for one in recorded for phase in one.phases],
+        versions=_versions(raw),
+        environment={str(name): str(value) for name, value in (launch.get("environment") or {}).items()},
+        problems=[problem for one in recorded for problem in one.problems] + _problems(raw),
+        abstained=[*(end.get("abstained") or []), *_abstained(raw, marked)],
+    )
+
+
+def _ended(told: str | None, processes: list[Process], marked: bool) -> str:
+    """What the parent saw; where it saw nothing, whether the processes came to their end in order."""
+    if told is None:
+        told = "finished" if processes and all(process.of("end") for process in processes) else "killed"
+    return "no-steps" if told == "finished" and not marked else told
+
+
+def _versions(raw: Raw) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for process in raw.processes:
+        found.update(process.head.get("versions") or {})
+        if process.head.get("python"):
+            found["python"] = process.head["python"]
+    machine = (raw.launch.get("machine") or {}).get("versions") or {}
+    return {**{str(name): str(value) for name, value in machine.items() if value is not None}, **found}
+
+
+def _problems(raw: Raw) -> list[Problem]:
+    found = [Problem("damaged-record", text) for text in raw.problems]
+    torn = sum(process.torn for process in raw.processes)
+    if torn:
+        found.append(
+            Problem("torn-records", f"{torn} records of the probe are damaged and were left out.", torn)
+        )
+    for what, text in _notes(raw):
+        if what not in ABSTAINING:
+            found.append(Problem(what, text))
+    return found
+
+
+def _abstained(raw: Raw, marked: bool) -> list[dict[str, str]]:
+    found = [{"what": what, "why": text} for what, text in _notes(raw) if what in ABSTAINING]
+    if not marked:
+        found.append({"what": "steps", "why": _why_no_steps(raw)})
+    return found + _left_out(raw)
+
+
+def _left_out(raw: Raw) -> list[dict[str, str]]:
+    stepped = Counter(process.rank for process in raw.processes if process.of("mark"))
+    extra = sum(stepped.values()) - len(stepped)
+    if not extra:
+        return []
+    why = f"{extra + 1} processes ran steps as one rank; the one with most steps is shown"
+    return [{"what": "processes", "why": why}]
+
+
+def _why_no_steps(raw: Raw) -> str:
+    if not raw.processes:
+        return "no process of the program imported torch, or nothing in it repeated; see --step-on"
+    return "nothing in the program repeated that steps could be counted by; mark them with fathom.step()"
+
+
+def _notes(raw: Raw) -> list[tuple[str, str]]:
+    seen: dict[tuple[str, str], Any] = {}
+    for process in raw.processes:
+        for note in process.of("note"):
+            seen[(str(note.get("what")), str(note.get("text")))] = None
+    return list(seen)

@@ -1,0 +1,114 @@
+"""Waits, loader stages, memory and telemetry from the records of a rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.raw.folder import Process, Raw, Record
+from fathom.sounding.schema import TABLES
+
+_ACTIONS = {"free_completed": "free"}
+_STAGES = ("fetch", "collate", "pin")
+
+
+def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
+    """The `waits` table: recorded waits, and every wait for a loader's batch."""
+    rows = [_wait(record) for record in process.of("wait")]
+    rows += [_input_wait(record) for record in process.of("batch") if record.get("wait") is not None]
+    schema = {name: TABLES["waits"][name] for name in ("thread", "cause", "start_ns", "end_ns", "detail")}
+    return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
+
+
+def _wait(record: Record) -> Record:
+    return {
+        "thread": record.get("thread"),
+        "cause": record.get("cause"),
+        "start_ns": record.get("start"),
+        "end_ns": record.get("end"),
+        "detail": record.get("detail"),
+    }
+
+
+def _input_wait(record: Record) -> Record:
+    return {
+        "thread": record.get("thread"),
+        "cause": "input",
+        "start_ns": record["start"],
+        "end_ns": record["start"] + record["wait"],
+        "detail": f"loader {record.get('loader')}",
+    }
+
+
+def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl.DataFrame:
+    """The `input` table: what the program saw of each batch, joined to what its worker did for it."""
+    made: dict[tuple[Any, Any, Any], Record] = {
+        (worker.pid, record.get("epoch"), record.get("nth")): record
+        for worker in others
+        for record in worker.of("batch")
+        if record.get("worker") is not None
+    }
+    rows = []
+    for record in process.of("batch"):
+        if record.get("wait") is None:
+            continue
+        stages = {
+            **made.get((record.get("pid"), record.get("epoch"), record.get("nth")), {}),
+            **_known(record),
+        }
+        rows.append({**_batch(record), **{f"{stage}_ns": stages.get(stage) for stage in _STAGES}})
+    schema = {name: kind for name, kind in TABLES["input"].items() if name != "phase"}
+    return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
+
+
+def _known(record: Record) -> Record:
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _batch(record: Record) -> Record:
+    return {
+        "loader": record.get("loader"),
+        "batch": record.get("batch"),
+        "worker": record.get("worker"),
+        "start_ns": record["start"],
+        "wait_ns": record["wait"],
+    }
+
+
+def memory(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
+    """The `memory` table: peaks at phase changes, and the allocator's events of one step."""
+    rows = [row for record in process.of("memory") for row in _peaks(record)]
+    rows += [row for record in process.of("snapshot") for row in _events(record)]
+    schema = {name: kind for name, kind in TABLES["memory"].items() if name != "phase"}
+    return in_phases(pl.DataFrame(rows, schema=schema, strict=False).sort("time_ns"), "time_ns", marked)
+
+
+def _peaks(record: Record) -> list[Record]:
+    common = {"time_ns": record.get("ns"), "device": record.get("device")}
+    now = {**common, "event": "now", "allocated": record.get("allocated"), "reserved": record.get("reserved")}
+    peak = {"allocated": record.get("peak_allocated"), "reserved": record.get("peak_reserved")}
+    return [now, {**common, "event": "peak", **peak}]
+
+
+def _events(record: Record) -> list[Record]:
+    """The allocator's actions; a block is free when its release is complete, not when it was asked for."""
+    device = record.get("device")
+    return [
+        {"time_ns": ns, "device": device, "event": _ACTIONS.get(event, event), "size": size}
+        for ns, event, size in record.get("events", [])
+        if event != "free_requested"
+    ]
+
+
+def telemetry(raw: Raw) -> pl.DataFrame:
+    """The `telemetry` table, as the parent sampled it."""
+    schema = TABLES["telemetry"]
+    rows = [{name: record.get(name) for name in schema} for record in raw.telemetry]
+    return pl.DataFrame(rows, schema=schema, strict=False)
+
+
+def in_phases(frame: pl.DataFrame, when: str, marked: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with the phase and burst of the step that `when` lies in; null before the first mark."""
+    opened = marked.select(pl.col("ns").alias(when), "phase", "burst").sort(when)
+    return frame.sort(when).join_asof(opened, on=when, strategy="backward")

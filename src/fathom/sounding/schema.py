@@ -1,0 +1,150 @@
+"""The tables of a sounding: one dict a table, column name to polars type.
+
+Times are int64 nanoseconds since the epoch; a column that ends in `_ns` without being a time is a duration.
+Every table also gains a `rank` column when it is read through the store. `phase` is one of PHASES, and
+`burst` numbers the stretches of one phase that were recorded without a break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+FORMAT = 1
+Schema = Mapping[str, type[pl.DataType]]
+PHASES = ("settle", "clean", "timeline", "attribution", "memory", "slow", "transition")
+
+_TIME = pl.Int64
+_RECORDED = {"phase": pl.String, "burst": pl.Int32}
+
+STEPS = {
+    "step": pl.Int64,
+    "parent": pl.Int64,  # the step that a micro-step belongs to, else null
+    "kind": pl.String,  # train, micro-step, evaluation, inference, prefill, decode, host, ...
+    "source": pl.String,  # mark, optimizer, replay, loader, forward, profiler, repetition, host
+    "thread": pl.Int64,
+    "mark_ns": _TIME,  # host clock at the mark that opens the step
+    "end_ns": _TIME,  # host clock at the mark that closes it
+    "device_ns": _TIME,  # device boundary at the opening mark, where a device event measured it
+    "device_end_ns": _TIME,
+    "stream": pl.Int64,  # stream that was current at the mark; null: not known
+    "samples": pl.Int64,
+    "tokens": pl.Int64,
+    **_RECORDED,
+}
+OPS = {
+    "id": pl.Int64,
+    "parent": pl.Int64,
+    "thread": pl.Int64,
+    "kind": pl.String,  # op, annotation, python
+    "name": pl.String,
+    "start_ns": _TIME,
+    "end_ns": _TIME,
+    "shapes": pl.String,  # JSON as the profiler wrote it: [[64, 128], [], ...]
+    "dtypes": pl.String,  # JSON: ["float", "", ...]
+    "values": pl.String,  # JSON: the concrete scalar inputs
+    "provenance": pl.String,  # for compiled kernels: what they were made of
+    "module": pl.String,
+    "source": pl.String,  # file:line of the user's innermost frame
+    **_RECORDED,
+}
+LAUNCHES = {
+    "correlation": pl.Int64,
+    "op": pl.Int64,  # innermost op that was running on the thread
+    "thread": pl.Int64,
+    "api": pl.String,
+    "start_ns": _TIME,
+    "end_ns": _TIME,
+    **_RECORDED,
+}
+KERNELS = {
+    "device": pl.Int32,
+    "stream": pl.Int64,
+    "correlation": pl.Int64,
+    "kind": pl.String,  # compute, collective, copy, set
+    "name": pl.String,
+    "family": pl.String,  # short name and launch shape
+    "start_ns": _TIME,
+    "end_ns": _TIME,
+    "grid": pl.String,  # 64x1x1
+    "block": pl.String,
+    "registers": pl.Int32,
+    "shared_bytes": pl.Int64,
+    "local_bytes": pl.Int64,
+    "graph_node": pl.Int64,
+    "bytes": pl.Int64,  # of a copy or set
+    "direction": pl.String,  # of a copy: HtoD pinned, DtoH pageable, DtoD, ...
+    **_RECORDED,
+}
+WAITS = {
+    "thread": pl.Int64,
+    "cause": pl.String,  # input, gc, compilation, checkpoint, ... : see analysis.causes
+    "start_ns": _TIME,
+    "end_ns": _TIME,
+    "detail": pl.String,
+    **_RECORDED,
+}
+INPUT = {
+    "loader": pl.Int64,
+    "batch": pl.Int64,
+    "worker": pl.Int64,  # null: the program's own process
+    "start_ns": _TIME,  # when the program asked for the batch
+    "wait_ns": pl.Int64,
+    "fetch_ns": pl.Int64,
+    "transform_ns": pl.Int64,
+    "collate_ns": pl.Int64,
+    "pin_ns": pl.Int64,
+    "copy_ns": pl.Int64,
+    "phase": pl.String,
+}
+MEMORY = {
+    "time_ns": _TIME,
+    "device": pl.Int32,
+    "event": pl.String,  # alloc, free, segment_alloc, segment_free, oom, peak
+    "size": pl.Int64,
+    "allocated": pl.Int64,
+    "reserved": pl.Int64,
+    "op": pl.String,
+    "phase": pl.String,
+}
+TELEMETRY = {
+    "device": pl.Int32,  # -1: the host
+    "time_ns": _TIME,
+    "power_w": pl.Float64,
+    "energy_j": pl.Float64,  # the counter, not a difference
+    "sm_clock_mhz": pl.Int32,
+    "memory_clock_mhz": pl.Int32,
+    "temperature_c": pl.Int32,
+    "busy_percent": pl.Float64,
+    "memory_bytes": pl.Int64,  # used on the device; on the host: resident memory of the program
+    "throttle": pl.Int64,  # NVML's bit mask of clock event reasons
+    "link_rx_bytes": pl.Int64,
+    "link_tx_bytes": pl.Int64,
+}
+
+TABLES: dict[str, Schema] = {
+    "steps": STEPS,
+    "ops": OPS,
+    "launches": LAUNCHES,
+    "kernels": KERNELS,
+    "waits": WAITS,
+    "input": INPUT,
+    "memory": MEMORY,
+    "telemetry": TELEMETRY,
+}
+
+
+def empty(table: str) -> pl.DataFrame:
+    """An empty frame with the table's columns."""
+    return pl.DataFrame(schema=TABLES[table])
+
+
+def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
+    """`frame` with exactly the table's columns, in order: missing ones become null, others are dropped."""
+    if not frame.width:  # selecting literals from nothing would make a row
+        return empty(table)
+    return frame.select(
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in TABLES[table].items()
+    )

@@ -1,0 +1,41 @@
+"""SQL over named tables, with errors that name what there is."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+
+import polars as pl
+
+from fathom.errors import BadInputError
+
+_QUOTED = re.compile(r"""["'`]([^"'`]+)["'`]""")
+
+
+def select(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
+    """Run one SELECT over `frames`. Raises BadInputError, with the nearest known name, where it cannot."""
+    try:
+        return pl.SQLContext(frames).execute(query).collect()
+    except pl.exceptions.PolarsError as error:
+        raise BadInputError(_explain(frames, error)) from None
+
+
+def _explain(frames: Mapping[str, pl.LazyFrame], error: Exception) -> str:
+    text = str(error).strip().splitlines()[0].rstrip(".")
+    if text.startswith("parquet:"):
+        return f"A table of the sounding is damaged ({text}); record or import again."
+    name = next(iter(_QUOTED.findall(text)), "")
+    if isinstance(error, pl.exceptions.ColumnNotFoundError):
+        columns = sorted({column for frame in frames.values() for column in frame.collect_schema().names()})
+        return f"There is no column '{name}'{_nearest(name, columns)}."
+    if "relation" in text and "not found" in text:
+        return (
+            f"There is no table '{name}'{_nearest(name, list(frames))}; the tables are {', '.join(frames)}."
+        )
+    return f"This SQL cannot be run: {text}."
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.5)
+    return f" (the nearest: {', '.join(close)})" if close else ""

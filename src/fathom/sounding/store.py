@@ -1,0 +1,169 @@
+"""A sounding on disk: written once, never changed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import polars as pl
+
+from fathom.errors import BadInputError, NotASoundingError
+from fathom.sounding.checksums import checksum, require
+from fathom.sounding.manifest import Manifest
+from fathom.sounding.pack import unpack
+from fathom.sounding.schema import FORMAT, TABLES, conform, empty
+
+MANIFEST = "manifest.json"
+MACHINE = "machine.json"
+
+
+class Store:
+    """A finished sounding. Tables are read lazily; a table that was never written is empty."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._checked: set[str] = set()
+
+    def verify(self) -> Store:
+        """Compare every table with its checksum. Raises NotASoundingError."""
+        for file, expected in self.manifest.checksums.items():
+            require(self.path / file, expected)
+            self._checked.add(file)
+        return self
+
+    @property
+    def ranks(self) -> list[int]:
+        """Ranks that were recorded, ascending."""
+        return sorted(rank.rank for rank in self.manifest.ranks)
+
+    @property
+    def machine(self) -> dict[str, Any]:
+        """The machine's inventory as it was when the sounding was taken; empty for an imported trace."""
+        path = self.path / MACHINE
+        try:
+            return json.loads(path.read_bytes()) if path.exists() else {}
+        except (OSError, ValueError):
+            raise NotASoundingError(f"{path} is damaged or cannot be read; record again.") from None
+
+    def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:
+        """One table of one rank, or of all ranks; a `rank` column comes last.
+
+        Raises BadInputError for an unknown table, NotASoundingError where it is damaged or was lost.
+        """
+        if name not in TABLES:
+            raise BadInputError(f"There is no table '{name}'; the tables are {', '.join(TABLES)}.")
+        ranks = self.ranks if rank is None else [rank]
+        return pl.concat([self._read(name, r) for r in ranks] or [_ranked(empty(name).lazy(), 0)])
+
+    def _read(self, name: str, rank: int) -> pl.LazyFrame:
+        file = f"rank-{rank}/{name}.parquet"
+        path = self.path / file
+        if file in self.manifest.checksums and file not in self._checked:
+            require(path, self.manifest.checksums[file])
+            self._checked.add(file)
+        return _ranked(pl.scan_parquet(path) if path.exists() else empty(name).lazy(), rank)
+
+
+def _ranked(frame: pl.LazyFrame, rank: int) -> pl.LazyFrame:
+    return frame.with_columns(rank=pl.lit(rank, dtype=pl.Int32))
+
+
+def open_store(path: str | Path) -> Store:
+    """Open the sounding in the directory `path`, or in the file that `fathom pack` made of it.
+
+    Raises NotASoundingError where there is none, where it was never finished, or where its format is later.
+    """
+    folder = Path(path)
+    if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it may not look
+        folder = unpack(folder)
+    file = folder / MANIFEST
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        raise NotASoundingError(_why_missing(folder)) from None
+    except OSError as error:
+        raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
+    return Store(folder, _decode(file, data))
+
+
+def _why_missing(folder: Path) -> str:
+    if not folder.exists():
+        return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
+    if (folder / "raw").is_dir():
+        return f"{folder} holds raw records only; make a sounding of it with `fathom import {folder}`."
+    return f"{folder} is not a sounding: it has no {MANIFEST}."
+
+
+def _decode(file: Path, data: bytes) -> Manifest:
+    try:
+        version = msgspec.json.decode(data, type=dict[str, Any]).get("format")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise NotASoundingError(f"{file} is damaged: it is not valid JSON; record or import again.") from None
+    if not isinstance(version, int):
+        raise NotASoundingError(f"{file} names no format version, so it is not a sounding's manifest.")
+    if version > FORMAT:
+        raise NotASoundingError(
+            f"{file.parent} has format {version} and this Fathom reads up to {FORMAT}; upgrade fathom-perf."
+        )
+    try:
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.ValidationError as error:
+        raise NotASoundingError(f"{file} is damaged: {error}.") from None
+
+
+class Writer:
+    """Writes a new sounding: tables first, the manifest last, so that a broken one is never mistaken."""
+
+    def __init__(self, path: str | Path, *, replace: bool = False) -> None:
+        self.path = Path(path)
+        self._written: list[Path] = []
+        if replace and (self.path / MANIFEST).exists():
+            shutil.rmtree(self.path)
+        if (self.path / MANIFEST).exists():
+            raise BadInputError(f"{self.path} exists already; choose another name with -o.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
+
+    def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
+        """Add one rank's table; an empty one leaves no file."""
+        if frame.is_empty():
+            return
+        folder = self.path / f"rank-{rank}"
+        try:
+            folder.mkdir(exist_ok=True)
+            file = folder / f"{table}.parquet"
+            self._written.append(file)
+            conform(table, frame).write_parquet(
+                file, compression="zstd", compression_level=1, statistics=False
+            )
+        except OSError as error:
+            raise BadInputError(f"{folder} cannot be written: {error}.") from None
+
+    def discard(self) -> None:
+        """Take back what was written so far; what stood in the directory before stays."""
+        for table in self._written:
+            table.unlink(missing_ok=True)
+        for folder in (*{table.parent for table in self._written}, self.path):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
+        """Write the machine's inventory and the manifest; the sounding exists from here on."""
+        try:
+            if machine:
+                (self.path / MACHINE).write_text(json.dumps(machine, indent=1))
+            manifest.checksums = {f.relative_to(self.path).as_posix(): checksum(f) for f in self._written}
+            temporary = self.path / (MANIFEST + ".part")
+            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+            temporary.replace(self.path / MANIFEST)
+        except OSError as error:
+            raise BadInputError(f"{self.path} cannot be written: {error}.") from None
+        return Store(self.path, manifest)
