@@ -1,0 +1,23 @@
+"""Pure functions over the tables of a sounding: windows, ledger, work, energy, memory, input, integrity."""
+
+from fathom.analysis.account import Account, account
+from fathom.analysis.energy import Metered, energy
+from fathom.analysis.feeding import feeding
+from fathom.analysis.integrity import integrity
+from fathom.analysis.memory import memory
+from fathom.analysis.results import Abstained, Examination, Step
+from fathom.analysis.slow import slow_steps
+
+__all__ = [
+    "Abstained",
+    "Account",
+    "Examination",
+    "Metered",
+    "Step",
+    "account",
+    "energy",
+    "feeding",
+    "integrity",
+    "memory",
+    "slow_steps",
+]

@@ -1,0 +1,133 @@
+"""Everything that one rank's tables say: its devices' ledgers, its clean steps, and what it could not say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from fathom.analysis.entries import MS, entries_of, take_off_observer, windows_of
+from fathom.analysis.feeding import input_waits
+from fathom.analysis.intervals import Spans, spans
+from fathom.analysis.recording import Timeline, read_timeline
+from fathom.analysis.results import Abstained, Device
+from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
+from fathom.analysis.subjects import Subject, subjects, works
+from fathom.analysis.windows import HOST, Windows, dominant
+from fathom.sounding import Store
+from fathom.sounding.manifest import Problem
+
+LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
+
+
+@dataclass
+class Account:
+    """One rank. `devices` are the results of its `subjects`, in their order."""
+
+    rank: int
+    kind: str
+    source: str
+    clean: Clean | None
+    stretches: list[Stretch]
+    subjects: list[Subject]
+    input_waits: pl.DataFrame  # start_ns, end_ns
+    devices: list[Device] = field(default_factory=list)
+    abstained: list[Abstained] = field(default_factory=list)
+
+    @property
+    def indices(self) -> list[int]:
+        """Numbers of the devices; a processor has none."""
+        return [subject.index for subject in self.subjects if subject.index is not None]
+
+    @property
+    def windows(self) -> Windows | None:
+        """The first device's windows."""
+        return self.subjects[0].ledger.windows if self.subjects else None
+
+    @property
+    def problems(self) -> list[Problem]:
+        """What is wrong with the ledgers."""
+        return [problem for subject in self.subjects for problem in subject.problems]
+
+    def measured(self) -> tuple[Spans, int]:
+        """When the steps that stand for the program ran, and how many: clean ones, else the used windows."""
+        if self.stretches:
+            bounds = spans([s.start_ns for s in self.stretches], [s.end_ns for s in self.stretches])
+            return bounds, sum(s.count for s in self.stretches)
+        if self.windows is None:
+            return spans([], []), 0
+        used = self.windows.used
+        return Spans(self.windows.starts[used], self.windows.ends[used]), int(used.sum())
+
+
+def account(store: Store, rank: int) -> Account:
+    """The account of one rank of a sounding."""
+    steps = store.table("steps", rank).collect()
+    timeline = read_timeline(store, rank)
+    found = subjects(timeline)
+    kind = _kind(steps, found)
+    runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps))
+    waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
+    result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
+    for subject, work in zip(found, works(store, rank, found), strict=True):
+        _add(result, subject, work, _name(store, timeline, subject.index))
+    if left_out:
+        result.abstained.append(Abstained("later clean steps", left_out))
+    if not found:
+        result.abstained.append(Abstained("ledger", "no timeline was recorded"))
+    return result
+
+
+def _add(to: Account, subject: Subject, work: pl.DataFrame, name: str) -> None:
+    ledger, windows = subject.ledger, subject.ledger.windows
+    for problem in subject.problems:
+        problem.rank = to.rank
+    to.abstained += [Abstained("windows", note) for note in windows.notes]
+    device = Device(to.rank, subject.label, windows_of(ledger), None, [], None, name=name)
+    to.devices.append(device)
+    count = int(windows.used.sum())
+    if not count:
+        return
+    device.total_ms = windows.total_ns / count / MS
+    device.ledger = entries_of(ledger, work)
+    if subject.index is not None:
+        device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / MS
+        device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
+    if to.clean is not None:
+        _observe(to, device, to.clean.median_ms, device.total_ms)
+
+
+def _observe(to: Account, device: Device, clean_ms: float, timeline_ms: float) -> None:
+    device.observer_ms = clean_ms - timeline_ms
+    take_off_observer(device.ledger, timeline_ms, clean_ms)
+    share = (timeline_ms - clean_ms) / clean_ms
+    if abs(share) > LARGE:
+        change = "longer" if share > 0 else "shorter"
+        why = f"recording the timeline made steps {abs(share):.0%} {change}, so idle time is uncertain"
+        to.abstained.append(Abstained(f"observer of {device.device}", why))
+
+
+def _first_profiled(steps: pl.DataFrame) -> int | None:
+    """When the profiler first ran."""
+    return steps.filter(pl.col("phase").is_in(["timeline", "attribution", "slow"]))["mark_ns"].min()  # type: ignore[return-value]
+
+
+def _kind(steps: pl.DataFrame, found: list[Subject]) -> str:
+    """The kind of step that the account is about: the ledger's; without steps in it, the clean phase's."""
+    rows = steps.filter(pl.col("parent").is_null(), pl.col("phase") == "clean").drop_nulls("end_ns")
+    clean = dominant(rows["kind"].fill_null("step").to_list(), (rows["end_ns"] - rows["mark_ns"]).to_numpy())
+    ledger = found[0].ledger.windows.kind if found else ""
+    return clean or ledger if ledger in ("", HOST) else ledger
+
+
+def _source(timeline: pl.DataFrame, steps: pl.DataFrame) -> str:
+    """What the steps were counted by."""
+    known = pl.concat([timeline["source"], steps["source"]]).drop_nulls()
+    return str(known[0]) if len(known) else ""
+
+
+def _name(store: Store, timeline: Timeline, index: int | None) -> str:
+    if index is not None:
+        return timeline.about.devices.get(index, "")
+    cpu = store.machine.get("host", {}).get("cpu", {})
+    return str(cpu.get("model") or "")

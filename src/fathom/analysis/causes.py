@@ -1,0 +1,73 @@
+"""What idle time is called, and which records name its cause. Data; the precedence is the order of CAUSES."""
+
+from __future__ import annotations
+
+import re
+
+# Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
+# load) says more than the calls that it made for it; a collection explains its destructors' calls.
+CAUSES = (
+    "checkpoint",
+    "compilation",
+    "input",
+    "gc",
+    "synchronisation",
+    "allocator",
+    "dispatching",
+)
+# The ledger's words for causes that were recorded under other names; a name that is not here stays as it is.
+ALIASES = {
+    "sync": "synchronisation",
+    "synchronization": "synchronisation",
+    "compile": "compilation",
+    "loader": "input",
+    "save": "checkpoint",
+}
+
+# Runtime and driver calls, CUDA and HIP alike.
+APIS = {
+    "synchronisation": re.compile(
+        r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(|2D|3D|ToSymbol|FromSymbol|WithStream)$"
+        r"|^(cuMemcpy|hipMemcpy)(HtoD|DtoH|DtoD)(_v2)?$"
+    ),
+    "allocator": re.compile(
+        r"^(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostRegister|HostUnregister|HostFree|ExtMalloc)"
+        r"|^cu(MemAlloc|MemFree|MemHostAlloc|MemCreate|MemRelease|MemMap|MemUnmap|MemSetAccess|MemAddress)"
+        r"|^hipMem(Create|Release|Map|Unmap|SetAccess|Address)"
+    ),
+    "compilation": re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|Link|LibraryGet)|^(nvrtc|hiprtc)"),
+}
+
+# Annotated regions and Python frames, as profilers name them.
+REGIONS = {
+    "input": re.compile(r"^enumerate\(DataLoader\)#|train_dataloader_next|val_next|^DataPipe"),
+    "compilation": re.compile(
+        r"\(dynamo_timed\)|^torch/_dynamo/convert_frame\.py\(\d+\): (_compile|compile_inner)$"
+        r"|^triton/(runtime/jit\.py\(\d+\): _do_compile|compiler/compiler\.py\(\d+\): compile)$"
+        r"|^torch/_inductor/compile_fx\.py\(\d+\): compile_fx"
+    ),
+    "checkpoint": re.compile(
+        r"^torch/serialization\.py\(\d+\): (save|load)$"
+        r"|^torch/distributed/checkpoint/state_dict_(saver|loader)\.py\(\d+\): (async_)?(save|load)$"
+        r"|^safetensors/torch\.py\(\d+\): (save|load)_file$"
+    ),
+}
+
+AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name
+NATIVE_REGION = re.compile(r"^(nccl|gloo|mpi|ucc):|^fathom\.")  # annotations that no Python frame opened
+LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync)"
+RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its kernel's name
+
+
+def api_cause(api: str) -> str | None:
+    """The cause that a runtime call stands for, by its name."""
+    return _first(APIS, api)
+
+
+def region_cause(name: str) -> str | None:
+    """The cause that a region or frame stands for, by its name."""
+    return _first(REGIONS, name)
+
+
+def _first(table: dict[str, re.Pattern[str]], name: str) -> str | None:
+    return next((cause for cause, known in table.items() if known.search(name)), None)

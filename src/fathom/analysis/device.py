@@ -1,0 +1,127 @@
+"""The work of one device as arrays, each piece with the host's call that launched it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+
+COMPUTE, COMMUNICATION, COPY = range(3)  # classes of device work, in the ledger's order of precedence
+ENTRIES = ("compute", "communication", "copy")
+BEFORE_ALL = np.iinfo(np.int64).min // 4  # "launched before the recording began"
+COLUMNS = ["device", "stream", "correlation", "kind", "family", "direction", "start_ns", "end_ns", "burst"]
+
+
+@dataclass
+class DeviceWork:
+    """Pieces of one device's work, sorted by start, then by launch.
+
+    `launched` is when the launching call began, `thread` (-1: unknown) the one that made it. `known` is False
+    where the call is missing from the middle of the recording; `launched` is then the piece's own start.
+    """
+
+    starts: Array
+    ends: Array
+    stream: Array
+    burst: Array
+    group: Array  # index into groups
+    groups: list[tuple[int, str]]  # (class, detail)
+    launched: Array
+    thread: Array
+    known: Array
+    usual_stream: int | None  # the one that computes most
+
+    @property
+    def classes(self) -> Array:
+        """The class of each group."""
+        return np.array([kind for kind, _ in self.groups], np.int64)
+
+    def of(self, burst: int) -> DeviceWork:
+        """The pieces of one burst."""
+        return self.only(self.burst == burst)
+
+    def only(self, rows: Array) -> DeviceWork:
+        """The pieces that the mask selects."""
+        arrays = ("starts", "ends", "stream", "burst", "group", "launched", "thread", "known")
+        return DeviceWork(
+            **{name: getattr(self, name)[rows] for name in arrays},
+            groups=self.groups,
+            usual_stream=self.usual_stream,
+        )
+
+
+def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
+    """`kernels` with `launched` and `launcher` (its thread); null where the recording has no such call."""
+    calls = (
+        launches.drop_nulls("correlation")
+        .sort("start_ns")
+        .unique(["burst", "correlation"], keep="first")
+        .select("burst", "correlation", launched="start_ns", launcher="thread")
+    )
+    return kernels.join(calls, on=["burst", "correlation"], how="left")
+
+
+def device_work(kernels: pl.DataFrame) -> DeviceWork:
+    """One device's pieces from its joined kernels; pieces without a duration are left out."""
+    rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched()).sort(_BY)
+    groups, index = _groups(rows)
+    return DeviceWork(
+        rows["start_ns"].to_numpy(),
+        rows["end_ns"].to_numpy(),
+        rows["stream"].fill_null(-1).to_numpy(),
+        rows["burst"].fill_null(0).to_numpy(),
+        index,
+        groups,
+        rows["launched_at"].to_numpy(),
+        rows["launcher"].fill_null(-1).to_numpy(),
+        rows["launch_known"].to_numpy(),
+        _usual_stream(rows),
+    )
+
+
+_BY = ["start_ns", "launched_at"]
+
+
+def _launched() -> list[pl.Expr]:
+    """Correlations count up, so work below the first recorded call's was launched before the recording."""
+    first = pl.col("correlation").filter(pl.col("launched").is_not_null()).min().over("burst")
+    before = pl.col("launched").is_null() & (pl.col("correlation") < first).fill_null(False)
+    at = pl.when(before).then(BEFORE_ALL).otherwise(pl.col("launched"))
+    return [
+        pl.coalesce(at, pl.col("start_ns")).alias("launched_at"),
+        (before | pl.col("launched").is_not_null()).alias("launch_known"),
+    ]
+
+
+def detail() -> pl.Expr:
+    """What a piece is told apart by within its entry: its family, a copy's direction, or that it sets."""
+    kind = pl.col("kind")
+    copies = pl.when(kind == "copy").then(pl.col("direction")).otherwise(pl.col("family"))
+    return pl.when(kind == "set").then(pl.lit("set")).otherwise(copies).fill_null("")
+
+
+def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
+    """Entries of the ledger that the pieces belong to, and each piece's index into them."""
+    kind = pl.col("kind").replace_strict(
+        {"collective": COMMUNICATION, "copy": COPY, "set": COPY}, default=COMPUTE, return_dtype=pl.Int8
+    )
+    keys = rows.select(kind=kind, detail=detail())
+    known = keys.unique(maintain_order=True).with_row_index("group")
+    index = keys.join(known, on=["kind", "detail"], how="left", maintain_order="left")["group"]
+    return list(known.select("kind", "detail").iter_rows()), index.to_numpy().astype(np.int64)
+
+
+def _usual_stream(rows: pl.DataFrame) -> int | None:
+    """The stream with the most compute time, or else with the most work."""
+    if rows.is_empty():
+        return None
+    computing = rows.filter(~pl.col("kind").is_in(["collective", "copy", "set"]))
+    busy = (
+        (rows if computing.is_empty() else computing)
+        .group_by("stream")
+        .agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
+    )
+    return busy.sort("time", "stream", descending=[True, False])["stream"].fill_null(-1)[0]

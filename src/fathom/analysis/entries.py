@@ -1,0 +1,76 @@
+"""Rows of a ledger as results: means over the used windows, with the work that was done."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis.device import COMPUTE, COPY, ENTRIES
+from fathom.analysis.ledger import Ledger
+from fathom.analysis.processor import OPS
+from fathom.analysis.results import Entry, Window
+
+MS = 1e6
+HOST_CAUSED = "idle: "
+DEVICE_CAUSED = ("idle: device gap", "idle: no work")
+# Recording slows down what it records: ops, the Python between them, launches. Other waits come after them.
+INFLATED = ("idle: dispatching", "idle: python", "idle: launch latency")
+WORKING = (ENTRIES[COMPUTE], ENTRIES[COPY], OPS)
+
+
+def windows_of(ledger: Ledger) -> list[Window]:
+    """Every window, with whether it was used and why not."""
+    found = ledger.windows
+    columns = (found.starts, found.ends, found.kinds, found.used, found.steps, found.why_not)
+    rows = zip(*(c if isinstance(c, list) else c.tolist() for c in columns), strict=True)
+    return [Window(*row) for row in rows]
+
+
+def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
+    """The ledger's entries, largest first. `work` has name, flops, bytes and why, a step."""
+    used = ledger.windows.used.nonzero()[0]
+    rows = ledger.rows.filter(pl.col("window").is_in(used.tolist()))
+    counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
+    totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
+    done = {} if work is None else {row["name"]: row for row in work.iter_rows(named=True)}
+    found = []
+    for row in totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows(named=True):
+        count = None if row["count"] is None else row["count"] / len(used)
+        entry = Entry(row["entry"], row["detail"], row["ns"] / len(used) / MS, ns=row["ns"], count=count)
+        if entry.entry in WORKING:
+            _add_work(entry, done.get(entry.detail))
+        found.append(entry)
+    return found
+
+
+def _add_work(entry: Entry, work: dict | None) -> None:
+    """What the entry's kernels had to do, and how fast they did it in the time that is theirs."""
+    if work is None:
+        entry.abstained = "its work is not known"
+        return
+    entry.flops, entry.bytes = work["flops"], work["bytes"]
+    entry.flops_per_s = _rate(entry.flops, entry.ms)
+    entry.bytes_per_s = _rate(entry.bytes, entry.ms)
+    if entry.flops is None or entry.bytes is None:
+        entry.abstained = work["why"] or "its work is not known"
+
+
+def _rate(amount: float | None, ms: float) -> float | None:
+    return None if amount is None else amount / (ms / 1e3)
+
+
+def take_off_observer(entries: list[Entry], timeline_ms: float, clean_ms: float) -> None:
+    """Set clean_ms: each entry without its share of what the recording added.
+
+    Shares are in proportion to the time of the entry, first from INFLATED entries, then from other idle time
+    that the host caused. Work is never rescaled; what those cannot hold stays in the observer entry.
+    """
+    excess = max(timeline_ms - clean_ms, 0.0)
+    host = [e for e in entries if e.entry.startswith(HOST_CAUSED) and e.entry not in DEVICE_CAUSED]
+    for entry in entries:
+        entry.clean_ms = entry.ms
+    for group in ([e for e in host if e.entry in INFLATED], [e for e in host if e.entry not in INFLATED]):
+        total = sum(entry.ms for entry in group)
+        taken = min(excess, total)
+        for entry in group:
+            entry.clean_ms = entry.ms * (1 - taken / total) if total else entry.ms
+        excess -= taken

@@ -1,0 +1,56 @@
+"""The input pipeline: how long steps waited for their batches, and what making a batch took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fathom.analysis.causes import ALIASES, REGIONS
+from fathom.analysis.intervals import Array, Spans, covered, intersect, union
+
+MS = 1e6
+STAGES = ("fetch", "transform", "collate", "pin", "copy")
+_RECORDED = ["input", *(alias for alias, cause in ALIASES.items() if cause == "input")]
+
+
+def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
+    """start_ns and end_ns of each wait for a batch: as recorded, or else as regions of the timeline tell."""
+    recorded = waits.filter(pl.col("cause").is_in(_RECORDED))
+    regions = (
+        ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern)) if recorded.is_empty() else recorded
+    )
+    return regions.select("start_ns", "end_ns")
+
+
+def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> dict[str, Any] | None:
+    """Milliseconds that a step waited and their share, medians by stage and worker; None without a loader.
+
+    `waits` has start_ns and end_ns, `batches` is one rank's input table; `within` is when the `steps` ran.
+    """
+    inside = batches.filter(covered(within, *_instants(batches)) > 0)
+    batches = inside if inside.height else batches
+    if batches.is_empty() and waits.is_empty():
+        return None
+    result: dict[str, Any] = {"batches": batches.height} if batches.height else {}
+    if steps:
+        waited = intersect(union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy()), within).length
+        result |= {"wait_ms": waited / steps / MS, "wait_share": waited / within.length}
+    result |= _medians(batches)
+    workers = batches.drop_nulls("worker").partition_by("worker", as_dict=True)
+    if workers:
+        result["workers"] = [
+            {"worker": key[0], "batches": rows.height, **_medians(rows)}
+            for key, rows in sorted(workers.items())
+        ]
+    return result
+
+
+def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
+    asked = batches["start_ns"].fill_null(0).to_numpy()
+    return asked, asked + 1
+
+
+def _medians(batches: pl.DataFrame) -> dict[str, float]:
+    values = {stage: batches[f"{stage}_ns"].median() for stage in STAGES}
+    return {f"{stage}_ms": value / MS for stage, value in values.items() if isinstance(value, int | float)}

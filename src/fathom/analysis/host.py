@@ -1,0 +1,157 @@
+"""What each host thread did, as disjoint sets of time by cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.intervals import NOTHING, Array, Spans, merge, spans, subtract, union
+
+Label = tuple[str, str]  # cause, detail
+DETAILS = 8  # a cause with more different details than this is shown without them
+
+
+@dataclass
+class HostRecords:
+    """The host's records of one burst; every table has `thread`, `start_ns` and `end_ns`.
+
+    `known` adds cause and detail; `ops` and `calls` are framework ops and runtime calls; `python` are threads
+    with Python-level records; `autograd` the engine's; `caller` is the thread that runs the program's steps.
+    """
+
+    known: pl.DataFrame
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+    python: set[int]
+    autograd: set[int]
+    caller: int | None
+    extent: dict[int, tuple[int, int]]  # first and last event of each thread
+    _own: dict[int, list[tuple[Label, Spans]]] = field(default_factory=dict)
+
+    def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
+        """Disjoint sets by cause of what `thread` did; where it was idle, what those it waits for did.
+
+        A backward pass runs on the engine's threads while its caller waits, and they only run on its behalf:
+        where one of them is idle the others' records count. Then Python, where there is evidence of it.
+        """
+        if thread is None:
+            return []
+        if thread in self._own:
+            return self._own[thread]
+        team = self.autograd | ({self.caller} if self.caller is not None else set())
+        others = sorted(team - {thread}, key=lambda t: t != self.caller) if thread in team else []
+        labelled: list[tuple[Label, Spans]] = []
+        taken = NOTHING
+        for member in [thread, *others]:
+            for label, held in self._records(member):
+                left = subtract(held, taken)
+                if len(left.starts):
+                    labelled.append((label, left))
+                    taken = merge(taken, left)
+        runs = subtract(self._running_python(thread), taken)
+        self._own[thread] = [*labelled, (("python", ""), runs)]
+        return self._own[thread]
+
+    def _records(self, thread: int) -> list[tuple[Label, Spans]]:
+        """The thread's own records by cause, in order of precedence; they may overlap."""
+        mine = self.known.filter(pl.col("thread") == thread)
+        found = []
+        for (cause, detail), rows in mine.group_by("cause", "detail", maintain_order=True):
+            held = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+            found.append(((str(cause), str(detail)), held))
+        found.append((("dispatching", ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
+        return sorted(found, key=lambda one: _rank(one[0][0]))
+
+    def _running_python(self, thread: int) -> Spans:
+        """Between its first and its last record, a thread that runs Python runs Python."""
+        runner = self.caller if thread in self.autograd else thread
+        if runner is None or runner not in self.python or runner not in self.extent:
+            return NOTHING
+        first, last = self.extent[runner]
+        return spans([first], [last]) if last > first else NOTHING
+
+
+def _rank(cause: str) -> int:
+    """Order of precedence; a cause that Fathom does not know was recorded on purpose and comes first."""
+    return causes.CAUSES.index(cause) if cause in causes.CAUSES else -1
+
+
+def _of(table: pl.DataFrame, thread: int) -> Spans:
+    rows = table.filter(pl.col("thread") == thread)
+    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+
+
+def host_records(
+    ops: pl.DataFrame,
+    calls: pl.DataFrame,
+    waits: pl.DataFrame,
+    marks: Array,
+    caller: int | None,
+    pid: int | None,
+) -> HostRecords:
+    """Gather one burst's records. `ops` needs kind and name, `calls` api, `waits` cause and detail."""
+    regions = _named(ops, "name", causes.region_cause, pl.lit(""))
+    known = pl.concat([_waits(waits), regions, _named(calls, "api", causes.api_cause, pl.col("api"))])
+    framework = ops.filter(pl.col("kind") == "op")
+    autograd = set(_threads(framework.filter(pl.col("name").str.starts_with(causes.AUTOGRAD)))) - {caller}
+    python = (
+        set(_threads(_python_records(ops))) | set(_threads(waits)) | {pid, caller if len(marks) else None}
+    )
+    return HostRecords(
+        _few_details(known),
+        framework.select(_TIMES),
+        calls.select(_TIMES),
+        {thread for thread in python if thread is not None},
+        {thread for thread in autograd if thread is not None},
+        pid if caller is None else caller,
+        _extent([ops, calls, waits], marks, caller),
+    )
+
+
+_TIMES = ["thread", "start_ns", "end_ns"]
+
+
+def _named(
+    table: pl.DataFrame, column: str, cause: Callable[[str], str | None], detail: pl.Expr
+) -> pl.DataFrame:
+    """Rows whose name stands for a cause, with that cause."""
+    names = table[column].unique().drop_nulls().to_list()
+    found = {name: why for name in names if (why := cause(name))}
+    stands_for = pl.col(column).replace_strict(found, default=None, return_dtype=pl.String)
+    return table.filter(pl.col(column).is_in(list(found))).select(*_TIMES, cause=stands_for, detail=detail)
+
+
+def _waits(waits: pl.DataFrame) -> pl.DataFrame:
+    """Recorded waits; where regions tell of the cause too, both are one entry, without details."""
+    cause = pl.col("cause").replace(causes.ALIASES)
+    detail = (
+        pl.when(cause.is_in(list(causes.REGIONS))).then(pl.lit("")).otherwise(pl.col("detail").fill_null(""))
+    )
+    return waits.select(*_TIMES, cause=cause, detail=detail)
+
+
+def _few_details(known: pl.DataFrame) -> pl.DataFrame:
+    many = pl.col("detail").n_unique().over("cause") > DETAILS
+    return known.with_columns(detail=pl.when(many).then(pl.lit("")).otherwise(pl.col("detail")))
+
+
+def _python_records(ops: pl.DataFrame) -> pl.DataFrame:
+    native = pl.col("name").str.contains(causes.NATIVE_REGION.pattern)
+    return ops.filter((pl.col("kind") == "python") | ((pl.col("kind") == "annotation") & ~native))
+
+
+def _threads(table: pl.DataFrame) -> list[int | None]:
+    return table["thread"].unique().to_list()
+
+
+def _extent(tables: list[pl.DataFrame], marks: Array, caller: int | None) -> dict[int, tuple[int, int]]:
+    both = pl.concat([table.select(_TIMES) for table in tables]).drop_nulls("thread").group_by("thread")
+    rows = both.agg(pl.col("start_ns").min(), pl.col("end_ns").max())
+    extent = {thread: (first, last) for thread, first, last in rows.iter_rows()}
+    if caller is not None and len(marks):
+        first, last = extent.get(caller, (int(marks.min()), int(marks.max())))
+        extent[caller] = (min(first, int(marks.min())), max(last, int(marks.max())))
+    return extent

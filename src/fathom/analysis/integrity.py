@@ -1,0 +1,86 @@
+"""What only the analysis can see to be wrong with a recording."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.causes import LAUNCH
+from fathom.analysis.device import DeviceWork
+from fathom.analysis.intervals import covered, union
+from fathom.analysis.ledger import Ledger
+from fathom.analysis.results import Integrity
+from fathom.analysis.windows import Windows
+from fathom.sounding.manifest import Manifest, Problem
+
+ROUNDING_NS = 1000  # what older profilers round times to
+
+
+def integrity(manifest: Manifest, found: list[Problem]) -> Integrity:
+    """All problems, as plain dicts; `ok` is False when one of them may falsify a sum."""
+    every = [*manifest.problems, *found]
+    rows = [
+        {"what": p.what, "text": p.text, "count": p.count, "rank": p.rank, "spoils": list(p.spoils)}
+        for p in every
+    ]
+    return Integrity(not any(p.spoils for p in every), rows)
+
+
+def check_device(work: DeviceWork, ledger: Ledger, device: str) -> list[Problem]:
+    """Problems of one device's ledger."""
+    checks = (_without_work(work, ledger.windows, device), _early(work, device))
+    return [problem for problem in checks if problem is not None] + _windows(ledger, device)
+
+
+def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Problem]:
+    """Problems of a processor's ledger; `calls` are runtime calls, none of which should launch work."""
+    count = calls.filter(pl.col("api").str.contains(LAUNCH)).height
+    found = _windows(ledger, device)
+    if count:
+        text = f"{count} calls launched work on a device, but the recording holds none of that work."
+        found.append(Problem("device-work-missing", text, count, spoils=["kernels"]))
+    return found
+
+
+def _windows(ledger: Ledger, device: str) -> list[Problem]:
+    """Windows that do not tile their burst, and entries that do not sum to their window."""
+    checks = (_untiled(ledger.windows, device), _unbalanced(ledger, device))
+    return [problem for problem in checks if problem is not None]
+
+
+def _without_work(work: DeviceWork, windows: Windows, device: str) -> Problem | None:
+    busy = covered(union(work.starts, work.ends), windows.starts, windows.ends)
+    count = int((windows.used & (busy == 0)).sum())
+    if not count:
+        return None
+    text = f"{count} of {int(windows.used.sum())} steps hold no work of {device}, though it worked in others."
+    return Problem("step-without-device-work", text, count, spoils=["kernels"])
+
+
+def _early(work: DeviceWork, device: str) -> Problem | None:
+    count = int((work.known & (work.launched > work.starts + ROUNDING_NS)).sum())
+    if not count:
+        return None
+    text = f"{count} pieces of work on {device} began before their launch: its clock and the host's differ."
+    return Problem("early-start", text, count, spoils=["kernels", "launches"])
+
+
+def _untiled(windows: Windows, device: str) -> Problem | None:
+    follows = windows.bursts[1:] == windows.bursts[:-1]
+    count = int((follows & (windows.starts[1:] != windows.ends[:-1])).sum())
+    if not count:
+        return None
+    return Problem(
+        "windows-apart", f"{count} windows of {device} do not meet the next one.", count, spoils=["steps"]
+    )
+
+
+def _unbalanced(ledger: Ledger, device: str) -> Problem | None:
+    windows = ledger.windows
+    sums = np.zeros(len(windows.starts), np.int64)
+    np.add.at(sums, ledger.rows["window"].to_numpy(), ledger.rows["ns"].to_numpy())
+    count = int((sums != windows.ends - windows.starts).sum())
+    if not count:
+        return None
+    text = f"The entries of {count} windows of {device} do not sum to the window: this is a fault of Fathom."
+    return Problem("ledger-unbalanced", text, count, spoils=["kernels", "ops"])

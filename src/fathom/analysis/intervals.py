@@ -1,0 +1,100 @@
+"""Sets of time: sorted, disjoint, non-empty half-open intervals on int64 nanoseconds.
+
+Every function is vectorised and takes and returns `Spans`; lengths are exact integers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Spans(NamedTuple):
+    """Intervals [starts[i], ends[i]), sorted; disjoint and non-empty unless a function says otherwise."""
+
+    starts: Array
+    ends: Array
+
+    @property
+    def length(self) -> int:
+        """Total nanoseconds covered, if disjoint."""
+        return int((self.ends - self.starts).sum())
+
+
+def spans(starts: Array | list[int], ends: Array | list[int]) -> Spans:
+    """The intervals as int64 arrays, in the order given, without a check."""
+    return Spans(np.asarray(starts, np.int64), np.asarray(ends, np.int64))
+
+
+NOTHING = spans([], [])
+
+
+def union(starts: Array, ends: Array) -> Spans:
+    """The set that any intervals cover together: they may overlap, touch, be empty, and come in any order."""
+    kept = ends > starts
+    starts, ends = np.asarray(starts[kept], np.int64), np.asarray(ends[kept], np.int64)
+    if not len(starts):
+        return NOTHING
+    if not (starts[1:] >= starts[:-1]).all():
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+    reach = np.maximum.accumulate(ends)
+    opens = np.flatnonzero(np.concatenate(([True], starts[1:] > reach[:-1])))
+    return Spans(starts[opens], reach[np.append(opens[1:] - 1, len(reach) - 1)])
+
+
+def merge(*sets: Spans) -> Spans:
+    """The union of sets."""
+    return union(np.concatenate([s.starts for s in sets]), np.concatenate([s.ends for s in sets]))
+
+
+def complement(of: Spans, low: int, high: int) -> Spans:
+    """What of [low, high) the set leaves free."""
+    starts = np.clip(np.concatenate(([low], of.ends)), low, high)
+    ends = np.clip(np.concatenate((of.starts, [high])), low, high)
+    kept = ends > starts
+    return spans(starts[kept], ends[kept])
+
+
+def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
+    """Every part of an interval of `a` inside one of `b`: indices into both, and the parts.
+
+    Intervals of `a` may overlap and come in any order, which the parts keep; those of `b` are a sorted set.
+    """
+    first = np.searchsorted(b.ends, a.starts, "right")
+    counts = np.maximum(np.searchsorted(b.starts, a.ends, "left") - first, 0)
+    of_a = np.repeat(np.arange(len(counts)), counts)
+    of_b = np.arange(len(of_a)) - np.repeat(np.cumsum(counts) - counts, counts) + first[of_a]
+    starts, ends = np.maximum(a.starts[of_a], b.starts[of_b]), np.minimum(a.ends[of_a], b.ends[of_b])
+    kept = ends > starts
+    return of_a[kept], of_b[kept], Spans(starts[kept], ends[kept])
+
+
+def intersect(a: Spans, b: Spans) -> Spans:
+    """What both sets cover."""
+    return overlaps(a, b)[2]
+
+
+def subtract(a: Spans, b: Spans) -> Spans:
+    """What `a` covers and `b` does not."""
+    if not len(a.starts) or not len(b.starts):
+        return a
+    return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))
+
+
+def covered_before(of: Spans, t: Array) -> Array:
+    """Nanoseconds that the set covers before each instant of `t`."""
+    if not len(of.starts):
+        return np.zeros(len(t), np.int64)
+    totals = np.concatenate(([0], np.cumsum(of.ends - of.starts)))
+    index = np.searchsorted(of.starts, t, "right")
+    inside = np.maximum(of.ends[index - 1] - t, 0)
+    return totals[index] - np.where(index > 0, inside, 0)
+
+
+def covered(of: Spans, starts: Array, ends: Array) -> Array:
+    """Nanoseconds that the set covers of each interval [starts[i], ends[i])."""
+    return covered_before(of, ends) - covered_before(of, starts)

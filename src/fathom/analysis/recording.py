@@ -1,0 +1,94 @@
+"""The timeline of one rank, as the tables hold it: read once, with only the columns that the ledger needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.causes import AUTOGRAD
+from fathom.analysis.device import COLUMNS, join_launches
+from fathom.analysis.host import HostRecords, host_records
+from fathom.analysis.windows import HOST
+from fathom.sounding import Store
+from fathom.sounding.manifest import Rank
+
+_OPS = ["thread", "kind", "name", "start_ns", "end_ns", "burst"]
+_CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
+_WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
+
+
+@dataclass
+class Timeline:
+    """Rows of one phase with Kineto's events, of one rank; `kernels` are joined to their launches."""
+
+    about: Rank
+    steps: pl.DataFrame
+    ops: pl.DataFrame
+    calls: pl.DataFrame
+    kernels: pl.DataFrame
+    waits: pl.DataFrame
+
+    @property
+    def devices(self) -> list[int]:
+        """Devices that worked, ascending."""
+        return self.kernels["device"].drop_nulls().unique().sort().to_list()
+
+    @property
+    def caller(self) -> int | None:
+        """The thread that runs the steps: the marks', else the main one, else the busiest that ran ops."""
+        marked = self.steps["thread"].drop_nulls()
+        if len(marked):
+            return int(marked.mode().min())  # type: ignore[arg-type]
+        own = self.ops.filter(~pl.col("name").str.starts_with(AUTOGRAD))["thread"].drop_nulls()
+        if self.about.pid is not None and (own == self.about.pid).any():
+            return self.about.pid
+        return int(own.mode().min()) if len(own) else None  # type: ignore[arg-type]
+
+    def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
+        """The host's records of each burst."""
+        caller = self.caller
+        found = {}
+        for burst in np.unique(bursts).tolist():
+            ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
+            marked = steps.drop_nulls("thread")
+            marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
+            found[burst] = host_records(ops, calls, waits, marks, caller, self.about.pid)
+        return found
+
+
+def read_timeline(store: Store, rank: int, phase: str = "timeline") -> Timeline:
+    """The timeline of one rank; without a step in it, its step is all that the host recorded."""
+    about = next(r for r in store.manifest.ranks if r.rank == rank)
+    calls = _read(store, rank, phase, "launches", _CALLS)
+    kernels = join_launches(_read(store, rank, phase, "kernels", COLUMNS), calls)
+    ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
+    steps = store.table("steps", rank).filter(phase=phase).collect()
+    found = Timeline(about, steps, ops, calls, kernels, waits)
+    if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
+        found.steps = _host_steps(found)
+    return found
+
+
+def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -> pl.DataFrame:
+    rows = store.table(table, rank).filter(phase=phase).select(columns)
+    return rows.with_columns(pl.col("burst").fill_null(0)).collect()
+
+
+def _of(table: pl.DataFrame, burst: int) -> pl.DataFrame:
+    return table.filter(pl.col("burst") == burst)
+
+
+def _host_steps(timeline: Timeline) -> pl.DataFrame:
+    """From the host's first to its last record, of each burst; where it has none, the device's."""
+    times = ["burst", "start_ns", "end_ns"]
+    host = pl.concat([timeline.ops.select(times), timeline.calls.select(times)])
+    records = timeline.kernels.select(times) if host.is_empty() else host
+    whole = records.group_by("burst").agg(mark_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
+    step = whole.sort("burst").with_row_index("step").with_columns(pl.col("step").cast(pl.Int64))
+    columns = {"kind": HOST, "source": HOST, "phase": "timeline"}
+    missing = {name: kind for name, kind in timeline.steps.schema.items() if name not in step.columns}
+    return step.with_columns(
+        pl.lit(columns.get(name), dtype=kind).alias(name) for name, kind in missing.items()
+    ).select(timeline.steps.columns)

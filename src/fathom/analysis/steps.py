@@ -1,0 +1,135 @@
+"""The step as the undisturbed program ran it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+from fathom.timing import interval, mad, median
+
+MS = 1e6
+ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
+
+
+@dataclass
+class Stretch:
+    """Steps of one kind that followed each other in one burst; device boundaries are NaN where unmeasured."""
+
+    start_ns: int
+    end_ns: int
+    marks: Array  # since start_ns; one more than there are steps
+    device: Array  # likewise
+    samples: int | None
+    tokens: int | None
+
+    @property
+    def count(self) -> int:
+        """How many steps."""
+        return len(self.marks) - 1
+
+    @property
+    def measured(self) -> bool:
+        """Whether the device's own boundaries tell the steps' lengths: the host may run far ahead of it."""
+        return bool(np.isfinite(self.device).sum() >= 2)
+
+    def durations(self) -> Iterator[tuple[float, int]]:
+        """(nanoseconds a step, steps) between neighbouring device boundaries, or else between marks."""
+        times = self.device if self.measured else self.marks.astype(float)
+        known = np.flatnonzero(np.isfinite(times))
+        for first, last in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
+            yield float(times[last] - times[first]) / (last - first), last - first
+
+
+@dataclass
+class Clean:
+    """The clean phase's steps of one kind."""
+
+    median_ms: float
+    mean_ms: float
+    ci_ms: tuple[float, float] | None
+    steps: int
+    samples_per_s: float | None
+    tokens_per_s: float | None
+
+
+def stretches(steps: pl.DataFrame, kind: str) -> list[Stretch]:
+    """Unbroken runs of whole steps of `kind` in the clean phase."""
+    rows = steps.filter(
+        pl.col("phase") == "clean", pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
+    ).sort("mark_ns")
+    same = pl.col("kind").fill_null("step") == kind
+    unbroken = pl.struct(pl.col("burst"), same.alias("same"), pl.col("step") - pl.int_range(pl.len()))
+    runs = rows.with_columns(run=unbroken.rle_id()).filter(same).partition_by("run", maintain_order=True)
+    found = [_stretch(run) for run in runs]
+    return [stretch for stretch in found if stretch.measured] or found
+
+
+def _stretch(rows: pl.DataFrame) -> Stretch:
+    marks = np.append(rows["mark_ns"].to_numpy(), rows["end_ns"][-1])
+    base = marks[0]  # differences stay exact as floats
+    opened = (rows["device_ns"] - base).cast(pl.Float64).to_list()
+    closed = rows["device_end_ns"][-1]
+    device = np.array([*opened, None if closed is None else closed - base], float)
+    return Stretch(
+        int(marks[0]), int(marks[-1]), marks - base, device, _sum(rows["samples"]), _sum(rows["tokens"])
+    )
+
+
+def _sum(column: pl.Series) -> int | None:
+    return int(column.sum()) if column.null_count() == 0 else None
+
+
+def undisturbed(found: list[Stretch], first_profiled_ns: int | None) -> tuple[list[Stretch], str]:
+    """The stretches to count, and why others were left out ("" where none were).
+
+    A profiler that ran may stay in the way of every launch, and a program may have settled only after it ran:
+    where the steps before and after differ by more than 2 % and their noise, the quicker ones count.
+    """
+    if first_profiled_ns is None:
+        return found, ""
+    before = [stretch for stretch in found if stretch.end_ns <= first_profiled_ns]
+    after = [stretch for stretch in found if stretch.end_ns > first_profiled_ns]
+    if not before or not after:
+        return found, ""
+    early, late = (_each(side) for side in (before, after))
+    change = median(late) / median(early) - 1
+    if abs(change) * median(early) <= max(ALIKE * median(early), mad(early)):
+        return found, ""
+    if change < 0:
+        return after, ""
+    count = sum(stretch.count for stretch in before)
+    return (
+        before,
+        f"steps after the profiler had run were {change:.0%} longer, so only the {count} before it count",
+    )
+
+
+def _each(found: list[Stretch]) -> Array:
+    return np.array([ns for stretch in found for ns, _ in stretch.durations()])
+
+
+def clean_step(found: list[Stretch]) -> Clean | None:
+    """Median and mean of the steps, the median's interval, and their throughput; None of none."""
+    timed = [pair for stretch in found for pair in stretch.durations()]
+    if not timed:
+        return None
+    each = np.array([ns for ns, _ in timed]) / MS
+    weights = np.array([count for _, count in timed])
+    seconds = sum(stretch.end_ns - stretch.start_ns for stretch in found) / 1e9
+    return Clean(
+        median(each),
+        float(np.average(each, weights=weights)),
+        interval(each),
+        int(weights.sum()),
+        _per_second([stretch.samples for stretch in found], seconds),
+        _per_second([stretch.tokens for stretch in found], seconds),
+    )
+
+
+def _per_second(amounts: list[int | None], seconds: float) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) / seconds if known and len(known) == len(amounts) and seconds > 0 else None

@@ -1,0 +1,84 @@
+"""What there are ledgers of: each device that a rank used, or its processor where it used none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import detail, device_work
+from fathom.analysis.integrity import check_device, check_processor
+from fathom.analysis.ledger import Ledger, device_ledger
+from fathom.analysis.processor import processor_ledger
+from fathom.analysis.recording import Timeline
+from fathom.analysis.windows import Boundary, make_windows
+from fathom.analysis.work import family_work, op_work
+from fathom.sounding import Store
+from fathom.sounding.manifest import Problem
+
+CPU = "cpu"
+_NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that say nothing about FLOPs
+
+
+@dataclass
+class Subject:
+    """One device, or (index None) the processor, with its ledger and what is wrong with it."""
+
+    index: int | None
+    ledger: Ledger
+    problems: list[Problem]
+
+    @property
+    def label(self) -> str:
+        """`cuda:0`, `cpu`."""
+        return label(self.index)
+
+
+def label(index: int | None) -> str:
+    """How a device is called."""
+    return CPU if index is None else f"cuda:{index}"
+
+
+def subjects(timeline: Timeline) -> list[Subject]:
+    """The ledgers of one rank; none where no timeline was recorded."""
+    if timeline.steps.is_empty():
+        return []
+    return list(_devices(timeline)) or [_processor(timeline)]
+
+
+def _devices(timeline: Timeline) -> Iterator[Subject]:
+    for index in timeline.devices:
+        work = device_work(timeline.kernels.filter(device=index))
+        boundary = Boundary(work.stream, work.launched, work.ends, work.usual_stream)
+        windows = make_windows(timeline.steps, boundary)
+        ledger = device_ledger(work, windows, timeline.host(windows.bursts))
+        yield Subject(index, ledger, check_device(work, ledger, label(index)))
+
+
+def _processor(timeline: Timeline) -> Subject:
+    nothing = np.zeros(0, np.int64)
+    windows = make_windows(timeline.steps, Boundary(nothing, nothing, nothing, None))
+    ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
+    return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU))
+
+
+def works(store: Store, rank: int, found: list[Subject]) -> list[pl.DataFrame]:
+    """name, flops, bytes and why of each subject's entries: kernel families and copies, or ops."""
+    if not found:
+        return []
+    ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
+    calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
+    return [_work(store, rank, subject, ops, calls, steps) for subject in found]
+
+
+def _work(
+    store: Store, rank: int, subject: Subject, ops: pl.DataFrame, calls: pl.DataFrame, steps: pl.DataFrame
+) -> pl.DataFrame:
+    windows = subject.ledger.windows
+    bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
+    if subject.index is None:
+        return op_work(ops, bounds, steps)
+    kernels = store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail())
+    return family_work(ops, calls, kernels.collect(), bounds, steps).rename({"family": "name"})

@@ -1,0 +1,156 @@
+"""The windows of a step on one device: [B_k, B_k+1), B_k = max(mark, end of the work launched before it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+
+SETTLED_SHARE = 0.05  # of a window: so much the host's lead may differ from its usual level
+HOST = "host"  # kind of the one window of a recording without steps
+MS = 1e6
+
+
+@dataclass
+class Windows:
+    """Windows of one device in time order; those of one burst tile. Leads are B - mark at start and end."""
+
+    starts: Array
+    ends: Array
+    steps: Array
+    bursts: Array
+    kinds: list[str]
+    thread: int | None  # that carries the marks
+    start_leads: Array
+    end_leads: Array
+    used: Array = field(default_factory=lambda: np.zeros(0, bool))
+    why_not: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the reader must know of the choice
+
+    @property
+    def kind(self) -> str:
+        """The kind that took the most time."""
+        return dominant(self.kinds, self.ends - self.starts)
+
+    @property
+    def total_ns(self) -> int:
+        """Nanoseconds of all used windows."""
+        return int((self.ends - self.starts)[self.used].sum())
+
+
+def dominant(kinds: list[str], lengths: Array) -> str:
+    """The kind with the most total time; the first of equals."""
+    totals: dict[str, int] = {}
+    for kind, length in zip(kinds, lengths.tolist(), strict=True):
+        totals[kind] = totals.get(kind, 0) + length
+    return max(totals, key=lambda kind: totals[kind]) if totals else ""
+
+
+def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
+    """Windows of the whole steps (not micro-steps) of `steps`, with `used` decided.
+
+    A window ends where the next of its burst begins, so that they tile; the last one of a burst at the
+    boundary of its own end.
+    """
+    rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
+    marks, ends, bursts = (rows[name].to_numpy() for name in ("mark_ns", "end_ns", "burst"))
+    follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
+    closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
+    streams = rows["stream"].to_list()
+    # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
+    opened = np.maximum.accumulate(boundary.at(marks, streams))
+    closed = np.where(
+        follows, np.append(opened[1:], 0)[: len(marks)], np.maximum(boundary.at(ends, streams), opened)
+    )
+    found = Windows(
+        opened,
+        closed,
+        rows["step"].to_numpy(),
+        bursts,
+        rows["kind"].fill_null("step").to_list(),
+        _mode(rows["thread"]),
+        opened - marks,
+        closed - closes,
+    )
+    _choose(found)
+    return found
+
+
+class Boundary:
+    """Where device work that was launched before an instant ends, by stream of one device."""
+
+    def __init__(self, stream: Array, launched: Array, ends: Array, usual: int | None) -> None:
+        self._stream, self._launched, self._ends, self._usual = stream, launched, ends, usual
+        self._reach: dict[int | None, tuple[Array, Array]] = {}
+
+    def at(self, instants: Array, streams: list[int | None]) -> Array:
+        """B of each instant on its stream; one that is null, or has no work here, means the usual stream."""
+        result = instants.copy()
+        wanted = np.array([self._known(stream) for stream in streams], object)
+        for stream in set(wanted.tolist()):
+            launched, reach = self._of(stream)
+            chosen = np.flatnonzero(wanted == stream)
+            index = np.searchsorted(launched, instants[chosen], "left")
+            result[chosen] = np.maximum(instants[chosen], reach[index])
+        return result
+
+    def _known(self, stream: int | None) -> int | None:
+        return stream if stream is not None and (self._stream == stream).any() else self._usual
+
+    def _of(self, stream: int | None) -> tuple[Array, Array]:
+        if stream not in self._reach:
+            mine = np.flatnonzero(self._stream == stream) if stream is not None else np.zeros(0, np.int64)
+            order = mine[np.argsort(self._launched[mine], kind="stable")]
+            ends = np.maximum.accumulate(self._ends[order])
+            never = np.iinfo(np.int64).min
+            self._reach[stream] = self._launched[order], np.concatenate(([never], ends))
+        return self._reach[stream]
+
+
+def _mode(column: pl.Series) -> int | None:
+    values = column.drop_nulls().mode()
+    return int(values.min()) if len(values) else None  # type: ignore[arg-type]
+
+
+def _choose(windows: Windows) -> None:
+    """Decide which windows enter the means: settled ones of the dominant kind."""
+    lengths = windows.ends - windows.starts
+    kind = windows.kind
+    if kind == HOST:
+        windows.notes.append("no step was marked, so the window is all that the host recorded")
+    same = np.array([k == kind for k in windows.kinds], bool)
+    settled = _settled(windows, same)
+    if same.any() and not (same & settled).any():
+        windows.notes.append("the host's lead over the device never settled, so every window is used")
+        settled[:] = True
+    windows.used = same & settled & (lengths > 0)
+    windows.why_not = [
+        "" if used else _why_not(windows, i, kind, bool(same[i])) for i, used in enumerate(windows.used)
+    ]
+
+
+def _settled(windows: Windows, same: Array) -> Array:
+    """Windows from the first boundary of their burst on whose lead is near the usual one."""
+    if not same.any():
+        return same
+    leads = windows.end_leads[same]
+    usual = np.median(leads)
+    scatter = np.median(np.abs(leads - usual))
+    allowed = max(2 * scatter, SETTLED_SHARE * float(np.median((windows.ends - windows.starts)[same])))
+    near = np.abs(windows.start_leads - usual) <= allowed
+    settled = np.zeros(len(near), bool)
+    for burst in np.unique(windows.bursts):
+        mine = windows.bursts == burst
+        settled[mine] = np.logical_or.accumulate(near[mine])
+    return settled
+
+
+def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
+    if not same:
+        return f"the means are of {kind} steps"
+    if windows.ends[i] <= windows.starts[i]:
+        return "the device finished this step's work before it was marked"
+    return f"the host's lead over the device had not settled ({windows.start_leads[i] / MS:.3f} ms)"

@@ -1,0 +1,119 @@
+"""The work of every op in a table."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.work.registry import evaluate
+from fathom.analysis.work.tree import grow
+
+PARTS = "its parts carry its work"
+NO_FORMULA = "no formula for this operator"
+UNLIKE = "the step recorded with shapes called it a different number of times"
+SIGNATURE = ["name", "shapes", "dtypes", "values"]
+WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abstained": pl.String}
+
+
+def annotate(ops: pl.DataFrame) -> pl.DataFrame:
+    """`ops` with flops, bytes, work_dtype and abstained (why a figure is null; null where both are known).
+
+    Columns may be summed: an op whose parts are in the table has none of its own.
+    """
+    tree = grow(ops)
+    bears = tree.known & ~tree.covered
+    works = works_of(ops.select(SIGNATURE).filter(pl.Series(bears)))
+    filled = _default(tree.idle, tree.composite | tree.covered)
+    if works.height:
+        rows = np.where(bears, np.cumsum(bears) - 1, -1)
+        own = works.select(pl.all().gather(pl.Series(np.maximum(rows, 0))))
+        filled = pl.select(
+            pl.when(pl.Series(bears)).then(own[name]).otherwise(filled[name]).alias(name) for name in WORK
+        )
+    return ops.with_columns(filled.get_columns())
+
+
+def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
+    """What ops without a formula of their own get."""
+    zero = pl.when(pl.Series(idle)).then(0.0)
+    why = pl.when(pl.Series(idle)).then(None).when(pl.Series(composite)).then(pl.lit(PARTS))
+    return pl.select(
+        zero.alias("flops"),
+        zero.alias("bytes"),
+        pl.repeat(None, len(idle), dtype=pl.String).alias("work_dtype"),
+        why.otherwise(pl.lit(NO_FORMULA)).alias("abstained"),
+    )
+
+
+def works_of(calls: pl.DataFrame) -> pl.DataFrame:
+    """The columns of WORK for calls (SIGNATURE, perhaps element); each different call is worked out once."""
+    keys = calls.columns
+    different = calls.unique(maintain_order=True)
+    found = [evaluate(*row) for row in different.rows()]
+    table = different.with_columns(
+        pl.Series("flops", [work.flops for work in found], dtype=pl.Float64),
+        pl.Series("bytes", [work.bytes for work in found], dtype=pl.Float64),
+        pl.Series("work_dtype", [work.dtype for work in found], dtype=pl.String),
+        pl.Series("abstained", [work.why or None for work in found], dtype=pl.String),
+    )
+    return calls.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left").select(list(WORK))
+
+
+def op_work(ops: pl.DataFrame, windows: pl.DataFrame, steps: pl.DataFrame | None = None) -> pl.DataFrame:
+    """Work by op name, mean over the used windows: name, flops, bytes, dtype, why.
+
+    For programs without a device. An op belongs to the window in which it begins. A figure is null, and `why`
+    says the reason, as soon as one call of that name has no figure. Windows recorded without shapes take them
+    from the `steps` of the attribution phase, name by name, where those called it equally often.
+    """
+    used = windows.filter(pl.col("used")).select("start_ns", "end_ns").sort("start_ns")
+    inside = ops.filter(_begins_in(ops["start_ns"], used))
+    shaped = _shaped_steps(steps) if inside["shapes"].null_count() == inside.height else used.clear()
+    if shaped.is_empty():
+        return _by_name(inside, used.height).drop("calls")
+    model = _by_name(ops.filter(_begins_in(ops["start_ns"], shaped)), shaped.height)
+    counts = _by_name(inside, used.height).select("name", seen="calls")
+    found = counts.join(model, on="name", how="left", maintain_order="left")
+    alike = (pl.col("calls") == pl.col("seen")).fill_null(False)
+    return found.select(
+        "name",
+        *(pl.when(alike).then(pl.col(figure)).alias(figure) for figure in ("flops", "bytes", "dtype")),
+        why=pl.when(alike).then(pl.col("why")).otherwise(pl.lit(UNLIKE)),
+    )
+
+
+def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
+    if steps is None:
+        return pl.DataFrame(schema={"start_ns": pl.Int64, "end_ns": pl.Int64})
+    shaped = steps.filter((pl.col("phase") == "attribution") & pl.col("parent").is_null())
+    return shaped.select(start_ns="mark_ns", end_ns="end_ns").drop_nulls().sort("start_ns")
+
+
+def _by_name(ops: pl.DataFrame, steps: int) -> pl.DataFrame:
+    """Work and calls a step of each op that counts; parts of another op don't."""
+    works = annotate(ops)
+    counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
+    per_step = [*totals(max(steps, 1)), (pl.len() / max(steps, 1)).alias("calls")]
+    return works.filter(counted).group_by("name").agg(*per_step).sort("name")
+
+
+def _begins_in(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
+    if not windows.height:
+        return pl.Series(np.zeros(len(start), dtype=bool))
+    times = start.to_numpy()
+    place = np.searchsorted(windows["start_ns"].to_numpy(), times, side="right") - 1
+    return pl.Series((place >= 0) & (times < windows["end_ns"].to_numpy()[np.maximum(place, 0)]))
+
+
+def totals(steps: int) -> list[pl.Expr]:
+    """Aggregates over rows of WORK: sums a step, null unless every row is known, and the commonest reason."""
+    return [
+        *(
+            pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum() / steps).alias(name)
+            for name in ("flops", "bytes")
+        ),
+        pl.when(pl.col("work_dtype").drop_nulls().n_unique() == 1)
+        .then(pl.col("work_dtype").drop_nulls().first())
+        .alias("dtype"),
+        pl.col("abstained").drop_nulls().mode().sort().first().fill_null("").alias("why"),
+    ]

@@ -1,0 +1,142 @@
+"""One operator call as the profiler recorded it, and the work that it is."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from fathom.analysis.work.dtypes import DTYPES, SCALAR_TYPE, SIZE
+
+
+class UnknownWorkError(Exception):
+    """The record does not say how much work the call was; the message says why."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a call has to do. `None` where it is not known; `why` then says the reason."""
+
+    flops: float | None  # algorithmic floating-point operations
+    bytes: float | None  # compulsory: inputs read once, outputs written once
+    dtype: str | None = None  # of the inputs that the arithmetic runs on
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor argument; `dtype` is None in a list whose element type was not recorded."""
+
+    shape: tuple[int, ...]
+    dtype: str | None
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def size(self) -> float:
+        """Bytes an element."""
+        if self.dtype is None:
+            raise UnknownWorkError("the profiler does not record the dtype of a list of tensors")
+        return SIZE[self.dtype]
+
+    @property
+    def bytes(self) -> float:
+        """Bytes of all elements, each once."""
+        return self.numel * self.size
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator's name and arguments. `element` is the dtype of tensor lists, where evidence tells it."""
+
+    name: str
+    shapes: list[Any]
+    dtypes: list[str]
+    values: list[str] = field(default_factory=list)
+    element: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.shapes)
+
+    def has(self, i: int) -> bool:
+        """Whether argument `i` is a tensor."""
+        return i < len(self.dtypes) and self.dtypes[i] in DTYPES
+
+    def tensor(self, i: int) -> Tensor:
+        """Argument `i`, which has to be a tensor."""
+        if not self.has(i):
+            raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a tensor")
+        return Tensor(_shape(self.shapes[i]), DTYPES[self.dtypes[i]])
+
+    def tensors(self) -> list[Tensor]:
+        """All tensor arguments in order, lists left out."""
+        return [self.tensor(i) for i in range(len(self.dtypes)) if self.has(i)]
+
+    def is_list(self, i: int) -> bool:
+        """Whether argument `i` is a list of tensors."""
+        return i < len(self.dtypes) and self.dtypes[i] == "TensorList"
+
+    def tensor_list(self, i: int) -> list[Tensor]:
+        """Argument `i`, which has to be a list of tensors."""
+        if not self.is_list(i):
+            raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a list of tensors")
+        return [Tensor(_shape(shape), self.element) for shape in self.shapes[i]]
+
+    def value(self, i: int) -> str:
+        """Argument `i` as text; empty where it was left out or is no plain value."""
+        if not self.values:
+            raise UnknownWorkError("the profiler did not record the values of its arguments")
+        return self.values[i] if i < len(self.values) else ""
+
+    def ints(self, i: int) -> list[int]:
+        """Argument `i` as a list of integers."""
+        text = self.value(i)
+        if not text:
+            raise UnknownWorkError(f"argument {i} of {self.name} was not recorded")
+        found = json.loads(text)
+        return [int(x) for x in found] if isinstance(found, list) else [int(found)]
+
+    def flag(self, i: int) -> bool:
+        """Argument `i` as a boolean."""
+        text = self.value(i)
+        if text not in ("True", "False"):
+            raise UnknownWorkError(f"argument {i} of {self.name} was not recorded")
+        return text == "True"
+
+    def scalar_type(self, i: int) -> str | None:
+        """Argument `i` as the dtype that it asks for; None where it was left out."""
+        text = self.value(i)
+        return SCALAR_TYPE[int(text)] if text else None
+
+
+def parse(name: str, shapes: str, dtypes: str, values: str | None, element: str | None = None) -> Call:
+    """The call that the profiler's texts describe. Raises ValueError or TypeError where malformed."""
+    dims, types = json.loads(shapes), json.loads(dtypes)
+    if not (isinstance(dims, list) and isinstance(types, list) and len(dims) == len(types)):
+        raise ValueError("shapes and dtypes do not match")
+    concrete = json.loads(values) if values else []
+    if not isinstance(concrete, list):
+        raise ValueError("concrete inputs are no list")
+    return Call(name, dims, types, [str(v) for v in concrete], element)
+
+
+def _shape(dims: Any) -> tuple[int, ...]:
+    if not isinstance(dims, list) or not all(type(d) is int and d >= 0 for d in dims):
+        raise UnknownWorkError("a shape is malformed")
+    return tuple(dims)
+
+
+def numel(shape: tuple[int, ...] | list[int]) -> int:
+    """Number of elements of a shape."""
+    return math.prod(shape)
+
+
+def same(a: int, b: int) -> int:
+    """Either of two sizes that the operator requires to be equal."""
+    if a != b:
+        raise UnknownWorkError(f"its shapes do not fit together: {a} and {b}")
+    return a

@@ -1,0 +1,128 @@
+"""Convolutions: two FLOPs for each weight at each output position (input position, where transposed).
+
+The gradient of the bias is the sum that torch runs for it, and is counted there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, numel
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where a convolution keeps its arguments; -1: it has none. Input and filter come first."""
+
+    stride: int
+    padding: int
+    dilation: int = -1
+    groups: int = -1
+    bias: int = -1
+    transposed: int = -1  # position of the flag
+    output_padding: int = -1
+    is_transposed: bool = False
+    more: tuple[int, ...] = ()  # further tensors it reads
+
+
+_COMMON: dict[str, Any] = {"bias": 2, "stride": 3, "padding": 4, "dilation": 5}
+_VENDOR: dict[str, Any] = {"bias": 2, "padding": 3, "stride": 4, "dilation": 5}
+_SLOW: dict[str, Any] = {"bias": 3, "stride": 4, "padding": 5}
+LAYOUTS = {
+    "aten::convolution": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::_convolution": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::convolution_overrideable": Layout(**_COMMON, transposed=6, output_padding=7, groups=8),
+    "aten::conv1d": Layout(**_COMMON, groups=6),
+    "aten::conv2d": Layout(**_COMMON, groups=6),
+    "aten::conv3d": Layout(**_COMMON, groups=6),
+    "aten::cudnn_convolution": Layout(padding=2, stride=3, dilation=4, groups=5),
+    "aten::cudnn_convolution_transpose": Layout(
+        padding=2, output_padding=3, stride=4, dilation=5, groups=6, is_transposed=True
+    ),
+    "aten::cudnn_convolution_relu": Layout(**_COMMON, groups=6),
+    "aten::cudnn_convolution_add_relu": Layout(more=(2,), bias=4, stride=5, padding=6, dilation=7, groups=8),
+    "aten::miopen_convolution": Layout(**_VENDOR, groups=6),
+    "aten::miopen_depthwise_convolution": Layout(**_VENDOR, groups=6),
+    "aten::miopen_convolution_transpose": Layout(
+        bias=2, padding=3, output_padding=4, stride=5, dilation=6, groups=7, is_transposed=True
+    ),
+    "aten::mkldnn_convolution": Layout(**_VENDOR, groups=6),
+    "aten::_slow_conv2d_forward": Layout(**_SLOW),
+    "aten::slow_conv3d_forward": Layout(**_SLOW),
+    "aten::_conv_depthwise2d": Layout(**_SLOW, dilation=6),
+    "aten::conv_depthwise3d": Layout(**_SLOW, dilation=6),
+    "aten::slow_conv_dilated2d": Layout(**_SLOW, dilation=6),
+    "aten::slow_conv_dilated3d": Layout(**_SLOW, dilation=6),
+}
+
+
+def _forward(layout: Layout) -> Callable[[Call], Work]:
+    def formula(call: Call) -> Work:
+        x, weight = _batched(call.tensor(0), call.tensor(1)), call.tensor(1)
+        transposed = layout.is_transposed or (layout.transposed >= 0 and call.flag(layout.transposed))
+        shape = _transposed_shape if transposed else _direct_shape
+        out = shape(call, layout, x.shape, weight.shape)
+        if not all(size > 0 for size in out[2:]):
+            raise UnknownWorkError("its shapes do not fit together: the output would be empty")
+        extra = sum(call.tensor(i).bytes for i in (layout.bias, *layout.more) if i >= 0 and call.has(i))
+        moved = x.bytes + weight.bytes + numel(out) * x.size + extra
+        return Work(_flops(x.shape, weight, out, transposed), moved, x.dtype)
+
+    return formula
+
+
+def _batched(x: Tensor, weight: Tensor) -> Tensor:
+    return Tensor((1, *x.shape), x.dtype) if len(x.shape) == len(weight.shape) - 1 else x
+
+
+def _flops(x: tuple[int, ...], weight: Tensor, out: tuple[int, ...], transposed: bool) -> float:
+    """A filter is [out, in / groups, *kernel], transposed [in, out / groups, *kernel]."""
+    positions = x if transposed else out
+    return 2.0 * positions[0] * numel(positions[2:]) * weight.numel
+
+
+def _direct_shape(call: Call, layout: Layout, x: tuple[int, ...], weight: tuple[int, ...]) -> tuple[int, ...]:
+    spans, stride, padding = _geometry(call, layout, weight[2:])
+    sizes = zip(x[2:], spans, stride, padding, strict=True)
+    return (x[0], weight[0], *((n + 2 * pad - span) // step + 1 for n, span, step, pad in sizes))
+
+
+def _transposed_shape(
+    call: Call, layout: Layout, x: tuple[int, ...], weight: tuple[int, ...]
+) -> tuple[int, ...]:
+    spans, stride, padding = _geometry(call, layout, weight[2:])
+    added = _spatial(call, layout.output_padding, len(spans), 0)
+    sizes = zip(x[2:], spans, stride, padding, added, strict=True)
+    channels = weight[1] * call.ints(layout.groups)[0]
+    return (x[0], channels, *((n - 1) * step - 2 * pad + span + a for n, span, step, pad, a in sizes))
+
+
+def _geometry(call: Call, layout: Layout, kernel: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
+    """Input positions that one output position spans, strides and paddings."""
+    rank = len(kernel)
+    dilation = _spatial(call, layout.dilation, rank, 1)
+    spans = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
+    return spans, _spatial(call, layout.stride, rank, 1), _spatial(call, layout.padding, rank, 0)
+
+
+def _spatial(call: Call, position: int, rank: int, default: int) -> list[int]:
+    given = call.ints(position) if position >= 0 else [default]
+    return given * rank if len(given) == 1 else given
+
+
+def _backward(call: Call) -> Work:
+    """The gradients of input and filter, as the mask asks; each is as many FLOPs as the forward pass."""
+    grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
+    mask = json.loads(call.value(10).lower())
+    asked = [bool(mask[0]), bool(mask[1])]
+    one = _flops(x.shape, weight, grad.shape, call.flag(7))
+    moved = grad.bytes + sum(asked) * (x.bytes + weight.bytes)
+    return Work(one * sum(asked), moved if any(asked) else 0.0, x.dtype)
+
+
+FORMULAS = {name: _forward(layout) for name, layout in LAYOUTS.items()} | {
+    "aten::convolution_backward": _backward,
+}

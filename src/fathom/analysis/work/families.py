@@ -1,0 +1,158 @@
+"""Work of kernel families: what the ops behind their kernels had to do, a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.work.annotate import SIGNATURE, WORK, totals, works_of
+from fathom.analysis.work.dtypes import DTYPES
+from fathom.analysis.work.links import connect
+
+_LISTS = "TensorList"
+_ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element
+_ELEMENT_TYPE = r"(?:Functor|Op\w*)<(?:\w+::)*?(float|double|c10::BFloat16|c10::Half)\b"
+_OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "fp64"}
+_COLLECTIVE = "the work of a collective is told with communication"
+
+
+def family_work(
+    ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    kernels: pl.DataFrame,
+    windows: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+) -> pl.DataFrame:
+    """Work by kernel family, mean over the used windows (start_ns, end_ns, used): one row a family.
+
+    family: as in `kernels`, for copies their direction; flops, bytes: a step, null unless known for all the
+    family's time in the windows; dtype: of the arithmetic, where it is one; known: share of the family's time
+    whose bytes are known; why: the commonest reason where something is null. An op's work is shared over its
+    kernels by their time; a kernel counts by the part of it that lies in used windows. The marks (mark_ns) of
+    `steps` align bursts whose ops hold none.
+    """
+    used = windows.filter(pl.col("used"))
+    inside = _inside(kernels, used)
+    frame = kernel_works(ops, launches, kernels, steps).with_columns(
+        family=pl.coalesce(kernels["family"], kernels["direction"], kernels["name"]),
+        inside=pl.Series(inside),
+    )
+    frame = frame.filter(pl.col("inside") > 0).with_columns(pl.col("flops", "bytes") * pl.col("inside"))
+    span = pl.col("time") * pl.col("inside")
+    known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
+    return frame.group_by("family").agg(*totals(max(used.height, 1)), known=known).sort("family")
+
+
+def kernel_works(
+    ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """The columns of WORK for each kernel, and its time in nanoseconds (at least one)."""
+    links = connect(ops, launches, kernels, steps)
+    time = (kernels["end_ns"] - kernels["start_ns"]).clip(lower_bound=1).alias("time")
+    frame = pl.DataFrame(
+        {
+            "owner": links.owner,
+            "instance": links.instance,
+            "why": links.why,
+            "kind": kernels["kind"],
+            "name": kernels["name"],
+            "moved": kernels["bytes"],
+            "direction": kernels["direction"],
+            "time": time,
+        }
+    )
+    own = _shares(ops, frame)
+    return own.select(*(_by_kind(name).alias(name) for name in WORK), "time")
+
+
+def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
+    """Every computing kernel's share of its owner's work, by time."""
+    unit = ["owner", "instance"]
+    computes = pl.col("kind") == "compute"
+    calls = (
+        frame.filter(computes & (pl.col("owner") >= 0))
+        .group_by(unit, maintain_order=True)
+        .agg(whole=pl.col("time").sum(), names=pl.col("name").first())
+    )
+    rows = ops.select(SIGNATURE)[calls["owner"].to_numpy()]
+    works = works_of(rows.with_columns(element=_element(rows, calls["names"])))
+    calls = pl.concat([calls.drop("names"), works], how="horizontal")
+    part = pl.col("time") / pl.col("whole")
+    return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(
+        pl.col("flops", "bytes") * part, abstained=pl.coalesce("why", "abstained")
+    )
+
+
+def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
+    """The dtype of a call's tensor lists, as its kernel's name tells it; null where there are none."""
+    size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
+    named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
+    listed = rows["dtypes"].fill_null("").str.contains(_LISTS, literal=True)
+    return pl.select(pl.when(listed).then(pl.coalesce(size, named)).otherwise(None).alias("element"))[
+        "element"
+    ]
+
+
+def _by_kind(name: str) -> pl.Expr:
+    """Compute has its owner's work, copies and sets their own bytes: within a device, read and written."""
+    moves = pl.col("kind").is_in(["copy", "set"])
+    twice = pl.col("direction").fill_null("").str.starts_with("DtoD") & (pl.col("kind") == "copy")
+    moved = pl.col("moved").cast(pl.Float64) * pl.when(twice).then(2.0).otherwise(1.0)
+    missing = pl.when(pl.col("moved").is_null()).then(pl.lit("its bytes were not recorded"))
+    direct = {"flops": pl.lit(0.0), "bytes": moved, "work_dtype": pl.lit(None), "abstained": missing}[name]
+    collective = pl.lit(_COLLECTIVE) if name == "abstained" else pl.lit(None)
+    return (
+        pl.when(moves)
+        .then(direct)
+        .when(pl.col("kind") == "collective")
+        .then(collective)
+        .otherwise(pl.col(name))
+        .cast(WORK[name])
+    )
+
+
+def _inside(kernels: pl.DataFrame, windows: pl.DataFrame) -> np.ndarray:
+    """The part of each kernel, 0 to 1, that lies in the windows, which do not overlap."""
+    if not windows.height or not kernels.height:
+        return np.zeros(kernels.height)
+    ordered = windows.sort("start_ns")
+    origin = ordered["start_ns"][0]
+    edges = np.column_stack([ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()]).ravel() - origin
+    length = np.diff(edges, prepend=edges[0])
+    length[::2] = 0  # between windows nothing counts
+    covered = np.cumsum(length)
+    start = kernels["start_ns"].to_numpy() - origin
+    end = np.maximum(kernels["end_ns"].to_numpy() - origin, start + 1)
+    return (np.interp(end, edges, covered) - np.interp(start, edges, covered)) / (end - start)
+
+
+def kernel_ops(
+    ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
+) -> pl.DataFrame:
+    """For each kernel (row of `kernels`): kernel, op and owner (ids), module, source (file:line), why not.
+
+    In a burst without shapes and stacks, owner, module and source are those of the same position in a burst
+    with them; for a replayed graph those of its capture.
+    """
+    links = connect(ops, launches, kernels, steps)
+    owner = _at(ops, links.owner)
+    op = _at(ops, links.op)
+    return pl.DataFrame(
+        {
+            "kernel": np.arange(kernels.height),
+            "op": op["id"],
+            "owner": owner["id"],
+            "module": pl.select(pl.coalesce(op["module"], owner["module"])).to_series(),
+            "source": pl.select(pl.coalesce(op["source"], owner["source"])).to_series(),
+            "why": links.why,
+        }
+    )
+
+
+def _at(ops: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:
+    """Columns of the ops at `rows`, null for NONE."""
+    wanted = pl.DataFrame({"row": rows})
+    table = (
+        ops.select("id", "module", "source").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    )
+    return wanted.join(table, on="row", how="left", maintain_order="left")

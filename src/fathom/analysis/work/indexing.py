@@ -1,0 +1,75 @@
+"""Gathering, scattering and joining. Only additions are FLOPs; what an index names is moved once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
+
+
+def _slice_size(x: Tensor, dim: int) -> int:
+    """Elements that one index along `dim` names."""
+    return x.numel // max(x.shape[dim], 1) if x.shape else 1
+
+
+def _index_select(call: Call) -> Work:
+    """index_select(x, dim, index)."""
+    x, index = call.tensor(0), call.tensor(2)
+    one = _slice_size(x, call.ints(1)[0])
+    read = min(index.numel * one, x.numel) * x.size
+    return Work(0.0, read + index.bytes + index.numel * one * x.size, x.dtype)
+
+
+def _gather(call: Call) -> Work:
+    """gather(x, dim, index)."""
+    x, index = call.tensor(0), call.tensor(2)
+    read = min(index.numel, x.numel) * x.size
+    return Work(0.0, read + index.bytes + index.numel * x.size, x.dtype)
+
+
+def _scatter(adds: bool) -> Callable[[Call], Work]:
+    """scatter_(x, dim, index, source or value): what is added to is read too."""
+
+    def formula(call: Call) -> Work:
+        x, index = call.tensor(0), call.tensor(2)
+        source = index.numel * call.tensor(3).size if call.has(3) else 0.0
+        target = min(index.numel, x.numel) * x.size * (2 if adds else 1)
+        return Work(float(index.numel) if adds else 0.0, index.bytes + source + target, x.dtype)
+
+    return formula
+
+
+def _index_add(call: Call) -> Work:
+    """index_add_(x, dim, index, source, alpha)."""
+    x, index, source = call.tensor(0), call.tensor(2), call.tensor(3)
+    target = 2 * min(source.numel, x.numel) * x.size
+    return Work(float(source.numel), index.bytes + source.bytes + target, x.dtype)
+
+
+def _cat(call: Call) -> Work:
+    """cat(tensors, dim): every element is read and written."""
+    parts = call.tensor_list(0)
+    try:
+        moved = 2 * sum(part.bytes for part in parts)
+    except UnknownWorkError as error:
+        return Work(0.0, None, None, str(error))
+    return Work(0.0, moved, parts[0].dtype if parts else None)
+
+
+def _advanced(call: Call) -> Work:
+    raise UnknownWorkError("the profiler records neither the indices' dtypes nor the size of the result")
+
+
+FORMULAS: dict[str, Callable[[Call], Work]] = {
+    "aten::index_select": _index_select,
+    "aten::gather": _gather,
+    "aten::scatter_": _scatter(adds=False),
+    "aten::scatter_add_": _scatter(adds=True),
+    "aten::index_add_": _index_add,
+    "aten::cat": _cat,
+    "aten::index": _advanced,
+    "aten::index_put_": _advanced,
+    "aten::_index_put_impl_": _advanced,
+    "aten::masked_select": _advanced,
+    "aten::nonzero": _advanced,
+}

@@ -1,0 +1,104 @@
+"""From each kernel to the op whose work it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.work import graphs, position
+from fathom.analysis.work.compiled import PREFIX
+from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, rows_of
+
+_COMPILED = "a compiled kernel whose arguments were not recorded"
+
+
+@dataclass
+class Links:
+    """Arrays over kernels; rows are rows of the ops table, NONE where there is none."""
+
+    op: Rows  # innermost op that ran at the launch
+    owner: Rows  # op whose work the kernel does
+    instance: Rows  # which execution of the owner: kernels that share both share its work
+    why: pl.Series  # reason where there is no owner
+
+
+def connect(
+    ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
+) -> Links:
+    """Owners by the launching op, by a graph's capture, or by position in a burst that has shapes."""
+    tree = grow(ops)
+    launch = launch_rows(launches, kernels)
+    by_launch = rows_of(ops, launches, "op")
+    op = np.where(launch >= 0, by_launch[launch], NONE) if launches.height else launch.copy()
+    owner = nearest(tree, op)
+    once = np.zeros(kernels.height, dtype=np.int64)
+    links = Links(op, owner, once, _reasons(ops, kernels, launch, op, owner))
+    replayed = graphs.replayed(launches, launch)
+    if replayed.any():
+        found = graphs.owners(ops, launches, kernels, launch, replayed, nearest(tree, by_launch))
+        _assign(links, found, replayed)
+    shapeless = _without_shapes(ops, kernels) & ~replayed
+    if shapeless.any():
+        marks = position.marks(ops, steps)
+        found = position.owners(ops, launches, kernels, launch, links.owner, shapeless, marks)
+        _assign(links, _with_first_reason(links, found), shapeless)
+    return links
+
+
+def _with_first_reason(links: Links, found: pl.DataFrame) -> pl.DataFrame:
+    """Where no position fits because the kernel never had an owner, that reason says more."""
+    first = links.why.gather(found["kernel"])
+    unmatched = pl.col("why") == position.UNMATCHED
+    return found.with_columns(why=pl.when(unmatched).then(pl.coalesce(first, "why")).otherwise("why"))
+
+
+def _assign(links: Links, found: pl.DataFrame, where: Flags) -> None:
+    """Take over kernel, op, owner, instance and why for the kernels `where`."""
+    links.owner[where] = NONE
+    rows = found["kernel"].to_numpy()
+    links.owner[rows] = found["owner"].fill_null(NONE).to_numpy()
+    links.instance[rows] = found["instance"].fill_null(0).to_numpy()
+    links.why = links.why.scatter(rows, found["why"])
+
+
+def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
+    """The row of the launch of each kernel, NONE where it was not recorded."""
+    key = [*BURST, "correlation"]
+    first = (
+        launches.select(key)
+        .with_row_index("launch")
+        .filter(pl.col("correlation").is_not_null())
+        .unique(key, keep="first")
+    )
+    found = kernels.select(key).join(first, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return found["launch"].cast(pl.Int64).fill_null(NONE).to_numpy().copy()
+
+
+def _without_shapes(ops: pl.DataFrame, kernels: pl.DataFrame) -> Flags:
+    """Kernels of bursts whose ops were recorded without shapes."""
+    shaped = ops.filter(pl.col("shapes").is_not_null()).select(BURST).unique().with_columns(shaped=True)
+    found = kernels.select(BURST).join(shaped, on=BURST, how="left", nulls_equal=True, maintain_order="left")
+    return ~found["shaped"].fill_null(False).to_numpy()
+
+
+def _reasons(ops: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, op: Rows, owner: Rows) -> pl.Series:
+    """Why kernels have no owner; null for those that have one."""
+    names = ops["name"].gather(pl.Series(np.maximum(op, 0))) if ops.height else pl.Series([None] * len(op))
+    frame = pl.DataFrame({"kernel": kernels["name"], "op_name": names}).with_columns(
+        launch=pl.Series(launch), op=pl.Series(op), owner=pl.Series(owner)
+    )
+    return frame.select(
+        pl.when(pl.col("owner") >= 0)
+        .then(None)
+        .when(pl.col("launch") < 0)
+        .then(pl.lit("its launch was not recorded"))
+        .when(pl.col("kernel").str.starts_with(PREFIX))
+        .then(pl.lit(_COMPILED))
+        .when(pl.col("op") < 0)
+        .then(pl.lit("launched outside any recorded op"))
+        .otherwise(pl.format("no formula for {}", "op_name"))
+        .cast(pl.String)
+        .alias("why")
+    )["why"]

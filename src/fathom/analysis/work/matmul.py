@@ -1,0 +1,105 @@
+"""Matrix products. A multiply and an add are two FLOPs: M x K by K x N is 2 M N K; a bias adds none."""
+
+from __future__ import annotations
+
+import math
+
+from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
+
+
+def product(call: Call, a: Tensor, b: Tensor, out: float | None = None, extra: float = 0.0) -> Work:
+    """[..., M, K] by [..., K, N] with broadcast batches; `out` is bytes an element of the result."""
+    m, k = a.shape[-2:]
+    n = b.shape[-1]
+    same(k, b.shape[-2])
+    batch = math.prod(broadcast(a.shape[:-2], b.shape[:-2]))
+    result = batch * m * n * (a.size if out is None else out)
+    packed = 2 if a.dtype == "fp4" else 1
+    return Work(2.0 * batch * m * n * k * packed, a.bytes + b.bytes + result + extra, a.dtype)
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The common shape of all, by torch's rules."""
+    rank = max((len(s) for s in shapes), default=0)
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    return tuple(_common(sizes) for sizes in zip(*padded, strict=True))
+
+
+def _common(sizes: tuple[int, ...]) -> int:
+    large = {size for size in sizes if size != 1}
+    if len(large) > 1:
+        raise UnknownWorkError(f"its shapes do not fit together: {sorted(large)}")
+    return large.pop() if large else 1
+
+
+def _mm(call: Call) -> Work:
+    out = call.tensor(2).size if call.has(2) else None
+    return product(call, call.tensor(0), call.tensor(1), out)
+
+
+def _addmm(call: Call) -> Work:
+    unused = call.values and call.value(3) in ("0", "0.")  # beta
+    bias = 0.0 if unused else call.tensor(0).bytes
+    return product(call, call.tensor(1), call.tensor(2), extra=bias)
+
+
+def _vectors(call: Call, matrix: Tensor, vector: Tensor, extra: float = 0.0) -> Work:
+    column = Tensor((*vector.shape, 1), vector.dtype)
+    return product(call, matrix, column, extra=extra)
+
+
+def _mv(call: Call) -> Work:
+    return _vectors(call, call.tensor(0), call.tensor(1))
+
+
+def _addmv(call: Call) -> Work:
+    return _vectors(call, call.tensor(1), call.tensor(2), extra=call.tensor(0).bytes)
+
+
+def _dot(call: Call) -> Work:
+    a, b = call.tensor(0), call.tensor(1)
+    return Work(2.0 * same(a.numel, b.numel), a.bytes + b.bytes + a.size, a.dtype)
+
+
+def _addbmm(call: Call) -> Work:
+    bias, a, b = call.tensor(0), call.tensor(1), call.tensor(2)
+    batch, m, k = a.shape
+    n = b.shape[2]
+    return Work(2.0 * batch * m * n * k, a.bytes + b.bytes + bias.bytes + m * n * a.size, a.dtype)
+
+
+def _linear(call: Call) -> Work:
+    x, weight = call.tensor(0), call.tensor(1)
+    bias = call.tensor(2).bytes if call.has(2) else 0.0
+    rows = Tensor((math.prod(x.shape[:-1]), x.shape[-1]), x.dtype)
+    return product(call, rows, Tensor(weight.shape[::-1], weight.dtype), extra=bias)
+
+
+def _matmul(call: Call) -> Work:
+    a, b = call.tensor(0), call.tensor(1)
+    if len(a.shape) == 1 and len(b.shape) == 1:
+        return _dot(call)
+    if len(a.shape) == 1:
+        a = Tensor((1, *a.shape), a.dtype)
+    if len(b.shape) == 1:
+        b = Tensor((*b.shape, 1), b.dtype)
+    return product(call, a, b)
+
+
+FORMULAS = {
+    "aten::mm": _mm,
+    "aten::bmm": _mm,
+    "aten::matmul": _matmul,
+    "aten::linear": _linear,
+    "aten::addmm": _addmm,
+    "aten::addmm_": _addmm,
+    "aten::_addmm_activation": _addmm,
+    "aten::baddbmm": _addmm,
+    "aten::baddbmm_": _addmm,
+    "aten::addbmm": _addbmm,
+    "aten::mv": _mv,
+    "aten::addmv": _addmv,
+    "aten::addmv_": _addmv,
+    "aten::dot": _dot,
+    "aten::vdot": _dot,
+}

@@ -1,0 +1,76 @@
+"""Which operator has which formula, and its evaluation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from fathom.analysis.work import (
+    attention,
+    compiled,
+    convolution,
+    elementwise,
+    embedding,
+    grouped,
+    indexing,
+    matmul,
+    norm,
+    optimizer,
+    pooling,
+    reduction,
+    serving,
+    softmax,
+)
+from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse
+
+_GROUPS = (
+    attention, convolution, elementwise, embedding, grouped, indexing, matmul, norm, optimizer, pooling,
+    reduction, serving, softmax,
+)  # fmt: skip
+FORMULAS: dict[str, Callable[[Call], Work]] = {
+    name: formula for group in _GROUPS for name, formula in group.FORMULAS.items()
+}
+_MALFORMED = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, RecursionError)
+NO_SHAPES = "shapes were not recorded"
+
+
+_PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for name in group.FORMULAS}
+
+
+def is_product(name: str) -> bool:
+    """Whether the operator is a matrix product, a convolution or attention."""
+    return name in _PRODUCTS
+
+
+def is_known(name: str) -> bool:
+    """Whether there is a formula for the operator `name`."""
+    return name in FORMULAS or name.startswith(compiled.PREFIX)
+
+
+def evaluate(
+    name: str, shapes: str | None, dtypes: str | None, values: str | None, element: str | None = None
+) -> Work:
+    """The work of one call from the profiler's texts; where it cannot be known, `why` says the reason.
+
+    `element` is the dtype of tensor lists where other evidence tells it.
+    """
+    formula = compiled.work if name.startswith(compiled.PREFIX) else FORMULAS.get(name)
+    if formula is None:
+        return Work(None, None, None, "no formula for this operator")
+    if not shapes or not dtypes:
+        return Work(None, None, None, NO_SHAPES)
+    try:
+        return _checked(formula(parse(name, shapes, dtypes, values, element)))
+    except UnknownWorkError as error:
+        return Work(None, None, None, str(error))
+    except _MALFORMED:
+        return Work(None, None, None, "its recorded arguments are malformed")
+
+
+def _checked(work: Work) -> Work:
+    """Refuses figures that no work can be."""
+    flops = None if work.flops is None else float(work.flops)
+    size = None if work.bytes is None else float(work.bytes)
+    if any(x is not None and not (math.isfinite(x) and x >= 0) for x in (flops, size)):
+        raise ValueError("not a figure")
+    return Work(flops, size, work.dtype, work.why)

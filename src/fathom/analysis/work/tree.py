@@ -1,0 +1,117 @@
+"""The tree of operators as arrays: who called whom, who has a formula, whose parts do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fathom.analysis.work.names import COMPOSITE, MOVES, WITHOUT_WORK
+from fathom.analysis.work.registry import is_known, is_product
+
+NONE = -1  # no row
+BURST = ["phase", "burst"]  # a stretch of recording without a break
+Rows = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Arrays over the rows of a table of ops."""
+
+    parent: Rows  # row of the caller, or NONE
+    known: Flags  # there is a formula
+    idle: Flags  # a view or metadata: no work by definition
+    composite: Flags  # its parts do the work, where they are seen
+    covered: Flags  # a descendant carries its work
+
+
+def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
+    """The row of the op that `column` of `table` names in the same burst, NONE where there is none."""
+    if not ops.height:
+        return np.full(table.height, NONE)
+    keys, wanted = _keys(ops, ops, "id"), _keys(ops, table, column)
+    order = np.argsort(keys, kind="stable")
+    place = np.searchsorted(keys, wanted, sorter=order)
+    found = order[np.minimum(place, len(keys) - 1)]
+    return np.where((wanted >= 0) & (keys[found] == wanted), found, NONE)
+
+
+def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
+    """One number for burst and id, as ids may begin anew in every burst; negative where either is missing."""
+    bursts = ops.select(BURST).unique(maintain_order=True).with_row_index("code")
+    ids = table.select(*BURST, id=pl.col(column))
+    ids = ids.join(bursts, on=BURST, how="left", nulls_equal=True, maintain_order="left")
+    span = int(ops["id"].max() or 0) + 1  # type: ignore[arg-type]
+    usable = pl.col("id").is_between(0, span - 1) & pl.col("code").is_not_null()
+    key = pl.when(usable).then(pl.col("code").cast(pl.Int64) * span + pl.col("id")).otherwise(NONE)
+    return ids.select(key.alias("key"))["key"].to_numpy()
+
+
+def grow(ops: pl.DataFrame) -> Tree:
+    """The tree of the ops in `ops` (columns id, parent, name, phase, burst)."""
+    parent = rows_of(ops, ops, "parent")
+    names = ops["name"].fill_null("").unique()
+    codes = _codes(ops["name"].fill_null(""), names)
+    known = _flags(names, codes, is_known)
+    composite = _flags(names, codes, lambda n: n in COMPOSITE or n.startswith("aten::_foreach_"))
+    product = _flags(names, codes, is_product)
+    move = _flags(names, codes, MOVES.__contains__)
+    parts = np.where(product, _above(parent, product), _above(parent, known & ~move))
+    parts |= move & _above(parent, known)
+    covered = (composite & parts) | _wraps_itself(parent, codes, known)
+    return Tree(parent, known, _flags(names, codes, WITHOUT_WORK.__contains__), composite, covered)
+
+
+def signatures(ops: pl.DataFrame, rows: Rows) -> pl.Series:
+    """A number for what each op in `rows` was called with; equal for equal calls."""
+    calls = ops.select(pl.struct("name", "shapes", "dtypes", "values").alias("call"))[rows]
+    return calls["call"].hash()
+
+
+def nearest(tree: Tree, rows: Rows) -> Rows:
+    """The op that owns what each row launched: itself if it has a formula, else its nearest such ancestor."""
+    owners = np.where((rows >= 0) & tree.known[rows], rows, NONE) if len(tree.known) else rows.copy()
+    climbing = np.flatnonzero((owners == NONE) & (rows >= 0))
+    current = rows[climbing]
+    while len(climbing):
+        current = tree.parent[current]
+        found = (current >= 0) & tree.known[current] & ~tree.covered[current]
+        owners[climbing[found]] = current[found]
+        going = (current >= 0) & ~found
+        climbing, current = climbing[going], current[going]
+    return owners
+
+
+def _codes(values: pl.Series, names: pl.Series) -> Rows:
+    codes = pl.Series(np.arange(len(names)))
+    if not len(names):
+        return codes.to_numpy()
+    return values.replace_strict(names, codes, return_dtype=pl.Int64).to_numpy()
+
+
+def _flags(names: pl.Series, codes: Rows, test: Callable[[str], bool]) -> Flags:
+    return np.fromiter((test(name) for name in names), dtype=bool, count=len(names))[codes]
+
+
+def _above(parent: Rows, marked: Flags) -> Flags:
+    """Rows that have a marked descendant."""
+    above = np.zeros(len(parent), dtype=bool)
+    frontier = np.flatnonzero(marked)
+    while len(frontier):
+        frontier = parent[frontier]
+        frontier = frontier[(frontier >= 0) & ~above[frontier]]
+        above[frontier] = True
+    return above
+
+
+def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:
+    """Rows whose child is the same operator: the overload that a scalar argument goes through first."""
+    wraps = np.zeros(len(parent), dtype=bool)
+    inner = np.flatnonzero(known & (parent >= 0))
+    outer = parent[inner]
+    wraps[outer[codes[outer] == codes[inner]]] = True
+    return wraps

@@ -1,0 +1,42 @@
+"""Slow steps that were recorded on demand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import time, torch
+model = torch.nn.Linear(64, 64)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(2000):
+    model(torch.ones(8, 64)).sum().backward()
+    optimizer.step()
+    time.sleep(0.2 if step > 200 and step % 7 == 0 else 0.004)
+    if step > 420:
+        break
+"""
+
+
+@pytest.mark.torch
+def test_a_slow_step_is_kept_with_a_ledger_of_its_own_and_outside_the_means(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    output = tmp_path / "slow.fathom"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    fathom = [sys.executable, "-m", "fathom"]
+    recorded = [*fathom, "run", "--quiet", "--on-slow-step", "-o", str(output), "--", sys.executable]
+    subprocess.run([*recorded, str(tmp_path / "program.py")], check=True, env=environment)
+    told = subprocess.run([*fathom, "report", "--json", str(output)], check=True, capture_output=True)
+    examination = json.loads(told.stdout)
+    assert examination["slow"]
+    for slow in examination["slow"]:
+        python = sum(row["ms"] for row in slow["ledger"] if row["entry"] == "idle: python")
+        assert slow["ms"] > 200 and python > 190
+    assert examination["devices"][0]["total_ms"] < 50
+    printed = subprocess.run([*fathom, "report", str(output)], check=True, capture_output=True, text=True)
+    assert "slow steps" in printed.stdout
