@@ -1,0 +1,208 @@
+"""Which depths of recording work here, and why others don't."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fathom.machine import inventory
+from fathom.machine.host import free_bytes, text
+from fathom.recorder.finish import missing_libraries
+from fathom.recorder.launch import INJECT
+
+OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 4)
+ENOUGH_BYTES = 2 << 30
+# Asked of the program's Python, so that Fathom itself never imports torch.
+QUESTIONS = """
+import importlib.util, json, sys
+found = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
+if importlib.util.find_spec("torch"):
+    import torch
+    from torch.profiler import ProfilerActivity, kineto_available, supported_activities
+    cuda = torch.cuda.is_available()
+    found.update(
+        torch=torch.__version__, cuda_built=torch.version.cuda, cuda=cuda, kineto=kineto_available(),
+        cupti=ProfilerActivity.CUDA in supported_activities(),
+        devices=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
+    )
+print(json.dumps(found))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at; `fix` says what to do where `ok` is false."""
+
+    what: str
+    ok: bool | None  # None: a remark, which stops nothing
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All checks, and by depth why it does not work here (an empty string where it does)."""
+
+    depths: dict[str, str]
+    checks: list[Check]
+    machine: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        return asdict(self)
+
+
+Ask = Callable[[str], dict[str, Any]]
+
+
+def examine_host(
+    python: str | None = None,
+    environment: Mapping[str, str] = os.environ,
+    root: Path = Path("/"),
+    ask: Ask | None = None,
+    machine: dict[str, Any] | None = None,
+) -> Diagnosis:
+    """Look at this machine and at the program's Python: `python`, else the first one on PATH."""
+    machine = inventory() if machine is None else machine
+    program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
+    answers = (ask or ask_python)(program)
+    torch = [_python(program, answers), _torch(answers), _kineto(answers)]
+    gpu = [_gpu(machine), _cuda(machine, answers), _cupti(machine, answers), _permission(machine, root)]
+    around = [_libraries(), _disk(), _path(environment), _container(machine)]
+    return Diagnosis(_depths(torch, gpu), [*torch, *gpu, *around], machine)
+
+
+def _depths(torch: list[Check], gpu: list[Check]) -> dict[str, str]:
+    def reasons(checks: list[Check]) -> str:
+        return "; ".join(check.found for check in checks if check.ok is False)
+
+    return {
+        "surface": reasons(torch[:2]),
+        "timeline": reasons([*torch, *gpu]),
+        "counters": "comes later: hardware counters are not recorded yet",
+    }
+
+
+def ask_python(program: str) -> dict[str, Any]:
+    """What the program's Python says about its torch, or `{"error"}`."""
+    try:
+        done = subprocess.run([program, "-c", QUESTIONS], capture_output=True, text=True, timeout=120)
+        return json.loads(done.stdout.strip().splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": f"{program} did not answer ({error})"}
+    except (ValueError, IndexError):
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        return {"error": f"{program} failed: {last}"}
+
+
+def _version(words: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", words)[:2])
+
+
+def _python(program: str, answers: dict[str, Any]) -> Check:
+    if "error" in answers:
+        return Check("Python", False, answers["error"], "name the program's Python with --python")
+    found = f"{answers['python']} at {answers.get('executable', program)}"
+    old = _version(answers["python"]) < OLDEST_PYTHON
+    return Check("Python", not old, found, "use Python 3.10 or later for the program")
+
+
+def _torch(answers: dict[str, Any]) -> Check:
+    version = answers.get("torch")
+    if not version:
+        return Check("torch", False, "torch was not found", "name the program's Python with --python")
+    old = _version(version) < OLDEST_TORCH
+    return Check(
+        "torch", not old, f"torch {version}" + (" is too old" if old else ""), "use torch 2.4 or later"
+    )
+
+
+def _kineto(answers: dict[str, Any]) -> Check:
+    if not answers.get("torch"):
+        return Check("Kineto", None, "unknown without torch")
+    able = bool(answers.get("kineto"))
+    return Check(
+        "Kineto",
+        able,
+        "available" if able else "torch was built without Kineto",
+        "use an official build of torch",
+    )
+
+
+def _gpu(machine: dict[str, Any]) -> Check:
+    names = [gpu["name"] for gpu in machine["gpus"]]
+    if names:
+        return Check(
+            "NVML", True, f"{', '.join(map(str, names))}, driver {machine['versions'].get('driver')}"
+        )
+    return Check("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
+
+
+def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+    if not machine["gpus"] or not answers.get("torch"):
+        return Check("CUDA", None, "not needed: programs are recorded on the CPU")
+    if answers.get("cuda"):
+        return Check("CUDA", True, f"CUDA {answers['cuda_built']}, {len(answers['devices'])} visible")
+    if not answers.get("cuda_built"):
+        return Check("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
+    return Check(
+        "CUDA", False, "torch sees no CUDA device", "compare the driver's version and CUDA_VISIBLE_DEVICES"
+    )
+
+
+def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+    if not machine["gpus"] or not answers.get("torch"):
+        return Check("CUPTI", None, "not needed: there is no GPU to trace")
+    able = bool(answers.get("cupti"))
+    return Check(
+        "CUPTI", able, "available" if able else "torch cannot trace kernels", "install nvidia-cuda-cupti"
+    )
+
+
+def _permission(machine: dict[str, Any], root: Path) -> Check:
+    found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
+    if not machine["gpus"] or found is None:
+        return Check("counters' permission", None, "no NVIDIA kernel module to ask")
+    if found.group(1) == "0" or os.geteuid() == 0:
+        return Check("counters' permission", True, "hardware counters may be read")
+    # Tracing kernels needs no such right, so this stops no depth that exists today.
+    fix = "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
+    return Check("counters' permission", None, f"hardware counters are for root only; {fix}")
+
+
+def _libraries() -> Check:
+    missing = missing_libraries()
+    found = f"missing here: {', '.join(missing)}" if missing else "all here"
+    return Check(
+        "table libraries", not missing, found, "record with --raw, and import where fathom-perf is installed"
+    )
+
+
+def _disk() -> Check:
+    free = free_bytes(Path.cwd())
+    found = "unknown" if free is None else f"{free / 2**30:.1f} GiB free in {Path.cwd()}"
+    return Check(
+        "disk", free is None or free >= ENOUGH_BYTES, found, "free 2 GiB, or record elsewhere with -o"
+    )
+
+
+def _path(environment: Mapping[str, str]) -> Check:
+    others = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(INJECT)]
+    hooks = [p for p in others if (Path(p) / "sitecustomize.py").is_file()]
+    if not hooks:
+        return Check("PYTHONPATH", True, "no other start-up hook")
+    return Check("PYTHONPATH", True, f"the start-up hook in {', '.join(hooks)} runs after Fathom's")
+
+
+def _container(machine: dict[str, Any]) -> Check:
+    host = machine["host"]
+    inside = [word for word in (host["container"], host["virtual_machine"] and "a virtual machine") if word]
+    return Check("container", None, f"inside {' in '.join(inside)}" if inside else "none found")

@@ -1,0 +1,77 @@
+"""From raw records to a sounding, or to raw records that travel well."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import shutil
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fathom.errors import FathomError
+
+if TYPE_CHECKING:
+    from fathom.sounding import Store
+
+TABLE_LIBRARIES = ("polars", "msgspec", "isal", "numpy")
+LONG = 2.0  # seconds without a word
+
+
+def missing_libraries() -> list[str]:
+    """The libraries for tables that this Python lacks."""
+    return [name for name in TABLE_LIBRARIES if importlib.util.find_spec(name) is None]
+
+
+def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) -> Store | None:
+    """Make a sounding of `folder`'s raw records, in place, and remove them.
+
+    Returns None where they stay raw: as asked, for want of a library, or because of a fault, which is told.
+    """
+    missing = [] if keep_raw else missing_libraries()
+    if missing:
+        say(f"this Python lacks {', '.join(missing)}, so the records stay raw")
+    try:
+        if keep_raw or missing:
+            compress_traces(folder / "raw")
+            say(f"raw records are in {folder}; make a sounding of them with `fathom import {folder}`")
+            return None
+        return _make(folder, say)
+    except (Exception, KeyboardInterrupt) as error:  # the program's own end matters more than ours
+        if os.environ.get("FATHOM_DEBUG"):
+            traceback.print_exception(error)
+        say(f"no sounding could be made: {str(error) or type(error).__name__}")
+        say(f"the raw records are kept in {folder}; try again with `fathom import {folder}`")
+        return None
+
+
+def _make(folder: Path, say: Callable[[str], None]) -> Store:
+    from fathom.sounding import import_raw
+
+    patience = threading.Timer(LONG, say, [f"making the sounding {folder} …"])
+    patience.daemon = True
+    patience.start()
+    try:
+        store = import_raw(folder)
+    finally:
+        patience.cancel()
+    shutil.rmtree(folder / "raw", ignore_errors=True)
+    return store
+
+
+def compress_traces(raw: Path) -> None:
+    """Gzip the saved traces one by one; a trace that cannot be compressed stays as it was."""
+    for trace in sorted(raw.glob("trace-*.json")):
+        packed = trace.with_name(trace.name + ".gz")
+        try:
+            with trace.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)
+        except OSError as error:
+            packed.unlink(missing_ok=True)
+            raise FathomError(
+                f"{trace.name} could not be compressed and stays as it is: {error.strerror}."
+            ) from None
+        trace.unlink()

@@ -1,0 +1,76 @@
+"""What `fathom import` is given: traces, folders of traces, or a raw recording."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fathom.errors import BadInputError
+from fathom.recorder.command import free_output
+
+if TYPE_CHECKING:
+    from fathom.sounding import Store
+
+TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt")
+_PATTERNS = ("*.json", "*.json.gz")
+
+
+def import_any(paths: list[Path], output: Path | None = None, *, replace: bool = False) -> Store:
+    """A sounding of raw records (one folder), or of traces and folders of traces.
+
+    Without `output`, raw records are replaced by their sounding, and traces are named after the first; with
+    `replace` a sounding that exists gives way.
+    Raises BadInputError.
+    """
+    recordings = [folder for path in paths if (folder := _recording(path))]
+    if not recordings:
+        return _import_traces(paths, output, replace)
+    if len(paths) > 1:
+        raise BadInputError("Raw records are imported alone: give one recording, or only traces.")
+    return _import_recording(recordings[0], output)
+
+
+def _recording(path: Path) -> Path | None:
+    """The recording's folder, if `path` is one or its `raw/`."""
+    if (path / "raw").is_dir():
+        return path
+    return path.parent if path.name == "raw" and (path / "launch.json").is_file() else None
+
+
+def _import_recording(folder: Path, output: Path | None) -> Store:
+    from fathom.sounding import import_raw
+
+    if output is None or output == folder:
+        store = import_raw(folder)
+        shutil.rmtree(folder / "raw", ignore_errors=True)
+        return store
+    return import_raw(folder, output)
+
+
+def _import_traces(paths: list[Path], output: Path | None, replace: bool) -> Store:
+    from fathom.sounding import import_traces
+
+    output = output or free_output(trace_name(paths[0]), Path())
+    return import_traces(_expand(paths), output, name=output.stem, replace=replace)
+
+
+def _expand(paths: list[Path]) -> list[Path]:
+    """Folders become the traces in them."""
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(f for p in _PATTERNS for f in path.glob(p)) if path.is_dir() else [path]
+        if (path / "manifest.json").is_file():
+            raise BadInputError(f"{path} is a sounding already; see it with `fathom report {path}`.")
+        if not found:
+            raise BadInputError(f"{path} holds no traces ({', '.join(_PATTERNS)}) and no raw records.")
+        files += found
+    return files
+
+
+def trace_name(path: Path) -> str:
+    """What to call the sounding of a trace: its name without the endings of traces."""
+    name = path.resolve().name
+    while name.endswith(TRACE_ENDINGS):
+        name = name[: name.rindex(".")]
+    return name or "trace"

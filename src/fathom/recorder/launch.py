@@ -1,0 +1,76 @@
+"""Starting the program with the probe on its path."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fathom.recorder.command import CannotLaunchError
+from fathom.recorder.redact import allowed_environment, redact_command
+
+RAW = "FATHOM_RAW"
+PACKAGE = Path(__file__).parent.parent
+INJECT = PACKAGE / "probe" / "inject"
+# Python ignores these at its own start; the program must not inherit that.
+_PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")) if s is not None]
+
+
+def child_environment(environment: Mapping[str, str], raw: Path) -> dict[str, str]:
+    """The user's environment, plus where to write, and the probe's hook first on Python's path."""
+    before = environment.get("PYTHONPATH", "").split(os.pathsep)
+    kept = [p for p in before if p and p != str(INJECT)]
+    return {
+        **environment,
+        RAW: str(raw.absolute()),
+        "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),
+    }
+
+
+def write_launch(
+    raw: Path, command: list[str], environment: Mapping[str, str], machine: dict[str, Any], **more: Any
+) -> None:
+    """Leave `launch.json`: command and environment without secrets, start time, the machine's inventory."""
+    record = {
+        "command": redact_command(command),
+        "start_ns": time.time_ns(),
+        "environment": allowed_environment(environment),
+        "machine": machine,
+        **more,
+    }
+    (raw / "launch.json").write_text(json.dumps(record, indent=1))
+
+
+def spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
+    """Start the program at `path` in this terminal and process group; returns its process id.
+
+    `command` is what it sees as its arguments, `mask` the signal mask that it gets. Raises CannotLaunchError.
+    """
+    flush_output()
+    try:
+        return _spawn(path, command, environment, mask)
+    except OSError as error:
+        if error.errno == errno.ENOEXEC:  # a script without #!, which every shell runs by sh
+            return _spawn("/bin/sh", ["sh", path, *command[1:]], environment, mask)
+        raise CannotLaunchError(f"{path} cannot be run: {error.strerror}.", _status(error)) from None
+
+
+def flush_output() -> None:
+    """Write out what we said ourselves, before somebody else goes on with the same files."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # None: it was closed before we began
+            stream.flush()
+
+
+def _spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
+    return os.posix_spawn(path, command, environment, setsigmask=mask, setsigdef=_PYTHON_IGNORES)
+
+
+def _status(error: OSError) -> int:
+    return 127 if error.errno == errno.ENOENT else 126

@@ -1,0 +1,105 @@
+"""Recording a program: everything between its command and its raw records."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fathom.machine import inventory
+from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
+from fathom.recorder.folder import new_folder
+from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
+from fathom.recorder.plan import Plan
+from fathom.recorder.sensors import all_sensors
+from fathom.recorder.signals import Inbox, PortableInbox, inbox
+from fathom.recorder.supervise import Ending, Supervisor
+from fathom.recorder.telemetry import Telemetry
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A program that has ended, and the folder whose `raw/` holds its records."""
+
+    folder: Path
+    ending: Ending
+
+
+def record(
+    command: list[str],
+    plan: Plan,
+    output: Path | None = None,
+    *,
+    replace: bool = False,
+    environment: Mapping[str, str] = os.environ,
+    say: Say = lambda _: None,
+) -> Recording:
+    """Run `command` under `plan` and leave its raw records in `output`, which the command names by default.
+
+    Raises CannotLaunchError where the program was not started, BadInputError where `output` cannot be made.
+    """
+    path, command = resolve(command, environment)
+    folder = new_folder(output or free_output(default_name(command), Path()), replace)
+    if warning := prevented(command):
+        say(warning)
+    try:
+        plan.write(folder / "raw")
+        with inbox() as signals:  # before any library starts a thread, which would take signals from us
+            write_launch(folder / "raw", command, environment, inventory(), name=folder.stem)
+            child = spawn(path, command, child_environment(environment, folder / "raw"), signals.mask)
+            return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
+    except CannotLaunchError:
+        shutil.rmtree(folder)
+        raise
+
+
+def _wait(
+    child: int,
+    plan: Plan,
+    raw: Path,
+    environment: Mapping[str, str],
+    signals: Inbox | PortableInbox,
+    say: Say,
+) -> Ending:
+    sensors, why_no_gpu = all_sensors(child, environment)
+    with Telemetry(raw, sensors) as telemetry:
+        end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
+    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu))):
+        say(fault)
+    return end
+
+
+def _keep(end: Ending, raw: Path, why_no_gpu: str | None) -> str | None:
+    """Write `end.json`; a full disk must not cost the program its exit status."""
+    abstained = [{"what": "telemetry of the GPU", "why": why_no_gpu}] if why_no_gpu else []
+    try:
+        end.write(raw, abstained)
+    except OSError as error:
+        return f"the end of the program could not be noted: {error.strerror}"
+    return None
+
+
+def leave(ending: Ending) -> None:
+    """End this process as the program ended: with its exit status, or by the signal that it died of."""
+    number = ending.signal_number
+    if number is not None:
+        _die_of(number)
+    sys.exit(ending.exit_status)
+
+
+def _die_of(number: int) -> None:
+    import resource
+
+    flush_output()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own core, if any
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    time.sleep(0.1)  # still here: process 1 of a container is spared

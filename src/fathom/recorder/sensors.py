@@ -1,0 +1,142 @@
+"""One reading of the sensors: rows of the `telemetry` table, from each visible GPU and from the host."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fathom.machine.nvml import NvmlMissingError, load, reading, visible
+from fathom.recorder.tree import Tree
+
+HOST = -1
+COLUMNS = (
+    *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
+    *("busy_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
+)
+Row = dict[str, Any]
+_ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: summed over the device's links
+
+
+class Gpu:
+    """Sensors of one GPU; `device` is its index as the program sees it."""
+
+    def __init__(self, nvml: Any, handle: Any, device: int) -> None:
+        self.nvml, self.handle, self.device = nvml, handle, device
+        self._sensors = {
+            "power_w": self._power,
+            "energy_j": self._energy,
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "busy_percent": lambda: float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            "memory_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used,
+            "throttle": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        }
+        self._sensors = {name: read for name, read in self._sensors.items() if reading(read) is not None}
+        self._links = self._read_links() is not None
+
+    def _power(self) -> float:
+        return self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
+
+    def _energy(self) -> float:
+        return self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1e3
+
+    def _read_links(self) -> tuple[int, int] | None:
+        """Bytes received and sent over NVLink since the driver was loaded; None where there is no link."""
+        nvml = self.nvml
+        fields = [
+            (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
+            (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
+        ]
+        values = reading(nvml.nvmlDeviceGetFieldValues, self.handle, fields)
+        if not values or any(value.nvmlReturn != nvml.NVML_SUCCESS for value in values):
+            return None
+        received, sent = (value.value.ullVal * 1024 for value in values)
+        return received, sent
+
+    def read(self) -> Row:
+        """One row. A sensor that the device lacks is left out; one that failed just now is None."""
+        row: Row = {"device": self.device, **{name: reading(read) for name, read in self._sensors.items()}}
+        if self._links and (links := self._read_links()):
+            row["link_rx_bytes"], row["link_tx_bytes"] = links
+        return row
+
+
+class Host:
+    """Sensors of the host: energy of the processor packages, its load, resident memory of the program."""
+
+    def __init__(self, tree: Tree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
+        self.tree, self.rapl, self.clock = tree, rapl, clock
+        self._refreshed = clock()
+        self._busy = _cpu_percent()
+
+    def read(self) -> Row:
+        """One row; `busy_percent` is that of all processors since the last reading."""
+        if self.clock() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
+            self.tree.refresh()
+            self._refreshed = self.clock()
+        return {
+            "device": HOST,
+            "energy_j": self.rapl.joules(),
+            "busy_percent": self._busy and self._busy(),
+            "memory_bytes": self.tree.resident_bytes(),
+        }
+
+
+def _cpu_percent() -> Callable[[], float] | None:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    psutil.cpu_percent(None)
+    return lambda: psutil.cpu_percent(None)
+
+
+class Rapl:
+    """The processor packages' energy counters, summed, and carried over their wrap-around."""
+
+    def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
+        zones = sorted(z for z in root.glob("intel-rapl:*") if z.name.count(":") == 1)
+        self._zones = [(z / "energy_uj", _number(z / "max_energy_range_uj") or 0) for z in zones]
+        self._zones = [(file, wrap) for file, wrap in self._zones if _number(file) is not None]
+        self._last = [0] * len(self._zones)
+        self._carried = 0
+
+    def joules(self) -> float | None:
+        """The counters' sum in joules, never falling; None where no counter can be read."""
+        now = [_number(file) for file, _ in self._zones]
+        known = [value for value in now if value is not None]
+        if not known or len(known) < len(now):
+            return None
+        self._carried += sum(
+            wrap
+            for (_, wrap), before, value in zip(self._zones, self._last, known, strict=True)
+            if value < before
+        )
+        self._last = known
+        return (sum(known) + self._carried) / 1e6
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def all_sensors(
+    program: int, environment: Mapping[str, str] = os.environ
+) -> tuple[list[Gpu | Host], str | None]:
+    """Every sensor for the program with process id `program`, and why GPUs are missing (else None)."""
+    host = Host(Tree(program), Rapl())
+    try:
+        nvml = load()
+        gpus = [Gpu(nvml, handle, device) for device, handle in enumerate(visible(nvml, environment))]
+    except NvmlMissingError as error:
+        return [host], str(error)
+    except Exception as error:  # a GPU that fell off the bus, say; the program runs by now
+        return [host], f"the driver's management library failed ({error})"
+    return [*gpus, host], None if gpus else "no GPU is visible to the program"

@@ -1,0 +1,101 @@
+"""Recording this very process: what `fathom.record` does between its beginning and its end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fathom.errors import FathomError
+from fathom.machine import inventory
+from fathom.recorder.finish import finish
+from fathom.recorder.folder import new_folder
+from fathom.recorder.launch import PACKAGE, RAW, write_launch
+from fathom.recorder.plan import Plan
+from fathom.recorder.supervise import Ending
+
+if TYPE_CHECKING:
+    from fathom.sounding import Store
+
+_SAMPLE = "from fathom.recorder.telemetry import main; import sys; main(*sys.argv[1:3])"
+
+
+class Session:
+    """Records from here on. Where something records this process already, it only says so."""
+
+    def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
+        self.folder = path
+        self.active = not _recorded_already()
+        if not self.active:
+            _say(f"this process is recorded already, so {path} is not made")
+            return
+        raw = new_folder(path, replace) / "raw"
+        plan.write(raw)
+        write_launch(raw, [], os.environ, inventory(), name=path.stem)
+        self._sampler = _sampler(raw)
+        try:
+            _probe_start(raw, plan)
+        except ImportError:
+            self._stop_sampler()
+            raise FathomError("fathom.record needs torch in the Python that runs the program.") from None
+
+    def end(self, error: type[BaseException] | None = None) -> Store | None:
+        """Stop recording and make the sounding; None where the records stay raw, which is told.
+
+        `error` is what ended the recorded block, if anything did.
+        """
+        if not self.active:
+            return None
+        from fathom import probe
+
+        probe.stop()
+        self._stop_sampler()
+        Ending(None, None, _how(error), time.time_ns()).write(self.folder / "raw", [])
+        return finish(self.folder, say=_say)
+
+    def _stop_sampler(self) -> None:
+        try:
+            self._sampler.communicate(timeout=5)  # closing its standard input ends it
+        except subprocess.TimeoutExpired:
+            self._sampler.kill()
+            self._sampler.wait()
+
+
+def _recorded_already() -> bool:
+    from fathom.probe import current
+
+    return RAW in os.environ or current.session is not None
+
+
+def _sampler(raw: Path) -> subprocess.Popen[bytes]:
+    """Telemetry in a process of its own: a thread here would take the interpreter from the program."""
+    path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return subprocess.Popen(
+        [sys.executable, "-c", _SAMPLE, str(raw), str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+    )
+
+
+def _probe_start(raw: Path, plan: Plan) -> None:
+    from fathom import probe
+
+    probe.start(str(raw.absolute()), asdict(plan))
+
+
+def _how(error: type[BaseException] | None) -> str:
+    if error is None:
+        return "finished"
+    return "interrupted" if issubclass(error, KeyboardInterrupt) else "crashed"
+
+
+def _say(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"fathom: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,126 @@
+"""Waiting for the program: signals go through, `--stop-after` is kept, the way it ended is noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fathom.recorder.signals import FORWARDED, TRIGGER, Inbox, PortableInbox
+from fathom.recorder.tree import Tree
+
+POLL = 0.2  # seconds between two looks at raw/stop
+# A program gets this long for each way of being asked to end, the kindest first.
+GRACE = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
+_ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
+
+
+@dataclass
+class Ending:
+    """How the program ended. `exit_status` is 128 + signal for a death by signal, 0 for `--stop-after`.
+
+    None stands for a program that ran on after its recording.
+    """
+
+    exit_status: int | None
+    signal: str | None
+    ended: str  # finished, crashed, interrupted, killed, stopped
+    end_ns: int
+
+    def write(self, raw: Path, abstained: list[dict[str, str]]) -> None:
+        """Leave `end.json` in the folder of raw records; `abstained` is what the parent could not look at."""
+        (raw / "end.json").write_text(json.dumps({**asdict(self), "abstained": abstained}, indent=1))
+
+    @property
+    def signal_number(self) -> int | None:
+        """The number of the signal that the program died of."""
+        return None if self.signal is None or self.ended == "stopped" else signal.Signals[self.signal].value
+
+
+class Supervisor:
+    """Waits for the process `child`, whose raw records go to `raw`."""
+
+    def __init__(
+        self, child: int, raw: Path, inbox: Inbox | PortableInbox, *, stop: bool, say: Callable[[str], None]
+    ) -> None:
+        self.child, self.raw, self.inbox, self.stop, self.say = child, raw, inbox, stop, say
+        self.asked: set[int] = set()
+        self.stopping: Stopping | None = None
+
+    def wait(self) -> Ending:
+        """Returns when the program has ended; processes that it left behind are not waited for."""
+        while True:
+            self._pass_on(self.inbox.wait(POLL))
+            if self.stop:
+                self._look_for_stop()
+            done, status = os.waitpid(self.child, os.WNOHANG)
+            if done:
+                if self.stopping:
+                    self.stopping.sweep()
+                return ending(os.waitstatus_to_exitcode(status), self.asked, self.stopping is not None)
+
+    def _pass_on(self, arrived: tuple[int, bool] | None) -> None:
+        if arrived is None:
+            return
+        number, from_terminal = arrived
+        if number == TRIGGER:
+            self._trigger()
+        elif number in FORWARDED:
+            self.asked.add(number)
+            if not from_terminal:
+                os.kill(self.child, number)
+
+    def _trigger(self) -> None:
+        try:
+            (self.raw / "trigger").write_text(str(time.time_ns()))
+        except OSError as error:
+            self.say(f"no timeline can be asked for: {error.strerror}")
+
+    def _look_for_stop(self) -> None:
+        if self.stopping:
+            self.stopping.go_on()
+        elif (self.raw / "stop").exists():
+            self.say("recorded what was asked for; ending the program (--stop-after)")
+            self.stopping = Stopping(Tree(self.child))
+
+
+class Stopping:
+    """Ends the program's whole tree, asking ever less kindly."""
+
+    def __init__(self, tree: Tree, clock: Callable[[], float] = time.monotonic) -> None:
+        self.tree, self.clock = tree, clock
+        self.ways = list(GRACE)
+        self.until = -1.0
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Send the next signal once the last one's time is over."""
+        if self.ways and self.clock() >= self.until:
+            number, grace = self.ways.pop(0)
+            self.until = self.clock() + grace
+            self.tree.send(number)
+
+    def sweep(self) -> None:
+        """End what the program left behind when it went."""
+        self.tree.end_rest()
+
+
+def ending(code: int, asked: set[int], stopped: bool) -> Ending:
+    """Classify an end: `code` as of `os.waitstatus_to_exitcode`, `asked` the signals that came meanwhile."""
+    died_of = signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else None
+    status = 128 - code if code < 0 else code
+    if stopped:
+        return Ending(0, died_of, "stopped", time.time_ns())
+    return Ending(status, died_of, _how(code, asked), time.time_ns())
+
+
+def _how(code: int, asked: set[int]) -> str:
+    if -code == signal.SIGKILL:
+        return "killed"
+    if -code in _ASKED_TO_END or code == 130 or asked.intersection(_ASKED_TO_END):
+        return "interrupted"
+    return "crashed" if code else "finished"

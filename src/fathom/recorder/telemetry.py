@@ -1,0 +1,84 @@
+"""Telemetry: the sensors, ten times a second, as lines of `raw/telemetry.jsonl`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+PERIOD = 0.1  # seconds
+
+
+class Sensor(Protocol):
+    """Anything that yields one row of the telemetry table, without its time."""
+
+    def read(self) -> dict[str, Any]: ...
+
+
+class Telemetry:
+    """A thread that appends one row a sensor and period; as a context it runs until the end.
+
+    `clock` gives nanoseconds since the epoch; `pause` waits that many seconds and says whether to end.
+    A full disk ends it; the rows so far stay, and `fault` says why.
+    """
+
+    def __init__(
+        self,
+        raw: Path,
+        sensors: Iterable[Sensor],
+        *,
+        period: float = PERIOD,
+        clock: Callable[[], int] = time.time_ns,
+        pause: Callable[[float], bool] | None = None,
+    ) -> None:
+        self.path = raw / "telemetry.jsonl"
+        self.sensors, self.period, self.clock = list(sensors), period, clock
+        self.fault: str | None = None
+        self._end = threading.Event()
+        self._pause = pause or self._end.wait
+        self._thread = threading.Thread(target=self.run, name="fathom-telemetry", daemon=True)
+
+    def __enter__(self) -> Telemetry:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join(timeout=5)
+
+    def run(self) -> None:
+        """Sample until told to end; the last sample is taken after that, so that energy spans the program."""
+        try:
+            with self.path.open("a", buffering=1) as file:
+                ended = False
+                while not ended:
+                    started = self.clock()
+                    self._sample(file.write)
+                    spent = (self.clock() - started) / 1e9
+                    ended = self._pause(max(0.0, self.period - spent))
+                self._sample(file.write)
+        except Exception as error:
+            self.fault = f"telemetry stopped: {getattr(error, 'strerror', None) or error}"
+
+    def _sample(self, write: Callable[[str], object]) -> None:
+        for sensor in self.sensors:
+            row = sensor.read()
+            row["time_ns"] = self.clock()
+            write(json.dumps(row) + "\n")
+
+
+def main(raw: str, program: str) -> None:
+    """Sample for a program that records itself, until it closes our standard input."""
+    from fathom.recorder.sensors import all_sensors
+
+    sensors, _ = all_sensors(int(program))
+    with Telemetry(Path(raw), sensors):
+        sys.stdin.buffer.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

@@ -1,0 +1,78 @@
+"""The processes of a program: itself and everything that it started."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+
+class Tree:
+    """A program and its descendants. Without psutil it is the program alone."""
+
+    def __init__(self, root: int) -> None:
+        self.root = root
+        self._known: dict[int, Any] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look for new descendants; those that were seen once stay known when their parent ends."""
+        for process in _family(self.root):
+            self._known.setdefault(process.pid, process)
+        self._known = {pid: p for pid, p in self._known.items() if p.is_running()}
+
+    def processes(self) -> Sequence[Any]:
+        """The psutil processes that were alive at the last look."""
+        return list(self._known.values())
+
+    def send(self, number: int) -> None:
+        """Send a signal to all of them."""
+        self.refresh()
+        if not self._known:
+            _kill(self.root, number)
+        for process in self.processes():
+            _quietly(process.send_signal, number)
+
+    def end_rest(self, seconds: float = 3.0) -> None:
+        """Terminate what is still alive besides the program itself, then kill it."""
+        rest = [p for p in self.processes() if p.pid != self.root]
+        if not rest:
+            return
+        import psutil
+
+        for ask in ("terminate", "kill"):
+            _, rest = psutil.wait_procs(rest, timeout=seconds / 2)
+            for process in rest:
+                _quietly(getattr(process, ask))
+
+    def resident_bytes(self) -> int | None:
+        """Resident memory of all of them; pages that they share count once for each."""
+        sizes = [_quietly(p.memory_info) for p in self.processes()]
+        known = [size.rss for size in sizes if size]
+        return sum(known) if known else None
+
+
+def _family(root: int) -> list[Any]:
+    try:
+        import psutil
+    except ImportError:
+        return []
+    try:
+        program = psutil.Process(root)
+        return [program, *program.children(recursive=True)]
+    except psutil.Error:
+        return []
+
+
+def _quietly(call: Any, *arguments: Any) -> Any:
+    try:
+        return call(*arguments)
+    except Exception:  # it ended in between, or belongs to somebody else
+        return None
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,60 @@
+"""Running `fathom` as a user does, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fathom
+
+SOURCE = str(Path(fathom.__file__).parent.parent)
+PYTHON = sys.executable
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment with Fathom importable, and `python` the one that runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FATHOM_")}
+    kept.pop("PYTHONUNBUFFERED", None)  # Python then loses what a closed pipe cut off
+    path = os.pathsep.join([str(Path(PYTHON).parent), kept.get("PATH", "")])
+    return {**kept, "PATH": path, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", **more}
+
+
+def fathom_command(*words: object) -> list[str]:
+    """The command line of `fathom WORDS`."""
+    return [PYTHON, "-m", "fathom", *map(str, words)]
+
+
+def run_fathom(
+    *words: object, cwd: Path, timeout: float = 120, **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `fathom WORDS` to its end."""
+    return subprocess.run(
+        fathom_command(*words),
+        cwd=cwd,
+        env=environment(**env),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+def start_fathom(*words: object, cwd: Path, **env: str) -> subprocess.Popen[str]:
+    """Start `fathom WORDS` in a process group of its own, as a shell does."""
+    return subprocess.Popen(
+        fathom_command(*words),
+        cwd=cwd,
+        env=environment(**env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+    )
+
+
+def record(folder: Path, name: str) -> Any:
+    """One of the JSON files that the parent leaves in `raw/`."""
+    return json.loads((folder / "raw" / f"{name}.json").read_text())
