@@ -1,0 +1,177 @@
+"""What `import fathom` offers: `record` a stretch of this program, `open` a sounding."""
+
+from __future__ import annotations
+
+import html
+import re
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fathom.analysis.results import Examination, Step
+    from fathom.recorder import Session
+    from fathom.sounding import Manifest, Store
+
+_DERIVED = ("windows", "ledger")
+
+
+class Sounding:
+    """One recording: its tables, and what Fathom has to say about it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    @property
+    def path(self) -> Path:
+        """The sounding's directory."""
+        return self.store.path
+
+    @property
+    def manifest(self) -> Manifest:
+        """Command, ranks, phases, versions, problems."""
+        return self.store.manifest
+
+    def examine(self) -> Examination:
+        """Integrity, ledger, findings: everything that `fathom report` prints. Computed once."""
+        return self._examination
+
+    @cached_property
+    def _examination(self) -> Examination:
+        from fathom.diagnosis import examine
+
+        return examine(self.store)
+
+    @property
+    def step(self) -> Step:
+        """The repeating step: milliseconds, interval, how many."""
+        return self.examine().step
+
+    @property
+    def ledger(self) -> pl.DataFrame:
+        """One row an entry and device: `rank`, `device`, `entry`, `detail`, `ms` (mean a step) …"""
+        return _rows(self.examine(), "ledger")
+
+    @property
+    def windows(self) -> pl.DataFrame:
+        """One row a step's window and device: `rank`, `device`, `start_ns`, `end_ns`, `kind`, `used` …"""
+        return _rows(self.examine(), "windows")
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """Named causes of loss."""
+        return self.examine().findings
+
+    def table(self, name: str) -> pl.LazyFrame:
+        """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one."""
+        return self.store.table(name)
+
+    def sql(self, query: str) -> pl.DataFrame:
+        """One SELECT over the recorded tables and `windows` and `ledger`. Raises BadInputError."""
+        from fathom.sounding import TABLES, select
+
+        frames = {name: self.table(name) for name in TABLES}
+        for name in _DERIVED:
+            if re.search(rf"\b{name}\b", query):  # examining takes a while: only for those who ask
+                frames[name] = getattr(self, name).lazy()
+        return select(frames, query)
+
+    def __repr__(self) -> str:
+        ranks = len(self.store.ranks)
+        return f"<Sounding {self.path}: {ranks} {'rank' if ranks == 1 else 'ranks'}, {self.manifest.ended}>"
+
+    def _repr_html_(self) -> str:
+        examination = self.examine()
+        step = examination.step
+        ms = step.clean_ms if step.clean_ms is not None else step.timeline_ms
+        title = f"{self.manifest.name}: {step.kind} step" + ("" if ms is None else f" of {ms:,.2f} ms")
+        trouble = "" if examination.integrity.ok else "<p><b>The recording is damaged.</b></p>"
+        return f"<h4>{html.escape(title)}</h4>{trouble}{_table(examination)}"
+
+
+def _rows(examination: Examination, what: str) -> pl.DataFrame:
+    import msgspec
+    import polars as pl
+
+    from fathom.analysis.results import Entry, Window
+
+    rows = [
+        {"rank": device.rank, "device": device.device, **msgspec.structs.asdict(row)}
+        for device in examination.devices
+        for row in getattr(device, what)
+    ]
+    kind = {"ledger": Entry, "windows": Window}[what]
+    names = ["rank", "device", *kind.__struct_fields__]
+    return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
+
+
+def _table(examination: Examination, most: int = 10) -> str:
+    """The first device's largest entries as an HTML table."""
+    if not examination.devices:
+        return ""
+    device = examination.devices[0]
+    largest = sorted(device.ledger, key=lambda entry: -entry.ms)[:most]
+    rows = "".join(
+        f"<tr><td>{html.escape(e.entry)}</td><td>{html.escape(e.detail)}</td><td>{e.ms:,.3f}</td>"
+        f"<td>{e.ms / device.total_ms:.1%}</td></tr>"
+        for e in largest
+        if device.total_ms
+    )
+    head = "<tr><th>entry</th><th>detail</th><th>ms a step</th><th>of the step</th></tr>"
+    return f"<p>{html.escape(device.device)}</p><table>{head}{rows}</table>"
+
+
+def open(path: str | Path) -> Sounding:
+    """Open a sounding: a directory `NAME.fathom`, or what `fathom pack` made of it.
+
+    Raises NotASoundingError where there is none that this version can read.
+    """
+    from fathom.sounding import open_store
+
+    return Sounding(open_store(path))
+
+
+class record:  # noqa: N801 - used like a function
+    """`with fathom.record("train.fathom") as recording:` records this program's steps until the block ends.
+
+    Works in scripts and notebooks; under `fathom run`, which records already, it does nothing more.
+    `depth`, `steps`, `settle`, `step_on`, `at` and `on_slow_step` mean what they mean there. An existing
+    sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot be met.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        depth: str = "auto",
+        steps: int | None = None,
+        *,
+        settle: int | str = "auto",
+        step_on: str = "auto",
+        at: tuple[int, ...] = (),
+        on_slow_step: bool = False,
+        replace: bool = False,
+    ) -> None:
+        from fathom.recorder import Plan
+
+        self.path = Path(path)
+        self.sounding: Sounding | None = None
+        self._plan = Plan(depth, steps, settle, step_on, tuple(at), on_slow_step)
+        self._replace = replace
+        self._session: Session | None = None
+
+    def __enter__(self) -> record:
+        from fathom.recorder import Session
+
+        self._session = Session(self.path, self._plan, replace=self._replace)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if self._session is None:
+            return
+        store = self._session.end(kind)
+        self.sounding = None if store is None else Sounding(store)

@@ -1,0 +1,5 @@
+"""The command line: `fathom`, or `python -m fathom`."""
+
+from fathom.cli.main import app, main
+
+__all__ = ["app", "main"]

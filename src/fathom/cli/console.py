@@ -1,0 +1,40 @@
+"""What Fathom says about itself goes to standard error: standard output is the program's, or the result's."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+
+
+def say(text: str) -> None:
+    """One line `fathom: text` on standard error; a closed one is no reason to fail."""
+    if sys.stderr is None:  # print would take standard output instead
+        return
+    try:
+        print(f"fathom: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        pass
+
+
+def explain(error: Exception) -> str:
+    """One sentence for an error that nobody foresaw; its traceback goes to a file."""
+    kind = type(error)
+    if kind.__module__.startswith("polars."):
+        return f"a table of the sounding is damaged ({_first_line(error)}); record or import it again."
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'a file'} cannot be used: {error.strerror}."
+    return f"unforeseen {kind.__name__}: {_first_line(error)}{_keep_details(error)}"
+
+
+def _keep_details(error: Exception) -> str:
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="fathom-error-", suffix=".txt", delete=False) as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return ""
+    return f"; the details are in {file.name}"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0].rstrip(".")

@@ -1,0 +1,43 @@
+"""`fathom doctor`: what can be recorded here."""
+
+from __future__ import annotations
+
+import json as json_library
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from fathom.recorder import Check, Diagnosis
+
+EXAMPLE = "Example: fathom doctor --python ~/venv/bin/python"
+
+
+def doctor(
+    python: Annotated[
+        str | None, typer.Option(help="The Python that runs the program. [default: python on PATH]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say which depths of recording work here, and why others don't."""
+    from fathom.recorder import examine_host
+
+    diagnosis = examine_host(python)
+    if json:
+        print(json_library.dumps(diagnosis.as_dict(), indent=1))
+    else:
+        _print(diagnosis)
+
+
+def _print(diagnosis: Diagnosis) -> None:
+    for depth, why in diagnosis.depths.items():
+        print(f"{depth:10} {'works' if not why else 'does not work: ' + why}")
+    print()
+    for check in diagnosis.checks:
+        print(_line(check))
+
+
+def _line(check: Check) -> str:
+    sign = {True: "ok", False: "!!", None: "--"}[check.ok]
+    fix = f"\n{'':24}fix: {check.fix}" if check.ok is False else ""
+    return f"{sign} {check.what:20} {check.found}{fix}"

@@ -1,0 +1,67 @@
+"""`fathom import`: traces, or raw records, become a sounding."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fathom.sounding import Store
+
+EXAMPLES = """Examples:
+
+fathom import rank0.json.gz rank1.json.gz -o job.fathom
+
+fathom import train.fathom   (raw records that `fathom run --raw` left)"""
+
+
+def import_(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(metavar="TRACE…", help="Kineto traces (.json, .json.gz), or a raw recording."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where the sounding goes. [default: NAME.fathom]")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what was imported as JSON.")] = False,
+) -> None:
+    """Make a sounding of Kineto traces, one a rank, or of raw records."""
+    from fathom.recorder import import_any
+
+    summary = _summary(import_any(traces, output, replace=replace))
+    print(json_library.dumps(summary, indent=1) if json else _text(summary))
+
+
+def _summary(store: Store) -> dict[str, Any]:
+    import msgspec
+    import polars as pl
+
+    from fathom.sounding import TABLES
+
+    counts = {name: store.table(name).select(pl.len()).collect().item() for name in TABLES}
+    return {
+        "path": str(store.path),
+        "ranks": store.ranks,
+        "rows": counts,
+        "ended": store.manifest.ended,
+        "problems": msgspec.to_builtins(store.manifest.problems),
+        "abstained": store.manifest.abstained,
+    }
+
+
+def _text(summary: dict[str, Any]) -> str:
+    counted = {"ranks": len(summary["ranks"]), **summary["rows"]}
+    counts = [_count(counted[name], name) for name in ("ranks", "steps", "ops", "launches", "kernels")]
+    lines = [f"{summary['path']}: {', '.join(counts)}"]
+    lines += [f"  problem: {problem['text']}" for problem in summary["problems"]]
+    lines += [f"  abstained: {row['what']}: {row['why']}" for row in summary["abstained"]]
+    return "\n".join(lines)
+
+
+def _count(number: int, name: str) -> str:
+    one = {"launches": "launch"}.get(name, name.removesuffix("s"))
+    return f"{number:,} {one if number == 1 else name}"

@@ -1,0 +1,93 @@
+"""The `fathom` command: its subcommands, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from fathom.cli import doctor, import_, pack, query, run
+from fathom.cli.console import explain, say
+from fathom.cli.report import report
+from fathom.errors import FathomError
+from fathom.version import VERSION
+
+DEBUG = "FATHOM_DEBUG"
+INTERRUPTED = 130
+
+
+class _Group(TyperGroup):
+    """Turns errors that are meant for people into one line and a status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except FathomError as error:
+            if os.environ.get(DEBUG):
+                raise
+            say(str(error))
+            raise SystemExit(1) from None
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _drop_output()
+            raise SystemExit(1) from None
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Where your accelerator's time goes, all the way down.",
+    epilog="Begin with: fathom run -- python train.py",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"fathom {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    pass
+
+
+app.command(
+    "run",
+    cls=run.RunCommand,
+    context_settings={"allow_interspersed_args": False},
+    help=run.HELP,
+    epilog=run.EXAMPLES,
+)(run.run)
+app.command("report", epilog="Example: fathom report train.fathom --html train.html")(report)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
+app.command("import", epilog=import_.EXAMPLES)(import_.import_)
+app.command("query", epilog=query.EXAMPLES)(query.query)
+app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
+
+
+def main() -> None:
+    """Run the command line on this process's arguments, and exit."""
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        say(explain(error))
+        sys.exit(1)
+
+
+def _drop_output() -> None:
+    # Else Python complains once more when it flushes standard output at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

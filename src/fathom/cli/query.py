@@ -1,0 +1,64 @@
+"""`fathom query`: SQL over a sounding's tables."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    import polars as pl
+
+EXAMPLES = """Examples:
+
+fathom query train.fathom "SELECT name, count(*) AS n FROM kernels GROUP BY name ORDER BY n DESC"
+
+fathom query train.fathom "SELECT entry, detail, ms FROM ledger ORDER BY ms DESC" --format csv"""
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def query(
+    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables.")],
+    format: Annotated[Format, typer.Option(help="How to print the rows.")] = Format.TABLE,
+    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+) -> None:
+    """Run SQL over steps, ops, launches, kernels, waits, input, memory, telemetry, windows and ledger."""
+    from fathom.api import open
+
+    rows = open(sounding).sql(sql)
+    _print(rows if limit is None else rows.head(limit), format)
+
+
+def _print(rows: pl.DataFrame, format: Format) -> None:
+    if format is Format.CSV:
+        print(rows.write_csv(), end="")
+    elif format is Format.JSON:
+        print(rows.write_json())
+    else:
+        _print_table(rows)
+
+
+def _print_table(rows: pl.DataFrame) -> None:
+    import polars as pl
+
+    look = pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=10_000, fmt_str_lengths=80)
+    look.set_tbl_hide_dataframe_shape(True).set_tbl_hide_column_data_types(True)
+    look.set_tbl_formatting("UTF8_BORDERS_ONLY" if _unicode() else "ASCII_BORDERS_ONLY")
+    with look:
+        print(rows)
+
+
+def _unicode() -> bool:
+    import sys
+
+    return "utf" in (sys.stdout.encoding or "").lower()

@@ -1,0 +1,31 @@
+"""`fathom report`: where the time of a step goes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    json: Annotated[bool, typer.Option("--json", help="Print the whole examination as JSON.")] = False,
+    svg: Annotated[Path | None, typer.Option(help="Write the report as a picture to this .svg file.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this .html file.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Detail this rank; the first by default.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
+) -> None:
+    """Say where the time of a step goes."""
+    from fathom.api import open
+    from fathom.report import print_report, save_picture, to_json
+
+    examination = open(sounding).examine()
+    top = None if every else 12
+    for picture in filter(None, (svg, html)):
+        save_picture(examination, picture, top=top, rank=rank)
+    if json:
+        sys.stdout.buffer.write(to_json(examination) + b"\n")
+    elif not (svg or html):
+        print_report(examination, top=top, rank=rank)

@@ -1,0 +1,150 @@
+"""`fathom run`: record a program."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperCommand
+
+from fathom.cli.console import explain, say
+from fathom.errors import FathomError
+
+FATHOM_FAILED = 125
+HELP = """Record a program that runs on this machine, unchanged, and say where its steps' time goes.
+
+Output, signals and exit status of the program pass through; 125 means that Fathom failed before it began.
+SIGUSR2 to Fathom asks for one more timeline."""
+EXAMPLES = """Examples:
+
+fathom run -- python train.py --lr 3e-4
+
+fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-node 8 train.py
+
+fathom run --raw -- ./train.sh"""
+
+
+class RunCommand(TyperCommand):
+    """`--stop-after` may stand alone, which the option parser has no notion of."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        takes_value = {o for p in self.params if not getattr(p, "is_flag", False) for o in p.opts}
+        return super().parse_args(ctx, fill_stop_after(args, takes_value))
+
+
+def fill_stop_after(args: list[str], takes_value: set[str]) -> list[str]:
+    """Without a number, `--stop-after` means `--stop-after recorded`; the command's words stay untouched."""
+    done: list[str] = []
+    rest = list(args)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        option = rest.pop(0)
+        done.append(option)
+        if option == "--stop-after" and not (rest and (rest[0].isdigit() or rest[0] == "recorded")):
+            done.append("recorded")
+        elif option in takes_value and rest:
+            done.append(rest.pop(0))
+    return done + rest
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(help="The program and its arguments, after --.", metavar="COMMAND")
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Where the sounding goes. [default: NAME.fathom, after the script]"
+        ),
+    ] = None,
+    depth: Annotated[
+        str,
+        typer.Option(
+            help="auto, surface (marks, telemetry, input) or timeline (kernels, launches, ops too)."
+        ),
+    ] = "auto",
+    steps: Annotated[int | None, typer.Option(help="How many steps each phase records.")] = None,
+    settle: Annotated[
+        str,
+        typer.Option(
+            help="Steps to wait before recording; auto: until the step time is stable.", metavar="auto|N"
+        ),
+    ] = "auto",
+    step_on: Annotated[
+        str, typer.Option(help="What a step is counted by: auto, mark, optimizer, loader, forward or none.")
+    ] = "auto",
+    at: Annotated[
+        list[int] | None, typer.Option(help="Record a timeline at step N too (repeatable).", metavar="N")
+    ] = None,
+    on_slow_step: Annotated[
+        bool, typer.Option("--on-slow-step", help="Record a timeline after a slow step too.")
+    ] = False,
+    stop_after: Annotated[
+        str | None,
+        typer.Option(
+            help="End the program after N steps, or once everything is recorded.", metavar="[N|recorded]"
+        ),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Keep raw records, to be imported later or elsewhere.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
+) -> None:
+    """Record a program, and report on it."""
+    from fathom.recorder import Plan, finish, leave, number_or_word
+
+    try:
+        plan = Plan(
+            depth,
+            steps,
+            number_or_word(settle),
+            step_on,
+            tuple(at or ()),
+            on_slow_step,
+            None if stop_after is None else number_or_word(stop_after),
+        )
+    except FathomError as error:
+        raise typer.BadParameter(str(error)) from None
+    recording = _record(command, plan, output, replace)
+    store = finish(recording.folder, keep_raw=raw, say=say)
+    if store and not quiet:
+        _report(store)
+    leave(recording.ending)
+
+
+def _record(command: list[str], plan: Any, output: Path | None, replace: bool) -> Any:
+    from fathom.recorder import CannotLaunchError, record
+
+    try:
+        return record(command, plan, output, replace=replace, say=say)
+    except CannotLaunchError as error:
+        _fail(error, error.status)
+    except FathomError as error:
+        _fail(error, FATHOM_FAILED)
+    except Exception as error:
+        _fail(explain(error), FATHOM_FAILED)
+
+
+def _fail(why: object, status: int) -> NoReturn:
+    say(str(why))
+    sys.exit(status)
+
+
+def _report(store: Any) -> None:
+    """Print the report. Whatever goes wrong here, the program's exit status is kept."""
+    try:
+        _print(store)
+    except (Exception, KeyboardInterrupt) as error:
+        say(f"{store.path} was recorded, but no report could be made: {str(error) or type(error).__name__}")
+
+
+def _print(store: Any) -> None:
+    from rich.console import Console
+
+    from fathom.diagnosis import examine
+    from fathom.report import print_report
+
+    print_report(examine(store), Console(stderr=True, highlight=False, soft_wrap=True))
+    say(f"the sounding is {store.path}")

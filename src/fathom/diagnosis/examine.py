@@ -1,0 +1,141 @@
+"""The examination of a sounding: every analysis, assembled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fathom import analysis
+from fathom.analysis import Abstained, Account, Examination, Step
+from fathom.sounding import Store
+from fathom.timing import interval
+
+MS = 1e6
+
+
+def examine(store: Store) -> Examination:
+    """Everything that Fathom has to say about one sounding, which is only read: nothing is measured."""
+    accounts = [analysis.account(store, rank) for rank in store.ranks]
+    energy, no_energy = _energy(store, accounts)
+    feeding, memory = _feeding(store, accounts), _memory(store, accounts)
+    return Examination(
+        step=_step(accounts),
+        devices=[device for account in accounts for device in account.devices],
+        integrity=analysis.integrity(store.manifest, [p for account in accounts for p in account.problems]),
+        input=feeding,
+        memory=memory,
+        energy=energy,
+        slow=[slow for rank in store.ranks for slow in analysis.slow_steps(store, rank)],
+        abstained=[
+            *(Abstained(**one) for one in store.manifest.abstained),
+            *(one for account in accounts for one in account.abstained),
+            *_missing(store, accounts, feeding, memory),
+            *no_energy,
+        ],
+        sounding=_about(store),
+    )
+
+
+def _step(accounts: list[Account]) -> Step:
+    """The lowest rank's step, with what all ranks together put through."""
+    first = next((a for a in accounts if a.clean or a.devices), None)
+    if first is None:
+        return Step(None, None, None, 0, "")
+    timeline = next((device.total_ms for device in first.devices if device.total_ms is not None), None)
+    step = Step(None, timeline, None, 0, first.kind, first.source)
+    if first.clean is None:
+        _timeline_interval(step, first)
+        return step
+    clean = first.clean
+    step.clean_ms, step.clean_mean_ms, step.n = clean.median_ms, clean.mean_ms, clean.steps
+    step.ci_ms = None if clean.ci_ms is None else list(clean.ci_ms)
+    step.samples_per_s = _total([a.clean.samples_per_s if a.clean else None for a in accounts])
+    step.tokens_per_s = _total([a.clean.tokens_per_s if a.clean else None for a in accounts])
+    return step
+
+
+def _timeline_interval(step: Step, account: Account) -> None:
+    windows = account.windows
+    if windows is None:
+        return
+    lengths = (windows.ends - windows.starts)[windows.used] / MS
+    found = interval(lengths, np.mean)
+    step.n, step.ci_ms = len(lengths), None if found is None else list(found)
+
+
+def _total(amounts: list[float | None]) -> float | None:
+    """The sum, None as soon as one rank's share is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if known and len(known) == len(amounts) else None
+
+
+def _energy(store: Store, accounts: list[Account]) -> tuple[dict[str, Any] | None, list[Abstained]]:
+    if not any(account.clean for account in accounts):
+        return None, []
+    return analysis.energy(
+        [
+            analysis.Metered(a.rank, store.table("telemetry", a.rank).collect(), a.stretches, a.indices)
+            for a in accounts
+        ]
+    )
+
+
+def _feeding(store: Store, accounts: list[Account]) -> dict[str, Any] | None:
+    """The first rank's that loads anything: ranks load alike."""
+    for account in accounts:
+        within, steps = account.measured()
+        batches = store.table("input", account.rank).collect()
+        if found := analysis.feeding(account.input_waits, batches, within, steps):
+            return found
+    return None
+
+
+def _memory(store: Store, accounts: list[Account]) -> dict[str, Any] | None:
+    devices = sorted({index for account in accounts for index in account.indices})
+    peaks = store.table("memory").filter(pl.col("event") == "peak").collect()
+    return analysis.memory(peaks, store.table("telemetry").collect(), devices)
+
+
+def _missing(
+    store: Store, accounts: list[Account], feeding: dict[str, Any] | None, memory: dict[str, Any] | None
+) -> list[Abstained]:
+    """What this recording could not tell, where no analysis has said so itself."""
+    imported = store.manifest.made_by == "import"
+    unclean = "an imported trace has no undisturbed steps" if imported else "no clean step was recorded"
+    found = []
+    if not any(account.clean for account in accounts):
+        found += [Abstained("clean step", unclean), Abstained("energy", unclean)]
+    if feeding is None:
+        found.append(Abstained("input", "no data loader was seen"))
+    if memory is None:
+        found.append(Abstained("memory", "neither an allocator's peaks nor telemetry was recorded"))
+    return found
+
+
+def _about(store: Store) -> dict[str, Any]:
+    """What was recorded, where and how it ended, in short."""
+    manifest = store.manifest
+    return {
+        "name": manifest.name,
+        "command": manifest.command,
+        "made_by": manifest.made_by,
+        "created_ns": manifest.created_ns,
+        "ended": manifest.ended,
+        "exit_status": manifest.exit_status,
+        "ranks": len(manifest.ranks),
+        "versions": manifest.versions,
+        "machine": _machine(store),
+    }
+
+
+def _machine(store: Store) -> str:
+    """The GPUs, or else the processor; of a trace the devices that it names."""
+    gpus = [str(gpu.get("name")) for gpu in store.machine.get("gpus") or []]
+    gpus = gpus or [name for rank in store.manifest.ranks for name in rank.devices.values() if name]
+    cpu = str(store.machine.get("host", {}).get("cpu", {}).get("model") or "")
+    counted = [
+        f"{gpus.count(name)} × {name}" if gpus.count(name) > 1 else name for name in dict.fromkeys(gpus)
+    ]
+    return ", ".join(counted) or cpu

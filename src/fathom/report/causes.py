@@ -1,0 +1,20 @@
+"""What each kind of time means, for a person who has never seen a ledger. 22 letters fit 80 columns."""
+
+from __future__ import annotations
+
+MEANING = {
+    "idle: input": "no batch was ready",
+    "idle: synchronisation": "the host was blocked",
+    "idle: allocator": "memory was allocated",
+    "idle: gc": "garbage was collected",
+    "idle: compilation": "code was compiled",
+    "idle: checkpoint": "state was saved",
+    "idle: dispatching": "launches were prepared",
+    "idle: python": "Python ran between ops",
+    "idle: launch latency": "launched, not started",
+    "idle: device gap": "work waited for work",
+    "idle: no work": "nothing was requested",
+    "idle: unexplained": "no record explains it",
+    "waiting for peers": "other ranks were late",
+    "moving bytes": "all ranks were there",
+}

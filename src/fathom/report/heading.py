@@ -1,0 +1,105 @@
+"""The top of a report: what was recorded, what is wrong with it, and the step."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+from rich.text import Text
+
+from fathom.analysis.results import Integrity, Step
+from fathom.report import units
+
+UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
+_GOOD_ENDS = {"", "finished", "stopped"}
+
+
+def headline(facts: dict[str, Any]) -> list[Text]:
+    """Name and command, then machine, versions, date and how the program ended."""
+    lines = [Text(str(facts.get("name") or "sounding"), "bold")]
+    command = facts.get("command")
+    if command:
+        words = command.split(" ") if isinstance(command, str) else command
+        lines.append(Text(" ".join(PurePath(w).name if w.startswith("/") else w for w in words), "cyan"))
+    origin = [str(part) for part in (_machine(facts), _ranks(facts), _versions(facts), _date(facts)) if part]
+    lines.append(Text(" · ".join(origin), "dim"))
+    ended = str(facts.get("ended", ""))
+    if ended not in _GOOD_ENDS:
+        lines.append(Text(f"the program {_ended(ended, facts.get('exit_status'))}", "yellow"))
+    return [line for line in lines if line.plain]
+
+
+def _ended(ended: str, status: int | None) -> str:
+    words = {
+        "no-steps": "ran to its end without a step",
+        "crashed": "crashed",
+        "killed": "was killed",
+        "interrupted": "was interrupted",
+    }.get(ended, ended)
+    return words if not status else f"{words} (exit status {status})"
+
+
+def _machine(facts: dict[str, Any]) -> str:
+    machine = facts.get("machine") or ""
+    return (
+        machine if isinstance(machine, str) else " · ".join(str(value) for value in machine.values() if value)
+    )
+
+
+def _ranks(facts: dict[str, Any]) -> str:
+    ranks = facts.get("ranks") or 0
+    return f"{ranks} ranks" if ranks > 1 else ""
+
+
+def _versions(facts: dict[str, Any]) -> str:
+    versions = facts.get("versions") or {}
+    return " · ".join(
+        f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name)
+    )
+
+
+def _date(facts: dict[str, Any]) -> str:
+    created = facts.get("created_ns")
+    return units.date(created) if created else ""
+
+
+def integrity(found: Integrity) -> list[Text]:
+    """Nothing for a sound recording; else every problem, in red."""
+    if found.ok and not found.problems:
+        return []
+    title = "This recording is damaged; what is damaged is kept out of every sum" if not found.ok else "Noted"
+    style = "bold red" if not found.ok else "yellow"
+    return [Text(title, style), *(_problem(problem, style) for problem in found.problems)]
+
+
+def _problem(problem: dict[str, Any], style: str) -> Text:
+    text = str(problem.get("text") or problem.get("what", ""))
+    where = [] if problem.get("rank") is None else [f"rank {problem['rank']}"]
+    count = problem.get("count", 1)
+    times = [f"{count:,} times"] if count > 1 and str(count) not in text.replace(",", "") else []
+    aside = f" ({', '.join(where + times)})" if where or times else ""
+    return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))
+
+
+def step_lines(step: Step) -> list[Text]:
+    """The step's time with its interval, and what it amounts to a second."""
+    best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
+    if best is None:
+        return [Text("no step was found", "yellow")]
+    phase = "clean" if step.clean_ms is not None else "as profiled"
+    kind = "" if step.kind in ("", "step") else f"{step.kind} "
+    line = Text.assemble(f"{kind}step ", (units.duration(best), "bold green"))
+    mean = step.clean_mean_ms if step.clean_ms is not None and step.clean_mean_ms else best
+    uneven = f", mean {units.duration(mean)}" if abs(mean - best) > UNEVEN * best else ""
+    line.append(f"  ({phase}{_interval(step)}{uneven}, n = {step.n})", "dim")
+    rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
+    rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
+    rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []
+    return [line.append("  " + " · ".join(rates), "bold")]
+
+
+def _interval(step: Step) -> str:
+    if not step.ci_ms:
+        return ""
+    low, high = step.ci_ms
+    return f", ±{units.duration((high - low) / 2)}"

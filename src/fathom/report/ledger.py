@@ -1,0 +1,92 @@
+"""The ledger's entries as a reader wants them: in groups, largest first, the small ones folded."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from fathom.analysis.results import Device, Entry
+
+SMALL = 0.002  # of the step: below it an entry is folded away
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a group is called and drawn. The glyph tells groups apart where there is no colour."""
+
+    name: str
+    glyph: str
+    colour: str
+    members: str  # what its entries are called when they are folded
+
+
+KINDS = (
+    Kind("compute", "█", "green", "families"),
+    Kind("ops", "█", "green", "ops"),  # a processor's work
+    Kind("communication", "▓", "magenta", "collectives"),
+    Kind("copy", "▒", "yellow", "directions"),
+    Kind("idle", "░", "red", "causes"),
+)
+_ONES = re.compile(r"(?:x1)+(?=·|$)")
+_WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
+_COMMUNICATION = {"waiting for peers", "moving bytes"}
+
+
+@dataclass(frozen=True)
+class Group:
+    """All entries of one kind on one device, largest first."""
+
+    kind: Kind
+    entries: list[Entry]
+
+    @property
+    def ms(self) -> float:
+        return sum(entry.ms for entry in self.entries)
+
+    @property
+    def count(self) -> float | None:
+        counts = [entry.count for entry in self.entries if entry.count is not None]
+        return sum(counts) if counts else None
+
+
+def groups(device: Device) -> list[Group]:
+    """The device's entries by kind; kinds that took no time are left out."""
+    found = []
+    for kind in KINDS:
+        entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms]
+        if entries:
+            found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
+    return found
+
+
+def _kind_of(entry: Entry) -> str:
+    if entry.entry.startswith("idle"):
+        return "idle"
+    return "communication" if entry.entry in _COMMUNICATION else entry.entry.partition(":")[0]
+
+
+def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], list[Entry]]:
+    """The entries worth a line, at most `top`, and the rest; None folds none, and one alone stays."""
+    if top is None:
+        return group.entries, []
+    small = sum(entry.ms < SMALL * total_ms for entry in group.entries)
+    shown = min(top, len(group.entries) - small)
+    if len(group.entries) - shown == 1:
+        shown += 1
+    return group.entries[:shown], group.entries[shown:]
+
+
+def name(entry: Entry) -> str:
+    """What an entry is called inside its group, as "name shape"; shapes without the dimensions that are 1."""
+    rest = entry.entry.partition(":")[2].strip()
+    if entry.entry in _COMMUNICATION:
+        rest = entry.entry
+    family, space, shape = entry.detail.rpartition(" ")
+    detail = f"{_telling(family)} {_ONES.sub('', shape)}" if space and "·" in shape else entry.detail
+    return ": ".join(part for part in (rest, detail) if part) or entry.entry
+
+
+def _telling(family: str) -> str:
+    """A wrapper's name says less than what it wraps: `wrapper_kernel<Functor<float>>` reads from inside."""
+    found = _WRAPPED.fullmatch(family)
+    return f"{found['inner']} ({found['wrapper']})" if found else family

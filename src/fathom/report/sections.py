@@ -1,0 +1,134 @@
+"""The parts below the ledger: input, memory, energy, other devices, and what was not looked at."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rich.text import Text
+
+from fathom.analysis.results import Abstained, Device, Entry, Examination
+from fathom.report import units
+from fathom.report.ledger import groups
+
+# The end of a key names the unit of its value.
+_FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
+    ("_ns", lambda value: units.duration(value / 1e6)),
+    ("_ms", units.duration),
+    ("_bytes", units.memory),
+    ("_j", lambda value: f"{units.scaled(value, 'J')}"),
+    ("_w", lambda value: f"{units.significant(value)} W"),
+    ("_mhz", lambda value: f"{value:.0f} MHz"),
+    ("_c", lambda value: f"{value:.0f} °C"),
+    ("_percent", lambda value: f"{units.significant(value)} %"),
+)
+MOST_ROWS = 4
+_COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
+_COLUMN_OF = {"ops": "compute"}
+
+
+def facts(title: str, section: dict[str, Any] | None, width: int) -> Iterator[Text]:
+    """One section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
+    if not section:
+        return
+    pairs = [pair for key, value in section.items() if not _is_rows(value) for pair in _pairs(key, value)]
+    yield from _paragraph(title, " · ".join(pairs), width)
+    for key, value in section.items():
+        if _is_rows(value):
+            for row in value[:MOST_ROWS]:
+                yield from _paragraph("", " · ".join(_row(_singular(key), row)), width)
+            if len(value) > MOST_ROWS:
+                yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
+
+
+def slow(examination: Examination) -> Iterator[Text]:
+    """A line for each step that was recorded because it was slow: what it holds more than the usual step."""
+    if not examination.slow:
+        return
+    yield Text("slow steps", "bold")
+    usual = _by_entry(next((d.ledger for d in examination.devices if d.ledger), []))
+    for step in examination.slow:
+        more = {entry: ms - usual.get(entry, 0.0) for entry, ms in _by_entry(step.ledger).items()}
+        worst = sorted(more, key=lambda entry: -more[entry])[:3]
+        causes = " · ".join(f"{entry} +{units.duration(more[entry])}" for entry in worst if more[entry] > 0)
+        yield Text(f"  step {step.step} on {step.device}: {units.duration(step.ms)}  {causes}")
+
+
+def _by_entry(ledger: list[Entry]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for entry in ledger:
+        found[entry.entry] = found.get(entry.entry, 0.0) + entry.ms
+    return found
+
+
+def _row(kind: str, row: dict[str, Any]) -> list[str]:
+    """The pairs of one row; it begins with what it is, as in `worker 3`."""
+    pairs = [pair for key, value in row.items() for pair in _pairs(key, value)]
+    return pairs if kind in row else [kind, *pairs]
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _singular(key: str) -> str:
+    return key.removesuffix("s").replace("_", " ")
+
+
+def _pairs(key: str, value: Any) -> Iterator[str]:
+    """`label value` of one key; a dict gives one pair a member, and what is null or empty gives none."""
+    if isinstance(value, dict):
+        for name, member in value.items():
+            yield from _pairs(f"{key}_{name}", member)
+    elif value not in (None, "", []):
+        yield _pair(key, value)
+
+
+def _pair(key: str, value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        for suffix, format_value in _FORMATS:
+            if key.endswith(suffix):
+                return f"{key.removesuffix(suffix).replace('_', ' ')} {format_value(value)}"
+        if key.endswith("_share"):
+            return f"{key.replace('_', ' ')} {units.significant(100 * value)} %"
+        value = f"{value:,}" if isinstance(value, int) else units.significant(value)
+    if isinstance(value, list):
+        value = ", ".join(map(str, value))
+    return f"{key.replace('_', ' ')} {value}"
+
+
+def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
+    for number, line in enumerate(textwrap.wrap(text, width - 10) or [""]):
+        yield Text.assemble((f"{title if number == 0 else '':<10}", "bold"), line)
+
+
+def abstained(entries: Iterable[Abstained], width: int) -> Iterator[Text]:
+    """What could not be looked at; things with one reason share a line."""
+    reasons: dict[str, list[str]] = {}
+    for entry in entries:
+        reasons.setdefault(entry.why, []).append(entry.what)
+    if reasons:
+        yield Text("Not looked at", "bold")
+    for why, what in reasons.items():
+        text = f"{', '.join(dict.fromkeys(what))}: {why}"
+        yield from (
+            Text(line, "dim")
+            for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+        )
+
+
+def devices(found: list[Device], width: int) -> Iterator[Text]:
+    """All devices side by side: milliseconds of a step, by group."""
+    head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
+    yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
+    for device in found:
+        label = units.shorten(f"{device.device} {device.name}".rstrip(), width - 65)
+        totals = {_COLUMN_OF.get(group.kind.name, group.kind.name): group.ms for group in groups(device)}
+        cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
+        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{_cell(device.total_ms, device, 9)}{cells}")
+
+
+def _cell(ms: float | None, device: Device, width: int) -> str:
+    text = units.MISSING if ms is None else f"{ms:.{units.decimals(device.total_ms)}f}"
+    return f"{text:>{width}}"

@@ -1,0 +1,123 @@
+"""The ledger of one device: a stacked bar and a table that adds up, from the work to the clean step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from fathom.analysis.results import Device, Entry
+from fathom.report import units
+from fathom.report.bars import bar, cells
+from fathom.report.causes import MEANING
+from fathom.report.ledger import Group, fold, groups, name
+
+WIDE = 90  # from here on there is room for long bars
+RATES = 34  # columns of percent, runs, TFLOP/s and GB/s
+LOUD = 0.05  # of the clean step: a recording that added more than this stands out
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Widths of the table's columns, and the decimals of its milliseconds."""
+
+    name: int
+    ms: int
+    bar: int
+    digits: int
+
+    @classmethod
+    def of(cls, width: int, total_ms: float) -> Columns:
+        digits = units.decimals(total_ms)
+        ms = max(len(f"{total_ms:.{digits}f}"), 6) + 2
+        bars = 10 if width >= WIDE else 6
+        return cls(width - ms - bars - RATES, ms, bars, digits)
+
+
+def stacked(device: Device, width: int) -> list[Text]:
+    """One bar for the step and its legend."""
+    found = groups(device)
+    line, legend = Text(), Text()
+    for group, count in zip(found, cells([group.ms for group in found], width), strict=True):
+        line.append(group.kind.glyph * count, group.kind.colour)
+        percent = units.share(group.ms, device.total_ms)
+        legend.append(f"{group.kind.glyph} ", group.kind.colour)
+        legend.append(f"{group.kind.name} {percent} %   ")
+    return [line, legend] if found else []
+
+
+def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """The table: every group with its largest entries, then the way to the clean step."""
+    total = device.total_ms or 0.0
+    columns = Columns.of(width, total)
+    yield _header(columns)
+    for group in groups(device):
+        for label, ms, tail, style in _lines(group, columns, total, top):
+            line = Text(f"{units.shorten(label, columns.name - 1):<{columns.name}}{_ms(columns, ms)}", style)
+            line.append(f"{units.share(ms, total):>7}  ")
+            line.append(bar(ms / total if total else 0.0, columns.bar), group.kind.colour)
+            yield line.append(tail)
+    whole = f"{_ms(columns, total)}{units.share(total, total):>7}"
+    yield Text(f"{'step, as profiled':<{columns.name}}{whole}", "bold")
+    yield from _to_clean(columns, device, total)
+
+
+def _lines(
+    group: Group, columns: Columns, total: float, top: int | None
+) -> Iterator[tuple[str, float, str, str]]:
+    """Label, milliseconds, what stands right of the bar, and style: the group, its entries, the rest."""
+    yield group.kind.name, group.ms, _work(group.count), "bold"
+    shown, rest = fold(group, total, top)
+    for entry in shown:
+        yield "  " + name(entry), entry.ms, _tail(entry), ""
+    if rest:
+        count = sum(entry.count or 0 for entry in rest) or None
+        label = f"  {len(rest)} other {group.kind.members}"
+        yield label, sum(entry.ms for entry in rest), _work(count), "dim"
+
+
+def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
+    """The observer's signed share, and the clean step that it leads to."""
+    if device.observer_ms is None:
+        return
+    clean, changed = total + device.observer_ms, units.share(abs(device.observer_ms), total)
+    observer = f"{device.observer_ms:+.{columns.digits}f}"
+    line = f"{'observer':<{columns.name}}{observer:>{columns.ms}}{changed:>7}  {'':<{columns.bar}}"
+    loud = abs(device.observer_ms) > LOUD * clean
+    yield Text(f"{line}  what recording added", "yellow" if loud else "dim")
+    yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
+
+
+def _header(columns: Columns) -> Text:
+    tail = f"{'runs':>6}{'TFLOP/s':>9}{'GB/s':>8}"
+    line = f"{'where a step goes':<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
+    return Text(line, "dim underline")
+
+
+def _ms(columns: Columns, ms: float) -> str:
+    return f"{ms:>{columns.ms}.{columns.digits}f}"
+
+
+def _tail(entry: Entry) -> str:
+    """What stands right of the bar: rates for work, plain words for idle time."""
+    meaning = MEANING.get(entry.entry)
+    if meaning:
+        return f"  {meaning}"
+    return _work(entry.count, entry.flops_per_s, entry.bytes_per_s)
+
+
+def _work(
+    count: float | None = None, flops_per_s: float | None = None, bytes_per_s: float | None = None
+) -> str:
+    return f"{_runs(count):>6}{_rate(flops_per_s, 1e12):>9}{_rate(bytes_per_s, 1e9):>8}".rstrip()
+
+
+def _runs(count: float | None) -> str:
+    if count is None:
+        return ""
+    return f"{count:.0f}" if count >= 100 or count == round(count) else f"{count:.1f}"
+
+
+def _rate(value: float | None, unit: float) -> str:
+    return units.significant(value / unit) if value else ""

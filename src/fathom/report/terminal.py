@@ -1,0 +1,66 @@
+"""The report as lines of text: the order in which a reader wants to know things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fathom.analysis.results import Device, Examination
+from fathom.errors import BadInputError
+from fathom.report import heading, sections, table
+
+MARGIN = 1
+
+
+def page(examination: Examination, width: int, *, top: int | None, rank: int | None) -> Iterator[Text]:
+    """The whole report, one Text a line, each at most `width` cells.
+
+    Raises BadInputError where `rank` was not recorded.
+    """
+    detailed = _detailed(examination.devices, rank)
+    width -= 2 * MARGIN
+    for paragraph in _paragraphs(examination, detailed, width, top):
+        lines = list(paragraph)
+        if lines:
+            yield Text()
+            for line in lines:
+                line.rstrip()
+                line.truncate(width, overflow="ellipsis")
+                yield Text(" " * MARGIN).append_text(line)
+    yield Text()
+
+
+def _paragraphs(
+    examination: Examination, detailed: list[Device], width: int, top: int | None
+) -> Iterator[list[Text] | Iterator[Text]]:
+    yield heading.headline(examination.sounding)
+    yield heading.integrity(examination.integrity)
+    yield heading.step_lines(examination.step)
+    if len(examination.devices) > 1:
+        yield sections.devices(examination.devices, width)
+    for device in detailed:
+        if len(examination.devices) > 1:
+            yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
+        yield table.stacked(device, width)
+        if device.ledger:
+            yield table.rows(device, width, top)
+    yield sections.slow(examination)
+    yield _facts(examination, width)
+    yield sections.abstained(examination.abstained, width)
+
+
+def _facts(examination: Examination, width: int) -> Iterator[Text]:
+    yield from sections.facts("input", examination.input, width)
+    yield from sections.facts("memory", examination.memory, width)
+    yield from sections.facts("energy", examination.energy, width)
+
+
+def _detailed(devices: list[Device], rank: int | None) -> list[Device]:
+    if rank is None:
+        return devices[:1]
+    chosen = [device for device in devices if device.rank == rank]
+    if not chosen:
+        ranks = ", ".join(str(r) for r in sorted({device.rank for device in devices}))
+        raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
+    return chosen

@@ -1,0 +1,77 @@
+"""Numbers as people read them: few digits, a unit, never a lie about precision."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from math import floor, isfinite, log10
+
+MISSING = "–"
+_THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` rounded to `digits` significant digits, without an exponent: 0.0463, 4.63, 463, 46300."""
+    if not isfinite(value) or value == 0:
+        return "0" if value == 0 else MISSING
+    decimals = digits - 1 - floor(log10(abs(value)))
+    rounded = round(value, decimals)
+    return f"{rounded:.{max(decimals, 0)}f}"
+
+
+def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
+    """`value` with a decimal prefix: 172000 tokens/s is 172k tokens/s, 1.9e9 B is 1.90 GB."""
+    if value is None or not isfinite(value):
+        return MISSING
+    size, prefix = abs(value), 0
+    while size >= 999.5 and prefix < len(_THOUSANDS) - 1:
+        size, value, prefix = size / 1000, value / 1000, prefix + 1
+    text = str(round(value)) if prefix == 0 and value == round(value) else significant(value, digits)
+    return f"{text} {_THOUSANDS[prefix]}{unit}".rstrip() if unit else f"{text}{_THOUSANDS[prefix]}"
+
+
+def duration(ms: float | None) -> str:
+    """A time in the unit that suits it: 850 ns, 12.3 µs, 46.3 ms, 1.21 s."""
+    if not ms:
+        return MISSING if ms is None else "0 ms"
+    for unit, scale in (("s", 1e-3), ("ms", 1.0), ("µs", 1e3)):
+        if abs(ms) * scale >= 0.9995:
+            return f"{significant(ms * scale, 4 if abs(ms * scale) >= 1000 else 3)} {unit}"
+    return f"{ms * 1e6:.0f} ns"
+
+
+def memory(size: float | None) -> str:
+    """Bytes of memory in binary units, as allocators report them."""
+    if size is None:
+        return MISSING
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(size) >= scale:
+            return f"{significant(size / scale)} {unit}"
+    return f"{size:.0f} B"
+
+
+def share(part: float, whole: float | None) -> str:
+    """`part` as a percentage of `whole`; what is there but rounds to nothing says so."""
+    if not whole:
+        return MISSING
+    percent = 100 * part / whole
+    return "<0.1" if 0 < percent < 0.05 else f"{percent:.1f}"
+
+
+def decimals(total_ms: float | None) -> int:
+    """Decimals for a column of milliseconds that add up to `total_ms`: four digits, one decimal at least."""
+    return 2 if not total_ms or total_ms <= 0 else min(max(3 - floor(log10(total_ms)), 1), 6)
+
+
+def date(ns: int) -> str:
+    """A moment in UTC, to the minute."""
+    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def shorten(name: str, width: int) -> str:
+    """`name` in at most `width` characters; a launch shape at its end stays, so that families stay apart."""
+    if len(name) <= width:
+        return name
+    front, space, shape = name.rpartition(" ")
+    if not space or "·" not in shape or len(shape) > width // 2:
+        return name[: width - 1] + "…"
+    return f"{front[: width - len(shape) - 2]}… {shape}"

@@ -1,0 +1,48 @@
+"""Tests of this folder record real programs on a real GPU; they are skipped where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+Record = Callable[..., dict[str, Any]]
+
+
+def _has_gpu() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not any(Path(__file__).parent in item.path.parents for item in items) or _has_gpu():
+        return
+    skip = pytest.mark.skip(reason="no CUDA device")
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(skip)
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Record:
+    """Record a program of this folder and return its examination as the JSON contract has it."""
+
+    def run(program: str, *options: str, **environment: str) -> dict[str, Any]:
+        fathom = [sys.executable, "-m", "fathom"]
+        output = str(tmp_path / "recorded.fathom")
+        command = [*fathom, "run", "--quiet", "--replace", "-o", output, *options, "--", sys.executable]
+        subprocess.run([*command, str(PROGRAMS / program)], check=True, env={**os.environ, **environment})
+        report = subprocess.run([*fathom, "report", output, "--json"], check=True, capture_output=True)
+        return json.loads(report.stdout)
+
+    return run

@@ -1,0 +1,60 @@
+"""A small training loop. PLANT=python:10, loader:10, checkpoint:10 (ms a step) or item plants a delay."""
+
+import io
+import os
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+kind, _, amount = os.environ.get("PLANT", "").partition(":")
+delay_s = float(amount or 0) / 1e3
+
+
+class Noise(Dataset):
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if kind == "loader" and index % 32 == 0:
+            time.sleep(delay_s)
+        return torch.full((512,), float(index % 7))
+
+
+class SlowFile(io.BytesIO):
+    slept = False
+
+    def write(self, data: bytes) -> int:
+        if not self.slept:
+            time.sleep(delay_s)
+            self.slept = True
+        return super().write(data)
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
+    optimizer = torch.optim.AdamW(model.parameters(), fused=True)
+    busy = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    for step, batch in enumerate(DataLoader(Noise(), batch_size=32)):
+        if step == 60:
+            break
+        x = batch.cuda()
+        if kind == "item":
+            for _ in range(8):
+                busy @ busy
+        loss = model(x).square().mean()
+        if kind == "item":
+            loss.item()
+        if kind == "python":
+            torch.cuda.synchronize()
+            time.sleep(delay_s)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if kind == "checkpoint":
+            torch.cuda.synchronize()
+            torch.save({"step": step}, SlowFile())
+
+
+main()

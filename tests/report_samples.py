@@ -1,0 +1,100 @@
+"""Examinations made by hand for the report's tests: what a GPU, a CPU and a damaged recording look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fathom.analysis.results import Abstained, Device, Entry, Examination, Integrity, Step, Window
+
+GEMM = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_16x16_128x2_tn_align8> 64x1x1·128x1x1"
+
+
+def work(
+    detail: str, ms: float, count: float, tflops: float | None = None, gbs: float | None = None
+) -> Entry:
+    return Entry(
+        entry="compute",
+        detail=detail,
+        ms=ms,
+        count=count,
+        flops=None if tflops is None else tflops * 1e9 * ms,
+        bytes=None if gbs is None else gbs * 1e6 * ms,
+        flops_per_s=None if tflops is None else tflops * 1e12,
+        bytes_per_s=None if gbs is None else gbs * 1e9,
+    )
+
+
+def ledger() -> list[Entry]:
+    small = [work(f"elementwise_{i}", 0.01 + i / 1000, 6) for i in range(20)]
+    return [
+        work(GEMM, 14.2, 36, 512.0, 1240.0),
+        work("flash_fwd_kernel·64x8x1·128x1x1", 6.1, 6, 304.5, 410.0),
+        work("layer_norm_kernel·512x1x1·128x1x1", 2.75, 26, None, 2950.0),
+        *small,
+        Entry("communication", "AllReduce ring", 4.4, count=3),
+        Entry("copy", "HtoD pinned", 0.31, count=2, bytes=524288),
+        Entry("idle: python", "", 6.2),
+        Entry("idle: input", "", 3.03),
+        Entry("idle: launch latency", "", 0.8),
+        Entry("idle: unexplained", "", 0.02),
+    ]
+
+
+def device(rank: int = 0, entries: list[Entry] | None = None) -> Device:
+    entries = ledger() if entries is None else entries
+    total = sum(entry.ms for entry in entries)
+    windows = [Window(0, round(total * 1e6), "train", True)]
+    return Device(rank, f"cuda:{rank}", windows, total, entries, -1.1, name="NVIDIA H200")
+
+
+def gpu(**changes: Any) -> Examination:
+    """A training step on one GPU with every kind of entry."""
+    one = device()
+    clean = (one.total_ms or 0.0) - 1.1
+    step = Step(
+        clean,
+        one.total_ms,
+        [clean - 0.2, clean + 0.2],
+        40,
+        "train",
+        clean_mean_ms=clean,
+        tokens_per_s=172_345.6,
+    )
+    found = Examination(
+        step=step,
+        devices=[one],
+        integrity=Integrity(True, []),
+        input={
+            "batches": 40,
+            "wait_ms": 3.03,
+            "fetch_ms": 41.7,
+            "workers": [{"worker": 0, "fetch_ms": 40.0}],
+        },
+        memory={"peak_allocated_bytes": 7 * 2**30, "peak_reserved_bytes": 9 * 2**30},
+        energy={"per_step_j": 24.91, "mean_power_w": 641.3},
+        abstained=[
+            Abstained("FLOPs of triton_poi_0", "no shapes"),
+            Abstained("FLOPs of triton_red_1", "no shapes"),
+        ],
+        sounding={
+            "name": "train_gpt",
+            "command": ["python", "examples/train_gpt.py", "--steps", "600"],
+            "machine": "NVIDIA H200",
+            "versions": {"torch": "2.11.0", "cuda": "13.0"},
+            "created_ns": 1_790_000_000_000_000_000,
+            "ended": "finished",
+            "exit_status": 0,
+        },
+    )
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def damaged() -> Examination:
+    """An imported trace with problems, without a clean step."""
+    problems = [{"what": "bad-duration", "text": "Kernels end before they begin.", "count": 3, "rank": 1}]
+    step = Step(None, 101.0, None, 5, "train", source="profiler")
+    one = device(1)
+    one.observer_ms = None
+    return gpu(step=step, devices=[one], integrity=Integrity(False, problems), energy=None)

@@ -1,0 +1,64 @@
+"""Which clean steps stand for the undisturbed program."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.steps import Stretch, stretches, undisturbed
+
+MS = 1_000_000
+
+
+def stretch(start: int, step_ms: float, count: int) -> Stretch:
+    marks = (np.arange(count + 1) * step_ms * MS).astype(np.int64)
+    return Stretch(start, start + int(marks[-1]), marks, np.full(count + 1, np.nan), None, None)
+
+
+def test_steps_that_the_profiler_left_slower_do_not_count() -> None:
+    before, after = stretch(0, 6.6, 12), stretch(10**9, 8.1, 500)
+    kept, why = undisturbed([before, after], 5 * 10**8)
+    assert kept == [before]
+    assert "23% longer" in why and "12" in why
+
+
+def test_steps_that_became_quicker_count_alone() -> None:
+    before, after = stretch(0, 33.0, 12), stretch(10**9, 10.0, 500)
+    assert undisturbed([before, after], 5 * 10**8) == ([after], "")
+
+
+def test_like_steps_all_count() -> None:
+    found = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
+    assert undisturbed(found, 5 * 10**8) == (found, "")
+    assert undisturbed(found, None) == (found, "")
+
+
+def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries() -> None:
+    ahead = {"burst": [1] * 12, "mark_ns": [n * MS // 5 for n in range(12)], "device_ns": [None] * 12}
+    steady = {"burst": [5] * 9, "mark_ns": [(100 + 6 * n) * MS for n in range(9)]}
+    steady["device_ns"] = steady["mark_ns"]
+    frames = []
+    for rows in (ahead, steady):
+        marks = rows["mark_ns"]
+        length = marks[1] - marks[0]
+        device = rows["device_ns"]
+        frames.append(
+            pl.DataFrame(
+                {
+                    "step": [len(frames) * 100 + n for n in range(len(marks))],
+                    "burst": rows["burst"],
+                    "mark_ns": marks,
+                    "end_ns": [mark + length for mark in marks],
+                    "device_ns": device,
+                    "device_end_ns": [None if at is None else at + length for at in device],
+                },
+                schema_overrides={"device_ns": pl.Int64, "device_end_ns": pl.Int64},
+            )
+        )
+    constant = {"phase": "clean", "kind": "replay"}
+    steps = pl.concat(frames).with_columns(
+        *(pl.lit(value).alias(name) for name, value in constant.items()),
+        *(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("parent", "samples", "tokens")),
+    )
+    (kept,) = stretches(steps, "replay")
+    assert kept.count == 9

@@ -1,0 +1,77 @@
+"""The arithmetic of the benchmarks: which steps are compared, and when a planted delay counts as found."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+import cost
+import record_all
+from launcher import Outcome
+
+DONE = Outcome(0, 1.0, 1)
+
+
+def test_only_whole_steps_of_the_phase_are_compared():
+    phases = dict.fromkeys(range(40, 100), "clean") | dict.fromkeys(range(100, 110), "timeline")
+    untouched = cost.Run(DONE, [0.010] * 120, {})
+    slow = [0.010] * 100 + [9.0] + [0.020] * 9 + [0.010] * 10
+    plain, recorded, count = cost.compared(untouched, cost.Run(DONE, slow, phases), "timeline")
+    assert (plain, recorded, count) == (0.010, 0.020, 9)
+
+
+def test_a_phase_that_was_never_reached_stops_the_benchmark():
+    run = cost.Run(DONE, [0.01] * 120, dict.fromkeys(range(120), "settle"))
+    with pytest.raises(SystemExit, match="no step after the first"):
+        cost.compared(run, run, "clean")
+
+
+def test_the_interval_holds_the_ratio_and_widens_with_noise():
+    chance = random.Random(0)
+
+    def rows(noise: float) -> list[dict]:
+        common = {"program": "p", "depth": "surface", "device": "d", "untouched_ms": 5.0}
+        return [common | {"ratio": 1.02 + chance.uniform(-noise, noise)} for _ in range(12)]
+
+    quiet, noisy = cost.cost_of(rows(0.001)), cost.cost_of(rows(0.1))
+    for found in (quiet, noisy):
+        assert found.low <= found.ratio <= found.high
+    assert quiet.high - quiet.low < noisy.high - noisy.low
+    assert quiet.low == pytest.approx(1.02, abs=0.002)
+
+
+def test_words_after_the_dashes_belong_to_the_program():
+    assert cost.split(["pairs", "--", "--steps", "--", "3"]) == (["pairs"], ["--"], ["--steps", "--", "3"])
+    assert cost.split(["pairs"]) == (["pairs"], [], [])
+
+
+def recording(plants=(), **entries):
+    ledger = [{"entry": f"idle: {name}", "ms": ms} for name, ms in entries.items()]
+    windows = [{"step": step, "used": step != 1} for step in range(3)]
+    return record_all.Finished(
+        {"devices": [{"ledger": ledger, "windows": windows}]}, {"plants": list(plants)}
+    )
+
+
+@pytest.mark.parametrize(("found_ms", "ok"), [(25.0, True), (25.9, True), (26.2, False), (5.0, False)])
+def test_a_delay_is_what_the_entry_holds_beyond_the_unplanted_program(found_ms, ok):
+    lengths = [99.0, 19.0, 99.0, 21.0]  # of the batches; the used steps 0 and 2 wait for the ones after them
+    plant = {"kind": "loader", "asked_ms": 20.0, "costs": True, "lengths_ms": lengths}
+    finished = {"planted-none": recording(input=5.0), "planted-loader": recording([plant], input=found_ms)}
+    (check,) = record_all.checked("planted-loader", finished)
+    assert check["entry"] == "idle: input"
+    assert check["length_ms"] == 20.0
+    assert check["ok"] is ok
+
+
+def test_a_read_of_a_busy_device_must_not_show_as_idle_time():
+    plant = {"kind": "item", "asked_ms": 0.0, "costs": False, "lengths_ms": [10.0] * 4}
+    for synchronisation, ok in ((0.3, True), (9.0, False)):
+        planted = recording([plant], synchronisation=synchronisation)
+        finished = {"planted-none": recording(), "planted-item": planted}
+        (check,) = record_all.checked("planted-item", finished)
+        assert check["ok"] is ok

@@ -1,0 +1,239 @@
+"""The report says what the Examination holds, in order, in 80 to 120 columns, on any terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fathom.analysis.results import Entry, Step
+from fathom.errors import BadInputError
+from fathom.report import print_report, save_picture, to_json
+from fathom.report.bars import bar, cells
+from fathom.report.ledger import fold, groups
+from fathom.report.table import rows
+from tests.report_samples import damaged, device, gpu, work
+
+
+def text(examination, width=100, **options):
+    out = StringIO()
+    print_report(examination, Console(file=out, width=width, force_terminal=True, no_color=True), **options)
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+
+@pytest.mark.parametrize("width", [80, 96, 100, 120])
+def test_every_line_fits(width):
+    for examination in (gpu(), damaged(), gpu(devices=[device(0), device(1)])):
+        assert max(map(len, text(examination, width).splitlines())) <= width
+
+
+def test_narrow_and_huge_terminals_get_80_and_120_columns():
+    assert max(map(len, text(gpu(), 40).splitlines())) > 60
+    assert max(map(len, text(gpu(), 300).splitlines())) <= 120
+
+
+def test_the_headline_names_command_machine_and_step():
+    page = text(gpu())
+    for part in (
+        "python examples/train_gpt.py --steps 600",
+        "NVIDIA H200",
+        "torch 2.11.0",
+        "37.1 ms",
+        "n = 40",
+    ):
+        assert part in page
+    assert "27.0 steps/s · 172k tokens/s" in page
+
+
+def test_uneven_steps_show_their_mean_which_is_what_throughput_follows():
+    uneven = gpu()
+    uneven.step.clean_mean_ms = 50.0
+    assert "mean 50.0 ms, n = 40)  20.0 steps/s" in text(uneven)
+    assert "mean" not in text(gpu()).splitlines()[5]
+
+
+def test_groups_add_up_to_the_step_that_is_printed():
+    page = text(gpu())
+    printed = [
+        float(re.search(rf"^ {kind} +([\d.]+)", page, re.M)[1])
+        for kind in ("compute", "communication", "copy", "idle")
+    ]
+    total = float(re.search(r"step, as profiled +([\d.]+)", page)[1])
+    assert sum(printed) == pytest.approx(total, abs=0.021)
+
+
+def test_rows_of_a_group_add_up_to_the_group():
+    parts = re.findall(r"^   \S.*?  +([\d.]+) +[<\d.]+  [█▉▊▋▌▍▎▏ ]", text(gpu(), top=3), re.M)
+    assert sum(map(float, parts)) == pytest.approx(38.2, abs=0.1)
+
+
+def test_small_families_are_folded_and_all_unfolds_them():
+    assert "20 other families" in text(gpu())
+    everything = text(gpu(), top=None)
+    assert "other families" not in everything
+    assert "elementwise_7" in everything
+
+
+def test_long_names_keep_their_beginning_and_launch_shape():
+    line = next(line for line in text(gpu()).splitlines() if "cutlass" in line)
+    assert line.strip().startswith("void cutlass")
+    assert "… 64·128 " in line
+
+
+def test_idle_causes_are_explained():
+    line = next(line for line in text(gpu()).splitlines() if line.startswith("   input"))
+    assert "no batch was ready" in line
+
+
+def test_the_observer_leads_from_the_profiled_step_to_the_clean_one():
+    page = text(gpu())
+    profiled, observer, clean = (
+        float(re.search(rf"^ {label} +([-+\d.]+)", page, re.M)[1])
+        for label in ("step, as profiled", "observer", "clean step")
+    )
+    assert profiled + observer == pytest.approx(clean)
+    assert clean == pytest.approx(37.1)
+
+
+def test_a_loud_observer_is_flagged():
+    def style(observer_ms):
+        one = device()
+        one.observer_ms = observer_ms
+        return next(str(line.style) for line in rows(one, 100, 12) if line.plain.startswith("observer"))
+
+    assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
+
+
+def test_problems_come_before_any_figure():
+    page = text(damaged())
+    assert page.index("Kernels end before they begin. (rank 1, 3 times)") < page.index("101 ms")
+    assert "as profiled, n = 5" in page
+    assert "clean step" not in page
+
+
+def test_what_was_not_looked_at_is_named_with_its_reason():
+    assert "FLOPs of triton_poi_0, FLOPs of triton_red_1: no shapes" in text(gpu())
+
+
+def test_several_devices_are_compared_and_one_is_detailed():
+    other = device(1, [work("only_on_rank_1", 5.0, 1)])
+    page = text(gpu(devices=[device(0), other]))
+    assert re.search(r"^ +1  cuda:1 NVIDIA H200 +5.000 +5.000 +0.000", page, re.M)
+    assert "only_on_rank_1" not in page
+    assert "only_on_rank_1" in text(gpu(devices=[device(0), other]), rank=1)
+
+
+def test_a_rank_that_was_not_recorded_is_refused():
+    with pytest.raises(BadInputError, match="Rank 7 was not recorded; this sounding holds rank 0"):
+        text(gpu(), rank=7)
+
+
+def test_a_sounding_without_steps_still_has_a_report():
+    nothing = gpu(step=Step(None, None, None, 0, ""), devices=[], input=None, memory=None, energy=None)
+    nothing.sounding.update(ended="no-steps")
+    page = text(nothing)
+    assert "no step was found" in page
+    assert "ran to its end without a step" in page
+
+
+def test_units_follow_the_ending_of_a_key():
+    page = text(gpu())
+    for part in ("wait 3.03 ms", "peak allocated 7.00 GiB", "per step 24.9 J", "mean power 641 W"):
+        assert part in page
+
+
+def test_many_workers_are_cut_short():
+    workers = [{"worker": number, "fetch_ms": 1.0} for number in range(16)]
+    page = text(gpu(input={"batches": 9, "wait_share": 0.143, "workers": workers}))
+    assert "wait share 14.3 %" in page
+    assert "worker 3 · fetch 1.00 ms" in page
+    assert "worker 4" not in page
+    assert "and 12 more workers" in page
+
+
+def test_brackets_in_names_are_not_markup():
+    page = text(gpu(devices=[device(0, [work("kernel[bold]<float>[/]", 3.0, 1)])]))
+    assert "kernel[bold]<float>[/]" in page
+
+
+def test_a_processor_has_ops_for_its_work():
+    entries = [Entry("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9), Entry("idle: input", "", 5.0)]
+    page = text(gpu(devices=[device(0, entries)]))
+    assert re.search(r"^ ops +20.00 +80.0", page, re.M)
+    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +0.0900", page, re.M)
+
+
+def test_a_terminal_without_unicode_gets_plain_letters():
+    raw = BytesIO()
+    out = TextIOWrapper(raw, encoding="ascii")
+    print_report(gpu(), Console(file=out, width=100))
+    out.flush()
+    assert b"####" in raw.getvalue()
+
+
+def test_piped_output_has_no_escape_codes():
+    out = StringIO()
+    print_report(gpu(), Console(file=out))
+    assert "\x1b" not in out.getvalue()
+    assert 90 < max(map(len, out.getvalue().splitlines())) <= 100
+
+
+def test_json_keeps_the_contract_and_does_not_round():
+    found = json.loads(to_json(gpu()))
+    assert set(found) >= {
+        "step",
+        "devices",
+        "integrity",
+        "input",
+        "memory",
+        "energy",
+        "findings",
+        "abstained",
+    }
+    assert set(found["step"]) >= {"clean_ms", "timeline_ms", "ci_ms", "n", "kind"}
+    one = found["devices"][0]
+    assert set(one) >= {"rank", "device", "windows", "total_ms", "ledger", "observer_ms"}
+    assert set(one["ledger"][0]) >= {"entry", "detail", "ms", "at_ceiling_ms"}
+    assert set(one["windows"][0]) >= {"start_ns", "end_ns", "kind", "used"}
+    assert found["step"]["clean_ms"] == gpu().step.clean_ms
+
+
+def test_pictures(tmp_path):
+    save_picture(gpu(), tmp_path / "r.svg")
+    assert (tmp_path / "r.svg").read_text().startswith("<svg")
+    save_picture(gpu(), tmp_path / "r.html")
+    assert "where" in (tmp_path / "r.html").read_text()
+    with pytest.raises(BadInputError, match=r"neither \.svg nor \.html"):
+        save_picture(gpu(), tmp_path / "r.png")
+    with pytest.raises(BadInputError, match="cannot be written"):
+        save_picture(gpu(), tmp_path / "no" / "r.svg")
+
+
+amounts = st.lists(st.floats(0, 1e6), min_size=1, max_size=4)
+
+
+@given(amounts, st.integers(20, 118))
+def test_cells_fill_the_bar_and_show_whatever_is_there(parts, width):
+    found = cells(parts, width)
+    if sum(parts) > 0:
+        assert sum(found) == width
+        assert all((count > 0) == (part > 0) for part, count in zip(parts, found, strict=True))
+
+
+@given(st.floats(0, 1), st.integers(1, 40))
+def test_a_bar_is_as_wide_as_its_column(share, width):
+    assert len(bar(share, width)) == width
+    assert (bar(share, width).strip() != "") == (share > 0)
+
+
+@given(st.lists(st.floats(0.001, 100), min_size=1, max_size=40), st.integers(1, 12))
+def test_folding_loses_nothing(times, top):
+    group = groups(device(0, [Entry("compute", str(i), ms) for i, ms in enumerate(times)]))[0]
+    shown, rest = fold(group, sum(times), top)
+    assert sorted(e.ms for e in shown + rest) == sorted(times)
+    assert len(rest) != 1
