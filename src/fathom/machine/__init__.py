@@ -1,5 +1,7 @@
-"""What this machine is: inventory and fingerprint."""
+"""What this machine is and what was measured on it: inventory, fingerprint, ceilings, and their store."""
 
+from fathom.machine.ceilings import Ceiling, Missing
 from fathom.machine.inventory import fingerprint, inventory
+from fathom.machine.store import MachineFileError, remember, remembered
 
-__all__ = ["fingerprint", "inventory"]
+__all__ = ["Ceiling", "MachineFileError", "Missing", "fingerprint", "inventory", "remember", "remembered"]

@@ -1,0 +1,57 @@
+"""Ceilings: limits of this machine that were measured on it, with spread and the moment's conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One measured limit.
+
+    `id` names what was measured (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
+    `unit` (`B/s`, `FLOP/s`, `1/s` or `s`), `low` and `high` the quartiles of `samples` repetitions. `device`
+    is the GPU's index, None for the host. `at` is the size or shape that `value` belongs to, `series` every
+    one tried. `conditions` are clocks, power and throttle reasons of the moment, `flags` reasons to doubt it.
+    """
+
+    id: str
+    value: float
+    unit: str
+    low: float
+    high: float
+    samples: int
+    device: int | None = None
+    at: dict[str, Any] = {}
+    series: list[dict[str, Any]] = []
+    conditions: dict[str, Any] = {}
+    flags: list[str] = []
+
+
+class Missing(msgspec.Struct, frozen=True, kw_only=True):
+    """A ceiling that could not be measured here, and why, in one clause."""
+
+    id: str
+    why: str
+    device: int | None = None
+
+
+def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
+    """Plain dicts for a machine file."""
+    return [msgspec.to_builtins(c) for c in ceilings]
+
+
+def from_machine(machine: dict[str, Any]) -> list[Ceiling]:
+    """The ceilings of a machine file or of a sounding's `machine.json`; [] where none were measured.
+
+    Raises msgspec.ValidationError where the file holds something else in their place.
+    """
+    return msgspec.convert(machine.get("ceilings", []), list[Ceiling])
+
+
+def find(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
+    """The ceiling `name` of `device`; where that GPU was not measured itself, of the first one that was."""
+    named = [c for c in ceilings if c.id == name]
+    return next((c for c in named if c.device == device), named[0] if named else None)

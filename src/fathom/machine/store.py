@@ -1,0 +1,60 @@
+"""What is remembered about machines between runs: one JSON file a fingerprint."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from fathom.errors import FathomError
+
+HOME = "FATHOM_HOME"
+
+
+class MachineFileError(FathomError):
+    """A machine file that cannot be read; the message says why and what to do."""
+
+
+def home() -> Path:
+    """The folder of everything remembered: `$FATHOM_HOME`, else the platform's data folder."""
+    return Path(os.environ.get(HOME) or platformdirs.user_data_path("fathom"))
+
+
+def place(fingerprint: str, folder: Path | None = None) -> Path:
+    """Where the machine with this fingerprint is remembered."""
+    return (folder or home()) / "machines" / f"{fingerprint}.json"
+
+
+def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] | None:
+    """The machine file of this fingerprint, or None where it was never measured. Raises MachineFileError."""
+    path = place(fingerprint, folder)
+    return read(path) if path.exists() else None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One machine file. Raises MachineFileError."""
+    try:
+        machine = json.loads(path.read_bytes())
+    except OSError as error:
+        raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise MachineFileError(
+            f"{path} is not a machine file; `fathom machine measure` writes it anew."
+        ) from None
+    if not isinstance(machine, dict) or "fingerprint" not in machine:
+        raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")
+    return machine
+
+
+def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
+    """Keep `machine` under its fingerprint, whole or not at all; returns its place."""
+    path = place(machine["fingerprint"], folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(machine, file, indent=1)
+    Path(file.name).replace(path)
+    return path

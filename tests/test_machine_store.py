@@ -1,0 +1,57 @@
+"""Machine files: kept whole, found again, and refused when they are something else."""
+
+import msgspec
+import pytest
+
+from fathom.machine import Ceiling, MachineFileError, Missing, ceilings, store
+
+COPY = Ceiling(id="hbm.copy", value=4.2e12, unit="B/s", low=4.1e12, high=4.3e12, samples=20, device=0)
+MACHINE = {"fingerprint": "ab12", "host": {}, "gpus": []}
+
+
+def test_what_was_measured_is_found_again(tmp_path):
+    store.remember({**MACHINE, "ceilings": ceilings.to_records([COPY])}, tmp_path)
+    again = store.remembered("ab12", tmp_path)
+    assert ceilings.from_machine(again) == [COPY]
+    assert [p.name for p in (tmp_path / "machines").iterdir()] == ["ab12.json"]
+
+
+def test_a_machine_never_measured_is_none(tmp_path):
+    assert store.remembered("ab12", tmp_path) is None
+    assert ceilings.from_machine(MACHINE) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", "\x00\xff"])
+def test_other_files_are_refused(tmp_path, text):
+    path = store.place("ab12", tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    with pytest.raises(MachineFileError, match="machine file"):
+        store.remembered("ab12", tmp_path)
+
+
+def test_a_missing_or_unreadable_file_says_so(tmp_path):
+    with pytest.raises(MachineFileError, match="cannot be read"):
+        store.read(tmp_path / "none.json")
+    with pytest.raises(MachineFileError, match="cannot be read"):
+        store.read(tmp_path)
+
+
+def test_the_home_can_be_moved(monkeypatch, tmp_path):
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
+    assert store.place("ab12").parent == tmp_path / "machines"
+
+
+def test_another_gpu_stands_in_where_one_was_not_measured():
+    second = msgspec.structs.replace(COPY, device=2, value=4.0e12)
+    assert ceilings.find([COPY, second], "hbm.copy", 2) is second
+    assert ceilings.find([COPY, second], "hbm.copy", 1) is COPY
+    assert ceilings.find([COPY], "hbm.read", 0) is None
+
+
+def test_what_could_not_be_measured_is_kept_apart():
+    assert ceilings.to_records([Missing(id="hbm.copy", why="no GPU")]) == [
+        {"id": "hbm.copy", "why": "no GPU", "device": None}
+    ]
+    with pytest.raises(msgspec.ValidationError):
+        ceilings.from_machine({"ceilings": [{"id": "hbm.copy"}]})
