@@ -1,5 +1,7 @@
 """Machine files: kept whole, found again, and refused when they are something else."""
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -43,7 +45,7 @@ def test_the_home_can_be_moved(monkeypatch, tmp_path):
 
 
 def test_another_gpu_stands_in_where_one_was_not_measured():
-    second = msgspec.structs.replace(COPY, device=2, value=4.0e12)
+    second = dataclasses.replace(COPY, device=2, value=4.0e12)
     assert ceilings.find([COPY, second], "hbm.copy", 2) is second
     assert ceilings.find([COPY, second], "hbm.copy", 1) is COPY
     assert ceilings.find([COPY], "hbm.read", 0) is None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import msgspec
 
-
-class Ceiling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
     """One measured limit.
 
     `id` names what was measured (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
@@ -24,13 +24,14 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     high: float
     samples: int
     device: int | None = None
-    at: dict[str, Any] = {}
-    series: list[dict[str, Any]] = []
-    conditions: dict[str, Any] = {}
-    flags: list[str] = []
+    at: dict[str, Any] = field(default_factory=dict)
+    series: list[dict[str, Any]] = field(default_factory=list)
+    conditions: dict[str, Any] = field(default_factory=dict)
+    flags: list[str] = field(default_factory=list)
 
 
-class Missing(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class Missing:
     """A ceiling that could not be measured here, and why, in one clause."""
 
     id: str
@@ -40,7 +41,7 @@ class Missing(msgspec.Struct, frozen=True, kw_only=True):
 
 def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
     """Plain dicts for a machine file."""
-    return [msgspec.to_builtins(c) for c in ceilings]
+    return [asdict(c) for c in ceilings]
 
 
 def from_machine(machine: dict[str, Any]) -> list[Ceiling]:
@@ -48,6 +49,8 @@ def from_machine(machine: dict[str, Any]) -> list[Ceiling]:
 
     Raises msgspec.ValidationError where the file holds something else in their place.
     """
+    import msgspec  # only here: reading an inventory must stay light
+
     return msgspec.convert(machine.get("ceilings", []), list[Ceiling])
 
 

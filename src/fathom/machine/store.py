@@ -8,8 +8,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from fathom.errors import FathomError
 
 HOME = "FATHOM_HOME"
@@ -21,7 +19,11 @@ class MachineFileError(FathomError):
 
 def home() -> Path:
     """The folder of everything remembered: `$FATHOM_HOME`, else the platform's data folder."""
-    return Path(os.environ.get(HOME) or platformdirs.user_data_path("fathom"))
+    if HOME in os.environ:
+        return Path(os.environ[HOME])
+    import platformdirs  # only here: a target that records raw does without it
+
+    return platformdirs.user_data_path("fathom")
 
 
 def place(fingerprint: str, folder: Path | None = None) -> Path:
