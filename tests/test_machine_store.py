@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import msgspec
 import pytest
 
 from fathom.machine import Ceiling, MachineFileError, Missing, ceilings, store
@@ -55,5 +54,15 @@ def test_what_could_not_be_measured_is_kept_apart():
     assert ceilings.to_records([Missing(id="hbm.copy", why="no GPU")]) == [
         {"id": "hbm.copy", "why": "no GPU", "device": None}
     ]
-    with pytest.raises(msgspec.ValidationError):
+    with pytest.raises(MachineFileError, match="measure again"):
         ceilings.from_machine({"ceilings": [{"id": "hbm.copy"}]})
+
+
+def test_the_ceilings_that_bound_a_sounding(tmp_path):
+    own = {**MACHINE, "ceilings": ceilings.to_records([COPY])}
+    assert store.bounding(own, folder=tmp_path) is own
+    assert store.bounding(MACHINE, folder=tmp_path) is MACHINE  # never measured
+    store.remember(own, tmp_path)
+    assert store.bounding(MACHINE, folder=tmp_path) == own
+    assert store.bounding({}, folder=tmp_path) == {}  # an imported trace knows no machine
+    assert store.bounding({}, store.place("ab12", tmp_path)) == own

@@ -56,9 +56,7 @@ def test_share_of_device_time_whose_work_is_known(name: str) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_no_family_beats_the_chip(name: str) -> None:
     ops, launches, kernels = trace(name)
-    works = pl.concat(
-        [kernels.select("kind", "family"), kernel_works(ops, launches, kernels)], how="horizontal"
-    )
+    works = pl.concat([kernels.select("family"), kernel_works(ops, launches, kernels)], how="horizontal")
     flops, bandwidth, cache = PEAKS[name.split("-")[0]]
     families = (
         works.filter(pl.col("kind") == "compute")

@@ -22,8 +22,9 @@ _DERIVED = ("windows", "ledger")
 class Sounding:
     """One recording: its tables, and what Fathom has to say about it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, machine: Path | None = None) -> None:
         self.store = store
+        self._machine = machine
 
     @property
     def path(self) -> Path:
@@ -42,8 +43,9 @@ class Sounding:
     @cached_property
     def _examination(self) -> Examination:
         from fathom.diagnosis import examine
+        from fathom.machine.store import bounding
 
-        return examine(self.store)
+        return examine(self.store, bounding(self.store.machine, self._machine))
 
     @property
     def step(self) -> Step:
@@ -124,14 +126,15 @@ def _table(examination: Examination, most: int = 10) -> str:
     return f"<p>{html.escape(device.device)}</p><table>{head}{rows}</table>"
 
 
-def open(path: str | Path) -> Sounding:
+def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
     """Open a sounding: a directory `NAME.fathom`, or what `fathom pack` made of it.
 
-    Raises NotASoundingError where there is none that this version can read.
+    Its work is bounded by the ceilings of the file `machine`, else those recorded with it, else those that
+    are remembered of its machine. Raises NotASoundingError where there is none that this version can read.
     """
     from fathom.sounding import open_store
 
-    return Sounding(open_store(path))
+    return Sounding(open_store(path), None if machine is None else Path(machine))
 
 
 class record:  # noqa: N801 - used like a function

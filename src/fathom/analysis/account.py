@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -11,6 +12,7 @@ from fathom.analysis.feeding import input_waits
 from fathom.analysis.intervals import Spans, spans
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device
+from fathom.analysis.roofline import at_ceiling, limits_of, peaks_of, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
@@ -60,8 +62,8 @@ class Account:
         return Spans(self.windows.starts[used], self.windows.ends[used]), int(used.sum())
 
 
-def account(store: Store, rank: int) -> Account:
-    """The account of one rank of a sounding."""
+def account(store: Store, rank: int, machine: dict[str, Any]) -> Account:
+    """The account of one rank of a sounding; the ceilings of `machine` bound its work."""
     steps = store.table("steps", rank).collect()
     timeline = read_timeline(store, rank)
     found = subjects(timeline)
@@ -69,8 +71,8 @@ def account(store: Store, rank: int) -> Account:
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps))
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
-    for subject, work in zip(found, works(store, rank, found), strict=True):
-        _add(result, subject, work, _name(store, timeline, subject.index))
+    for subject, work in zip(found, works(store, rank, found, machine), strict=True):
+        _add(result, machine, subject, work, _name(store, timeline, subject.index))
     if left_out:
         result.abstained.append(Abstained("later clean steps", left_out))
     if not found:
@@ -78,7 +80,7 @@ def account(store: Store, rank: int) -> Account:
     return result
 
 
-def _add(to: Account, subject: Subject, work: pl.DataFrame, name: str) -> None:
+def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:
     ledger, windows = subject.ledger, subject.ledger.windows
     for problem in subject.problems:
         problem.rank = to.rank
@@ -95,6 +97,19 @@ def _add(to: Account, subject: Subject, work: pl.DataFrame, name: str) -> None:
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
     if to.clean is not None:
         _observe(to, device, to.clean.median_ms, device.total_ms)
+    _bound(to, device, machine, subject.index)
+
+
+def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:
+    """How far the step is from the speed of light."""
+    limits = limits_of(machine, index)
+    if limits is None:
+        why = "no ceilings of its machine are known; `fathom machine measure` measures them there"
+        to.abstained.append(Abstained(f"{device.device} at ceiling", why))
+    at_ceiling(device, limits)
+    step_ms = to.clean.median_ms if to.clean else device.total_ms
+    if step_ms:
+        device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
 
 
 def _observe(to: Account, device: Device, clean_ms: float, timeline_ms: float) -> None:

@@ -50,6 +50,10 @@ def _add_work(entry: Entry, work: dict | None) -> None:
     entry.flops, entry.bytes = work["flops"], work["bytes"]
     entry.flops_per_s = _rate(entry.flops, entry.ms)
     entry.bytes_per_s = _rate(entry.bytes, entry.ms)
+    entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / MS
+    entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
+    entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
+    entry.recomputed_flops = work["again"] or 0.0
     if entry.flops is None or entry.bytes is None:
         entry.abstained = work["why"] or "its work is not known"
 

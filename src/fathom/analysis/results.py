@@ -47,6 +47,26 @@ class Entry(msgspec.Struct):
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
     abstained: str = ""  # why flops or bytes are null
+    bound: str = ""  # the ceiling that sets most of at_ceiling_ms: "hbm", "l2", "matmul.bf16", ...
+    unbounded: str = ""  # why at_ceiling_ms is null
+    unit: str | None = None  # the ceiling of what matrix units do of it
+    product_flops: float = 0.0  # what they do, a step; recomputation included
+    recomputed_flops: float = 0.0  # of those, what repeats a part of the forward pass
+
+
+class Utilisation(msgspec.Struct):
+    """How much of the matrix units' time the model's FLOPs need, of the clean step (else of the ledger's).
+
+    MFU counts algorithmic FLOPs of products, convolutions and attention (a causal mask halves them; what is
+    recomputed is not counted again), HFU those that were executed. Each FLOP counts at the peak of its dtype.
+    """
+
+    mfu: float | None  # of the measured ceilings
+    hfu: float | None
+    mfu_datasheet: float | None  # of the dense datasheet peaks, as papers give it
+    flops: float  # algorithmic, a step
+    partial: bool  # some products' FLOPs are not known: the figures are lower bounds
+    convention: str
 
 
 class Device(msgspec.Struct):
@@ -61,6 +81,10 @@ class Device(msgspec.Struct):
     name: str = ""
     carried_in_ms: float | None = None  # work of other streams that began before the window
     carried_out_ms: float | None = None
+    at_ceiling_ms: float | None = None  # the step at the speed of light: what its work needs at the ceilings
+    at_ceiling_known: float | None = None  # share of the working time whose need is known
+    at_ceiling_bound: str = ""  # "work", or "launches" where starting so many kernels takes longer than they
+    utilisation: Utilisation | None = None
 
 
 class SlowStep(msgspec.Struct):

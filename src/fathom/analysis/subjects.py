@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +14,7 @@ from fathom.analysis.integrity import check_device, check_processor
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
+from fathom.analysis.roofline import Limits, limits_of
 from fathom.analysis.windows import Boundary, make_windows
 from fathom.analysis.work import family_work, op_work
 from fathom.sounding import Store
@@ -64,21 +66,28 @@ def _processor(timeline: Timeline) -> Subject:
     return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU))
 
 
-def works(store: Store, rank: int, found: list[Subject]) -> list[pl.DataFrame]:
-    """name, flops, bytes and why of each subject's entries: kernel families and copies, or ops."""
+def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]) -> list[pl.DataFrame]:
+    """The work of each subject's entries by name (kernel families and copies, or ops), and what bounds it."""
     if not found:
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
     calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
-    return [_work(store, rank, subject, ops, calls, steps) for subject in found]
+    bounds = [limits_of(machine, subject.index) for subject in found]
+    return [_work(store, rank, *one, ops, calls, steps) for one in zip(found, bounds, strict=True)]
 
 
 def _work(
-    store: Store, rank: int, subject: Subject, ops: pl.DataFrame, calls: pl.DataFrame, steps: pl.DataFrame
+    store: Store,
+    rank: int,
+    subject: Subject,
+    limits: Limits | None,
+    ops: pl.DataFrame,
+    calls: pl.DataFrame,
+    steps: pl.DataFrame,
 ) -> pl.DataFrame:
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
-        return op_work(ops, bounds, steps)
+        return op_work(ops, bounds, steps, limits)
     kernels = store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail())
-    return family_work(ops, calls, kernels.collect(), bounds, steps).rename({"family": "name"})
+    return family_work(ops, calls, kernels.collect(), bounds, steps, limits).rename({"family": "name"})

@@ -15,17 +15,24 @@ def report(
     svg: Annotated[Path | None, typer.Option(help="Write the report as a picture to this .svg file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report to this .html file.")] = None,
     rank: Annotated[int | None, typer.Option(help="Detail this rank; the first by default.")] = None,
+    roofline: Annotated[
+        bool, typer.Option(help="Add a table of what bounds each family, and how near it is.")
+    ] = False,
+    machine: Annotated[
+        Path | None,
+        typer.Option(help="A machine file whose ceilings stand in where the sounding holds none."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
     """Say where the time of a step goes."""
     from fathom.api import open
     from fathom.report import print_report, save_picture, to_json
 
-    examination = open(sounding).examine()
+    examination = open(sounding, machine=machine).examine()
     top = None if every else 12
     for picture in filter(None, (svg, html)):
-        save_picture(examination, picture, top=top, rank=rank)
+        save_picture(examination, picture, top=top, rank=rank, roofline=roofline)
     if json:
         sys.stdout.buffer.write(to_json(examination) + b"\n")
     elif not (svg or html):
-        print_report(examination, top=top, rank=rank)
+        print_report(examination, top=top, rank=rank, roofline=roofline)

@@ -143,8 +143,8 @@ def _report(store: Any) -> None:
 def _print(store: Any) -> None:
     from rich.console import Console
 
-    from fathom.diagnosis import examine
+    from fathom.api import Sounding
     from fathom.report import print_report
 
-    print_report(examine(store), Console(stderr=True, highlight=False, soft_wrap=True))
+    print_report(Sounding(store).examine(), Console(stderr=True, highlight=False, soft_wrap=True))
     say(f"the sounding is {store.path}")

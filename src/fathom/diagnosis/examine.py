@@ -15,9 +15,13 @@ from fathom.timing import interval
 MS = 1e6
 
 
-def examine(store: Store) -> Examination:
-    """Everything that Fathom has to say about one sounding, which is only read: nothing is measured."""
-    accounts = [analysis.account(store, rank) for rank in store.ranks]
+def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
+    """Everything that Fathom has to say about one sounding, which is only read: nothing is measured.
+
+    The ceilings of `machine` bound its work, those that were recorded with it for None.
+    """
+    machine = store.machine if machine is None else machine
+    accounts = [analysis.account(store, rank, machine) for rank in store.ranks]
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     return Examination(

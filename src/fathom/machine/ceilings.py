@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fathom.machine.store import MachineFileError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
@@ -47,11 +49,16 @@ def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
 def from_machine(machine: dict[str, Any]) -> list[Ceiling]:
     """The ceilings of a machine file or of a sounding's `machine.json`; [] where none were measured.
 
-    Raises msgspec.ValidationError where the file holds something else in their place.
+    Raises MachineFileError where the file holds something else in their place.
     """
     import msgspec  # only here: reading an inventory must stay light
 
-    return msgspec.convert(machine.get("ceilings", []), list[Ceiling])
+    try:
+        return msgspec.convert(machine.get("ceilings", []), list[Ceiling])
+    except msgspec.ValidationError as error:
+        raise MachineFileError(
+            f"The machine file's ceilings are malformed ({error}); measure again."
+        ) from None
 
 
 def find(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:

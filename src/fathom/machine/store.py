@@ -37,6 +37,21 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
     return read(path) if path.exists() else None
 
 
+def bounding(
+    recorded: dict[str, Any], given: Path | None = None, folder: Path | None = None
+) -> dict[str, Any]:
+    """The machine whose ceilings bound the work of a sounding that was recorded on `recorded`.
+
+    The file `given`, else the one recorded with the sounding, else what is remembered under its fingerprint;
+    `recorded` itself where none has ceilings. Raises MachineFileError.
+    """
+    if given is not None:
+        return read(given)
+    if recorded.get("ceilings") or not recorded.get("fingerprint"):
+        return recorded
+    return remembered(recorded["fingerprint"], folder) or recorded
+
+
 def read(path: Path) -> dict[str, Any]:
     """One machine file. Raises MachineFileError."""
     try:

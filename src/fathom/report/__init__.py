@@ -21,16 +21,22 @@ _ASCII = str.maketrans(
 
 
 def print_report(
-    examination: Examination, console: Console | None = None, *, top: int | None = 12, rank: int | None = None
+    examination: Examination,
+    console: Console | None = None,
+    *,
+    top: int | None = 12,
+    rank: int | None = None,
+    roofline: bool = False,
 ) -> None:
     """Print the report, 80 to 120 columns wide, in plain ASCII where the terminal knows no better.
 
     `top`: how many families of each group get a line of their own; None: all. `rank`: whose ledger to
-    detail; the first's by default. Raises BadInputError where `rank` was not recorded.
+    detail; the first's by default. `roofline`: with a table of what bounds each family. Raises BadInputError
+    where `rank` was not recorded.
     """
     console = console or Console(highlight=False, soft_wrap=True)
     plain = console.options.ascii_only
-    for line in page(examination, _width(console), top=top, rank=rank):
+    for line in page(examination, _width(console), top=top, rank=rank, with_roofline=roofline):
         if plain:
             line.plain = line.plain.translate(_ASCII)
         console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
@@ -42,7 +48,12 @@ def to_json(examination: Examination) -> bytes:
 
 
 def save_picture(
-    examination: Examination, path: str | Path, *, top: int | None = 12, rank: int | None = None
+    examination: Examination,
+    path: str | Path,
+    *,
+    top: int | None = 12,
+    rank: int | None = None,
+    roofline: bool = False,
 ) -> None:
     """Write the report as a picture: `.svg`, or `.html`.
 
@@ -50,7 +61,7 @@ def save_picture(
     """
     path = Path(path)
     console = Console(record=True, width=PIPED, file=StringIO(), force_terminal=True, highlight=False)
-    print_report(examination, console, top=top, rank=rank)
+    print_report(examination, console, top=top, rank=rank, roofline=roofline)
     if path.suffix not in (".svg", ".html"):
         raise BadInputError(f"{path} is neither .svg nor .html; name a file that ends in one of them.")
     title = str(examination.sounding.get("name") or "fathom report")

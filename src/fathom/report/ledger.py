@@ -43,11 +43,6 @@ class Group:
     def ms(self) -> float:
         return sum(entry.ms for entry in self.entries)
 
-    @property
-    def count(self) -> float | None:
-        counts = [entry.count for entry in self.entries if entry.count is not None]
-        return sum(counts) if counts else None
-
 
 def groups(device: Device) -> list[Group]:
     """The device's entries by kind; kinds that took no time are left out."""

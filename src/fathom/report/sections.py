@@ -42,6 +42,22 @@ def facts(title: str, section: dict[str, Any] | None, width: int) -> Iterator[Te
                 yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
 
 
+def utilisation(device: Device, width: int) -> Iterator[Text]:
+    """MFU and HFU on one line, with what they are shares of."""
+    found = device.utilisation
+    if found is None:
+        return
+    parts = []
+    if found.mfu is not None:
+        hfu = f", HFU {100 * found.hfu:.1f} %" if found.hfu and found.hfu != found.mfu else ""
+        parts.append(f"MFU {100 * found.mfu:.1f} %{hfu} of the measured ceilings")
+    if found.mfu_datasheet is not None:
+        parts.append(f"MFU {100 * found.mfu_datasheet:.1f} % of the datasheet's dense peak")
+    flops = f"{units.scaled(found.flops, 'FLOP')} a step"
+    parts.append(f"at least {flops}" if found.partial else flops)
+    yield from _paragraph("matrix", " · ".join(parts), width)
+
+
 def slow(examination: Examination) -> Iterator[Text]:
     """A line for each step that was recorded because it was slow: what it holds more than the usual step."""
     if not examination.slow:

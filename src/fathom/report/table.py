@@ -15,6 +15,8 @@ from fathom.report.ledger import Group, fold, groups, name
 
 WIDE = 90  # from here on there is room for long bars
 RATES = 34  # columns of percent, runs, TFLOP/s and GB/s
+CEILING = 11  # column of the share of the ceiling, where ceilings are known
+COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
 LOUD = 0.05  # of the clean step: a recording that added more than this stands out
 
 
@@ -26,13 +28,16 @@ class Columns:
     ms: int
     bar: int
     digits: int
+    ceiling: int
 
     @classmethod
-    def of(cls, width: int, total_ms: float) -> Columns:
+    def of(cls, width: int, device: Device) -> Columns:
+        total_ms = device.total_ms or 0.0
         digits = units.decimals(total_ms)
         ms = max(len(f"{total_ms:.{digits}f}"), 6) + 2
         bars = 10 if width >= WIDE else 6
-        return cls(width - ms - bars - RATES, ms, bars, digits)
+        ceiling = CEILING if device.at_ceiling_ms is not None else 0
+        return cls(width - ms - bars - RATES - ceiling, ms, bars, digits, ceiling)
 
 
 def stacked(device: Device, width: int) -> list[Text]:
@@ -50,7 +55,7 @@ def stacked(device: Device, width: int) -> list[Text]:
 def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
     """The table: every group with its largest entries, then the way to the clean step."""
     total = device.total_ms or 0.0
-    columns = Columns.of(width, total)
+    columns = Columns.of(width, device)
     yield _header(columns)
     for group in groups(device):
         for label, ms, tail, style in _lines(group, columns, total, top):
@@ -61,20 +66,20 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
     whole = f"{_ms(columns, total)}{units.share(total, total):>7}"
     yield Text(f"{'step, as profiled':<{columns.name}}{whole}", "bold")
     yield from _to_clean(columns, device, total)
+    yield from _speed_of_light(columns, device, total)
 
 
 def _lines(
     group: Group, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str]]:
     """Label, milliseconds, what stands right of the bar, and style: the group, its entries, the rest."""
-    yield group.kind.name, group.ms, _work(group.count), "bold"
+    yield group.kind.name, group.ms, _work(columns, group.entries), "bold"
     shown, rest = fold(group, total, top)
     for entry in shown:
-        yield "  " + name(entry), entry.ms, _tail(entry), ""
+        yield "  " + name(entry), entry.ms, _tail(columns, entry), ""
     if rest:
-        count = sum(entry.count or 0 for entry in rest) or None
         label = f"  {len(rest)} other {group.kind.members}"
-        yield label, sum(entry.ms for entry in rest), _work(count), "dim"
+        yield label, sum(entry.ms for entry in rest), _work(columns, rest), "dim"
 
 
 def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
@@ -89,8 +94,24 @@ def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
     yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
 
 
+def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
+    """The step if everything in it ran at the ceilings that were measured on this machine."""
+    if device.at_ceiling_ms is None:
+        return
+    need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)
+    known = device.at_ceiling_known or 0.0
+    aside = (
+        "its launches alone"
+        if device.at_ceiling_bound == "launches"
+        else "its work, at what this machine can do"
+    )
+    aside += f"; known for {100 * known:.0f} % of busy time" if known < COMPLETE else ""
+    line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
+    yield Text(line, "cyan")
+
+
 def _header(columns: Columns) -> Text:
-    tail = f"{'runs':>6}{'TFLOP/s':>9}{'GB/s':>8}"
+    tail = f"{'runs':>6}{'TFLOP/s':>9}{'GB/s':>8}{'ceiling %' if columns.ceiling else '':>{columns.ceiling}}"
     line = f"{'where a step goes':<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
     return Text(line, "dim underline")
 
@@ -99,18 +120,31 @@ def _ms(columns: Columns, ms: float) -> str:
     return f"{ms:>{columns.ms}.{columns.digits}f}"
 
 
-def _tail(entry: Entry) -> str:
+def _tail(columns: Columns, entry: Entry) -> str:
     """What stands right of the bar: rates for work, plain words for idle time."""
     meaning = MEANING.get(entry.entry)
     if meaning:
         return f"  {meaning}"
-    return _work(entry.count, entry.flops_per_s, entry.bytes_per_s)
+    return _work(columns, [entry], entry.flops_per_s, entry.bytes_per_s)
 
 
 def _work(
-    count: float | None = None, flops_per_s: float | None = None, bytes_per_s: float | None = None
+    columns: Columns,
+    entries: list[Entry],
+    flops_per_s: float | None = None,
+    bytes_per_s: float | None = None,
 ) -> str:
-    return f"{_runs(count):>6}{_rate(flops_per_s, 1e12):>9}{_rate(bytes_per_s, 1e9):>8}".rstrip()
+    counts = [entry.count for entry in entries if entry.count is not None]
+    runs = _runs(sum(counts) if counts else None)
+    share = f"{_of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
+    return f"{runs:>6}{_rate(flops_per_s, 1e12):>9}{_rate(bytes_per_s, 1e9):>8}{share}".rstrip()
+
+
+def _of_ceiling(entries: list[Entry]) -> str:
+    """How near the entries are to their ceilings together; nothing where much is not known."""
+    known = [entry for entry in entries if entry.at_ceiling_ms is not None]
+    ms, needed = sum(entry.ms for entry in known), sum(entry.at_ceiling_ms or 0.0 for entry in known)
+    return units.share(needed, ms) if needed and ms >= COMPLETE * sum(e.ms for e in entries) else ""
 
 
 def _runs(count: float | None) -> str:

@@ -8,19 +8,21 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import heading, sections, table
+from fathom.report import heading, roofline, sections, table
 
 MARGIN = 1
 
 
-def page(examination: Examination, width: int, *, top: int | None, rank: int | None) -> Iterator[Text]:
+def page(
+    examination: Examination, width: int, *, top: int | None, rank: int | None, with_roofline: bool = False
+) -> Iterator[Text]:
     """The whole report, one Text a line, each at most `width` cells.
 
     Raises BadInputError where `rank` was not recorded.
     """
     detailed = _detailed(examination.devices, rank)
     width -= 2 * MARGIN
-    for paragraph in _paragraphs(examination, detailed, width, top):
+    for paragraph in _paragraphs(examination, detailed, width, top, with_roofline):
         lines = list(paragraph)
         if lines:
             yield Text()
@@ -32,7 +34,7 @@ def page(examination: Examination, width: int, *, top: int | None, rank: int | N
 
 
 def _paragraphs(
-    examination: Examination, detailed: list[Device], width: int, top: int | None
+    examination: Examination, detailed: list[Device], width: int, top: int | None, with_roofline: bool
 ) -> Iterator[list[Text] | Iterator[Text]]:
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
@@ -45,6 +47,9 @@ def _paragraphs(
         yield table.stacked(device, width)
         if device.ledger:
             yield table.rows(device, width, top)
+            yield sections.utilisation(device, width)
+        if with_roofline:
+            yield roofline.roofline(device, width, top)
     yield sections.slow(examination)
     yield _facts(examination, width)
     yield sections.abstained(examination.abstained, width)

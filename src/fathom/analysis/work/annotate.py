@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.work.registry import evaluate
-from fathom.analysis.work.tree import grow
+from fathom.analysis.roofline import Limits, needs
+from fathom.analysis.work.recompute import recomputed
+from fathom.analysis.work.registry import evaluate, is_product
+from fathom.analysis.work.tree import grow, rows_of
 
 PARTS = "its parts carry its work"
 NO_FORMULA = "no formula for this operator"
 UNLIKE = "the step recorded with shapes called it a different number of times"
 SIGNATURE = ["name", "shapes", "dtypes", "values"]
+_FIGURES = ("flops", "bytes", "dtype", "need_ns", "bound", "product", "again", "unit")
 WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abstained": pl.String}
 
 
@@ -59,8 +62,13 @@ def works_of(calls: pl.DataFrame) -> pl.DataFrame:
     return calls.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left").select(list(WORK))
 
 
-def op_work(ops: pl.DataFrame, windows: pl.DataFrame, steps: pl.DataFrame | None = None) -> pl.DataFrame:
-    """Work by op name, mean over the used windows: name, flops, bytes, dtype, why.
+def op_work(
+    ops: pl.DataFrame,
+    windows: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+    limits: Limits | None = None,
+) -> pl.DataFrame:
+    """Work by op name, mean over the used windows: name, flops, bytes, dtype, why, and what `bounded` adds.
 
     For programs without a device. An op belongs to the window in which it begins. A figure is null, and `why`
     says the reason, as soon as one call of that name has no figure. Windows recorded without shapes take them
@@ -70,15 +78,18 @@ def op_work(ops: pl.DataFrame, windows: pl.DataFrame, steps: pl.DataFrame | None
     inside = ops.filter(_begins_in(ops["start_ns"], used))
     shaped = _shaped_steps(steps) if inside["shapes"].null_count() == inside.height else used.clear()
     if shaped.is_empty():
-        return _by_name(inside, used.height).drop("calls")
-    model = _by_name(ops.filter(_begins_in(ops["start_ns"], shaped)), shaped.height)
-    counts = _by_name(inside, used.height).select("name", seen="calls")
+        return _by_name(inside, used.height, limits).drop("calls")
+    model = _by_name(ops.filter(_begins_in(ops["start_ns"], shaped)), shaped.height, limits)
+    counts = _by_name(inside, used.height, None).select("name", seen="calls")
     found = counts.join(model, on="name", how="left", maintain_order="left")
     alike = (pl.col("calls") == pl.col("seen")).fill_null(False)
     return found.select(
         "name",
-        *(pl.when(alike).then(pl.col(figure)).alias(figure) for figure in ("flops", "bytes", "dtype")),
-        why=pl.when(alike).then(pl.col("why")).otherwise(pl.lit(UNLIKE)),
+        *(pl.when(alike).then(pl.col(figure)).alias(figure) for figure in _FIGURES),
+        *(
+            pl.when(alike).then(pl.col(why)).otherwise(pl.lit(UNLIKE)).alias(why)
+            for why in ("why", "unbounded")
+        ),
     )
 
 
@@ -89,12 +100,19 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
     return shaped.select(start_ns="mark_ns", end_ns="end_ns").drop_nulls().sort("start_ns")
 
 
-def _by_name(ops: pl.DataFrame, steps: int) -> pl.DataFrame:
+def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
     """Work and calls a step of each op that counts; parts of another op don't."""
-    works = annotate(ops)
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
-    per_step = [*totals(max(steps, 1)), (pl.len() / max(steps, 1)).alias("calls")]
-    return works.filter(counted).group_by("name").agg(*per_step).sort("name")
+    works = annotate(ops).with_columns(again=pl.Series(recomputed(ops, rows_of(ops, ops, "parent"))))
+    works = works.filter(counted).with_columns(
+        pl.col("name").map_elements(is_product, return_dtype=pl.Boolean).alias("product"),
+        footprint="bytes",
+        direction=pl.lit(None, pl.String),
+    )
+    works = works.with_columns(needs(works, limits))
+    steps = max(steps, 1)
+    per_step = [*totals(steps), *bounded(steps), (pl.len() / steps).alias("calls")]
+    return works.group_by("name").agg(*per_step).sort("name")
 
 
 def _begins_in(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
@@ -116,4 +134,18 @@ def totals(steps: int) -> list[pl.Expr]:
         .then(pl.col("work_dtype").drop_nulls().first())
         .alias("dtype"),
         pl.col("abstained").drop_nulls().mode().sort().first().fill_null("").alias("why"),
+    ]
+
+
+def bounded(steps: int) -> list[pl.Expr]:
+    """Aggregates over rows of NEED, a step: the need where all of it is known, and what sets most of it."""
+    most = pl.col("bound").sort_by(pl.col("need_ns").sum().over("bound"), descending=True).first()
+    known = pl.col("need_ns").null_count() == 0
+    return [
+        pl.when(known).then(pl.col("need_ns").sum() / steps).alias("need_ns"),
+        pl.when(known).then(most).alias("bound"),
+        pl.col("unbounded").drop_nulls().mode().sort().first().fill_null("").alias("unbounded"),
+        (pl.col("flops").filter("product").sum() / steps).alias("product"),
+        (pl.col("flops").filter(pl.col("product") & pl.col("again")).sum() / steps).alias("again"),
+        pl.col("unit").filter("product").drop_nulls().mode().sort().first().alias("unit"),
     ]

@@ -84,6 +84,8 @@ class Call:
         """Argument `i`, which has to be a list of tensors."""
         if not self.is_list(i):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a list of tensors")
+        if i == 0 and not self.shapes[i]:  # an operator on an empty list would not run
+            raise UnknownWorkError("the profiler does not record the shapes of long lists of tensors")
         return [Tensor(_shape(shape), self.element) for shape in self.shapes[i]]
 
     def value(self, i: int) -> str:

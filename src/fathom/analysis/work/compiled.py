@@ -11,6 +11,7 @@ import math
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 PREFIX = "triton_"
+TEMPLATE = "triton_tem_"  # matrix products and attention
 # operators that read or write only part of an argument, as they show in a kernel's name
 _PARTIAL = (
     "embedding", "index", "gather", "scatter", "slice", "select", "split", "unbind", "narrow", "take",
@@ -26,7 +27,7 @@ def work(call: Call) -> Work:
     tensors = call.tensors()
     if not tensors:
         raise UnknownWorkError("the arguments of the compiled kernel were not recorded")
-    if call.name.startswith("triton_tem_"):
+    if call.name.startswith(TEMPLATE):
         return _template(tensors)
     moved = sum(t.bytes for t in tensors)
     return Work(None, moved, _dtype(tensors), "the FLOPs of a fused kernel are not recorded")

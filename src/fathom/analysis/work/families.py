@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.work.annotate import SIGNATURE, WORK, totals, works_of
+from fathom.analysis.roofline import Limits, needs
+from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.dtypes import DTYPES
 from fathom.analysis.work.links import connect
+from fathom.analysis.work.recompute import recomputed
+from fathom.analysis.work.registry import is_product
+from fathom.analysis.work.tree import rows_of
 
 _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element
 _ELEMENT_TYPE = r"(?:Functor|Op\w*)<(?:\w+::)*?(float|double|c10::BFloat16|c10::Half)\b"
 _OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "fp64"}
+_BOUNDED_BY = ["kind", "name", "direction", "footprint", "product", "again", "time"]
 _COLLECTIVE = "the work of a collective is told with communication"
 
 
@@ -22,6 +27,7 @@ def family_work(
     kernels: pl.DataFrame,
     windows: pl.DataFrame,
     steps: pl.DataFrame | None = None,
+    limits: Limits | None = None,
 ) -> pl.DataFrame:
     """Work by kernel family, mean over the used windows (start_ns, end_ns, used): one row a family.
 
@@ -29,7 +35,9 @@ def family_work(
     family's time in the windows; dtype: of the arithmetic, where it is one; known: share of the family's time
     whose bytes are known; why: the commonest reason where something is null. An op's work is shared over its
     kernels by their time; a kernel counts by the part of it that lies in used windows. The marks (mark_ns) of
-    `steps` align bursts whose ops hold none.
+    `steps` align bursts whose ops hold none. With `limits` also need_ns, bound and unbounded: the time that
+    the work needs at those rates, a step, the resource that sets most of it, and why the time is null.
+    product: the FLOPs that matrix units do; unit: the ceiling that bounds those.
     """
     used = windows.filter(pl.col("used"))
     inside = _inside(kernels, used)
@@ -38,16 +46,22 @@ def family_work(
         inside=pl.Series(inside),
     )
     frame = frame.filter(pl.col("inside") > 0).with_columns(pl.col("flops", "bytes") * pl.col("inside"))
+    frame = frame.with_columns(needs(frame, limits))
     span = pl.col("time") * pl.col("inside")
     known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
-    return frame.group_by("family").agg(*totals(max(used.height, 1)), known=known).sort("family")
+    steps_used = max(used.height, 1)
+    return frame.group_by("family").agg(*totals(steps_used), *bounded(steps_used), known=known).sort("family")
 
 
 def kernel_works(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """The columns of WORK for each kernel, and its time in nanoseconds (at least one)."""
+    """The columns of WORK for each kernel, and what bounds it: kind, name, direction, footprint and product.
+
+    `again`: it repeats a part of the forward pass. `time` is in nanoseconds, at least one.
+    """
     links = connect(ops, launches, kernels, steps)
+    again = recomputed(ops, rows_of(ops, ops, "parent"))
     time = (kernels["end_ns"] - kernels["start_ns"]).clip(lower_bound=1).alias("time")
     frame = pl.DataFrame(
         {
@@ -59,10 +73,11 @@ def kernel_works(
             "moved": kernels["bytes"],
             "direction": kernels["direction"],
             "time": time,
+            "again": (links.owner >= 0) & again[links.owner] if len(again) else links.owner >= 0,
         }
     )
     own = _shares(ops, frame)
-    return own.select(*(_by_kind(name).alias(name) for name in WORK), "time")
+    return own.select(*(_by_kind(name).alias(name) for name in WORK), *_BOUNDED_BY)
 
 
 def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
@@ -76,10 +91,14 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     )
     rows = ops.select(SIGNATURE)[calls["owner"].to_numpy()]
     works = works_of(rows.with_columns(element=_element(rows, calls["names"])))
+    product = rows["name"].map_elements(is_product, return_dtype=pl.Boolean).alias("product")
+    works = works.with_columns(product, footprint=pl.col("bytes"))
     calls = pl.concat([calls.drop("names"), works], how="horizontal")
     part = pl.col("time") / pl.col("whole")
     return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(
-        pl.col("flops", "bytes") * part, abstained=pl.coalesce("why", "abstained")
+        pl.col("flops", "bytes") * part,
+        product=pl.col("product").fill_null(False) & computes,
+        abstained=pl.coalesce("why", "abstained"),
     )
 
 

@@ -38,8 +38,8 @@ _PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for nam
 
 
 def is_product(name: str) -> bool:
-    """Whether the operator is a matrix product, a convolution or attention."""
-    return name in _PRODUCTS
+    """Whether the operator is a matrix product, a convolution or attention: what matrix units do."""
+    return name in _PRODUCTS or name.startswith(compiled.TEMPLATE)
 
 
 def is_known(name: str) -> bool:

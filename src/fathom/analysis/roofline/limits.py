@@ -1,0 +1,121 @@
+"""A machine's ceilings as the rates that bound each kind of work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fathom.machine.ceilings import Ceiling, find, from_machine
+
+MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+_MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
+_COPIES = {
+    "HtoD pinned": "copy.h2d.pinned",
+    "HtoD pageable": "copy.h2d.pageable",
+    "DtoH pinned": "copy.d2h.pinned",
+    "DtoH pageable": "copy.d2h.pageable",
+    "PtoP": "copy.peer",
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Rates in FLOP/s and B/s; None or absent where nothing was measured.
+
+    `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
+    `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
+    setting; work whose tensors fit into `cache_bytes` is bounded by `cache` instead. `copies` are by
+    direction, `launch_s` is what a piece of work costs at least when a graph launches it.
+    """
+
+    arithmetic: dict[str, float] = field(default_factory=dict)
+    memory: float | None = None
+    writes: float | None = None
+    cache: float | None = None
+    cache_bytes: int = 0
+    copies: dict[str, float] = field(default_factory=dict)
+    launch_s: float | None = None
+    memory_name: str = "hbm"
+    cache_name: str = "l2"
+
+
+def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
+    """What bounds work on GPU `index`, on the processor for None.
+
+    None where memory or matrix rates were never measured.
+    """
+    return _host(machine) if index is None else _device(machine, index)
+
+
+def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
+    """The datasheet's dense matrix rates of GPU `index` in FLOP/s, by ceiling; {} where there is none."""
+    return {}
+
+
+def _device(machine: dict[str, Any], index: int) -> Limits | None:
+    known = _Known(from_machine(machine), index)
+    matrix, vector = known.rates("matmul.", MATRIX), known.rates("vector.", ("fp32", "fp64"))
+    memory = known.fastest(_MIXED)
+    if memory is None or not matrix:
+        return None
+    copies = {direction: rate for direction, name in _COPIES.items() if (rate := known.rate(name))}
+    return Limits(
+        arithmetic=_named("matmul", matrix) | _named("vector", vector),
+        memory=memory,
+        writes=known.fastest((*_MIXED, "hbm.write")),
+        cache=known.rate("l2.read"),
+        cache_bytes=_cache_bytes(machine, index),
+        copies=copies | {"DtoD": memory},
+        launch_s=known.rate("latency.graph_node"),
+    )
+
+
+def _host(machine: dict[str, Any]) -> Limits | None:
+    """The processor's rate of matrix products stands for all its arithmetic: vector units do both."""
+    known = _Known(from_machine(machine), None)
+    matrix = known.rates("host.matmul.", MATRIX)
+    memory = known.fastest(("host.read", "host.copy", "host.triad"))
+    if memory is None or not matrix:
+        return None
+    cache = (machine.get("host") or {}).get("cpu", {}).get("cache_bytes") or 0
+    return Limits(
+        arithmetic=_named("matmul", matrix) | _named("vector", matrix),
+        memory=memory,
+        cache=float("inf"),  # never measured: data that fits there bounds nothing
+        cache_bytes=int(cache),
+        memory_name="host memory",
+        cache_name="cache",
+    )
+
+
+@dataclass(frozen=True)
+class _Known:
+    ceilings: Sequence[Ceiling]
+    device: int | None
+
+    def rate(self, name: str) -> float | None:
+        found = find(self.ceilings, name, self.device)
+        return found.value if found else None
+
+    def rates(self, prefix: str, names: Sequence[str]) -> dict[str, float]:
+        return {name: rate for name in names if (rate := self.rate(prefix + name))}
+
+    def fastest(self, names: Sequence[str]) -> float | None:
+        return max((rate for name in names if (rate := self.rate(name))), default=None)
+
+
+def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:
+    found = {f"{unit}.{dtype}": rate for dtype, rate in rates.items()}
+    if "int8" in rates:
+        found[f"{unit}.uint8"] = rates["int8"]  # the same instructions
+    return found
+
+
+def _cache_bytes(machine: dict[str, Any], index: int) -> int:
+    return int(_gpu(machine, index).get("l2_bytes") or 0)
+
+
+def _gpu(machine: dict[str, Any], index: int) -> dict[str, Any]:
+    gpus = machine.get("gpus") or []
+    return next((gpu for gpu in gpus if gpu.get("index") == index), gpus[0] if gpus else {})

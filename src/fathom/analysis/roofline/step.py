@@ -1,0 +1,68 @@
+"""A whole step at the speed of light, and how well it uses the matrix units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fathom.analysis.results import Device, Entry, Utilisation
+from fathom.analysis.roofline.limits import Limits
+
+MS = 1e3  # milliseconds a second
+WORK, LAUNCHES = "work", "launches"
+_IDLE = "idle"
+CONVENTION = (
+    "MFU: algorithmic FLOPs of matrix products, convolutions and attention (causal masks halved, "
+    "recomputation not counted) a step over the peak of their dtype; HFU: the same with what was recomputed"
+)
+
+
+def at_ceiling(device: Device, limits: Limits | None) -> None:
+    """Fill in `at_ceiling_ms` of a device: what its work needs, or launching it where that takes longer."""
+    working = [entry for entry in device.ledger if not entry.entry.startswith(_IDLE)]
+    known = [entry for entry in working if entry.at_ceiling_ms is not None]
+    busy = sum(entry.ms for entry in working)
+    if limits is None or not known or not busy:
+        return
+    for entry in device.ledger:
+        if entry.entry.startswith(_IDLE):
+            entry.at_ceiling_ms = 0.0
+    needed = sum(entry.at_ceiling_ms or 0.0 for entry in known)
+    launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS
+    device.at_ceiling_ms = max(needed, launched)
+    device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES
+    device.at_ceiling_known = sum(entry.ms for entry in known) / busy
+
+
+def utilisation(
+    ledger: list[Entry], step_ms: float, limits: Limits | None, datasheet: Mapping[str, float] | None
+) -> Utilisation | None:
+    """MFU and HFU of a step of `step_ms`; None where no product's FLOPs or no peak of theirs is known.
+
+    `datasheet` has dense peaks in FLOP/s by the names of ceilings.
+    """
+    products = [entry for entry in ledger if entry.product_flops and entry.unit]
+    measured = limits.arithmetic if limits else {}
+    mfu, published = (_share(products, peaks, step_ms) for peaks in (measured, datasheet or {}))
+    if mfu is None and published is None:
+        return None
+    return Utilisation(
+        mfu=mfu,
+        hfu=_share(products, measured, step_ms, again=True),
+        mfu_datasheet=published,
+        flops=sum(entry.product_flops - entry.recomputed_flops for entry in products),
+        partial=any(entry.unbounded for entry in ledger),
+        convention=CONVENTION,
+    )
+
+
+def _share(
+    products: list[Entry], peaks: Mapping[str, float], step_ms: float, again: bool = False
+) -> float | None:
+    """What the products need at `peaks`, as a share of the step; None where a dtype's peak is not known."""
+    needed = 0.0
+    for entry in products:
+        if not peaks.get(entry.unit or ""):
+            return None
+        flops = entry.product_flops - (0.0 if again else entry.recomputed_flops)
+        needed += flops / peaks[entry.unit or ""]
+    return needed * MS / step_ms if products else None

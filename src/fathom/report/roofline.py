@@ -1,0 +1,53 @@
+"""The roofline as a table: what bounds each family, how near it is, and what the distance costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fathom.analysis.results import Device, Entry
+from fathom.report import units
+from fathom.report.ledger import name
+
+_WIDTH = 63  # of the columns right of the name
+_BOUND = 18
+
+
+def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """Families by the time that lies between them and their ceiling, most first."""
+    known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
+    if not known:
+        return
+    room = width - _WIDTH
+    head = f"{'ms':>8}{'FLOP/B':>8}{'TFLOP/s':>9}{'GB/s':>8}  {'bound':<{_BOUND - 2}}{'%':>5}{'lost':>7}"
+    yield Text(f"{'roofline':<{room}}{head}"[:width], "dim underline")
+    ordered = sorted(known, key=lambda entry: -_lost(entry))
+    for entry in ordered[:top]:
+        yield _row(entry, room)
+    if top is not None and len(ordered) > top:
+        rest = sum(_lost(entry) for entry in ordered[top:])
+        yield Text(f"{len(ordered) - top} other families lose {units.duration(rest)} together", "dim")
+
+
+def _row(entry: Entry, room: int) -> Text:
+    need = entry.at_ceiling_ms or 0.0
+    rates = f"{_rate(entry.flops_per_s, 1e12):>9}{_rate(entry.bytes_per_s, 1e9):>8}"
+    share = 100 * need / entry.ms
+    label = f"{units.shorten(name(entry), room - 1):<{room}}"
+    bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"
+    line = Text(f"{label}{units.significant(entry.ms):>8}{_intensity(entry):>8}{rates}  {bound}")
+    line.append(f"{share:>5.0f}", "green" if share >= 80 else "yellow" if share >= 40 else "red")
+    return line.append(f"{units.significant(_lost(entry), 2):>7}")
+
+
+def _lost(entry: Entry) -> float:
+    return entry.ms - (entry.at_ceiling_ms or 0.0)
+
+
+def _intensity(entry: Entry) -> str:
+    return units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""
+
+
+def _rate(value: float | None, unit: float) -> str:
+    return units.significant(value / unit) if value else ""
