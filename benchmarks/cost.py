@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launcher import ROOT, Outcome, execute, records, script, under_fathom
+from launcher import ROOT, Outcome, execute, records, script, steady, under_fathom
 
 RESULTS = ROOT / "benchmarks" / "results"
 WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
@@ -41,14 +41,16 @@ class Run:
     phases: dict[int, str]
 
 
-def run(name: str, arguments: list[str], folder: Path, options: list[str] | None) -> Run:
+def run(
+    name: str, arguments: list[str], folder: Path, options: list[str] | None, cores: str | None = None
+) -> Run:
     """Run a program, recorded with `options`, or untouched where they are None. Stops on a failure."""
     folder.mkdir(parents=True, exist_ok=True)
     times, recording = folder / "times.json", folder / "recording.fathom"
     command = [sys.executable, str(script(name)), *arguments, "--times", str(times)]
     if options is not None:
         command = under_fathom(command, recording, options)
-    outcome = execute(command, folder / "log.txt")
+    outcome = execute(steady(command, cores), folder / "log.txt")
     if outcome.status:
         sys.exit(f"{name} failed: see {folder / 'log.txt'}")
     phases = {} if options is None else phases_of(records(recording))
@@ -85,7 +87,8 @@ def pairs(options: argparse.Namespace) -> None:
     for number in range(options.pairs):
         ways = [None, recorded] if number % 2 == 0 else [recorded, None]
         runs = {
-            way is not None: run(options.program, options.arguments, options.out / "run", way) for way in ways
+            way is not None: run(options.program, options.arguments, options.out / "run", way, options.cores)
+            for way in ways
         }
         plain, with_fathom, count = compared(runs[False], runs[True], PHASES[options.depth])
         row = {"program": options.program, "depth": options.depth, "pair": number, "steps": count}
@@ -190,6 +193,7 @@ def main() -> None:
         if takes_program:
             sub.add_argument("program", choices=["train_gpt", "launch_bound"])
             sub.add_argument("--depth", choices=list(PHASES), default="surface")
+            sub.add_argument("--cores", help="run on these alone, as in 2-5")
         if command is summary:
             sub.add_argument("out", type=Path)
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -35,10 +36,20 @@ def under_fathom(command: list[str], folder: Path, options: list[str]) -> list[s
     return [sys.executable, "-m", "fathom", "run", "--raw", "-o", str(folder), *options, "--", *command]
 
 
+def steady(command: list[str], cores: str | None) -> list[str]:
+    """`command` on the same addresses every time and, where `cores` names some (`2-5`), on these alone.
+
+    Where memory lies and which core runs make runs of one launch-bound program differ by several percent.
+    """
+    fixed = ["setarch", "--addr-no-randomize"] if shutil.which("setarch") else []
+    pinned = ["taskset", "--cpu-list", cores] if cores else []
+    return [*fixed, *pinned, *command]
+
+
 def execute(command: list[str], log: Path) -> Outcome:
     """Run `command` to its end, with its output in `log`."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
     start = time.perf_counter()
     with log.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
