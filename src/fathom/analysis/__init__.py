@@ -5,6 +5,7 @@ from fathom.analysis.energy import Metered, energy
 from fathom.analysis.feeding import feeding
 from fathom.analysis.integrity import integrity
 from fathom.analysis.memory import memory
+from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Examination, Step
 from fathom.analysis.slow import slow_steps
 
@@ -18,6 +19,7 @@ __all__ = [
     "energy",
     "feeding",
     "integrity",
+    "meetings",
     "memory",
     "slow_steps",
 ]

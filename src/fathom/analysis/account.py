@@ -62,10 +62,13 @@ class Account:
         return Spans(self.windows.starts[used], self.windows.ends[used]), int(used.sum())
 
 
-def account(store: Store, rank: int, machine: dict[str, Any]) -> Account:
-    """The account of one rank of a sounding; the ceilings of `machine` bound its work."""
+def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame | None = None) -> Account:
+    """The account of one rank of a sounding; the ceilings of `machine` bound its work.
+
+    `met` tells when the peers of its collectives were there, where all ranks were recorded.
+    """
     steps = store.table("steps", rank).collect()
-    timeline = read_timeline(store, rank)
+    timeline = read_timeline(store, rank, met=met)
     found = subjects(timeline)
     kind = _kind(steps, found)
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps))

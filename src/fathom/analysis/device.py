@@ -9,10 +9,24 @@ import polars as pl
 
 from fathom.analysis.intervals import Array
 
-COMPUTE, COMMUNICATION, COPY = range(3)  # classes of device work, in the ledger's order of precedence
-ENTRIES = ("compute", "communication", "copy")
+# Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective whose peers are
+# not known; where they are, it waits for the last of them, and then moves bytes.
+COMPUTE, COMMUNICATION, MOVING, WAITING, COPY = range(5)
+ENTRIES = ("compute", "communication", "moving bytes", "waiting for peers", "copy")
+_CLASSES = {"collective": COMMUNICATION, "moving": MOVING, "waiting": WAITING, "copy": COPY, "set": COPY}
 BEFORE_ALL = np.iinfo(np.int64).min // 4  # "launched before the recording began"
-COLUMNS = ["device", "stream", "correlation", "kind", "family", "direction", "start_ns", "end_ns", "burst"]
+COLUMNS = [
+    "device",
+    "stream",
+    "correlation",
+    "kind",
+    "name",
+    "family",
+    "direction",
+    "start_ns",
+    "end_ns",
+    "burst",
+]
 
 
 @dataclass
@@ -66,7 +80,8 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 def device_work(kernels: pl.DataFrame) -> DeviceWork:
     """One device's pieces from its joined kernels; pieces without a duration are left out."""
-    rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched()).sort(_BY)
+    rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
+    rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
     groups, index = _groups(rows)
     return DeviceWork(
         rows["start_ns"].to_numpy(),
@@ -83,6 +98,16 @@ def device_work(kernels: pl.DataFrame) -> DeviceWork:
 
 
 _BY = ["start_ns", "launched_at"]
+
+
+def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
+    """Collectives cut in two where the last peer arrived; those whose peers are not known stay whole."""
+    if "arrived_ns" not in rows.columns:
+        return rows
+    met = rows.filter(pl.col("arrived_ns").is_not_null())
+    waiting = met.with_columns(end_ns="arrived_ns", kind=pl.lit("waiting"))
+    moving = met.with_columns(start_ns="arrived_ns", kind=pl.lit("moving"))
+    return pl.concat([rows.filter(pl.col("arrived_ns").is_null()), waiting, moving])
 
 
 def _launched() -> list[pl.Expr]:
@@ -105,9 +130,7 @@ def detail() -> pl.Expr:
 
 def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
     """Entries of the ledger that the pieces belong to, and each piece's index into them."""
-    kind = pl.col("kind").replace_strict(
-        {"collective": COMMUNICATION, "copy": COPY, "set": COPY}, default=COMPUTE, return_dtype=pl.Int8
-    )
+    kind = pl.col("kind").replace_strict(_CLASSES, default=COMPUTE, return_dtype=pl.Int8)
     keys = rows.select(kind=kind, detail=detail())
     known = keys.unique(maintain_order=True).with_row_index("group")
     index = keys.join(known, on=["kind", "detail"], how="left", maintain_order="left")["group"]
@@ -118,7 +141,7 @@ def _usual_stream(rows: pl.DataFrame) -> int | None:
     """The stream with the most compute time, or else with the most work."""
     if rows.is_empty():
         return None
-    computing = rows.filter(~pl.col("kind").is_in(["collective", "copy", "set"]))
+    computing = rows.filter(~pl.col("kind").is_in(list(_CLASSES)))
     busy = (
         (rows if computing.is_empty() else computing)
         .group_by("stream")

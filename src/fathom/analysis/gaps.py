@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.causes import RECEIVE
-from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, DeviceWork
+from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, WAITING, DeviceWork
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
@@ -35,7 +35,9 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
 def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[Row]:
     """What is left of each gap once the next piece of work was being launched."""
     launched = work.launched[after]
-    receives = np.array([kind == COMMUNICATION and bool(RECEIVE.search(name)) for kind, name in work.groups])
+    receives = np.array(
+        [COMMUNICATION <= kind <= WAITING and bool(RECEIVE.search(name)) for kind, name in work.groups]
+    )
     receiving = receives[work.group[after]]
     left = Spans(np.clip(launched, gaps.starts, gaps.ends), gaps.ends)
     waits = launched < gaps.starts

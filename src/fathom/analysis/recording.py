@@ -10,6 +10,7 @@ import polars as pl
 from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.device import COLUMNS, join_launches
 from fathom.analysis.host import HostRecords, host_records
+from fathom.analysis.peers import PIECE
 from fathom.analysis.windows import HOST
 from fathom.sounding import Store
 from fathom.sounding.manifest import Rank
@@ -58,11 +59,18 @@ class Timeline:
         return found
 
 
-def read_timeline(store: Store, rank: int, phase: str = "timeline") -> Timeline:
-    """The timeline of one rank; without a step in it, its step is all that the host recorded."""
+def read_timeline(
+    store: Store, rank: int, phase: str = "timeline", met: pl.DataFrame | None = None
+) -> Timeline:
+    """The timeline of one rank; without a step in it, its step is all that the host recorded.
+
+    `met` tells when the peers of its collectives were there.
+    """
     about = next(r for r in store.manifest.ranks if r.rank == rank)
     calls = _read(store, rank, phase, "launches", _CALLS)
     kernels = join_launches(_read(store, rank, phase, "kernels", COLUMNS), calls)
+    if met is not None:
+        kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
     steps = store.table("steps", rank).filter(phase=phase).collect()
     found = Timeline(about, steps, ops, calls, kernels, waits)

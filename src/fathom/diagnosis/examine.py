@@ -21,7 +21,8 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
     The ceilings of `machine` bound its work, those that were recorded with it for None.
     """
     machine = store.machine if machine is None else machine
-    accounts = [analysis.account(store, rank, machine) for rank in store.ranks]
+    met = analysis.meetings(store)
+    accounts = [analysis.account(store, rank, machine, met.of.get(rank)) for rank in store.ranks]
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     return Examination(
@@ -37,6 +38,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
             *(one for account in accounts for one in account.abstained),
             *_missing(store, accounts, feeding, memory),
             *no_energy,
+            *met.abstained,
         ],
         sounding=_about(store),
     )
