@@ -18,7 +18,7 @@ GRACE_S = 40.0  # for ranks of a collective to be ended in turn
 
 
 class Child:
-    """`python -m fathom.gauges JOB`, with `environment` on top of this process's own. A context that ends it."""
+    """`python -m fathom.gauges JOB`, `environment` on top of this process's own. A context that ends it."""
 
     def __init__(self, job: str, environment: Mapping[str, str], module: str = "fathom.gauges") -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -25,18 +22,16 @@ BLOCK = 2**22  # random numbers that fill an array over and over: more would tak
 SIZES, FULL_SIZES = (2048,), (1024, 2048, 4096, 8192)
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 BUDGET_S = 0.6
+LONGEST_S = 1.0  # of one product
 
 
-def last_level_bytes(root: Path = Path("/sys/devices/system/cpu")) -> int:
-    """All last-level caches of the machine together; 0 where the kernel does not tell."""
-    found: dict[int, dict[str, int]] = {}
-    for index in root.glob("cpu[0-9]*/cache/index[0-9]*"):
-        size = re.fullmatch(r"(\d+)K", host.text(index / "size").strip())
-        level = host.text(index / "level").strip()
-        if size and level.isdigit():
-            sharers = host.text(index / "shared_cpu_list").strip()
-            found.setdefault(int(level), {})[sharers] = int(size.group(1)) * 1024
-    return sum(found[max(found)].values()) if found else 0
+def last_level_bytes(cpu: Mapping[str, Any]) -> int:
+    """All last-level caches of the inventory's processor together; 0 where the kernel does not tell."""
+    caches = [cache for cache in cpu["caches"] if cache["size_bytes"] and cache["shared_by"]]
+    if not caches:
+        return 0
+    last = max(caches, key=lambda cache: cache["name"])  # L1d < L2 < L3
+    return int(last["size_bytes"] * max(1, (cpu["logical_cores"] or 1) // last["shared_by"]))
 
 
 def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
@@ -47,8 +42,8 @@ def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
 
 def cores() -> int:
     """Cores that this process may use; a control group's quota counts."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = host.quota()
+    cpu = host.cpu()
+    usable, quota = cpu["usable_cores"] or 1, cpu["quota_cores"]
     return max(1, min(usable, round(quota))) if quota else usable
 
 
@@ -74,7 +69,7 @@ def _array(size: int) -> Any:
 
 def _memory(kind: str, job: Job) -> Ceiling:
     torch = _torch()
-    size = array_bytes(last_level_bytes(), host.memory_bytes())
+    size = array_bytes(last_level_bytes(host.cpu()), host.memory_bytes())
     arrays = [_array(size) for _ in range(ARRAYS[kind])]
     to, source = arrays[0], arrays[-1]
     works: dict[str, Work] = {
@@ -98,8 +93,11 @@ def _timed(work: Work) -> Run:
 
 
 def _matmul(dtype: str, job: Job) -> Ceiling:
-    chosen = FULL_SIZES if job.full else SIZES
-    trials = [_product(dtype, size, job, BUDGET_S / len(chosen)) for size in chosen]
+    chosen, trials = FULL_SIZES if job.full else SIZES, list[Trial]()
+    for size in chosen:
+        if trials and 2.0 * size**3 / trials[-1].rate > LONGEST_S:
+            break  # a larger product would not be faster, only longer
+        trials.append(_product(dtype, size, job, BUDGET_S / len(chosen)))
     return best(f"host.matmul.{dtype}", trials)
 
 
