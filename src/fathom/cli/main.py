@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import doctor, import_, pack, query, run
+from fathom.cli import doctor, import_, machine, pack, query, run
 from fathom.cli.console import explain, say
 from fathom.cli.report import report
 from fathom.errors import FathomError
@@ -75,6 +75,7 @@ app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("query", epilog=query.EXAMPLES)(query.query)
 app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
+app.add_typer(machine.app, name="machine")
 
 
 def main() -> None:

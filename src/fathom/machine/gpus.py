@@ -1,57 +1,151 @@
-"""What the driver says about each GPU."""
+"""What the driver says about each GPU, and about the links between them."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from fathom.machine.nvml import NvmlMissingError, load, reading
+from fathom.machine import cuda, links, network, pci
+from fathom.machine.datasheet import architecture
+from fathom.machine.nvml import Device, NvmlMissingError, load, reading
+
+PATIENCE_S = 30.0
+ROOT = Path("/")
+AskCuda = Callable[[], dict[str, dict[str, int]]]
 
 
-def describe(nvml: Any) -> list[dict[str, Any]]:
-    """One dict a GPU, in the driver's order; what a GPU does not tell is None."""
+def describe(nvml: Any, ask_cuda: AskCuda = cuda.attributes, root: Path = ROOT) -> list[dict[str, Any]]:
+    """One dict a GPU, in the driver's order; what one does not tell is None, its reason in `abstained`."""
+    return _describe_all(_devices(nvml), ask_cuda, root)
+
+
+def _devices(nvml: Any) -> list[Device]:
     count = reading(nvml.nvmlDeviceGetCount) or 0
-    return [_describe(nvml, nvml.nvmlDeviceGetHandleByIndex(i), i) for i in range(count)]
+    handles = [reading(nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]
+    # A GPU that fell off the bus still has its index, and no handle.
+    return [Device(nvml, handle) for handle in handles]
 
 
-def _describe(nvml: Any, handle: Any, index: int) -> dict[str, Any]:
-    def ask(name: str, *more: Any) -> Any:
-        return reading(getattr(nvml, f"nvmlDeviceGet{name}", None) or _absent, handle, *more)
+def _describe_all(devices: list[Device], ask_cuda: AskCuda, root: Path) -> list[dict[str, Any]]:
+    if not devices:
+        return []
+    try:
+        known, why = ask_cuda(), "the CUDA driver does not list this GPU"
+    except cuda.CudaMissingError as error:
+        known, why = {}, str(error)
+    return [_describe(device, i, known, why, root) for i, device in enumerate(devices)]
 
-    memory = ask("MemoryInfo")
-    limits = ask("PowerManagementLimitConstraints") or (None, None)
+
+def _describe(
+    device: Device, index: int, known: dict[str, dict[str, int]], why: str, root: Path
+) -> dict[str, Any]:
+    bus = _bus(device.ask("PciInfo"))
+    gpu = {"index": index, **_identity(device), "pci_bus": bus, **_clocks(device), **_power(device)}
+    gpu |= {**_pcie(device, root, bus), **_state(device)}
+    gpu |= _chip(device, gpu, known.get(pci.address(bus) or "", {}))
+    if gpu["l2_bytes"] is None:
+        device.refused["L2CacheSize"] = "MIG is on" if gpu["mig"] else why
+    gpu["nvlink"] = links.nvlink(device)
+    gpu["mig_devices"] = _slices(device) if gpu["mig"] else []
+    return {**gpu, "abstained": dict(sorted(device.refused.items()))}
+
+
+def _identity(device: Device) -> dict[str, Any]:
+    memory = device.ask("MemoryInfo")
+    capability = _dotted(device.ask("CudaComputeCapability"))
+    family = architecture(capability)
     return {
-        "index": index,
-        "name": ask("Name"),
-        "uuid": ask("UUID"),
-        "compute_capability": _dotted(ask("CudaComputeCapability")),
-        "memory_bytes": memory.total if memory else None,
-        "multiprocessors": _multiprocessors(ask("Attributes_v2")),
-        "sm_clock_max_mhz": ask("MaxClockInfo", nvml.NVML_CLOCK_SM),
-        "memory_clock_max_mhz": ask("MaxClockInfo", nvml.NVML_CLOCK_MEM),
-        "power_limit_w": _watts(ask("EnforcedPowerLimit")),
-        "power_limit_min_w": _watts(limits[0]),
-        "power_limit_max_w": _watts(limits[1]),
-        "pcie_generation": ask("CurrPcieLinkGeneration"),
-        "pcie_width": ask("CurrPcieLinkWidth"),
-        "pci_bus": _bus(ask("PciInfo")),
-        "ecc": _switch(ask("EccMode")),
-        "mig": _switch(ask("MigMode")),
-        "persistence": _switch(ask("PersistenceMode")),
-        "vbios": ask("VbiosVersion"),
+        "name": device.ask("Name"),
+        "uuid": device.ask("UUID"),
+        "compute_capability": capability,
+        "architecture": family.name if family else None,
+        "memory_bytes": getattr(memory, "total", None),
     }
 
 
-def _absent(*_: Any) -> None:
-    raise NotImplementedError
+def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
+    """Multiprocessors, L2 and shared memory by CUDA, which under MIG would speak of a slice."""
+    told = {} if gpu["mig"] else known
+    return {
+        "multiprocessors": told.get("multiprocessors") or _multiprocessors(device, gpu["compute_capability"]),
+        "l2_bytes": told.get("l2_bytes"),
+        "shared_bytes_per_sm": told.get("shared_bytes_per_sm"),
+        "memory_bus_bits": device.ask_quietly("MemoryBusWidth") or told.get("memory_bus_bits"),
+    }
+
+
+def _multiprocessors(device: Device, capability: str | None) -> int | None:
+    """NVML counts cores, and multiprocessors only of a MIG slice."""
+    cores, family = device.ask("NumGpuCores"), architecture(capability)
+    if cores and family:
+        return cores // family.cores_per_sm
+    return getattr(device.ask_quietly("Attributes_v2"), "multiprocessorCount", None)
+
+
+def _clocks(device: Device) -> dict[str, Any]:
+    sm, memory = device.nvml.NVML_CLOCK_SM, device.nvml.NVML_CLOCK_MEM
+    return {
+        "sm_clock_mhz": device.ask("ClockInfo", sm),
+        "sm_clock_max_mhz": device.ask("MaxClockInfo", sm),
+        "memory_clock_mhz": device.ask("ClockInfo", memory),
+        "memory_clock_max_mhz": device.ask("MaxClockInfo", memory),
+    }
+
+
+def _power(device: Device) -> dict[str, Any]:
+    limits = device.ask("PowerManagementLimitConstraints") or (None, None)
+    return {
+        "power_limit_w": _watts(device.ask("EnforcedPowerLimit")),
+        "power_limit_default_w": _watts(device.ask_quietly("PowerManagementDefaultLimit")),
+        "power_limit_min_w": _watts(limits[0]),
+        "power_limit_max_w": _watts(limits[1]),
+    }
+
+
+def _pcie(device: Device, root: Path, bus: str | None) -> dict[str, Any]:
+    """The link now, which an idle GPU may have slowed down, and the most that GPU and slot agree on."""
+    place = pci.folder(root, bus)
+    seen = pci.link(place)
+    return {
+        "pcie_generation": device.ask("CurrPcieLinkGeneration") or seen["generation"],
+        "pcie_width": device.ask("CurrPcieLinkWidth") or seen["width"],
+        "pcie_generation_max": device.ask("MaxPcieLinkGeneration") or seen["generation_max"],
+        "pcie_width_max": device.ask("MaxPcieLinkWidth") or seen["width_max"],
+        "numa_node": pci.numa_node(place),
+        "near_cpus": pci.near_cpus(place),
+    }
+
+
+def _state(device: Device) -> dict[str, Any]:
+    return {
+        "ecc": _switch(device.ask("EccMode")),
+        "mig": _switch(device.ask("MigMode")),
+        "persistence": _switch(device.ask("PersistenceMode")),
+        "vbios": device.ask("VbiosVersion"),
+    }
+
+
+def _slices(device: Device) -> list[dict[str, Any]]:
+    """The MIG devices of one GPU: name, multiprocessors and memory of each."""
+    count = device.ask("MaxMigDeviceCount") or 0
+    handles = (device.ask_quietly("MigDeviceHandleByIndex", i) for i in range(count))
+    return [_slice(Device(device.nvml, handle)) for handle in handles if handle is not None]
+
+
+def _slice(part: Device) -> dict[str, Any]:
+    attributes = part.ask_quietly("Attributes_v2")
+    return {
+        "name": part.ask_quietly("Name"),
+        "uuid": part.ask_quietly("UUID"),
+        "multiprocessors": getattr(attributes, "multiprocessorCount", None),
+        "memory_bytes": getattr(part.ask_quietly("MemoryInfo"), "total", None),
+    }
 
 
 def _dotted(pair: Any) -> str | None:
     return f"{pair[0]}.{pair[1]}" if pair else None
-
-
-def _multiprocessors(attributes: Any) -> int | None:
-    return getattr(attributes, "multiprocessorCount", None)
 
 
 def _watts(milliwatts: int | None) -> float | None:
@@ -68,19 +162,41 @@ def _switch(value: Any) -> bool | None:
     return None if current is None else bool(current)
 
 
-def read(open_nvml: Callable[[], Any] = load) -> dict[str, Any]:
-    """`{"gpus", "driver", "cuda_driver", "why_no_gpu"}` of this machine; never raises."""
+def read(
+    open_nvml: Callable[[], Any] = load,
+    ask_cuda: AskCuda = cuda.attributes,
+    root: Path = ROOT,
+    patience_s: float = PATIENCE_S,
+) -> dict[str, Any]:
+    """`{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}` here; never raises, never hangs."""
+    found: list[dict[str, Any]] = []
+    asking = threading.Thread(
+        target=lambda: found.append(_read(open_nvml, ask_cuda, root)), name="fathom-nvml", daemon=True
+    )
+    asking.start()
+    asking.join(patience_s)
+    return found[0] if found else _none(f"the NVIDIA driver did not answer within {patience_s:.0f} s", root)
+
+
+def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[str, Any]:
     try:
         nvml = open_nvml()
     except NvmlMissingError as error:
-        return {"gpus": [], "driver": None, "cuda_driver": None, "why_no_gpu": str(error)}
-    gpus = describe(nvml)
+        return _none(str(error), root)
+    devices = _devices(nvml)
+    gpus = _describe_all(devices, ask_cuda, root)
     return {
         "gpus": gpus,
+        "links": links.topology(devices, gpus, network.rdma(root), root),
         "driver": reading(nvml.nvmlSystemGetDriverVersion),
         "cuda_driver": _cuda(reading(nvml.nvmlSystemGetCudaDriverVersion_v2)),
         "why_no_gpu": None if gpus else "the driver lists no GPU",
     }
+
+
+def _none(why: str, root: Path) -> dict[str, Any]:
+    matrix = links.topology([], [], network.rdma(root), root)
+    return {"gpus": [], "links": matrix, "driver": None, "cuda_driver": None, "why_no_gpu": why}
 
 
 def _cuda(version: int | None) -> str | None:

@@ -8,25 +8,28 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from fathom.machine import gpus, host
+from fathom.machine import gpus, host, libraries
 from fathom.version import VERSION
 
 
 def inventory(
     read_gpus: Callable[[], dict[str, Any]] = gpus.read,
     read_host: Callable[[], dict[str, Any]] = host.read,
+    read_libraries: Callable[[], dict[str, str]] = libraries.versions,
 ) -> dict[str, Any]:
-    """GPUs, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
+    """GPUs, links, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
     devices = read_gpus()
     versions = {
         "fathom": VERSION,
         "driver": devices["driver"],
         "cuda_driver": devices["cuda_driver"],
         "python": platform.python_version(),
+        **read_libraries(),
     }
     machine = {
         "host": read_host(),
         "gpus": devices["gpus"],
+        "links": devices.get("links") or {"names": [], "matrix": []},
         "why_no_gpu": devices["why_no_gpu"],
         "versions": {name: version for name, version in versions.items() if version},
     }
@@ -37,9 +40,10 @@ def inventory(
 def fingerprint(machine: dict[str, Any]) -> str:
     """Sixteen hex digits that change when a ceiling measured here may no longer hold."""
     cpu = machine["host"]["cpu"]
+    chips = [[g["uuid"], g["name"], g["memory_bytes"], g["power_limit_w"]] for g in machine["gpus"]]
     parts = {
         "cpu": [cpu["model"], cpu["logical_cores"], cpu["numa_nodes"]],
         "driver": machine["versions"].get("driver"),
-        "gpus": [[g["uuid"], g["name"], g["memory_bytes"], g["power_limit_w"]] for g in machine["gpus"]],
+        "gpus": sorted(chips, key=lambda chip: str(chip[0])),  # a reboot may number them otherwise
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -33,6 +33,35 @@ def reading(call: Callable[..., Any], *arguments: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+class Device:
+    """One GPU under question; `refused` keeps what it would not tell, and why."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self.nvml = nvml
+        self.handle = handle
+        self.refused: dict[str, str] = {}
+
+    def ask(self, name: str, *more: Any) -> Any:
+        """What `nvmlDeviceGet{name}` returns, or None; the reason goes to `refused`."""
+        try:
+            value = getattr(self.nvml, f"nvmlDeviceGet{name}")(self.handle, *more)
+        except AttributeError:
+            self.refused[name] = "this nvidia-ml-py does not offer it"
+        except Exception as error:
+            self.refused[name] = str(error).strip() or type(error).__name__
+        else:
+            return value.decode(errors="replace") if isinstance(value, bytes) else value
+        return None
+
+    def ask_quietly(self, name: str, *more: Any) -> Any:
+        """The same where a refusal is nothing to speak of."""
+        return reading(getattr(self.nvml, f"nvmlDeviceGet{name}", None) or _absent, self.handle, *more)
+
+
+def _absent(*_: Any) -> None:
+    raise NotImplementedError
+
+
 def visible(nvml: Any, environment: Mapping[str, str] = os.environ) -> list[Any]:
     """Handles of the devices that a program with this environment sees, in its own order.
 

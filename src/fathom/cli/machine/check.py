@@ -1,0 +1,71 @@
+"""`fathom machine check`: how this host is set up."""
+
+from __future__ import annotations
+
+import json as json_library
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fathom.cli.console import say
+from fathom.errors import BadInputError
+
+if TYPE_CHECKING:
+    from fathom.machine.checks import Result
+
+BAD_INPUT = 2
+EXAMPLES = "Examples: fathom machine check --only gpu; fathom machine check --manifest pod.yaml --json"
+
+
+def check(
+    manifest: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Judge the pods of this Kubernetes manifest instead of the host."),
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="ID|GROUP", help="Only this check, or this group of checks.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object with every check by id.")
+    ] = False,
+    fix_script: Annotated[
+        bool, typer.Option("--fix-script", help="Print the fixes as a shell script; nothing is run.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every check, not only those that failed.")
+    ] = False,
+) -> None:
+    """Say how this host is set up for AI work, and what to change.
+
+    Exit status: 0 when no check failed, 1 when one failed, 2 when the input cannot be used.
+    """
+    try:
+        results = _examine(manifest, only or [])
+    except BadInputError as error:
+        say(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    _print(results, json=json, script=fix_script, every=every)
+    if any(result.status == "fail" for result in results):
+        raise typer.Exit(1)
+
+
+def _examine(manifest: list[Path] | None, only: list[str]) -> list[Result]:
+    from fathom.machine.checks import chosen, examine, pods, this_host
+
+    which = chosen(only or (["kubernetes"] if manifest else []))
+    host = this_host()
+    return examine(replace(host, pods=pods(manifest)) if manifest else host, which)
+
+
+def _print(results: list[Result], *, json: bool, script: bool, every: bool) -> None:
+    from fathom.machine.checks import as_json, fix_script
+    from fathom.report.checks import print_checks
+
+    if json:
+        print(json_library.dumps(as_json(results), indent=1))
+    elif script:
+        print(fix_script(results), end="")
+    else:
+        print_checks(results, every=every)

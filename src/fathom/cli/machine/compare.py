@@ -1,0 +1,76 @@
+"""`fathom machine compare`: what of a result carries over from one machine to another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+EXAMPLES = """Examples:
+
+fathom machine compare train.fathom here.json
+
+fathom machine compare h100.fathom.zip   (with this machine)"""
+
+
+def compare(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Where the result is from: a machine file or a sounding.")
+    ],
+    b: Annotated[
+        Path | None, typer.Argument(metavar="B", help="Where it shall go, likewise. [default: this machine]")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Say which results of machine A hold on machine B, and by how much their ceilings differ."""
+    import sys
+
+    import msgspec
+
+    from fathom.machine.compare import compare as compare_machines
+    from fathom.report.machine import print_comparison
+
+    found = compare_machines(_machine(a), _machine(b), *_names(a, b))
+    if json:
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    else:
+        print_comparison(found)
+
+
+def _names(a: Path, b: Path | None) -> tuple[str, str]:
+    """Short names, unless only their folders tell them apart."""
+    if b is None:
+        return a.name, "this machine"
+    return (str(a), str(b)) if a.name == b.name else (a.name, b.name)
+
+
+def _machine(path: Path | None) -> dict[str, Any]:
+    from fathom.machine import store
+    from fathom.machine.described import described
+
+    if path is None:
+        return described()
+    if path.is_dir() or _packed(path):
+        return _of_sounding(path)
+    return store.read(path)
+
+
+def _packed(path: Path) -> bool:
+    import zipfile
+
+    return path.is_file() and zipfile.is_zipfile(path)
+
+
+def _of_sounding(path: Path) -> dict[str, Any]:
+    """The machine of a sounding, with the versions that the program itself ran on."""
+    from fathom.errors import BadInputError
+    from fathom.sounding import open_store
+
+    store = open_store(path)
+    machine = store.machine
+    if not isinstance(machine, dict) or not machine:
+        raise BadInputError(f"{path} does not say which machine it is from: it was imported from a trace.")
+    versions = machine.get("versions")
+    known = versions if isinstance(versions, dict) else {}
+    return {**machine, "versions": {**known, **store.manifest.versions}}

@@ -1,0 +1,36 @@
+"""`fathom machine`: the inventory, and the ceilings that are remembered."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+HELP = "Say what this machine is, what it can do, how it is set up, and what carries over to another."
+EXAMPLES = """Examples:
+
+fathom machine
+
+fathom machine --json > here.json"""
+
+
+def show(
+    context: typer.Context,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    data: Annotated[
+        list[Path] | None, typer.Option(help="Name the file system of this folder too (repeatable).")
+    ] = None,
+) -> None:
+    """Show the inventory of this machine, and its ceilings where they were measured."""
+    if context.invoked_subcommand:
+        return
+    from fathom.machine.described import described, measured, with_datasheet
+    from fathom.report.machine import print_machine
+
+    machine = described([folder.resolve() for folder in data or []])
+    if json:
+        print(json_library.dumps(with_datasheet(machine), indent=1))
+    else:
+        print_machine(machine, *measured(machine, "this machine"))

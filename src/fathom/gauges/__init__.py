@@ -1,0 +1,46 @@
+"""Measures ceilings on the machine it stands on: each in a process of its own that the parent outlives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fathom.gauges.catalogue import FULL, QUICK
+
+if TYPE_CHECKING:
+    from fathom.gauges.keeping import keep, quick_missing
+    from fathom.gauges.others import BusyGpuError
+    from fathom.gauges.parent import Progress, measure, seconds
+    from fathom.gauges.plan import Plan, plan
+
+__all__ = [
+    "FULL",
+    "QUICK",
+    "BusyGpuError",
+    "Plan",
+    "Progress",
+    "keep",
+    "measure",
+    "plan",
+    "quick_missing",
+    "seconds",
+]
+
+_HOMES = {
+    "BusyGpuError": "others",
+    "Plan": "plan",
+    "Progress": "parent",
+    "keep": "keeping",
+    "measure": "parent",
+    "plan": "plan",
+    "quick_missing": "keeping",
+    "seconds": "parent",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # The measuring process is started as this package and has no use for what only its parent needs.
+    from importlib import import_module
+
+    if name in _HOMES:
+        return getattr(import_module(f"fathom.gauges.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'fathom.gauges' has no attribute '{name}'")

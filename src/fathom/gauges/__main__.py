@@ -1,0 +1,64 @@
+"""The measuring process: `python -m fathom.gauges JOB`, results as JSON lines on standard output.
+
+It is a process of its own so that its parent never holds a CUDA context and outlives whatever happens here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from importlib import import_module
+from typing import Any
+
+from fathom.gauges.catalogue import BY_ID
+from fathom.gauges.job import Job
+from fathom.gauges.trials import NotHereError
+from fathom.machine import Ceiling, Missing
+
+Emit = Callable[[dict[str, Any]], None]
+# After one of these the process's CUDA context is of no use any more.
+FATAL = ("illegal memory access", "unspecified launch failure", "misaligned address", "uncorrectable ECC")
+
+
+def main() -> None:
+    """Measure what the only argument asks for."""
+    emit = _claim_output()
+    job = Job.from_json(sys.argv[1])
+    for name in job.ids:
+        emit({"begin": name})
+        for record in _measure(name, job):
+            emit({"ceiling" if isinstance(record, Ceiling) else "missing": asdict(record)})
+        emit({"end": name})
+
+
+def _claim_output() -> Emit:
+    """Keep standard output for the records: whatever else prints there goes to standard error from now on."""
+    lines = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return lambda record: print(json.dumps(record), file=lines, flush=True)
+
+
+def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
+    try:
+        found = import_module(f"fathom.gauges.{BY_ID[name].group}").GAUGES[name](job)
+        return [found] if isinstance(found, Ceiling) else found
+    except NotHereError as error:
+        return [Missing(id=name, why=str(error))]
+    except ImportError as error:
+        return [Missing(id=name, why=f"{error.name or 'a Python package'} is not installed")]
+    except Exception as error:
+        if any(words in str(error) for words in FATAL):
+            raise
+        return [Missing(id=name, why=_clause(error))]
+
+
+def _clause(error: Exception) -> str:
+    line = (str(error).strip().splitlines() or [""])[0].rstrip(".")
+    return f"{type(error).__name__}: {line[:200]}" if line else type(error).__name__
+
+
+if __name__ == "__main__":
+    main()

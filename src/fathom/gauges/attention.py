@@ -1,0 +1,82 @@
+"""Causal attention in bf16 with heads of 128, forward and backward, by each of torch's fused backends.
+
+FLOPs as the ledger counts them (`fathom.analysis.work.attention`): forward two products over the pairs that
+the mask leaves, which is half of a square, backward four; what a backend recomputes is not counted.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.trials import NotHereError, Trial, best
+from fathom.machine import Ceiling
+
+HEADS, DEPTH = 16, 128
+TOKENS = 16384  # batch times length
+LENGTHS = (8192, 16384)
+FULL_LENGTHS = (2048, 4096, 8192, 16384)
+BACKENDS = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION", "efficient": "EFFICIENT_ATTENTION"}
+PRODUCTS = {"forward": 2, "backward": 4}
+BUDGET_S = 2.0
+
+
+def flops(way: str, batch: int, length: int) -> float:
+    """Of causal attention: 2 FLOPs x depth for each product and each of length^2 / 2 pairs."""
+    return PRODUCTS[way] * DEPTH * batch * HEADS * float(length) ** 2
+
+
+def _measure(way: str, job: Job) -> Ceiling:
+    here, trials = gpu(), list[Trial]()
+    if here.capability < (8, 0):
+        raise NotHereError("the chip has no bf16 matrix units")
+    lengths = FULL_LENGTHS if job.full else LENGTHS
+    refusals: list[str] = []
+    for length in lengths:
+        here.room()
+        for backend in BACKENDS:
+            try:
+                trials.append(
+                    _trial(here, way, length, backend, job, BUDGET_S / len(lengths) / len(BACKENDS))
+                )
+            except RuntimeError as error:  # this backend does not serve this chip, or ran out of memory
+                refusals.append(f"{backend}: {str(error).splitlines()[0][:80]}")
+    if not trials:
+        raise NotHereError("no fused backend served it (" + "; ".join(sorted(set(refusals))) + ")")
+    return best(f"attention.{way}.bf16", trials)
+
+
+def _trial(here: Gpu, way: str, length: int, backend: str, job: Job, seconds: float) -> Trial:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    batch = max(1, TOKENS // length)
+    with sdpa_kernel([getattr(SDPBackend, BACKENDS[backend])]):
+        work = _work(here, way, batch, length)
+        at = {"length": length, "batch": batch, "heads": HEADS, "depth": DEPTH, "backend": backend}
+        return here.trial(at, work, flops(way, batch, length), effort(job, seconds))
+
+
+def _work(here: Gpu, way: str, batch: int, length: int) -> Work:
+    """A function that runs it once, on tensors laid out as a transformer's projections leave them."""
+    torch = here.torch
+    attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
+    inputs = [_projected(here, batch, length) for _ in range(3)]
+    if way == "forward":
+        return lambda: attend(*inputs)
+    with torch.enable_grad():
+        for tensor in inputs:
+            tensor.requires_grad_()
+        out = attend(*inputs)
+    gradient = torch.randn_like(out)
+    return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
+
+
+def _projected(here: Gpu, batch: int, length: int) -> Any:
+    """Random [batch, heads, length, depth] in the memory order of [batch, length, heads, depth]."""
+    values = here.random(batch, length, HEADS, DEPTH, dtype=here.torch.bfloat16)
+    return values.transpose(1, 2)
+
+
+GAUGES = {f"attention.{way}.bf16": partial(_measure, way) for way in PRODUCTS}

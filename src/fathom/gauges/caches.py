@@ -1,0 +1,64 @@
+"""Bandwidth of the second-level cache and of shared memory, by kernels that read the same bytes again."""
+
+from __future__ import annotations
+
+from math import ceil
+
+from fathom.gauges import cuda
+from fathom.gauges.gpu import Gpu, effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.trials import Trial, best
+from fathom.machine import Ceiling
+
+THREADS, UNROLL, WORD = 512, 8, 16  # as in kernels/caches.cu
+TILE = THREADS * UNROLL * WORD  # bytes a block reads in one pass, from either memory
+SHARED_BYTES = 16 * 2**10  # of a block
+FOOTPRINTS = (1 / 8, 1 / 4, 1 / 2)  # of the second-level cache
+LAUNCH_BYTES = 2**33  # read by one launch: a millisecond and more
+BUDGET_S = 1.0
+
+
+def passes(blocks: int) -> int:
+    """Passes that make one launch of so many blocks long enough to time."""
+    return max(8, ceil(LAUNCH_BYTES / (blocks * TILE)))
+
+
+def read_bytes(blocks: int, count: int) -> int:
+    """Bytes that `blocks` read in `count` passes."""
+    return blocks * count * TILE
+
+
+def blocks(here: Gpu) -> int:
+    """Blocks that fill the multiprocessors exactly once."""
+    return here.multiprocessors * max(1, int(here.properties.max_threads_per_multi_processor) // THREADS)
+
+
+def _l2(job: Job) -> Ceiling:
+    here, trials = gpu(), list[Trial]()
+    compiled = cuda.kernel("caches", "read_l2")
+    grid = blocks(here)
+    count = passes(grid)
+    for share in FOOTPRINTS:
+        tiles = max(2, int(share * here.l2_bytes) // TILE)
+        words = here.random(tiles * TILE // 4)
+        step = grid % (tiles - 1) + 1
+        arguments = (words, cuda.whole(tiles), cuda.whole(step), cuda.whole(count), cuda.sink())
+        work = compiled.launcher(grid, THREADS, *arguments)
+        pace = effort(job, BUDGET_S / len(FOOTPRINTS))
+        at = {"bytes": tiles * TILE, "share_of_l2": share}
+        trials.append(here.trial(at, work, read_bytes(grid, count), pace))
+    return best("l2.read", trials)
+
+
+def _shared(job: Job) -> Ceiling:
+    here = gpu()
+    grid = blocks(here)
+    count = 8 * passes(grid)
+    words = here.random(SHARED_BYTES // 4)
+    arguments = (words, cuda.whole(count), cuda.sink())
+    work = cuda.kernel("caches", "read_shared").launcher(grid, THREADS, *arguments)
+    at = {"bytes_a_block": SHARED_BYTES, "threads": THREADS}
+    return best("shared.read", [here.trial(at, work, read_bytes(grid, count), effort(job, BUDGET_S))])
+
+
+GAUGES = {"l2.read": _l2, "shared.read": _shared}

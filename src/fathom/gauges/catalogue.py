@@ -1,0 +1,81 @@
+"""What can be measured, as data: each ceiling's unit, what measures it, whether it is a quick one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOST, GPU, LINKS = "host", "gpu", "links"  # what a group stands on: no GPU, one of them, all of them
+RATE, BYTES, OPS, TIME = "FLOP/s", "B/s", "1/s", "s"
+DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
+HOST_DTYPES = ("fp32", "bf16", "fp64")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+
+
+@dataclass(frozen=True)
+class Group:
+    """Gauges that share a process: the module of that name in this room holds their functions."""
+
+    name: str
+    scope: str
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """One ceiling to measure. `seconds` is about how long that takes, for progress and time limits."""
+
+    id: str
+    unit: str
+    group: str
+    seconds: float
+    quick: bool = True
+
+
+# In the order they are measured: what heats the GPU comes last.
+GROUPS = (
+    Group("host", HOST),
+    Group("loader", HOST),
+    Group("disk", HOST),
+    Group("memory", GPU),
+    Group("caches", GPU),
+    Group("copies", GPU),
+    Group("latency", GPU),
+    Group("vector", GPU),
+    Group("matmul", GPU),
+    Group("attention", GPU),
+    Group("gds", GPU),
+    Group("peers", LINKS),
+    Group("collectives", LINKS),
+)
+
+GAUGES = (
+    *(Gauge(f"host.{kind}", BYTES, "host", 1.0) for kind in ("read", "copy", "triad")),
+    *(Gauge(f"host.matmul.{dtype}", RATE, "host", 1.0) for dtype in HOST_DTYPES),
+    Gauge("host.loader", BYTES, "loader", 12, quick=False),
+    Gauge("disk.read.sequential", BYTES, "disk", 20, quick=False),
+    Gauge("disk.read.random", BYTES, "disk", 10, quick=False),
+    *(Gauge(f"hbm.{kind}", BYTES, "memory", 2.0) for kind in ("read", "write", "copy", "triad")),
+    *(Gauge(name, BYTES, "caches", 1.5) for name in ("l2.read", "shared.read")),
+    *(Gauge(f"copy.{way}.{kind}", BYTES, "copies", 1.5)
+      for way in ("h2d", "d2h") for kind in ("pinned", "pageable")),
+    *(Gauge(f"latency.{kind}", TIME, "latency", 0.5)
+      for kind in ("launch", "graph_node", "synchronise", "small_copy", "item")),
+    *(Gauge(f"vector.{kind}", unit, "vector", 0.7)
+      for kind, unit in (("fp32", RATE), ("fp64", RATE), ("special", OPS))),
+    *(Gauge(f"matmul.{dtype}", RATE, "matmul", 2.0) for dtype in DTYPES),
+    *(Gauge(f"matmul.{dtype}.sustained", RATE, "matmul", 4.0, quick=dtype == "bf16") for dtype in DTYPES),
+    *(Gauge(f"attention.{way}.bf16", RATE, "attention", 3.0) for way in ("forward", "backward")),
+    Gauge("disk.read.gds", BYTES, "gds", 15, quick=False),
+    Gauge("copy.peer", BYTES, "peers", 4, quick=False),
+    Gauge("link.peer", BYTES, "peers", 15, quick=False),
+    *(Gauge(f"collective.{kind}", BYTES, "collectives", 25, quick=False) for kind in COLLECTIVES),
+)  # fmt: skip
+
+BY_ID = {gauge.id: gauge for gauge in GAUGES}
+QUICK = tuple(gauge.id for gauge in GAUGES if gauge.quick)
+FULL = tuple(BY_ID)
+SCOPES = {group.name: group.scope for group in GROUPS}
+
+
+def scope(name: str) -> str:
+    """What the gauge of this id stands on: HOST, GPU or LINKS."""
+    return SCOPES[BY_ID[name].group]

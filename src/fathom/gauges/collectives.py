@@ -1,0 +1,104 @@
+"""Collectives over all GPUs, by size, as NCCL runs them for torch: one process a GPU, started with torchrun.
+
+Bus bandwidth as NCCL's own tests define it (doc/PERFORMANCE.md of nccl-tests): the size over the time, times
+what every link has to carry of it for that collective: the figure is the links' and not the algorithm's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from fathom.gauges.catalogue import COLLECTIVES
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Sample
+from fathom.gauges.trials import NotHereError, Trial, ceiling
+from fathom.machine import Ceiling
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
+PATIENCE_S, GRACE_S = 240, 35  # torchrun gives its ranks 30 s to end
+WORKER = "fathom.gauges.collective_worker"
+
+
+def bus_factor(kind: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (size / time), after nccl-tests.
+
+    The size is what one rank holds at the larger end: the whole tensor for all_reduce, the gathered result,
+    the tensor before it is scattered, all that a rank sends in all_to_all, the message for send_recv.
+    """
+    share = (ranks - 1) / ranks
+    factors = {"all_reduce": 2 * share, "send_recv": 1.0}
+    return factors.get(kind, share)
+
+
+@cache
+def _measured(job: Job) -> list[dict[str, Any]]:
+    """Rows `{"kind", "bytes", "seconds"}` that the first rank wrote. Raises NotHereError."""
+    if len(job.devices) < 2:
+        raise NotHereError("there is one GPU only")
+    kinds = [name.removeprefix("collective.") for name in job.ids if name.startswith("collective.")]
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "rows.jsonl"
+        task = {"kinds": kinds, "sizes": SIZES, "pace": job.pace, "output": str(output)}
+        log = _run(len(job.devices), task)
+        rows = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
+    if not rows:
+        raise NotHereError(f"torchrun brought no result: {log}")
+    return rows
+
+
+def _run(ranks: int, task: dict[str, Any]) -> str:
+    """Run the ranks; returns the last line that they wrote."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, f"--nproc-per-node={ranks}", "-m", WORKER, json.dumps(task)]
+    with tempfile.TemporaryFile("w+", errors="replace") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return f"it took longer than {PATIENCE_S} s"
+        log.seek(0)
+        lines = log.read().splitlines()
+    telling = [line for line in lines if "Error" in line] or lines
+    return telling[-1].strip()[:200] if telling else f"it ended with status {process.returncode}"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Asked kindly, torchrun ends its ranks before itself."""
+    process.terminate()
+    try:
+        process.wait(GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _measure(kind: str, job: Job) -> Ceiling:
+    ranks = len(job.devices)
+    trials = [_trial(row, ranks) for row in _measured(job) if row["kind"] == kind]
+    if not trials:
+        raise NotHereError("this collective did not finish")
+    series = [
+        {"bytes": t.at["bytes"], "value": t.rate, "seconds": t.sample.median}
+        for t in sorted(trials, key=lambda t: t.at["bytes"])
+    ]
+    return ceiling(f"collective.{kind}", max(trials, key=lambda t: t.rate), series)
+
+
+def _trial(row: dict[str, Any], ranks: int) -> Trial:
+    work = row["bytes"] * bus_factor(row["kind"], ranks)
+    at = {"bytes": row["bytes"], "ranks": ranks}
+    return Trial(at, Sample(tuple(row["seconds"]), row["repetitions"]), work)
+
+
+GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+    f"collective.{kind}": partial(_measure, kind) for kind in COLLECTIVES
+}

@@ -1,0 +1,122 @@
+"""What the GPU was doing while it was measured: clocks, power, temperature, reasons for a lower clock."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fathom.machine.nvml import NvmlMissingError, load, reading, visible
+
+PERIOD = 0.02  # seconds between two looks
+# NVML's clock event reasons (nvmlClocksEventReasons*), by bit.
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # the machine is short of cooling or power
+
+
+class Sensors:
+    """The sensors of the first GPU that this process sees; silent where NVML is missing."""
+
+    def __init__(
+        self, open_nvml: Callable[[], Any] = load, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self.nvml: Any = None
+        try:
+            self.nvml = open_nvml()
+            self.handle = (visible(self.nvml, environment) or [None])[0]
+        except NvmlMissingError:
+            return
+        if self.handle is None:
+            self.nvml = None
+
+    def read(self) -> dict[str, float]:
+        """One look; what cannot be read is left out."""
+        if self.nvml is None:
+            return {}
+        nvml, handle = self.nvml, self.handle
+        looks = {
+            "sm_clock_mhz": reading(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": reading(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
+            "power_mw": reading(nvml.nvmlDeviceGetPowerUsage, handle),
+            "temperature_c": reading(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
+            "reasons": reading(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
+        }
+        return {name: value for name, value in looks.items() if value is not None}
+
+
+class Watch:
+    """Looks at the sensors while its `with` block runs; `thread=False` only at its ends, for latencies."""
+
+    def __init__(self, sensors: Sensors, *, thread: bool = True) -> None:
+        self.sensors, self.looks = sensors, list[dict[str, float]]()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, daemon=True) if thread else None
+
+    def __enter__(self) -> Watch:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def _go_on(self) -> None:
+        while not self._done.wait(PERIOD):
+            self.looks.append(self.sensors.read())
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        if not self.looks:
+            self.looks.append(self.sensors.read())
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """Medians over the block, and every reason for a lower clock that was seen in it."""
+        return summary(self.looks)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Reasons that tell of a machine short of cooling or power."""
+        seen = _bits(self.looks)
+        return tuple(f"clocks were held down: {REASONS[bit]}" for bit in sorted(DOUBTFUL) if seen & bit)
+
+
+def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
+    """`{"sm_clock_mhz", "sm_clock_min_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle"}`."""
+
+    def middle(name: str) -> float | None:
+        values = [look[name] for look in looks if name in look]
+        return float(np.median(values)) if values else None
+
+    clocks = [look["sm_clock_mhz"] for look in looks if "sm_clock_mhz" in look]
+    power = middle("power_mw")
+    found = {
+        "sm_clock_mhz": middle("sm_clock_mhz"),
+        "sm_clock_min_mhz": min(clocks, default=None),
+        "memory_clock_mhz": middle("memory_clock_mhz"),
+        "power_w": None if power is None else power / 1000,
+        "temperature_c": middle("temperature_c"),
+    }
+    known: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    if any("reasons" in look for look in looks):
+        seen = _bits(looks)
+        known["throttle"] = [name for bit, name in REASONS.items() if seen & bit]
+    return known
+
+
+def _bits(looks: list[dict[str, float]]) -> int:
+    seen = 0
+    for look in looks:
+        seen |= int(look.get("reasons", 0))
+    return seen

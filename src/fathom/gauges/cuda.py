@@ -1,0 +1,99 @@
+"""Small CUDA C++ kernels, compiled when first used, launched on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fathom.gauges.gpu import Work, gpu
+from fathom.gauges.trials import NotHereError
+
+SOURCES = Path(__file__).parent / "kernels"
+WHY_NOT = "its kernels need the Python package cuda-core, which is not installed"
+
+
+class TorchStream:
+    """Torch's current stream, as CUDA's Python libraries ask for one."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, gpu().torch.cuda.current_stream().cuda_stream
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled kernel."""
+
+    core: Any
+    handle: Any
+
+    def launcher(self, grid: int, block: int, *arguments: Any) -> Work:
+        """A function that launches it: `arguments` are tensors, or numbers with a ctypes type."""
+        config = self.core.LaunchConfig(grid=grid, block=block)
+        given = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in arguments]
+        stream, launch, kernel = TorchStream(), self.core.launch, self.handle
+
+        def work(_: tuple[Any, ...] = arguments) -> None:  # keeps the tensors alive behind their addresses
+            launch(stream, config, kernel, *given)
+
+        return work
+
+
+def kernel(source: str, name: str) -> Kernel:
+    """The kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError where it cannot be compiled."""
+    return Kernel(_core(), _compiled(source).get_kernel(name))
+
+
+@cache
+def _core() -> Any:
+    gpu()  # torch makes the context that everything shares
+    for module in ("cuda.core", "cuda.core.experimental"):
+        try:
+            found = import_module(module)
+        except ImportError:
+            continue
+        if hasattr(found, "Program") and hasattr(found, "launch"):
+            found.Device(0).set_current()
+            return found
+    raise NotHereError(WHY_NOT)
+
+
+@cache
+def _compiled(source: str) -> Any:
+    core = _core()
+    major, minor = gpu().capability
+    options = core.ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
+    code = (SOURCES / f"{source}.cu").read_text()
+    try:
+        return core.Program(code, "c++", options=options).compile("cubin")
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0]
+        raise NotHereError(f"its kernels did not compile ({type(error).__name__}: {line[:120]})") from error
+
+
+def whole(number: int) -> ctypes.c_int32:
+    """A C int argument."""
+    return ctypes.c_int32(number)
+
+
+def long(number: int) -> ctypes.c_int64:
+    """A C long long argument."""
+    return ctypes.c_int64(number)
+
+
+def single(number: float) -> ctypes.c_float:
+    """A C float argument."""
+    return ctypes.c_float(number)
+
+
+def double(number: float) -> ctypes.c_double:
+    """A C double argument."""
+    return ctypes.c_double(number)
+
+
+def sink() -> Any:
+    """Where a kernel would write what it read, so that the compiler believes that reading matters."""
+    return gpu().torch.zeros(1, dtype=gpu().torch.int32, device="cuda")

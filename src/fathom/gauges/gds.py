@@ -1,0 +1,64 @@
+"""Reading a file straight into the GPU's memory through cuFile (GPUDirect Storage), with kvikio."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from time import perf_counter
+from typing import Any
+
+from fathom.gauges.disk import FILE_BYTES, GIB, MIB, File, random_file
+from fathom.gauges.gpu import effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Run, sample
+from fathom.gauges.trials import Trial, best
+from fathom.machine import Ceiling
+
+SIZES = (16 * MIB, 256 * MIB, GIB)  # of one read
+BUDGET_S = 4.0
+THROUGH_HOST = "cuFile ran in compatibility mode: through the host's memory and its page cache"
+
+
+def _measure(job: Job) -> Ceiling:
+    gpu()
+    kvikio = import_module("kvikio")
+    with random_file(job.data, int(FILE_BYTES * min(1.0, job.pace)) // MIB * MIB) as file:
+        flags = (THROUGH_HOST,) if _compatible(kvikio, file) else ()
+        chosen = [size for size in SIZES if size <= file.size] or [file.size]
+        trials = [_at(kvikio, file, size, flags, effort(job, BUDGET_S / len(chosen))) for size in chosen]
+    return best("disk.read.gds", trials)
+
+
+def _compatible(kvikio: Any, file: File) -> bool:
+    """Whether kvikio falls back to plain reads; older and newer versions say so in different places."""
+    with kvikio.CuFile(str(file.path), "r") as handle:
+        preferred = getattr(handle, "is_compat_mode_preferred", None)
+    if preferred is None:
+        preferred = kvikio.defaults.compat_mode()
+    return bool(preferred() if callable(preferred) else preferred)
+
+
+def _at(kvikio: Any, file: File, size: int, flags: tuple[str, ...], pace: Any) -> Trial:
+    here = gpu()
+    buffer = here.torch.empty(size, dtype=here.torch.uint8, device="cuda")
+    with kvikio.CuFile(str(file.path), "r") as handle:
+        taken = sample(_reads(handle, buffer, file, size), pace)
+    return Trial({"bytes": size}, taken, size, flags=flags)
+
+
+def _reads(handle: Any, buffer: Any, file: File, size: int) -> Run:
+    places = range(0, file.size - size + 1, size)
+    done = 0
+
+    def run(count: int) -> float:
+        nonlocal done
+        started = perf_counter()
+        for _ in range(count):
+            handle.read(buffer, size, places[done % len(places)])
+            done += 1
+        return perf_counter() - started
+
+    return run
+
+
+GAUGES: dict[str, Callable[[Job], Ceiling]] = {"disk.read.gds": _measure}

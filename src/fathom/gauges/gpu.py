@@ -1,0 +1,99 @@
+"""The one GPU that a measuring process stands on: timing by device events, sizes that fit, random data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fathom.gauges.conditions import Sensors, Watch
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Effort, Sample, sample
+from fathom.gauges.trials import NotHereError, Trial
+
+Work = Callable[[], object]
+GIB = 2**30
+AWAKE_S = 0.5  # an idle GPU takes this long at most to raise its clocks
+SHARE = 0.8  # of the free memory that one measurement may take
+
+
+class Gpu:
+    """`torch`, the device's properties, and a stream of its own that is current from now on."""
+
+    def __init__(self) -> None:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise NotHereError("torch sees no CUDA device")
+        torch.set_grad_enabled(False)
+        torch.manual_seed(0)
+        self.torch: Any = torch
+        self.properties: Any = torch.cuda.get_device_properties(0)
+        self.stream: Any = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        self.sensors = Sensors()
+        self._wake()
+
+    @property
+    def multiprocessors(self) -> int:
+        return int(self.properties.multi_processor_count)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        return int(self.properties.major), int(self.properties.minor)
+
+    @property
+    def l2_bytes(self) -> int:
+        return int(getattr(self.properties, "L2_cache_size", 0)) or 4 * 2**20
+
+    def room(self) -> int:
+        """Bytes that may be allocated now. Memory that earlier measurements left cached is given back."""
+        self.torch.cuda.synchronize()
+        self.torch.cuda.empty_cache()
+        return int(SHARE * self.torch.cuda.mem_get_info()[0])
+
+    def random(self, *shape: int, dtype: Any = None) -> Any:
+        """Normally distributed values, for integers all of their range; never constant, never zeros."""
+        torch = self.torch
+        dtype = dtype or torch.float32
+        if not dtype.is_floating_point:
+            limits = torch.iinfo(dtype)
+            return torch.randint(limits.min, limits.max, shape, dtype=dtype, device="cuda")
+        return torch.randn(shape, dtype=dtype, device="cuda")
+
+    def seconds(self, work: Work, count: int) -> float:
+        """Device time of `count` repetitions, first start to last end."""
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(count):
+            work()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    def sample(self, work: Work, effort: Effort) -> Sample:
+        """Samples of `work`'s device time."""
+        return sample(lambda count: self.seconds(work, count), effort)
+
+    def trial(
+        self, at: dict[str, Any], work: Work, amount: float, effort: Effort, flags: tuple[str, ...] = ()
+    ) -> Trial:
+        """A trial of `work`, which does `amount` a call, with the conditions meanwhile."""
+        with Watch(self.sensors) as watch:
+            taken = self.sample(work, effort)
+        return Trial(at, taken, amount, watch.conditions, (*flags, *watch.flags))
+
+    def _wake(self) -> None:
+        values = self.random(2**24)
+        sample(lambda n: self.seconds(lambda: values.mul_(-1), n), Effort(budget_s=0, warm_s=AWAKE_S))
+
+
+@cache
+def gpu() -> Gpu:
+    """This process's GPU. Raises NotHereError, and ImportError without torch."""
+    return Gpu()
+
+
+def effort(job: Job, seconds: float, **more: float) -> Effort:
+    """An effort of about `seconds`, at the job's pace."""
+    return Effort(budget_s=seconds, **more).scaled(job.pace)

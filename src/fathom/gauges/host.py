@@ -1,0 +1,116 @@
+"""The host: memory bandwidth over all cores, as STREAM counts it, and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from time import perf_counter
+from typing import Any
+
+from fathom.gauges.catalogue import HOST_DTYPES
+from fathom.gauges.gpu import Work, effort
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Run, sample
+from fathom.gauges.trials import Trial, best
+from fathom.machine import Ceiling, host
+
+CACHES = 4  # an array is this many times the last-level cache, as STREAM asks
+SMALLEST, LARGEST = 2**26, 2**31  # bytes of an array
+SHARE = 1 / 8  # of the memory that one array may take
+ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move
+BLOCK = 2**22  # random numbers that fill an array over and over: more would take longer than measuring
+SIZES, FULL_SIZES = (2048,), (1024, 2048, 4096, 8192)
+TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
+BUDGET_S = 0.6
+LONGEST_S = 1.0  # of one product
+
+
+def last_level_bytes(cpu: Mapping[str, Any]) -> int:
+    """All last-level caches of the inventory's processor together; 0 where the kernel does not tell."""
+    caches = [cache for cache in cpu["caches"] if cache["size_bytes"] and cache["shared_by"]]
+    if not caches:
+        return 0
+    last = max(caches, key=lambda cache: cache["name"])  # L1d < L2 < L3
+    return int(last["size_bytes"] * max(1, (cpu["logical_cores"] or 1) // last["shared_by"]))
+
+
+def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
+    """Size of one array: far beyond the caches, and small beside the memory."""
+    wanted = min(max(CACHES * cache_bytes, SMALLEST), LARGEST)
+    return min(wanted, int(SHARE * memory_bytes)) if memory_bytes else wanted
+
+
+def cores() -> int:
+    """Cores that this process may use; a control group's quota counts."""
+    cpu = host.cpu()
+    usable, quota = cpu["usable_cores"] or 1, cpu["quota_cores"]
+    return max(1, min(usable, round(quota))) if quota else usable
+
+
+@cache
+def _torch() -> Any:
+    import torch
+
+    torch.set_grad_enabled(False)
+    torch.set_num_threads(cores())
+    torch.manual_seed(0)
+    return torch
+
+
+def _array(size: int) -> Any:
+    """Random floats; written by all threads first, so that its pages lie near those that will use them."""
+    torch = _torch()
+    block = torch.rand(min(BLOCK, size // 4))
+    rows = max(1, size // 4 // len(block))
+    array = torch.empty(rows, len(block)).fill_(0.5)
+    array.copy_(block.expand_as(array))
+    return array.view(-1)
+
+
+def _memory(kind: str, job: Job) -> Ceiling:
+    torch = _torch()
+    size = array_bytes(last_level_bytes(host.cpu()), host.memory_bytes())
+    arrays = [_array(size) for _ in range(ARRAYS[kind])]
+    to, source = arrays[0], arrays[-1]
+    works: dict[str, Work] = {
+        "read": lambda: torch.sum(to),
+        "copy": lambda: to.copy_(source),
+        "triad": lambda: torch.add(arrays[1], source, alpha=0.5, out=to),
+    }
+    moved = ARRAYS[kind] * to.numel() * 4
+    at = {"bytes": to.numel() * 4, "threads": cores()}
+    return best(f"host.{kind}", [Trial(at, sample(_timed(works[kind]), effort(job, BUDGET_S)), moved)])
+
+
+def _timed(work: Work) -> Run:
+    def run(count: int) -> float:
+        started = perf_counter()
+        for _ in range(count):
+            work()
+        return perf_counter() - started
+
+    return run
+
+
+def _matmul(dtype: str, job: Job) -> Ceiling:
+    chosen, trials = FULL_SIZES if job.full else SIZES, list[Trial]()
+    for size in chosen:
+        if trials and 2.0 * size**3 / trials[-1].rate > LONGEST_S:
+            break  # a larger product would not be faster, only longer
+        trials.append(_product(dtype, size, job, BUDGET_S / len(chosen)))
+    return best(f"host.matmul.{dtype}", trials)
+
+
+def _product(dtype: str, size: int, job: Job, seconds: float) -> Trial:
+    torch = _torch()
+    kind = getattr(torch, TORCH_DTYPES[dtype])
+    left, right = (torch.randn(size, size, dtype=kind) for _ in range(2))
+    out = torch.empty(size, size, dtype=kind)
+    taken = sample(_timed(lambda: torch.mm(left, right, out=out)), effort(job, seconds))
+    return Trial({"shape": [size] * 3, "threads": cores()}, taken, 2.0 * size**3)
+
+
+GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+    **{f"host.{kind}": partial(_memory, kind) for kind in ARRAYS},
+    **{f"host.matmul.{dtype}": partial(_matmul, dtype) for dtype in HOST_DTYPES},
+}

@@ -1,0 +1,185 @@
+"""Matrix products: the best rate of each dtype over several shapes, and what the power limit sustains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from time import perf_counter
+from typing import Any
+
+from fathom.gauges.catalogue import DTYPES
+from fathom.gauges.conditions import Watch
+from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Sample
+from fathom.gauges.trials import NotHereError, Trial, best
+from fathom.machine import Ceiling
+
+Shape = tuple[int, int, int]  # rows of the result, its columns, the length of the sums
+SHAPES: tuple[Shape, ...] = ((4096,) * 3, (8192,) * 3, (8192, 8192, 4096))
+FULL_SHAPES: tuple[Shape, ...] = (*SHAPES, (2048,) * 3, (6144,) * 3, (16384,) * 3, (16384, 4096, 8192))
+SUSTAINED: Shape = (8192,) * 3
+SUSTAINED_S = 3.0
+HEATING_S = 1.0  # of which so much is not counted: clocks are still falling
+CHUNK_S = 0.05
+BUDGET_S = 1.5
+# Short bursts with rests between them stay below the power limit: else the best rate were the sustained one.
+BURST_S, REST_S = 0.004, 0.02
+FP8_MAX = 448.0
+
+
+def flops(shape: Shape) -> float:
+    """Floating-point operations of one product: a multiply and an add for each term of each sum."""
+    rows, columns, length = shape
+    return 2.0 * rows * columns * length
+
+
+def _best(dtype: str, job: Job) -> Ceiling:
+    here, trials = gpu(), list[Trial]()
+    chosen = [shape for shape in (FULL_SHAPES if job.full else SHAPES) if _fits(here, shape)]
+    pace = effort(job, BUDGET_S / len(SHAPES), sample_s=BURST_S, rest_s=REST_S)
+    for shape in chosen:
+        trials.append(here.trial({"shape": list(shape)}, product(here, dtype, shape), flops(shape), pace))
+    return best(f"matmul.{dtype}", trials)
+
+
+def _fits(here: Gpu, shape: Shape) -> bool:
+    """Whether two operands, their result and the copies made on the way fit at eight bytes a number."""
+    rows, columns, length = shape
+    return 16 * (rows * length + columns * length + rows * columns) <= here.room()
+
+
+def _sustained(dtype: str, job: Job) -> Ceiling:
+    here = gpu()
+    shape = SUSTAINED if _fits(here, SUSTAINED) else (2048,) * 3
+    work = product(here, dtype, shape)
+    work()
+    count = max(1, round(CHUNK_S / max(here.seconds(work, 2) / 2, 1e-6)))
+    _run(here, work, count, HEATING_S * job.pace)
+    with Watch(here.sensors) as watch:
+        chunks = _run(here, work, count, (SUSTAINED_S - HEATING_S) * job.pace)
+    at = {"shape": list(shape), "seconds": SUSTAINED_S * job.pace}
+    trial = Trial(at, Sample(tuple(chunks), count), flops(shape), watch.conditions, watch.flags)
+    return best(f"matmul.{dtype}.sustained", [trial])
+
+
+def _run(here: Gpu, work: Work, count: int, seconds: float) -> list[float]:
+    """Keep the device busy without a gap, in chunks of `count` calls; seconds of one call in each chunk.
+
+    There is always one more chunk in the queue than the one waited for.
+    """
+    events = [_chunk(here, work, count), _chunk(here, work, count)]
+    until = perf_counter() + seconds
+    while perf_counter() < until or len(events) < 4:
+        events.append(_chunk(here, work, count))
+        events[-3].synchronize()
+    events[-1].synchronize()
+    pairs = pairwise(events)
+    return [begin.elapsed_time(end) / 1e3 / count for begin, end in pairs]
+
+
+def _chunk(here: Gpu, work: Work, count: int) -> Any:
+    for _ in range(count):
+        work()
+    end = here.torch.cuda.Event(enable_timing=True)
+    end.record()
+    return end
+
+
+def product(here: Gpu, dtype: str, shape: Shape) -> Work:
+    """A function that multiplies random matrices: `x @ w.T`, as a linear layer does.
+
+    Raises NotHereError where this chip or this torch has no such product.
+    """
+    return _PRODUCTS[dtype](here, shape)
+
+
+def _plain(here: Gpu, shape: Shape, *, dtype: str, tf32: bool = False) -> Work:
+    torch, (rows, columns, length) = here.torch, shape
+    kind = getattr(torch, dtype)
+    left, right = here.random(rows, length, dtype=kind), here.random(columns, length, dtype=kind).t()
+    out = torch.empty(rows, columns, dtype=kind, device="cuda")
+
+    def work() -> None:
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.mm(left, right, out=out)
+
+    return work
+
+
+def _tf32(here: Gpu, shape: Shape) -> Work:
+    if here.capability < (8, 0):
+        raise NotHereError("the chip has no tf32")
+    return _plain(here, shape, dtype="float32", tf32=True)
+
+
+def _bf16(here: Gpu, shape: Shape) -> Work:
+    if here.capability < (8, 0):
+        raise NotHereError("the chip has no bf16 matrix units")
+    return _plain(here, shape, dtype="bfloat16")
+
+
+def _int8(here: Gpu, shape: Shape) -> Work:
+    torch, (rows, columns, length) = here.torch, shape
+    left = here.random(rows, length, dtype=torch.int8)
+    right = here.random(columns, length, dtype=torch.int8).t()
+    out = torch.empty(rows, columns, dtype=torch.int32, device="cuda")
+    return lambda: torch._int_mm(left, right, out=out)
+
+
+def _fp8(here: Gpu, shape: Shape) -> Work:
+    """e4m3 with one scale a matrix and the fast accumulation that training uses, to bf16."""
+    if here.capability < (8, 9):
+        raise NotHereError("the chip has no fp8 (it came with compute capability 8.9)")
+    torch, (rows, columns, length) = here.torch, shape
+    left, right = (_fp8_matrix(here, size, length) for size in (rows, columns))
+    scale = torch.ones((), device="cuda")
+    options = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
+    return lambda: torch._scaled_mm(left, right.t(), scale_a=scale, scale_b=scale, **options)
+
+
+def _fp8_matrix(here: Gpu, rows: int, columns: int) -> Any:
+    values = here.random(rows, columns, dtype=here.torch.bfloat16)
+    return values.clamp(-FP8_MAX, FP8_MAX).to(here.torch.float8_e4m3fn)
+
+
+def _fp4(here: Gpu, shape: Shape) -> Work:
+    """NVFP4: two e2m1 values a byte, and an e4m3 scale for every sixteen of them, to bf16."""
+    if here.capability < (10, 0):
+        raise NotHereError("the chip has no fp4 (it came with compute capability 10.0)")
+    torch, (rows, columns, length) = here.torch, shape
+    if not hasattr(torch, "float4_e2m1fn_x2"):
+        raise NotHereError("this torch has no fp4 type")
+    left, right = (_fp4_matrix(here, size, length) for size in (rows, columns))
+    scales = [_fp4_scales(here, size, length) for size in (rows, columns)]
+    options = {"out_dtype": torch.bfloat16}
+    return lambda: torch._scaled_mm(left, right.t(), scale_a=scales[0], scale_b=scales[1], **options)
+
+
+def _fp4_matrix(here: Gpu, rows: int, columns: int) -> Any:
+    torch = here.torch
+    packed = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device="cuda")
+    return packed.view(torch.float4_e2m1fn_x2)
+
+
+def _fp4_scales(here: Gpu, rows: int, columns: int) -> Any:
+    """Blocks of 128 rows by 4 scales, as cuBLASLt wants them; all about 1, so their order does not matter."""
+    count = -(-rows // 128) * 128 * (-(-(columns // 16) // 4) * 4)
+    return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)
+
+
+_PRODUCTS: dict[str, Callable[[Gpu, Shape], Work]] = {
+    "fp64": partial(_plain, dtype="float64"),
+    "fp32": partial(_plain, dtype="float32"),
+    "tf32": _tf32,
+    "bf16": _bf16,
+    "fp16": partial(_plain, dtype="float16"),
+    "fp8": _fp8,
+    "int8": _int8,
+    "fp4": _fp4,
+}
+GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+    **{f"matmul.{dtype}": partial(_best, dtype) for dtype in DTYPES},
+    **{f"matmul.{dtype}.sustained": partial(_sustained, dtype) for dtype in DTYPES},
+}

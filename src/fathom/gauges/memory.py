@@ -1,0 +1,87 @@
+"""Device memory: read, write, copy and triad, at sizes far beyond the caches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fathom.gauges import cuda
+from fathom.gauges.gpu import GIB, Gpu, Work, effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.trials import NotHereError, Trial, best
+from fathom.machine import Ceiling
+
+THREADS, UNROLL, WORD = 256, 8, 16  # as in kernels/memory.cu
+TILE = THREADS * UNROLL * WORD  # bytes
+SIZES = (GIB // 4, GIB, 4 * GIB)  # of one array
+FULL_SIZES = (GIB // 4, GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB)
+CACHES = 4  # an array has to be this many times the second-level cache
+STAYING = 16  # blocks a multiprocessor where a grid strides over the array
+ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move
+BUDGET_S = 1.5
+NO_KERNELS = "through torch's operations, because cuda-core is not installed"
+
+
+def moved(kind: str, size: int) -> int:
+    """Bytes that one pass over arrays of `size` bytes reads and writes, as STREAM counts them."""
+    return ARRAYS[kind] * size
+
+
+def sizes(wanted: tuple[int, ...], room: int, l2_bytes: int) -> list[int]:
+    """Those of the array sizes `wanted` that fit into `room` and not into caches; else what fits."""
+    fitting = [size for size in wanted if CACHES * l2_bytes <= size <= room]
+    return fitting or [room // TILE * TILE]
+
+
+def _measure(kind: str, job: Job) -> Ceiling:
+    here, trials = gpu(), list[Trial]()
+    chosen = sizes(FULL_SIZES if job.full else SIZES, here.room() // ARRAYS[kind], here.l2_bytes)
+    for size in chosen:
+        trials += _at(here, kind, size, BUDGET_S / len(chosen), job)
+    return best(f"hbm.{kind}", trials)
+
+
+def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
+    """Every way of moving arrays of `size` bytes."""
+    arrays = [here.torch.rand(size // 4, device="cuda") for _ in range(ARRAYS[kind])]
+    ours = _kernels(here, kind, arrays, size)
+    ways = {**ours, **_operations(here, kind, arrays, alone=not ours)}
+    flags = () if ours else (NO_KERNELS,)
+    pace = effort(job, seconds / len(ways))
+    return [
+        here.trial({"bytes": size, "way": way}, work, moved(kind, size), pace, flags)
+        for way, work in ways.items()
+    ]
+
+
+def _operations(here: Gpu, kind: str, arrays: list[Any], *, alone: bool) -> dict[str, Work]:
+    torch, to, source = here.torch, arrays[0], arrays[-1]
+    if kind == "write" and not alone:  # it can only fill with a constant
+        return {}
+    works: dict[str, Work] = {
+        "read": lambda: torch.sum(to),
+        "write": lambda: to.fill_(0.7),
+        "copy": lambda: to.copy_(source),
+        "triad": lambda: torch.add(arrays[1], source, alpha=0.5, out=to),
+    }
+    return {"torch": works[kind]}
+
+
+def _kernels(here: Gpu, kind: str, arrays: list[Any], size: int) -> dict[str, Work]:
+    """Our kernel with a block for each tile, and with blocks that stay and stride; none without cuda-core."""
+    try:
+        compiled = cuda.kernel("memory", f"{kind}_words")
+    except NotHereError:
+        return {}
+    words, tiles = cuda.long(size // WORD), size // TILE
+    arguments: dict[str, tuple[Any, ...]] = {
+        "read": (*arrays, words, cuda.sink()),
+        "write": (*arrays, words, cuda.whole(12345)),
+        "copy": (*arrays, words),
+        "triad": (*arrays, cuda.single(0.5), words),
+    }
+    grids = {"a block a tile": tiles, "striding blocks": min(tiles, STAYING * here.multiprocessors)}
+    return {way: compiled.launcher(grid, THREADS, *arguments[kind]) for way, grid in grids.items()}
+
+
+GAUGES = {f"hbm.{kind}": partial(_measure, kind) for kind in ARRAYS}

@@ -1,0 +1,135 @@
+"""Measuring: one process after another, each outlived by what it reported before it died."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Any
+
+from fathom.gauges.catalogue import BY_ID, LINKS, scope
+from fathom.gauges.child import Child, records
+from fathom.gauges.others import SHARED, processes, refuse_busy
+from fathom.gauges.plan import Batch, Plan, batches, unplaced
+from fathom.machine import Ceiling, Missing
+
+PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports torch
+DEATHS = 4  # of one batch's processes, before the rest of it is given up
+START_S = 8.0  # of a process that imports torch and makes a CUDA context
+
+Found = tuple[list[Ceiling], list[Missing]]
+StartChild = Callable[[str, Mapping[str, str]], Child]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`name` begins on `device`; `done_s` of about `total_s` seconds are behind."""
+
+    name: str
+    device: int | None
+    done_s: float
+    total_s: float
+
+
+Report = Callable[[Progress], None]
+
+
+def measure(plan: Plan, progress: Report | None = None, start: StartChild = Child) -> Found:
+    """Measure what `plan` asks for; `progress` is called as each gauge begins.
+
+    Whatever cannot be measured is among the Missing, with the reason. Raises BusyGpuError where another
+    process uses a GPU and the plan does not force it.
+    """
+    used = {*plan.devices, *(plan.linked if _uses_links(plan) else ())}
+    if not plan.force:
+        refuse_busy(used)
+    shared = frozenset(device for device in used if processes(device)) if plan.force else frozenset()
+    missing = [Missing(id=name, why=why) for name, why in unplaced(plan)]
+    session = _Session(batches(plan), progress or (lambda _: None), start, shared)
+    ceilings, more = session.run()
+    return ceilings, [*missing, *more]
+
+
+def _uses_links(plan: Plan) -> bool:
+    return any(scope(name) == LINKS for name in plan.ids)
+
+
+def seconds(plan: Plan) -> float:
+    """About how long `plan` takes."""
+    return sum(_expected(batch) for batch in batches(plan))
+
+
+def _expected(batch: Batch) -> float:
+    return START_S + sum(BY_ID[name].seconds for name in batch.job.ids)
+
+
+class _Session:
+    """Runs batches and gathers what they bring."""
+
+    def __init__(self, todo: list[Batch], report: Report, start: StartChild, shared: frozenset[int]) -> None:
+        self.todo, self.report, self.start, self.shared = todo, report, start, shared
+        self.ceilings: list[Ceiling] = []
+        self.missing: list[Missing] = []
+        self.done_s, self.total_s = 0.0, sum(map(_expected, todo))
+
+    def run(self) -> Found:
+        for batch in self.todo:
+            self._batch(batch)
+        return self.ceilings, self.missing
+
+    def _batch(self, batch: Batch) -> None:
+        """A gauge whose process dies or takes too long is lost; a new process measures the rest."""
+        left, deaths = list(batch.job.ids), 0
+        while left and deaths < DEATHS:
+            why = self._process(batch, left)
+            if left:
+                self._lose(batch, left.pop(0), why)
+                deaths += 1
+        for name in left:
+            self._lose(batch, name, "the process that measures died again and again")
+        self.done_s += START_S
+
+    def _process(self, batch: Batch, left: list[str]) -> str:
+        """Take from `left` what one process measures; returns why it ended early, if it did."""
+        patience = {name: PATIENCE_S + PATIENCE_FACTOR * BY_ID[name].seconds for name in left}
+        job = replace(batch.job, ids=tuple(left))
+        with self.start(job.to_json(), batch.environment) as child:
+            try:
+                for record in records(child, patience):
+                    self._take(record, batch, left)
+            except TimeoutError:
+                return f"it took longer than {patience[left[0]]:.0f} s" if left else ""
+            return child.ending() if left else ""
+
+    def _take(self, record: dict[str, Any], batch: Batch, left: list[str]) -> None:
+        if "begin" in record:
+            self.report(Progress(record["begin"], batch.device, self.done_s, self.total_s))
+        elif "end" in record and left and record["end"] == left[0]:
+            self.done_s += BY_ID[left.pop(0)].seconds
+        elif "ceiling" in record:
+            self._add(record["ceiling"], batch)
+        elif "missing" in record:
+            self._lose(batch, record["missing"]["id"], record["missing"]["why"])
+
+    def _add(self, record: dict[str, Any], batch: Batch) -> None:
+        found = checked(record)
+        if found is None:
+            self._lose(batch, str(record.get("id")), "its measurement gave no usable number")
+            return
+        device = batch.device if found.device is None else found.device
+        flags = [SHARED] if self.shared.intersection(batch.job.devices) else []
+        self.ceilings.append(replace(found, device=device, flags=[*found.flags, *flags]))
+
+    def _lose(self, batch: Batch, name: str, why: str) -> None:
+        self.missing.append(Missing(id=name, why=why, device=batch.device))
+
+
+def checked(record: dict[str, Any]) -> Ceiling | None:
+    """The ceiling of a record; None where a field is amiss or a number is not finite and positive."""
+    try:
+        found = Ceiling(**record)
+        numbers = (found.value, found.low, found.high)
+        sound = all(isfinite(number) and number > 0 for number in numbers)
+    except TypeError:
+        return None
+    return found if sound else None

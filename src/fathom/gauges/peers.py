@@ -1,0 +1,113 @@
+"""Copies from GPU to GPU: every pair, one way and both ways at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from fathom.gauges.gpu import GIB, effort
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Run, sample
+from fathom.gauges.trials import NotHereError, Trial, ceiling
+from fathom.machine import Ceiling
+
+SIZE = GIB // 2
+SHARE = 1 / 8  # of a device's free memory that one buffer may take
+BUDGET_S = 10.0
+NO_ACCESS = "these GPUs have no peer access: the copy went through the host's memory"
+
+
+def _torch(job: Job) -> Any:
+    import torch
+
+    if len(job.devices) < 2 or torch.cuda.device_count() < 2:
+        raise NotHereError("there is one GPU only")
+    return torch
+
+
+@cache
+def _matrix(job: Job) -> list[Trial]:
+    """One trial for each ordered pair and, in its `at`, the devices as the inventory numbers them."""
+    torch = _torch(job)
+    count = torch.cuda.device_count()
+    pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
+    seconds = BUDGET_S / len(pairs)
+    return [
+        _pair(torch, i, j, both, seconds, job)
+        for i, j in pairs
+        for both in (False, True)
+        if not both or i < j
+    ]
+
+
+def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job) -> Trial:
+    room = min(torch.cuda.mem_get_info(device)[0] for device in (source, to))
+    size = min(SIZE, int(room * SHARE))
+    ways = [(source, to), (to, source)] if both else [(source, to)]
+    copies = [Copy(torch, *way, size) for way in ways]
+    pace = effort(job, seconds / 2, sample_s=0.01)
+    flags = () if torch.cuda.can_device_access_peer(source, to) else (NO_ACCESS,)
+    at = {"from": job.devices[source], "to": job.devices[to], "both_ways": both, "bytes": size}
+    return Trial(at, sample(_together(torch, copies), pace), size * len(copies), flags=flags)
+
+
+class Copy:
+    """A copy of random bytes between two devices, on a stream of its source's."""
+
+    def __init__(self, torch: Any, source: int, to: int, size: int) -> None:
+        self.device = torch.device("cuda", source)
+        self.stream = torch.cuda.Stream(device=self.device)
+        self.source = torch.randint(0, 255, (size,), dtype=torch.uint8, device=self.device)
+        self.to = torch.empty(size, dtype=torch.uint8, device=torch.device("cuda", to))
+        torch.cuda.synchronize(source)
+
+    def issue(self, torch: Any, count: int) -> None:
+        with torch.cuda.stream(self.stream):
+            for _ in range(count):
+                self.to.copy_(self.source, non_blocking=True)
+
+
+def _together(torch: Any, copies: list[Copy]) -> Run:
+    """Device time from the first copy's start until the last one of every direction has ended."""
+
+    def run(count: int) -> float:
+        first = copies[0].stream
+        begin = torch.cuda.Event(enable_timing=True)
+        end = torch.cuda.Event(enable_timing=True)
+        with torch.cuda.device(copies[0].device):
+            begin.record(first)
+        for copy in copies[1:]:
+            copy.stream.wait_event(begin)
+        for copy in copies:
+            copy.issue(torch, count)
+        for copy in copies[1:]:
+            first.wait_stream(copy.stream)
+        with torch.cuda.device(copies[0].device):
+            end.record(first)
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
+    return run
+
+
+def _link(job: Job) -> Ceiling:
+    """The fastest pair; the series is the matrix."""
+    trials = _matrix(job)
+    one_way = [trial for trial in trials if not trial.at["both_ways"]]
+    series = [{**trial.at, "value": trial.rate} for trial in trials]
+    return ceiling("link.peer", max(one_way, key=lambda trial: trial.rate), series)
+
+
+def _copy(job: Job) -> list[Ceiling]:
+    """For each device, the copy to the peer that it reaches fastest."""
+    trials, found = [trial for trial in _matrix(job) if not trial.at["both_ways"]], []
+    for device in job.devices:
+        own = [trial for trial in trials if trial.at["from"] == device]
+        series = [{**trial.at, "value": trial.rate} for trial in own]
+        top = ceiling("copy.peer", max(own, key=lambda trial: trial.rate), series)
+        found.append(Ceiling(**{**top.__dict__, "device": device}))
+    return found
+
+
+GAUGES: dict[str, Callable[[Job], Any]] = {"copy.peer": _copy, "link.peer": _link}

@@ -1,0 +1,153 @@
+"""What to measure, and on which GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import BadInputError
+from fathom.gauges.catalogue import FULL, GPU, HOST, LINKS, QUICK, scope
+from fathom.gauges.job import Job
+from fathom.machine.nvml import NvmlMissingError, load, reading, visible
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`ids` on `machine` (an inventory): GPU gauges on each of `devices`, links between all of `linked`.
+
+    `data` is the folder whose disk is measured, `force` measures beside other processes, `pace` scales the
+    time taken. `why_no_gpu` says why there are no devices.
+    """
+
+    machine: Mapping[str, Any]
+    ids: tuple[str, ...] = QUICK
+    devices: tuple[int, ...] = ()
+    linked: tuple[int, ...] = ()
+    full: bool = False
+    data: Path = Path()
+    force: bool = False
+    pace: float = 1.0
+    why_no_gpu: str = "this machine has no GPU"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one measuring process is started with. `device` is what its ceilings belong to."""
+
+    job: Job
+    device: int | None
+    environment: dict[str, str]
+
+
+def plan(
+    machine: Mapping[str, Any],
+    *,
+    only: Sequence[str] = (),
+    full: bool = False,
+    gpu: str | None = None,
+    data: Path | None = None,
+    force: bool = False,
+    environment: Mapping[str, str] = os.environ,
+    open_nvml: Callable[[], Any] = load,
+) -> Plan:
+    """The plan of a command line. `only` are ids or patterns such as `hbm.*`, `gpu` is a number or `all`.
+
+    Raises BadInputError for ids, devices and folders that do not exist.
+    """
+    folder = (data or Path()).absolute()
+    if not folder.is_dir():
+        raise BadInputError(f"{folder} is no folder; --data takes one that lies on the disk to measure.")
+    seen = seen_devices(environment, open_nvml)
+    return Plan(
+        machine=machine,
+        ids=choose(only) if only else FULL if full else QUICK,
+        devices=_devices(gpu, seen),
+        linked=seen if gpu in (None, "all") else _devices(gpu, seen),
+        full=full,
+        data=folder,
+        force=force,
+        why_no_gpu=_why_no_gpu(machine),
+    )
+
+
+def choose(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The gauges that any pattern names, in the order they are measured. Raises BadInputError."""
+    words = [word for pattern in patterns for word in pattern.split(",") if word]
+    for word in words:
+        if not any(_names(word, known) for known in FULL):
+            groups = sorted({known.split(".")[0] for known in FULL})
+            raise BadInputError(f"no ceiling is called {word}; their names begin with {', '.join(groups)}.")
+    return tuple(known for known in FULL if any(_names(word, known) for word in words))
+
+
+def _names(word: str, known: str) -> bool:
+    return fnmatchcase(known, word) or known.startswith(word + ".")
+
+
+def seen_devices(environment: Mapping[str, str], open_nvml: Callable[[], Any] = load) -> tuple[int, ...]:
+    """The inventory's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves."""
+    try:
+        nvml = open_nvml()
+        handles = visible(nvml, environment)
+    except (NvmlMissingError, OSError):
+        return ()
+    numbers = [reading(nvml.nvmlDeviceGetIndex, handle) for handle in handles]
+    return tuple(number for number in numbers if number is not None)
+
+
+def _devices(gpu: str | None, seen: tuple[int, ...]) -> tuple[int, ...]:
+    if gpu is None:
+        return seen[:1]
+    if gpu == "all":
+        return seen
+    if gpu.isdigit() and int(gpu) in seen:
+        return (int(gpu),)
+    known = ", ".join(map(str, seen)) or "none"
+    raise BadInputError(f"there is no GPU {gpu} to measure; those visible here: {known}.")
+
+
+def _why_no_gpu(machine: Mapping[str, Any]) -> str:
+    if machine["gpus"]:
+        return "CUDA_VISIBLE_DEVICES hides every GPU"
+    return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
+
+
+def batches(found: Plan) -> list[Batch]:
+    """The processes that measure it: the host's without a GPU, one for each GPU, one for all together."""
+    by_scope = {kind: tuple(name for name in found.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
+    wanted = [
+        (by_scope[HOST], (), None),
+        *((by_scope[GPU], (device,), device) for device in found.devices),
+        (by_scope[LINKS], found.linked if len(found.linked) > 1 else (), None),
+    ]
+    return [
+        Batch(_job(found, ids, devices), device, _environment(found, devices))
+        for ids, devices, device in wanted
+        if ids and (devices or ids == by_scope[HOST])
+    ]
+
+
+def unplaced(found: Plan) -> Iterable[tuple[str, str]]:
+    """Ids that no GPU is there for, each with why."""
+    for name in found.ids:
+        if scope(name) != HOST and not found.devices:
+            yield name, found.why_no_gpu
+        elif scope(name) == LINKS and len(found.linked) < 2:
+            yield name, "it takes two GPUs, and one was visible or asked for"
+
+
+def _job(found: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
+    return Job(ids=ids, devices=devices, full=found.full, data=str(found.data), pace=found.pace)
+
+
+def _environment(found: Plan, devices: tuple[int, ...]) -> dict[str, str]:
+    """Shows the process its devices alone, by UUID: CUDA counts GPUs in another order than the driver."""
+    gpus = [gpu for gpu in found.machine["gpus"] if gpu["index"] in devices]
+    if any(gpu.get("mig") for gpu in gpus):
+        return {}  # a slice's own UUID is in the environment already
+    order = {gpu["index"]: gpu for gpu in gpus}
+    return {"CUDA_VISIBLE_DEVICES": ",".join(str(order[device]["uuid"]) for device in devices)}

@@ -1,0 +1,97 @@
+"""Repeating a measurement until it has settled, or until its time is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, sqrt
+
+import numpy as np
+
+from fathom.timing import Clock, SystemClock
+
+Run = Callable[[int], float]  # does the work that many times, and returns the seconds it took
+LEAST, MOST = 7, 300  # samples
+ENOUGH_WHEN_SLOW = 3
+WIDE = 0.10  # quartiles further apart than this share of the median are a reason for doubt
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure: seconds of warm-up, of one sample, of rest between samples, of everything."""
+
+    budget_s: float = 0.5
+    warm_s: float = 0.05
+    sample_s: float = 0.005
+    rest_s: float = 0.0
+    precision: float = 0.001  # of the median, as a share of it
+
+    def scaled(self, factor: float) -> Effort:
+        """The same with `factor` times the budget and the warm-up."""
+        return replace(self, budget_s=self.budget_s * factor, warm_s=self.warm_s * factor)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Seconds of one repetition, once a sample."""
+
+    seconds: tuple[float, ...]
+    repetitions: int  # behind each of them
+
+    @property
+    def median(self) -> float:
+        return float(np.median(self.seconds))
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        low, high = np.quantile(self.seconds, [0.25, 0.75])
+        return float(low), float(high)
+
+    @property
+    def flags(self) -> list[str]:
+        """Reasons to doubt it."""
+        low, high = self.quartiles
+        spread = (high - low) / self.median
+        return [f"its quartiles are {spread:.0%} of the median apart"] if spread > WIDE else []
+
+
+def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
+    """Warm up, choose how often to repeat within a sample, and take samples until their median is settled."""
+    clock = clock or SystemClock()
+    started = clock.now_ns()
+    count = max(1, ceil(effort.sample_s / _warm(run, effort, clock)))
+    seconds: list[float] = []
+    while not _enough(seconds, effort, (clock.now_ns() - started) / 1e9):
+        if seconds and effort.rest_s:
+            clock.sleep(effort.rest_s)
+        seconds.append(run(count) / count)
+    return Sample(tuple(seconds), count)
+
+
+def _warm(run: Run, effort: Effort, clock: Clock) -> float:
+    """Run until the warm-up's time is over; returns the seconds of one repetition at its end."""
+    started, count = clock.now_ns(), 1
+    while True:
+        once = max(run(count) / count, 1e-9)
+        if clock.now_ns() - started >= 1e9 * effort.warm_s:
+            return once
+        count = min(2 * count, max(1, ceil(effort.sample_s / once)))
+
+
+def _enough(seconds: Sequence[float], effort: Effort, spent_s: float) -> bool:
+    if len(seconds) < ENOUGH_WHEN_SLOW:
+        return False
+    return (
+        spent_s >= effort.budget_s
+        or len(seconds) >= MOST
+        or (len(seconds) >= LEAST and uncertainty(seconds) <= effort.precision)
+    )
+
+
+def uncertainty(seconds: Sequence[float]) -> float:
+    """Standard error of the median as a share of it, from the quartiles of values about normally spread.
+
+    1.2533 sigma / sqrt(n), with sigma = (q3 - q1) / 1.349.
+    """
+    low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
+    return float(0.929 * (high - low) / middle / sqrt(len(seconds))) if middle > 0 else 0.0

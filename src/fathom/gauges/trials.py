@@ -1,0 +1,68 @@
+"""From timings to a ceiling: the best of several trials, and all of them as its series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fathom.gauges.catalogue import BY_ID, TIME
+from fathom.gauges.timer import Sample
+from fathom.machine import Ceiling
+
+
+class NotHereError(Exception):
+    """This ceiling cannot be measured here; the message says why in one clause."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to measure: `work` is what a repetition of `sample` does (bytes, FLOPs …), 1 for a latency."""
+
+    at: dict[str, Any]
+    sample: Sample
+    work: float = 1.0
+    conditions: dict[str, Any] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        return self.work / self.sample.median
+
+
+def best(name: str, trials: Sequence[Trial]) -> Ceiling:
+    """The ceiling `name`: the fastest of `trials`, whose rates (or times) are its series.
+
+    Raises NotHereError where there is none.
+    """
+    if not trials:
+        raise NotHereError("no way to measure it worked here")
+    unit = BY_ID[name].unit
+    return ceiling(name, max(trials, key=lambda t: t.rate), [_point(t, unit) for t in trials])
+
+
+def ceiling(name: str, trial: Trial, series: list[dict[str, Any]]) -> Ceiling:
+    """The ceiling `name` with the value of `trial`."""
+    unit = BY_ID[name].unit
+    short, long = trial.sample.quartiles
+    low, high = (short, long) if unit == TIME else (trial.work / long, trial.work / short)
+    return Ceiling(
+        id=name,
+        value=_value(trial, unit),
+        unit=unit,
+        low=low,
+        high=high,
+        samples=len(trial.sample.seconds),
+        at=trial.at,
+        series=series,
+        conditions=trial.conditions,
+        flags=[*trial.flags, *trial.sample.flags],
+    )
+
+
+def _value(trial: Trial, unit: str) -> float:
+    return trial.sample.median if unit == TIME else trial.rate
+
+
+def _point(trial: Trial, unit: str) -> dict[str, Any]:
+    return {**trial.at, "value": _value(trial, unit)}

@@ -1,0 +1,57 @@
+"""Arithmetic without tensor cores: fused multiply-adds in fp32 and fp64, and the special function unit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from fathom.gauges import cuda
+from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.job import Job
+from fathom.gauges.timer import Effort
+from fathom.gauges.trials import best
+from fathom.machine import Ceiling
+
+THREADS, CHAINS, STEPS = 256, 8, 16  # as in kernels/vector.cu
+FLOPS = {"fp32": 2, "fp64": 2, "special": 1}  # of one step of a chain: a multiply and an add, or one result
+LAUNCH_S = 2e-3
+FEW_PASSES = 16
+BUDGET_S = 0.4
+
+
+def work_of(kind: str, blocks: int, passes: int) -> int:
+    """Operations that `blocks` do in `passes`: every thread runs CHAINS chains of STEPS steps in each."""
+    return FLOPS[kind] * blocks * THREADS * CHAINS * STEPS * passes
+
+
+def blocks(here: Gpu) -> int:
+    """Blocks that fill the multiprocessors exactly once."""
+    return here.multiprocessors * (int(here.properties.max_threads_per_multi_processor) // THREADS)
+
+
+def _measure(kind: str, job: Job) -> Ceiling:
+    here = gpu()
+    grid = blocks(here)
+    few = here.sample(_launcher(here, kind, grid, FEW_PASSES), Effort(budget_s=0.02)).median
+    passes = max(FEW_PASSES, int(FEW_PASSES * LAUNCH_S / few))
+    # The launch itself is part of that first time, so a second look finds the passes that fill LAUNCH_S.
+    again = here.sample(_launcher(here, kind, grid, passes), Effort(budget_s=0.02)).median
+    passes = max(FEW_PASSES, int(passes * LAUNCH_S / again))
+    work = _launcher(here, kind, grid, passes)
+    at = {"blocks": grid, "threads": THREADS, "chains": CHAINS}
+    return best(f"vector.{kind}", [here.trial(at, work, work_of(kind, grid, passes), effort(job, BUDGET_S))])
+
+
+def _launcher(here: Gpu, kind: str, grid: int, passes: int) -> Work:
+    torch = here.torch
+    dtype = torch.float64 if kind == "fp64" else torch.float32
+    start = torch.rand(THREADS * CHAINS, dtype=dtype, device="cuda")
+    end = torch.empty(grid * THREADS, dtype=dtype, device="cuda")
+    number = cuda.double if kind == "fp64" else cuda.single
+    factors: tuple[Any, ...] = () if kind == "special" else (number(0.999), number(0.001))
+    name = "exponential" if kind == "special" else f"fma_{kind}"
+    compiled = cuda.kernel("vector", name)
+    return compiled.launcher(grid, THREADS, start, end, *factors, cuda.whole(passes))
+
+
+GAUGES = {f"vector.{kind}": partial(_measure, kind) for kind in FLOPS}

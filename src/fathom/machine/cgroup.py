@@ -1,0 +1,88 @@
+"""Limits of this process's control group and of every group above it; versions 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fathom.machine.files import number, text
+
+ROOT = Path("/")
+_UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
+
+
+def limits(root: Path = ROOT) -> dict[str, Any]:
+    """`version`, `cores`, `memory_bytes`, `pids`, `cpus` (ranges); None: no limit that can be seen."""
+    return {
+        "version": version(root),
+        "cores": quota(root),
+        "memory_bytes": memory(root),
+        "pids": _least(_numbers(root, "pids", "pids.max", "pids.max")),
+        "cpus": _cpus(root),
+    }
+
+
+def version(root: Path = ROOT) -> int | None:
+    """2 for the unified hierarchy, 1 for the older one, None where there is neither."""
+    base = root / "sys/fs/cgroup"
+    if (base / "cgroup.controllers").exists() or (base / "cpu.max").exists():
+        return 2
+    return 1 if (base / "cpu").exists() or (base / "memory").exists() else None
+
+
+def quota(root: Path = ROOT) -> float | None:
+    """Cores that the tightest group allows, or None where none sets a limit."""
+    return _least([*_quotas_2(root), *_quotas_1(root)])
+
+
+def memory(root: Path = ROOT) -> int | None:
+    """Bytes that the tightest group allows, or None where none sets a limit."""
+    sizes = _numbers(root, "memory", "memory.max", "memory.limit_in_bytes")
+    return _least([size for size in sizes if size < _UNLIMITED])
+
+
+def groups(root: Path, controller: str) -> Iterator[Path]:
+    """Directories of this process's group and of those above it, for one controller of either version."""
+    base = root / "sys/fs/cgroup"
+    for line in ["0::/", *text(root / "proc/self/cgroup").splitlines()]:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and controller not in controllers.split(","):
+            continue
+        top = base / controllers if controllers else base
+        if not top.exists():
+            top = base / controller
+        place = top / path.strip("/")
+        yield from (p for p in (place, *place.parents) if p == top or top in p.parents)
+
+
+def _numbers(root: Path, controller: str, *files: str) -> list[int]:
+    found = (number(group / file) for group in groups(root, controller) for file in files)
+    return [value for value in found if value is not None]
+
+
+def _quotas_2(root: Path) -> Iterator[float]:
+    for group in groups(root, "cpu"):
+        words = text(group / "cpu.max").split()
+        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+            yield int(words[0]) / int(words[1])
+
+
+def _quotas_1(root: Path) -> Iterator[float]:
+    for group in groups(root, "cpu"):
+        allowed, period = number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us")
+        if allowed and period and allowed > 0:
+            yield allowed / period
+
+
+def _cpus(root: Path) -> str | None:
+    for group in groups(root, "cpuset"):
+        for file in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+            if found := text(group / file).strip():
+                return found
+    return None
+
+
+def _least(values: Any) -> Any:
+    return min(values, default=None)

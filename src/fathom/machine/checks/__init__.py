@@ -1,0 +1,34 @@
+"""How this host is set up for AI work: checks as rows of data, small readers, one result a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import fathom.machine.checks.readers  # noqa: F401  (registers them)
+from fathom.machine.checks.host import Host, this_host
+from fathom.machine.checks.manifest import pods
+from fathom.machine.checks.model import Check, Finding, Result, as_json, conclude
+from fathom.machine.checks.registry import read
+from fathom.machine.checks.script import fix_script
+from fathom.machine.checks.tables import GROUPS, checks, chosen
+
+__all__ = [
+    "GROUPS",
+    "Check",
+    "Finding",
+    "Host",
+    "Result",
+    "as_json",
+    "checks",
+    "chosen",
+    "examine",
+    "fix_script",
+    "pods",
+    "this_host",
+]
+
+
+def examine(host: Host, which: Iterable[Check] | None = None) -> list[Result]:
+    """One result a check, the costliest first. Never raises for what the host is like."""
+    selected: Sequence[Check] = checks() if which is None else [*which]
+    return [conclude(check, read(host, check)) for check in selected]

@@ -1,0 +1,27 @@
+"""The kernel's lists of numbers: `0-3,8,10-11`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damage
+
+
+def numbers(text: str) -> frozenset[int]:
+    """The numbers of a list; what is not a number or a range is left out."""
+    found: set[int] = set()
+    for first, last in re.findall(r"(?:^|,)\s*(\d{1,9})(?:-(\d{1,9}))?(?=\s*(?:,|$))", text.strip()):
+        found.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
+    return frozenset(found)
+
+
+def ranges(members: Iterable[int]) -> str:
+    """Numbers as a list with ranges; `none` where there are none."""
+    runs: list[list[int]] = []
+    for number in sorted(members):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs) or "none"

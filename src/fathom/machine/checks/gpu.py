@@ -1,0 +1,107 @@
+"""GPUs as checks ask about them: every reading may be missing, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.model import Finding, abstained, unfit
+from fathom.machine.nvml import visible
+
+_ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
+IDLE = 2  # performance states P3 and above save power; clocks and links mean nothing there
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU of the driver's list."""
+
+    index: int
+    handle: Any
+    nvml: Any
+
+    @property
+    def name(self) -> str:
+        return f"GPU {self.index}"
+
+    def ask(self, what: str, *more: Any) -> Any:
+        """`nvmlDeviceGet{what}`. Raises NotOfferedError or UnreadableError."""
+        return ask(self.nvml, f"nvmlDeviceGet{what}", self.handle, *more)
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """Compute capability. Raises as `ask`."""
+        major, minor = self.ask("CudaComputeCapability")
+        return major, minor
+
+    @property
+    def address(self) -> str:
+        """The PCI address as sysfs writes it. Raises as `ask`."""
+        bus = self.ask("PciInfo").busId
+        text = bus.decode() if isinstance(bus, bytes) else str(bus)
+        return text.lower()[-12:]
+
+    @property
+    def idle(self) -> bool:
+        """Whether the GPU saves power at the moment; False where it does not tell."""
+        try:
+            return bool(self.ask("PerformanceState") > IDLE)
+        except (NotOfferedError, UnreadableError):
+            return False
+
+
+def ask(nvml: Any, function: str, *arguments: Any) -> Any:
+    """What NVML's `function` returns. Raises NotOfferedError or UnreadableError with the reason."""
+    try:
+        value = getattr(nvml, function)(*arguments)
+    except Exception as error:
+        if type(error).__name__ in _ABSENT:
+            raise NotOfferedError(f"this GPU or driver does not offer {function}") from None
+        raise UnreadableError(f"{function} failed ({error})") from None
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def gpus(host: Host) -> list[Gpu]:
+    """Every GPU of the driver's list. Raises NotOfferedError where there is none."""
+    if host.nvml is None:
+        raise NotOfferedError(f"no GPU: {host.why_no_gpu}")
+    count = ask(host.nvml, "nvmlDeviceGetCount")
+    if not count:
+        raise NotOfferedError("no GPU: the driver lists none")
+    handles = [ask(host.nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
+    return [Gpu(index, handle, host.nvml) for index, handle in enumerate(handles)]
+
+
+def how_many(host: Host) -> int:
+    """GPUs of the driver's list; 0 where it cannot be asked."""
+    try:
+        return len(gpus(host))
+    except (NotOfferedError, UnreadableError):
+        return 0
+
+
+def mine(host: Host) -> list[Gpu]:
+    """The GPUs that a program started here would see; under a launcher that of its local rank."""
+    every = gpus(host)
+    seen = visible(host.nvml, host.environment)
+    found = [gpu for gpu in every if gpu.handle in seen]
+    rank = host.environment.get("LOCAL_RANK", "")
+    return [found[int(rank)]] if rank.isdigit() and int(rank) < len(found) else found
+
+
+def each(
+    host: Host, look: Callable[[Gpu], Finding | None], among: list[Gpu] | None = None
+) -> Iterator[Finding]:
+    """What `look` finds on every GPU, under the GPU's name; one that cannot be asked abstains alone."""
+    for gpu in gpus(host) if among is None else among:
+        try:
+            found = look(gpu)
+        except UnreadableError as error:
+            found = abstained(str(error))
+        except NotOfferedError as error:
+            found = unfit(str(error))
+        if found is not None:
+            fill = {"gpu": str(gpu.index), **found.fill}
+            yield Finding(status=found.status, observed=found.observed, subject=gpu.name, fill=fill)

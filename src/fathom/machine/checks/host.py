@@ -1,0 +1,190 @@
+"""All that checks may look at, in one object that tests can fake."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from fathom.machine.checks.cpulist import numbers
+from fathom.machine.checks.manifest import Pod
+from fathom.machine.nvml import NvmlMissingError, load
+
+LARGEST = 1 << 22  # bytes of a file or of a command's output; nothing that checks read comes near it
+PIECE = 1 << 14
+PATIENCE = 10  # seconds for a command
+
+
+class UnreadableError(Exception):
+    """Something could not be looked at; the message says why in one clause."""
+
+
+class NotOfferedError(Exception):
+    """This device or kernel has no such thing; the message says what is missing."""
+
+
+Runner = Callable[[Sequence[str]], str]
+UNLIMITED = float("inf")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine as a process on it sees it.
+
+    `root` stands for `/`; `nvml` is an opened `pynvml`, or None with `why_no_gpu`. `run` gives a command's
+    standard output and raises UnreadableError. `limits` are soft limits by the names of
+    `resource.RLIMIT_*` in lower case (`nofile`), infinite where there is none; `affinity` the CPUs that this
+    process may use, `distributions` the versions of installed Python packages by normalised name, `pods`
+    those of the manifests to judge, None where none were given.
+    """
+
+    root: Path = Path("/")
+    environment: Mapping[str, str] = field(default_factory=dict)
+    nvml: Any = None
+    why_no_gpu: str = "no NVIDIA driver"
+    run: Runner = field(default=lambda command: _refuse(command))
+    limits: Mapping[str, float] = field(default_factory=dict)
+    affinity: frozenset[int] = frozenset()
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    directory: str = "/"
+    user: int = 0
+    architecture: str = "x86_64"
+    pods: Sequence[Pod] | None = None
+
+    def text(self, path: str) -> str:
+        """The whole file. Raises UnreadableError where it is missing, closed to us, no file, or huge."""
+        return self.octets(path).decode(errors="replace")
+
+    def octets(self, path: str) -> bytes:
+        """The whole file's bytes. Raises UnreadableError."""
+        place = self.root / path
+        try:
+            if not stat.S_ISREG(place.stat().st_mode):
+                raise UnreadableError(f"/{path} is no regular file")
+            with place.open("rb", buffering=0) as file:
+                # In small pieces: files of /proc/sys refuse to fill a large buffer.
+                pieces = iter(lambda: file.read(PIECE), b"")
+                content = b"".join(islice(pieces, LARGEST // PIECE + 1))
+        except OSError as error:
+            raise UnreadableError(f"/{path} cannot be read ({error.strerror or error})") from None
+        if len(content) > LARGEST:
+            raise UnreadableError(f"/{path} is larger than {LARGEST >> 20} MiB")
+        return content
+
+    def number(self, path: str) -> int:
+        """The file's only number. Raises UnreadableError."""
+        words = self.text(path).split()
+        try:
+            return int(words[0])
+        except (IndexError, ValueError):
+            raise UnreadableError(f"/{path} holds no number") from None
+
+    def table(self, path: str) -> dict[str, int]:
+        """A file of `name number` lines, as in /proc/meminfo, without its other lines. Raises UnreadableError."""
+        found = {}
+        for line in self.text(path).splitlines():
+            name, *words = line.replace(":", " ").split() or [""]
+            if words and words[0].isdigit():
+                found[name] = int(words[0])
+        if not found:
+            raise UnreadableError(f"/{path} holds no numbers")
+        return found
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or folder; False also where we may not look."""
+        try:
+            return (self.root / path).exists()
+        except OSError:
+            return False
+
+    def paths(self, pattern: str) -> list[str]:
+        """Paths below the root that match, in order; nothing where the folder cannot be listed."""
+        try:
+            return sorted(str(found.relative_to(self.root)) for found in self.root.glob(pattern))
+        except OSError:
+            return []
+
+    @cached_property
+    def nodes(self) -> dict[int, frozenset[int]]:
+        """CPUs of each NUMA node that has any."""
+        found = {}
+        for path in self.paths("sys/devices/system/node/node[0-9]*/cpulist"):
+            name = path.split("/")[-2].removeprefix("node")
+            cpus = numbers(self.text(path))
+            if name.isdigit() and cpus:
+                found[int(name)] = cpus
+        return found
+
+
+def this_host() -> Host:
+    """The machine that this process runs on."""
+    try:
+        nvml, why = load(), ""
+    except NvmlMissingError as error:
+        nvml, why = None, str(error)
+    return Host(
+        environment=dict(os.environ),
+        nvml=nvml,
+        why_no_gpu=why,
+        run=_run,
+        limits=_limits(),
+        affinity=_affinity(),
+        distributions=_distributions(),
+        directory=str(Path.cwd()),
+        user=os.getuid() if hasattr(os, "getuid") else 0,
+        architecture=os.uname().machine if hasattr(os, "uname") else "",
+    )
+
+
+def _refuse(command: Sequence[str]) -> str:
+    raise UnreadableError(f"{command[0]} was not run")
+
+
+def _run(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+        )
+    except FileNotFoundError:
+        raise UnreadableError(f"{command[0]} is not installed") from None
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnreadableError(f"{command[0]} did not run ({type(error).__name__})") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise UnreadableError(f"{command[0]} failed ({said[-1] if said else done.returncode})")
+    return done.stdout[-LARGEST:].decode(errors="replace")
+
+
+def _limits() -> dict[str, float]:
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return {}
+    found = {}
+    for name in ("NOFILE", "MEMLOCK", "STACK", "NPROC"):
+        if hasattr(resource, f"RLIMIT_{name}"):
+            soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+            found[name.lower()] = UNLIMITED if soft == resource.RLIM_INFINITY else float(soft)
+    return found
+
+
+def _affinity() -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def _distributions() -> dict[str, str]:
+    found = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"] if distribution.metadata else None
+        if name and distribution.version:
+            found[name.lower().replace("_", "-").replace(".", "-")] = distribution.version
+    return found

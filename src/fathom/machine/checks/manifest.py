@@ -1,0 +1,190 @@
+"""Kubernetes manifests: the pods that they describe, whatever kind wraps them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from fathom.errors import BadInputError
+
+LARGEST = 1 << 20  # bytes; an object of more does not fit into etcd either
+MOST_NODES = 100_000  # after expansion of aliases
+DEEPEST = 20  # lists within lists
+
+# Where each kind keeps its pod templates; `*` stands for every member of a mapping or a list.
+TEMPLATES: dict[str, tuple[str, ...]] = {
+    "Job": ("spec.template", "spec.tasks.*.template"),
+    "CronJob": ("spec.jobTemplate.spec.template",),
+    "PyTorchJob": ("spec.pytorchReplicaSpecs.*.template",),
+    "TFJob": ("spec.tfReplicaSpecs.*.template",),
+    "JAXJob": ("spec.jaxReplicaSpecs.*.template",),
+    "MPIJob": ("spec.mpiReplicaSpecs.*.template",),
+    "XGBoostJob": ("spec.xgbReplicaSpecs.*.template",),
+    "PaddleJob": ("spec.paddleReplicaSpecs.*.template",),
+    "LeaderWorkerSet": (
+        "spec.leaderWorkerTemplate.leaderTemplate",
+        "spec.leaderWorkerTemplate.workerTemplate",
+    ),
+    "JobSet": ("spec.replicatedJobs.*.template.spec.template",),
+    "RayCluster": ("spec.headGroupSpec.template", "spec.workerGroupSpecs.*.template"),
+    "RayJob": (
+        "spec.rayClusterSpec.headGroupSpec.template",
+        "spec.rayClusterSpec.workerGroupSpecs.*.template",
+    ),
+    **dict.fromkeys(
+        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController"), ("spec.template",)
+    ),
+}
+COUNTS = ("replicas", "parallelism", "size")
+TRAINING = frozenset(kind for kind in TEMPLATES if kind.endswith("Job") and kind != "CronJob") | {"JobSet"}
+
+
+@dataclass(frozen=True)
+class Pod:
+    """One pod template: its object's kind and name, its role in it, and how many pods the object runs."""
+
+    kind: str
+    name: str
+    spec: dict[str, Any]
+    role: str = ""
+    annotations: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, Any] = field(default_factory=dict)
+    parent: dict[str, Any] = field(default_factory=dict)
+    count: int = 1
+    peers: int = 1
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}{' ' + self.role if self.role else ''}"
+
+    @property
+    def containers(self) -> list[tuple[str, dict[str, Any]]]:
+        """Name and description of each container."""
+        found = mappings(self.spec.get("containers"))
+        return [(str(c.get("name", f"number {i}")), c) for i, c in enumerate(found)]
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """`value` where it is a mapping, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def mappings(value: Any) -> list[dict[str, Any]]:
+    """The mappings in a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def pods(files: Sequence[Path]) -> tuple[Pod, ...]:
+    """Every pod of these files, in order. Raises BadInputError."""
+    return tuple(pod for file in files for document in _documents(file) for pod in _pods(document))
+
+
+def _documents(file: Path) -> list[dict[str, Any]]:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(LARGEST + 1)
+    except OSError as error:
+        raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
+    if len(content) > LARGEST:
+        raise BadInputError(f"{file} is larger than {LARGEST >> 20} MiB; give the objects that run pods.")
+    try:
+        found = [*_parse(content.decode())]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInputError(f"{file} is not a manifest: {_problem(error)}.") from None
+    if not found:
+        raise BadInputError(f"{file} is not a manifest: it holds no object with a kind.")
+    return found
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    mark = getattr(error, "problem_mark", None)
+    words = getattr(error, "problem", None) or str(error)
+    return f"line {mark.line + 1}: {words} (templates have to be rendered first)" if mark else words
+
+
+def _parse(text: str) -> Iterator[dict[str, Any]]:
+    loader = yaml.SafeLoader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if _size(node, {}) > MOST_NODES:
+                raise ValueError(f"its aliases expand to more than {MOST_NODES} values")
+            document = loader.construct_document(node)
+            if isinstance(document, dict) and "kind" in document:
+                yield document
+    finally:
+        loader.dispose()
+
+
+def _size(node: Any, known: dict[int, int]) -> int:
+    """Values below a node with every alias expanded, each node walked once. Raises ValueError for a cycle."""
+    if id(node) not in known:
+        known[id(node)] = MOST_NODES + 1  # seen again below itself, a node holds itself
+        children = node.value if isinstance(node.value, list) else []
+        flat = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
+        known[id(node)] = 1 + sum(_size(part, known) for part in flat)
+    return known[id(node)]
+
+
+def _pods(document: dict[str, Any], depth: int = 0) -> Iterator[Pod]:
+    kind = str(document["kind"])
+    if kind.endswith("List") and depth < DEEPEST:
+        for item in mappings(document.get("items")):
+            if "kind" in item:
+                yield from _pods(item, depth + 1)
+        return
+    name = str(mapping(document.get("metadata")).get("name", "unnamed"))
+    if kind == "Pod":
+        yield _pod(kind, name, "", document, {})
+        return
+    found = [
+        _pod(kind, name, role, template, parent)
+        for path in TEMPLATES.get(kind, ())
+        for role, template, parent in _reach(document, path.split("."))
+    ]
+    peers = sum({id(pod.parent): pod.count for pod in found}.values())  # leader and workers share one count
+    outer = mapping(mapping(document.get("metadata")).get("annotations"))
+    yield from (replace(pod, peers=peers, annotations={**outer, **pod.annotations}) for pod in found)
+
+
+def _reach(
+    value: Any, steps: list[str], role: str = "", parent: dict[str, Any] | None = None
+) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Role, template and the mapping that holds it, at the end of a path."""
+    if not steps:
+        if isinstance(value, dict):
+            yield role, value, parent or {}
+        return
+    first, *rest = steps
+    if first != "*":
+        if isinstance(value, dict) and first in value:
+            yield from _reach(value[first], rest, role or _role(first), value)
+        return
+    members = value.items() if isinstance(value, dict) else [(m.get("name", ""), m) for m in mappings(value)]
+    for name, member in members:
+        yield from _reach(member, rest, str(name), mapping(member))
+
+
+def _role(step: str) -> str:
+    return {"leaderTemplate": "leader", "workerTemplate": "worker", "headGroupSpec": "head"}.get(step, "")
+
+
+def _pod(kind: str, name: str, role: str, template: dict[str, Any], parent: dict[str, Any]) -> Pod:
+    metadata = mapping(template.get("metadata"))
+    counts = [n for n in map(parent.get, COUNTS) if isinstance(n, int) and not isinstance(n, bool)]
+    return Pod(
+        kind=kind,
+        name=name,
+        role=role,
+        spec=mapping(template.get("spec")),
+        annotations=mapping(metadata.get("annotations")),
+        labels=mapping(metadata.get("labels")),
+        parent=parent,
+        count=max(counts, default=1),
+    )

@@ -1,0 +1,140 @@
+"""Limits of the control group that this process runs in, of either version."""
+
+from __future__ import annotations
+
+from fathom.machine.checks.cpulist import numbers, ranges
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.model import Check, Finding, judged, unfit
+from fathom.machine.checks.registry import reader
+
+ROOT = "sys/fs/cgroup"
+OFTEN = 0.01  # of the scheduler's periods
+FULL = 0.9  # of a limit
+BOUNDLESS = 1 << 60  # the first version writes a huge number where there is no limit
+STALLED = 1.0  # percent of five minutes
+
+
+def _places(host: Host, controller: str) -> list[str]:
+    """Folders of this process's group, the likeliest first; inside a container the root is its own group."""
+    groups = {}
+    for line in host.text("proc/self/cgroup").splitlines():
+        fields = line.split(":", 2)
+        if len(fields) == 3:
+            groups.update(dict.fromkeys(fields[1].split(","), fields[2].strip("/")))
+    old, new = groups.get(controller), groups.get("")
+    places = [f"{ROOT}/{new}", ROOT] if new is not None else [ROOT]
+    return [*places, *([f"{ROOT}/{controller}/{old}", f"{ROOT}/{controller}"] if old is not None else [])]
+
+
+def _find(host: Host, controller: str, *names: str) -> str:
+    """Path of the first of these files that exists. Raises NotOfferedError."""
+    for place in _places(host, controller):
+        for name in names:
+            path = f"{place}/{name}".replace("//", "/")
+            if ".." not in path.split("/") and host.exists(path):
+                return path
+    raise NotOfferedError(f"the control group limits no {controller}")
+
+
+def _limit(host: Host, path: str) -> int | None:
+    """A number of bytes or processes, None for no limit."""
+    text = host.text(path).strip()
+    if text == "max":
+        return None
+    if not text.isdigit():
+        raise UnreadableError(f"/{path} holds no limit")
+    return int(text) if int(text) < BOUNDLESS else None
+
+
+@reader("container.cpu_throttled")
+def cpu_throttled(host: Host, check: Check) -> Finding:
+    counts = host.table(_find(host, "cpu", "cpu.stat"))
+    periods = counts.get("nr_periods", 0)
+    if not periods:
+        return unfit("no quota is enforced")
+    share = counts.get("nr_throttled", 0) / periods
+    return judged(share <= OFTEN, f"stopped in {share:.1%} of {periods} scheduling periods")
+
+
+def quota(host: Host) -> float | None:
+    """CPUs that the quota allows, None without one. Raises UnreadableError."""
+    try:
+        path = _find(host, "cpu", "cpu.max", "cpu.cfs_quota_us")
+    except NotOfferedError:
+        return None
+    words = host.text(path).split()
+    if path.endswith("cpu.cfs_quota_us"):
+        words.append(host.text(path.replace("quota", "period")).strip())
+    if not words or words[0] in ("max", "-1"):
+        return None
+    if len(words) != 2 or not all(word.isdigit() for word in words) or words[1] == "0":
+        raise UnreadableError(f"/{path} holds no quota")
+    return int(words[0]) / int(words[1])
+
+
+@reader("container.cpu_quota")
+def cpu_quota(host: Host, check: Check) -> Finding:
+    allowed = quota(host)
+    if allowed is None:
+        return unfit("no quota limits the processor")
+    visible = len(host.affinity)
+    return judged(allowed >= visible, f"time of {allowed:.1f} CPUs on {visible} that programs see")
+
+
+@reader("container.cpuset_nodes")
+def cpuset_nodes(host: Host, check: Check) -> Finding:
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+    every = frozenset[int]().union(*host.nodes.values())
+    allowed = (
+        numbers(host.text(_find(host, "cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus"))) & every
+    )
+    if not allowed or allowed == every:
+        return unfit("the group may use every CPU")
+    used = [node for node, cpus in host.nodes.items() if cpus & allowed]
+    would_fit = len(allowed) <= max(len(cpus) for cpus in host.nodes.values())
+    return judged(len(used) == 1 or not would_fit, f"{len(allowed)} CPUs on NUMA nodes {ranges(used)}")
+
+
+@reader("container.memory_limit")
+def memory_limit(host: Host, check: Check) -> Finding:
+    path = _find(host, "memory", "memory.max", "memory.limit_in_bytes")
+    limit = _limit(host, path)
+    if not limit:
+        return unfit("no limit on memory")
+    folder = path.rpartition("/")[0]
+    old = path.endswith("limit_in_bytes")
+    used = host.number(f"{folder}/{'memory.usage_in_bytes' if old else 'memory.current'}")
+    idle = host.table(f"{folder}/memory.stat").get("total_inactive_file" if old else "inactive_file", 0)
+    share = max(used - idle, 0) / limit
+    return judged(share <= FULL, f"{share:.0%} of {limit / 2**30:.1f} GiB in use, reclaimable cache aside")
+
+
+@reader("container.memory_events")
+def memory_events(host: Host, check: Check) -> Finding:
+    counts = host.table(_find(host, "memory", "memory.events", "memory.oom_control"))
+    killed, held = counts.get("oom_kill", 0), counts.get("high", 0)
+    return judged(not killed + held, f"{killed} processes killed for memory, slowed down for it {held} times")
+
+
+@reader("container.memory_pressure")
+def memory_pressure(host: Host, check: Check) -> Finding:
+    text = host.text(_find(host, "memory", "memory.pressure"))
+    full = [line for line in text.splitlines() if line.startswith("full")]
+    values = dict(word.split("=", 1) for line in full for word in line.split() if "=" in word)
+    try:
+        share = float(values["avg300"])
+    except (KeyError, ValueError):
+        raise UnreadableError("the kernel's pressure file is not as documented") from None
+    return judged(share <= STALLED, f"everything waited for memory {share:.1f} % of the last five minutes")
+
+
+@reader("container.processes")
+def processes(host: Host, check: Check) -> Finding:
+    path = _find(host, "pids", "pids.max")
+    limit = _limit(host, path)
+    if limit is None:
+        return unfit("no limit on processes")
+    now = host.number(f"{path.rpartition('/')[0]}/pids.current")
+    enough = limit >= check.using["at_least"] and now <= FULL * limit
+    return judged(enough, f"{now} of {limit} processes and threads")

@@ -1,0 +1,81 @@
+"""What holds a GPU's clocks down: limits that somebody set, and throttling."""
+
+from __future__ import annotations
+
+from fathom.machine.checks.gpu import Gpu, each
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.model import Check, Finding, judged
+from fathom.machine.checks.registry import Answer, reader
+
+SM, MEMORY = 1, 2
+BY_SETTING = 0x2
+THROTTLES = {
+    0x8: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "power brake",
+}
+POLICIES = {1: "heat", 3: "the board's limit", 5: "reliability"}
+FLEETING = 1.0  # seconds; less in a driver's life is no history
+
+
+@reader("gpu.clock_limit")
+def clock_limit(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        top, now = gpu.ask("MaxClockInfo", SM), gpu.ask("ClockInfo", SM)
+        set_, usual = _application_clocks(gpu)
+        if set_ is not None and usual is not None and set_ < usual:
+            return judged(False, f"application clock {set_} MHz, {usual} MHz by default")
+        capped = bool(gpu.ask("CurrentClocksEventReasons") & BY_SETTING) and now < top
+        return judged(not capped, f"{now} of {top} MHz{', held there by a setting' if capped else ''}")
+
+    return each(host, look)
+
+
+def _application_clocks(gpu: Gpu) -> tuple[int | None, int | None]:
+    try:
+        return gpu.ask("ApplicationsClock", SM), gpu.ask("DefaultApplicationsClock", SM)
+    except (NotOfferedError, UnreadableError):  # gone from newer GPUs; locked clocks show in the reasons
+        return None, None
+
+
+@reader("gpu.power_cap")
+def power_cap(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        usual = gpu.ask("PowerManagementDefaultLimit")
+        enforced = gpu.ask("EnforcedPowerLimit")
+        words = f"limited to {enforced / 1000:.0f} W, {usual / 1000:.0f} W by default"
+        return judged(enforced >= usual, words, watts=f"{usual / 1000:.0f}")
+
+    return each(host, look)
+
+
+@reader("gpu.throttling")
+def throttling(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        reasons = gpu.ask("CurrentClocksEventReasons")
+        active = [name for bit, name in THROTTLES.items() if reasons & bit]
+        return judged(not active, ", ".join(active) or "not throttled at the moment")
+
+    return each(host, look)
+
+
+@reader("gpu.throttling_history")
+def throttling_history(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        times = {
+            why: gpu.ask("ViolationStatus", policy).violationTime / 1e9 for policy, why in POLICIES.items()
+        }
+        words = ", ".join(f"{seconds:.1f} s by {why}" for why, seconds in times.items())
+        return judged(sum(times.values()) <= FLEETING, f"held down since the driver was loaded: {words}")
+
+    return each(host, look)
+
+
+@reader("gpu.auto_boost")
+def auto_boost(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        enabled, usual = gpu.ask("AutoBoostedClocksEnabled")
+        return judged(bool(enabled) or not usual, f"auto boost is {'on' if enabled else 'off'}")
+
+    return each(host, look)

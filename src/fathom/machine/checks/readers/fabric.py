@@ -1,0 +1,222 @@
+"""Links of GPUs: PCIe, NVLink, peers, and the modules that let other devices reach GPU memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from fathom.machine.checks.gpu import Gpu, ask, each, gpus
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.model import Check, Finding, abstained, failed, judged, passed, unfit
+from fathom.machine.checks.registry import Answer, reader
+
+PCI = "sys/bus/pci/devices"
+READ = 0
+PEER_REASONS = {
+    1: "the chipset does not support it",
+    2: "the GPU does not support it",
+    3: "they are on different root complexes",
+    4: "a registry key disables it",
+    5: "not supported",
+}
+MOST_LINKS = 36
+NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3
+BRIDGE = "0x0604"
+EXTENDED, ACS = 0x100, 0x0D
+REDIRECTS = 0x0C  # request and completion redirect of the ACS control register
+DMABUF_KERNEL = (5, 12)
+
+
+@reader("gpu.pcie_width")
+def pcie_width(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        now = gpu.ask("CurrPcieLinkWidth")
+        own = f"{PCI}/{gpu.address}/max_link_width"
+        top = max(gpu.ask("MaxPcieLinkWidth"), host.number(own) if host.exists(own) else 0)
+        return _link(gpu, now, top, f"{now} of {top} lanes")
+
+    return each(host, look)
+
+
+@reader("gpu.pcie_generation")
+def pcie_generation(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        own, system = gpu.ask("GpuMaxPcieLinkGeneration"), gpu.ask("MaxPcieLinkGeneration")
+        if system < own:
+            return failed(f"the slot gives generation {system}, the GPU is made for {own}")
+        now = gpu.ask("CurrPcieLinkGeneration")
+        return _link(gpu, now, system, f"generation {now} of {system}")
+
+    return each(host, look)
+
+
+def _link(gpu: Gpu, now: int, top: int, words: str) -> Finding:
+    if now >= top:
+        return passed(words)
+    if gpu.idle:
+        return abstained(f"{words}, but idle links save power: look again while the GPU works")
+    return failed(words)
+
+
+@reader("gpu.bar1")
+def bar1(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        window, memory = gpu.ask("BAR1MemoryInfo").bar1Total, gpu.ask("MemoryInfo").total
+        words = f"BAR1 shows {window / 2**30:.2f} of {memory / 2**30:.1f} GiB"
+        return judged(window >= memory, words)
+
+    return each(host, look)
+
+
+@reader("gpu.nvlink")
+def nvlink(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        states = [*_link_states(gpu)]
+        if not any(states):
+            return unfit("no NVLink is in use")
+        return judged(all(states), f"{sum(states)} of {len(states)} NVLinks are up")
+
+    return each(host, look)
+
+
+def _link_states(gpu: Gpu) -> Iterator[bool]:
+    for link in range(MOST_LINKS):
+        try:
+            yield bool(gpu.ask("NvLinkState", link))
+        except (NotOfferedError, UnreadableError):  # past the last link
+            return
+
+
+@reader("gpu.peer_access")
+def peer_access(host: Host, check: Check) -> Iterator[Finding]:
+    found = gpus(host)
+    if len(found) < 2:
+        raise NotOfferedError("there is one GPU")
+    for one, other in combinations(found, 2):
+        status = ask(host.nvml, "nvmlDeviceGetP2PStatus", one.handle, other.handle, READ)
+        words = (
+            PEER_REASONS.get(status, "the driver does not know why") if status else "they reach each other"
+        )
+        yield judged(status == 0, words, f"GPU {one.index} and {other.index}")
+
+
+@reader("gpu.fabric_manager")
+def fabric_manager(host: Host, check: Check) -> Answer:
+    states = _fabric_states(host)
+    if states:
+        return [_registered(state, name) for name, state in states.items()]
+    if not host.paths("proc/driver/nvidia-nvswitch/devices/*"):
+        return unfit("there is no NVSwitch")
+    running = "nv-fabricmanager" in _processes(host)
+    return judged(running, f"nv-fabricmanager is {'running' if running else 'not running'}")
+
+
+def _registered(state: int, name: str) -> Finding:
+    words = {NOT_STARTED: "not started", IN_PROGRESS: "still in progress", COMPLETED: "completed"}
+    return judged(state == COMPLETED, f"registration with the fabric: {words.get(state, 'unknown')}", name)
+
+
+def _fabric_states(host: Host) -> dict[str, int]:
+    """The fabric's state of each GPU that belongs to one (Hopper and newer)."""
+    found = {}
+    for gpu in gpus(host):
+        try:
+            info = host.nvml.c_nvmlGpuFabricInfo_t()
+            gpu.ask("GpuFabricInfo", _reference(info))
+            found[gpu.name] = int(info.state)
+        except (AttributeError, NotOfferedError, UnreadableError):
+            continue
+    return {name: state for name, state in found.items() if state}
+
+
+def _reference(structure: Any) -> Any:
+    import ctypes
+
+    return ctypes.byref(structure)
+
+
+def _processes(host: Host) -> set[str]:
+    found = set()
+    for path in host.paths("proc/[0-9]*/comm"):
+        try:
+            found.add(host.text(path).strip())
+        except UnreadableError:  # it has ended since
+            continue
+    return found
+
+
+@reader("gpu.iommu")
+def iommu(host: Host, check: Check) -> Answer:
+    if host.architecture != "x86_64":
+        return unfit("on this processor GPUs need the IOMMU")
+
+    def look(gpu: Gpu) -> Finding:
+        folder = f"{PCI}/{gpu.address}/iommu_group"
+        if not host.exists(folder):
+            return passed("no IOMMU translates its traffic")
+        kind = host.text(f"{folder}/type").strip()
+        return judged(kind == "identity", f"the IOMMU's domain is of type {kind}")
+
+    return each(host, look)
+
+
+@reader("gpu.acs")
+def acs(host: Host, check: Check) -> Finding:
+    if len(gpus(host)) < 2 and not host.paths("sys/class/infiniband/*"):
+        return unfit("there is no second device to reach a GPU")
+    bridges = [p.removesuffix("/class") for p in host.paths(f"{PCI}/*/class") if _is_bridge(host, p)]
+    if not bridges:
+        return unfit("there is no PCIe bridge")
+    redirecting = [p.split("/")[-1] for p in bridges if _acs_control(host.octets(f"{p}/config")) & REDIRECTS]
+    words = f"{len(redirecting)} of {len(bridges)} bridges redirect peer traffic to the root complex"
+    return judged(not redirecting, words)
+
+
+def _is_bridge(host: Host, path: str) -> bool:
+    return host.text(path).startswith(BRIDGE)
+
+
+def _acs_control(config: bytes) -> int:
+    """The ACS control register of a configuration space, 0 without ACS. Raises UnreadableError."""
+    if len(config) <= EXTENDED:
+        raise UnreadableError("only root may read the extended configuration of PCIe bridges")
+    at = EXTENDED
+    for _ in range(len(config) // 4):  # a damaged chain may loop
+        header = int.from_bytes(config[at : at + 4], "little")
+        if header & 0xFFFF == ACS:
+            return int.from_bytes(config[at + 6 : at + 8], "little")
+        at = header >> 20
+        if at < EXTENDED:
+            break
+    return 0
+
+
+@reader("gpu.peermem")
+def peermem(host: Host, check: Check) -> Finding:
+    gpus(host)
+    if not host.paths("sys/class/infiniband/*"):
+        return unfit("there is no RDMA device")
+    if host.exists("sys/module/nvidia_peermem") or host.exists("sys/module/nv_peer_mem"):
+        return passed("nvidia-peermem is loaded")
+    if "Open Kernel Module" in host.text("proc/driver/nvidia/version") and _kernel(host) >= DMABUF_KERNEL:
+        return passed("the open kernel module offers DMA-BUF")
+    return failed("nvidia-peermem is not loaded, and DMA-BUF is not to be had")
+
+
+def _kernel(host: Host) -> tuple[int, ...]:
+    numbers = host.text("proc/sys/kernel/osrelease").split("-")[0].split(".")[:2]
+    return tuple(int(n) for n in numbers if n.isdigit())
+
+
+@reader("gpu.storage")
+def storage(host: Host, check: Check) -> Finding:
+    gpus(host)
+    users = [name for name in host.distributions if name.startswith(("kvikio", "nvidia-dali"))]
+    if not users:
+        return unfit("no installed package reads through cuFile")
+    if host.exists("proc/driver/nvidia-fs/version"):
+        return passed("nvidia-fs is loaded")
+    if host.exists("etc/cufile.json") and '"use_pci_p2pdma": true' in host.text("etc/cufile.json"):
+        return passed("cuFile is set to PCI peer-to-peer DMA")
+    return failed(f"{users[0]} is installed, nvidia-fs is not loaded")

@@ -1,0 +1,133 @@
+"""Whether GPUs are sound: memory errors, messages of the driver, temperature."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from fathom.machine.checks.gpu import Gpu, each, gpus
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed
+from fathom.machine.checks.registry import Answer, reader
+
+UNCORRECTED = 1
+VOLATILE, AGGREGATE = 0, 1
+CORE_SENSOR, SLOWDOWN = 0, 1
+MARGIN = 5  # °C below the slowdown threshold
+DOUBLE_BIT_CAUSE = 1
+XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
+OF_PROGRAMS = {
+    "13",
+    "31",
+    "43",
+    "45",
+}  # faults of the program that ran, says the catalogue, not of the machine
+
+
+@reader("gpu.ecc_mode")
+def ecc_mode(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        current, pending = gpu.ask("EccMode")
+        if current != pending:
+            return failed(f"ECC is {_switch(current)}, and {_switch(pending)} after the next reset")
+        return judged(bool(current), f"ECC is {_switch(current)}")
+
+    return each(host, look)
+
+
+def _switch(value: int) -> str:
+    return "on" if value else "off"
+
+
+@reader("gpu.ecc_errors")
+def ecc_errors(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        recent = gpu.ask("TotalEccErrors", UNCORRECTED, VOLATILE)
+        ever = gpu.ask("TotalEccErrors", UNCORRECTED, AGGREGATE)
+        words = f"{recent} uncorrected memory errors since the driver was loaded, {ever} in its life"
+        return judged(not recent, words)
+
+    return each(host, look)
+
+
+@reader("gpu.memory_repair")
+def memory_repair(host: Host, check: Check) -> Answer:
+    return each(host, lambda gpu: _remapped(gpu) or _retired(gpu))
+
+
+def _remapped(gpu: Gpu) -> Finding | None:
+    """Row remapping (Ampere and newer); None where the GPU retires pages instead."""
+    try:
+        corrected, lost, pending, broken = gpu.ask("RemappedRows")
+    except NotOfferedError:
+        return None
+    state = (
+        "a remapping has failed" if broken else "a remapping waits for a reset" if pending else "none waits"
+    )
+    return judged(not (pending or broken), f"{corrected + lost} rows remapped, {state}")
+
+
+def _retired(gpu: Gpu) -> Finding:
+    pending = gpu.ask("RetiredPagesPendingStatus")
+    return judged(not pending, "a page waits to be retired" if pending else "no page waits to be retired")
+
+
+@reader("gpu.xid")
+def xid(host: Host, check: Check) -> Finding:
+    gpus(host)
+    found = XID.findall(_kernel_log(host))
+    severe = Counter((address, code) for address, code in found if code not in OF_PROGRAMS)
+    if not severe:
+        return passed(
+            f"{len(found)} Xid messages, none of the machine's making" if found else "no Xid message"
+        )
+    words = ", ".join(f"Xid {code} on {address} ({count} times)" for (address, code), count in severe.items())
+    return failed(words)
+
+
+def _kernel_log(host: Host) -> str:
+    """The kernel's messages since boot. Raises UnreadableError where neither way to them is open."""
+    reasons = []
+    for command in (["dmesg"], ["journalctl", "-k", "-b", "--no-pager", "-q"]):
+        try:
+            log = host.run(command)
+        except UnreadableError as error:
+            reasons.append(str(error))
+            continue
+        if log.strip():
+            return log
+        reasons.append(f"{command[0]} printed nothing")
+    raise UnreadableError(f"the kernel's log cannot be read: {', '.join(reasons)}")
+
+
+@reader("gpu.temperature")
+def temperature(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        now = gpu.ask("Temperature", CORE_SENSOR)
+        limit = gpu.ask("TemperatureThreshold", SLOWDOWN)
+        return judged(now <= limit - MARGIN, f"{now} °C, slows down at {limit} °C")
+
+    return each(host, look)
+
+
+@reader("gpu.persistence")
+def persistence(host: Host, check: Check) -> Answer:
+    return each(host, lambda gpu: _persistence(gpu.ask("PersistenceMode")))
+
+
+def _persistence(mode: int) -> Finding:
+    return judged(bool(mode), f"persistence mode is {_switch(mode)}")
+
+
+@reader("gpu.uniform")
+def uniform(host: Host, check: Check) -> Finding:
+    found = gpus(host)
+    if len(found) < 2:
+        raise NotOfferedError("there is one GPU")
+    kinds = Counter(
+        (gpu.ask("Name"), gpu.ask("EnforcedPowerLimit") // 1000, gpu.ask("VbiosVersion")) for gpu in found
+    )
+    words = "; ".join(
+        f"{count} × {name}, {watts} W, VBIOS {bios}" for (name, watts, bios), count in kinds.items()
+    )
+    return judged(len(kinds) == 1, words)

@@ -1,0 +1,117 @@
+"""How the kernel manages memory and writes it out."""
+
+from __future__ import annotations
+
+import re
+
+from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.registry import reader
+
+HUGE = "sys/kernel/mm/transparent_hugepage"
+MEMINFO = "proc/meminfo"
+IDLE_SHARE = 0.01  # of memory: less than this in unused huge pages is no loss worth a word
+SWAPPED = 1 << 20  # kilobytes
+
+
+def _selected(host: Host, path: str) -> str:
+    found = re.search(r"\[([^\]\s]+)\]", host.text(path))
+    if not found:
+        raise UnreadableError(f"/{path} marks no choice")
+    return found.group(1)
+
+
+@reader("kernel.transparent_huge_pages")
+def huge_pages_enabled(host: Host, check: Check) -> Finding:
+    if not host.exists(HUGE):
+        return unfit("this kernel has no transparent huge pages")
+    choice = _selected(host, f"{HUGE}/enabled")
+    return judged(choice != "never", f"enabled: {choice}")
+
+
+@reader("kernel.huge_page_defrag")
+def huge_page_defrag(host: Host, check: Check) -> Finding:
+    if not host.exists(HUGE) or _selected(host, f"{HUGE}/enabled") == "never":
+        return unfit("transparent huge pages are not used")
+    choice = _selected(host, f"{HUGE}/defrag")
+    return judged(choice != "always", f"defrag: {choice}")
+
+
+@reader("kernel.huge_pages")
+def huge_pages(host: Host, check: Check) -> Finding:
+    memory = host.table(MEMINFO)
+    try:
+        total, free, size = (
+            memory[f"{name}"] for name in ("HugePages_Total", "HugePages_Free", "Hugepagesize")
+        )
+        share = free * size / memory["MemTotal"]
+    except (KeyError, ZeroDivisionError):
+        return unfit("this kernel counts no huge pages")
+    words = f"{free} of {total} reserved huge pages are unused, {share:.1%} of memory"
+    return judged(share <= IDLE_SHARE, words)
+
+
+@reader("kernel.swappiness")
+def swappiness(host: Host, check: Check) -> Finding:
+    if not host.table(MEMINFO).get("SwapTotal"):
+        return unfit("there is no swap")
+    value = host.number("proc/sys/vm/swappiness")
+    return judged(value <= check.using["at_most"], f"swappiness is {value}")
+
+
+@reader("kernel.swapped")
+def swapped(host: Host, check: Check) -> Finding:
+    memory = host.table(MEMINFO)
+    if not memory.get("SwapTotal"):
+        return unfit("there is no swap")
+    used = memory["SwapTotal"] - memory.get("SwapFree", 0)
+    return judged(used <= SWAPPED, f"{used / SWAPPED:.1f} GiB are swapped out")
+
+
+@reader("kernel.dirty_ratio")
+def dirty_ratio(host: Host, check: Check) -> Finding:
+    if host.number("proc/sys/vm/dirty_bytes"):
+        return passed("limited in bytes")
+    hard = host.number("proc/sys/vm/dirty_ratio")
+    soft = host.number("proc/sys/vm/dirty_background_ratio")
+    words = f"writeback starts at {soft} % of memory, writers stop at {hard} %"
+    return judged(soft < hard and check.using["at_least"] <= hard <= check.using["at_most"], words)
+
+
+@reader("kernel.numa_balancing")
+def numa_balancing(host: Host, check: Check) -> Finding:
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+    value = host.number("proc/sys/kernel/numa_balancing")
+    return judged(value == 0, f"numa_balancing is {value}")
+
+
+@reader("kernel.zone_reclaim")
+def zone_reclaim(host: Host, check: Check) -> Finding:
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+    value = host.number("proc/sys/vm/zone_reclaim_mode")
+    return judged(value == 0, f"zone_reclaim_mode is {value}")
+
+
+@reader("kernel.memory_errors")
+def memory_errors(host: Host, check: Check) -> Finding:
+    controllers = host.paths("sys/devices/system/edac/mc/mc[0-9]*")
+    if not controllers:
+        return unfit("the kernel watches no memory controller (no EDAC driver)")
+    corrected = sum(host.number(f"{path}/ce_count") for path in controllers)
+    lost = sum(host.number(f"{path}/ue_count") for path in controllers)
+    return judged(not corrected + lost, f"{corrected} corrected and {lost} uncorrected errors since boot")
+
+
+@reader("kernel.disk_scheduler")
+def disk_scheduler(host: Host, check: Check) -> Finding:
+    paths = host.paths("sys/block/nvme*/queue/scheduler")
+    if not paths:
+        return unfit("there is no NVMe disk")
+    chosen = {path.split("/")[2]: _selected(host, path) for path in paths}
+    slow = {disk: name for disk, name in chosen.items() if name not in ("none", "mq-deadline")}
+    if not slow:
+        return passed(", ".join(sorted({*chosen.values()})))
+    words = ", ".join(f"{disk} uses {name}" for disk, name in slow.items())
+    return failed(words)

@@ -1,0 +1,48 @@
+"""Whether this process runs where its GPUs are."""
+
+from __future__ import annotations
+
+from fathom.machine.checks.cpulist import numbers, ranges
+from fathom.machine.checks.gpu import Gpu, each, gpus, mine
+from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.registry import Answer, reader
+
+
+@reader("kernel.numa_binding")
+def numa_binding(host: Host, check: Check) -> Finding:
+    """Bound means: the CPUs allowed to this process lie on one node."""
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+    found = mine(host) or gpus(host)
+    if not host.affinity:
+        raise UnreadableError("this system does not tell a process's CPUs")
+    used = [node for node, cpus in host.nodes.items() if cpus & host.affinity]
+    if len(used) == 1:
+        return passed(f"bound to NUMA node {used[0]}")
+    node = _node(host, found[0])
+    blanks = {} if node is None else {"node": str(node)}
+    return failed(f"may run on NUMA nodes {ranges(used)}, CPUs {ranges(host.affinity)}", **blanks)
+
+
+def _node(host: Host, gpu: Gpu) -> int | None:
+    """The GPU's NUMA node, or None where the firmware does not tell."""
+    node = host.number(f"sys/bus/pci/devices/{gpu.address}/numa_node")
+    return node if node >= 0 else None
+
+
+@reader("kernel.gpu_locality")
+def gpu_locality(host: Host, check: Check) -> Answer:
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+
+    def look(gpu: Gpu) -> Finding:
+        near = numbers(host.text(f"sys/bus/pci/devices/{gpu.address}/local_cpulist"))
+        if not near or not host.affinity:
+            raise UnreadableError("the firmware does not tell which CPUs are near")
+        good = bool(near & host.affinity)
+        node = _node(host, gpu)
+        words = f"near CPUs {ranges(near)}, this process may use {ranges(host.affinity)}"
+        return judged(good, words, **({} if node is None else {"node": str(node)}))
+
+    return each(host, look, mine(host))

@@ -1,0 +1,195 @@
+"""What the pods of a manifest ask for: resources, shared memory, capabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from fathom.machine.checks import resources
+from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.manifest import TRAINING, Pod, mapping
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.readers.variables import refused
+from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.checks.tables import checks
+
+Container = dict[str, Any]
+
+
+def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
+    """What `look` finds on each pod, under its object's kind and name."""
+    if host.pods is None:
+        raise NotOfferedError("no manifest was given")
+    for pod in host.pods:
+        found = look(pod)
+        yield Finding(status=found.status, observed=found.observed, subject=pod.title)
+
+
+def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Finding]:
+    """What `look` finds on each container, under the names of its object and itself."""
+    if host.pods is None:
+        raise NotOfferedError("no manifest was given")
+    for pod in host.pods:
+        for name, container in pod.containers:
+            found = look(pod, container)
+            title = f"{pod.title}, container {name}"
+            yield Finding(status=found.status, observed=found.observed, subject=title)
+
+
+@reader("kubernetes.guaranteed")
+def guaranteed(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        asked, most = resources.requests(pod, container), resources.limits(pod, container)
+        missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
+        if missing:
+            return failed(f"no limit of {' and '.join(missing)}")
+        words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
+        pairs = [
+            (resources.quantity(asked[name]), resources.quantity(most[name])) for name in ("cpu", "memory")
+        ]
+        return judged(all(a == b for a, b in pairs), f"requests {words}")
+
+    return each(host, look)
+
+
+@reader("kubernetes.whole_cpus")
+def whole_cpus(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        cpu = resources.requests(pod, container).get("cpu")
+        count = resources.quantity(cpu)
+        if count is None:
+            return unfit("asks for no CPUs")
+        return judged(count == int(count), f"asks for {cpu} CPUs")
+
+    return each(host, look)
+
+
+@reader("kubernetes.huge_pages")
+def huge_pages(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        asked, most = resources.requests(pod, container), resources.limits(pod, container)
+        pages = {name: amount for name, amount in asked.items() if str(name).startswith("hugepages-")}
+        if not pages:
+            return unfit("asks for no huge pages")
+        words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
+        if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
+            return failed(f"{words}, with another limit")
+        volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
+        media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
+        return judged(
+            any(m.startswith("HugePages") for m in media), f"{words}, volumes of medium {media or 'none'}"
+        )
+
+    return each(host, look)
+
+
+@reader("kubernetes.gpu")
+def gpu(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        asked = resources.matching(resources.requests(pod, container), resources.GPU)
+        most = resources.matching(resources.limits(pod, container), resources.GPU)
+        if not resources.wants_gpu(pod, container):
+            whole_job_without = pod.kind in TRAINING and not any(
+                map(resources.pod_wants_gpu, host.pods or ())
+            )
+            return (
+                failed("a training job that asks for no GPU")
+                if whole_job_without
+                else unfit("asks for no GPU")
+            )
+        words = ", ".join(f"{name} {amount}" for name, amount in asked.items()) or "by a claim"
+        return judged(asked == most, words if asked == most else f"requests {words} without that limit")
+
+    return each(host, look)
+
+
+@reader("kubernetes.shm")
+def shm(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        if not resources.wants_gpu(pod, container):
+            return unfit("asks for no GPU")
+        if pod.spec.get("hostIPC") is True:
+            return passed("the host's shared memory")
+        volume = resources.mounted(pod, container, "/dev/shm")
+        if volume is None:
+            return failed("nothing is mounted at /dev/shm: 64 MiB")
+        medium = mapping(volume.get("emptyDir")).get("medium")
+        return judged(medium == "Memory", f"/dev/shm is a volume of medium {medium or 'disk'}")
+
+    return each(host, look)
+
+
+@reader("kubernetes.shm_size")
+def shm_size(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        volume = resources.mounted(pod, container, "/dev/shm")
+        if volume is None:
+            return unfit("nothing is mounted at /dev/shm")
+        text = mapping(volume.get("emptyDir")).get("sizeLimit")
+        size = resources.quantity(text)
+        memory = resources.quantity(resources.limits(pod, container).get("memory"))
+        if size is None:
+            return failed("/dev/shm has no size limit")
+        return judged(memory is None or size < memory, f"/dev/shm holds {text}")
+
+    return each(host, look)
+
+
+@reader("kubernetes.rdma")
+def rdma(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        if pod.peers < 2 or not resources.wants_gpu(pod, container):
+            return unfit("no GPUs that work across pods")
+        asked = resources.matching(resources.requests(pod, container), resources.RDMA)
+        return judged(
+            bool(asked), ", ".join(f"{n} {a}" for n, a in asked.items()) or "asks for no RDMA device"
+        )
+
+    return each(host, look)
+
+
+@reader("kubernetes.ipc_lock")
+def ipc_lock(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        if not resources.wants_rdma(pod, container):
+            return unfit("asks for no RDMA device")
+        added = resources.capabilities(container)
+        return judged(
+            bool(added & {"IPC_LOCK", "ALL"}), f"adds {', '.join(sorted(added)) or 'no capability'}"
+        )
+
+    return each(host, look)
+
+
+@reader("kubernetes.image")
+def image(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        name = str(container.get("image") or "")
+        tag = name.rpartition("/")[2].partition(":")[2]
+        return judged("@sha256:" in name or tag not in ("", "latest"), f"image {name or 'not named'}")
+
+    return each(host, look)
+
+
+@reader("kubernetes.environment")
+def environment(host: Host, check: Check) -> Answer:
+    rows = [row for row in checks() if row.reader == "variable"]
+
+    def look(pod: Pod, container: Container) -> Finding:
+        settings = resources.environment(container)
+        found = {name: value for row in rows for name, value in refused(row, settings).items()}
+        return judged(not found, ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging left on")
+
+    return each(host, look)
+
+
+@reader("kubernetes.omp_threads")
+def omp_threads(host: Host, check: Check) -> Answer:
+    def look(pod: Pod, container: Container) -> Finding:
+        cpu = resources.limits(pod, container).get("cpu")
+        if resources.quantity(cpu) is None:
+            return unfit("has no limit of CPUs")
+        threads = resources.environment(container).get("OMP_NUM_THREADS")
+        return judged(threads is not None, f"limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}")
+
+    return each(host, look)

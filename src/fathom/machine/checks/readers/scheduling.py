@@ -1,0 +1,95 @@
+"""What a container keeps from its processes: shared memory, capabilities, namespaces."""
+
+from __future__ import annotations
+
+import re
+
+from fathom.machine import host as machine_host
+from fathom.machine.checks.gpu import gpus, how_many
+from fathom.machine.checks.host import UNLIMITED, Host, UnreadableError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.readers.sharing import capabilities
+from fathom.machine.checks.readers.versions import kind_at, mounted
+from fathom.machine.checks.registry import reader
+
+ENOUGH = 1 << 30  # bytes of /dev/shm
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
+INITIAL_IPC = 0xEFFFFFFF  # PROC_IPC_INIT_INO of the kernel's include/linux/proc_ns.h
+LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+
+
+def _contained(host: Host) -> str | None:
+    """The container's runtime, None outside of one."""
+    kubernetes = "kubernetes" if "KUBERNETES_SERVICE_HOST" in host.environment else None
+    return kubernetes or machine_host.container(host.root)
+
+
+@reader("container.shm")
+def shm(host: Host, check: Check) -> Finding:
+    for line in reversed(host.text("proc/self/mountinfo").splitlines()):
+        before, _, after = line.partition(" - ")
+        if len(before.split()) > 4 and before.split()[4] == "/dev/shm":
+            found = re.search(r"(?:^|[ ,])size=(\d+)([kmgKMG]?)(?:,|$)", after)
+            if not found:
+                return passed("no size set: half of the memory")
+            size = int(found.group(1)) * UNITS[found.group(2).lower()]
+            return judged(size >= ENOUGH, f"/dev/shm holds {size / 2**20:.0f} MiB")
+    return failed("/dev/shm is not mounted")
+
+
+@reader("container.ipc_lock")
+def ipc_lock(host: Host, check: Check) -> Finding:
+    if not _contained(host):
+        return unfit("not in a container")
+    if not host.paths("sys/class/infiniband/*"):
+        return unfit("there is no RDMA device")
+    if host.limits.get("memlock") == UNLIMITED:
+        return passed("memory may be locked without limit")
+    may = bool(capabilities(host, "CapEff") >> CAP_IPC_LOCK & 1)
+    return judged(may, "CAP_IPC_LOCK is given" if may else "neither CAP_IPC_LOCK nor an unlimited memlock")
+
+
+@reader("container.sys_nice")
+def sys_nice(host: Host, check: Check) -> Finding:
+    if not _contained(host):
+        return unfit("not in a container")
+    if len(host.nodes) < 2:
+        return unfit("there is one NUMA node")
+    may = bool(capabilities(host, "CapBnd") >> CAP_SYS_NICE & 1)
+    return judged(may, f"CAP_SYS_NICE is {'given' if may else 'missing'}")
+
+
+@reader("container.ipc")
+def ipc(host: Host, check: Check) -> Finding:
+    if not _contained(host):
+        return unfit("not in a container")
+    gpus(host)
+    named = [host.environment[name] for name in LOCAL_RANKS if name in host.environment]
+    ranks = int(named[0]) if named and named[0].isdigit() else 1
+    if ranks <= how_many(host):
+        return unfit("all ranks of this machine find their GPUs in this container")
+    shared = _namespace(host) == INITIAL_IPC
+    words = f"{ranks} ranks on this machine, {how_many(host)} GPUs in this container, "
+    return judged(shared, words + ("the host's IPC namespace" if shared else "an IPC namespace of its own"))
+
+
+def _namespace(host: Host) -> int:
+    try:
+        found = re.search(r"\[(\d+)\]", str((host.root / "proc/self/ns/ipc").readlink()))
+    except OSError as error:
+        raise UnreadableError(f"/proc/self/ns/ipc cannot be read ({error.strerror})") from None
+    if not found:
+        raise UnreadableError("/proc/self/ns/ipc names no namespace")
+    return int(found.group(1))
+
+
+@reader("container.data_on_overlay")
+def data_on_overlay(host: Host, check: Check) -> Finding:
+    if not _contained(host):
+        return unfit("not in a container")
+    mounts = mounted(host)
+    places = {"the working directory": host.directory}
+    places |= {name: host.environment[name] for name in check.using["names"] if host.environment.get(name)}
+    slow = [f"{what} ({place})" for what, place in places.items() if kind_at(mounts, place) == "overlay"]
+    return judged(not slow, f"on the container's own layer: {', '.join(slow)}" if slow else "on a volume")

@@ -1,0 +1,110 @@
+"""Who else uses the GPUs, and what this user may do with them."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from fathom.machine.checks.gpu import Gpu, each, gpus, how_many
+from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed
+from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.nvml import visible
+
+MODES = {0: "shared", 1: "one thread", 2: "prohibited", 3: "one process"}
+PROHIBITED = 2
+CAP_SYS_ADMIN, CAP_PERFMON = 21, 38
+PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+
+@reader("gpu.mig")
+def mig(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        current, pending = gpu.ask("MigMode")
+        if current != pending:
+            return failed(f"MIG is {_switch(current)}, and {_switch(pending)} after the next reset")
+        return judged(not current, f"MIG is {_switch(current)}")
+
+    return each(host, look)
+
+
+def _switch(value: int) -> str:
+    return "on" if value else "off"
+
+
+def _others(gpu: Gpu) -> list[int]:
+    return [process.pid for process in gpu.ask("ComputeRunningProcesses") if process.pid != os.getpid()]
+
+
+@reader("gpu.other_processes")
+def other_processes(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        pids = _others(gpu)
+        return judged(not pids, f"in use by process {', '.join(map(str, pids))}" if pids else "free")
+
+    return each(host, look)
+
+
+@reader("gpu.mps")
+def mps(host: Host, check: Check) -> Answer:
+    share = host.environment.get(PERCENTAGE, "")
+    if _below(share, 100):
+        gpus(host)
+        return failed(f"{PERCENTAGE} leaves programs {share} % of the multiprocessors")
+
+    def look(gpu: Gpu) -> Finding:
+        pids, served = _others(gpu), _served(gpu)
+        words = f"{len(pids)} processes, {served} of them through MPS"
+        return judged(len(pids) < 2 or served > 0, words)
+
+    return each(host, look)
+
+
+def _below(text: str, limit: float) -> bool:
+    return bool(re.fullmatch(r"\d+(\.\d*)?", text)) and float(text) < limit
+
+
+def _served(gpu: Gpu) -> int:
+    try:
+        return len(gpu.ask("MPSComputeRunningProcesses"))
+    except NotOfferedError:
+        return 0
+
+
+@reader("gpu.compute_mode")
+def compute_mode(host: Host, check: Check) -> Answer:
+    def look(gpu: Gpu) -> Finding:
+        mode = gpu.ask("ComputeMode")
+        return judged(mode != PROHIBITED, f"compute mode: {MODES.get(mode, mode)}")
+
+    return each(host, look)
+
+
+@reader("gpu.counters")
+def counters(host: Host, check: Check) -> Finding:
+    gpus(host)
+    found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", host.text("proc/driver/nvidia/params"), re.M)
+    if not found or found.group(1) == "0":
+        return passed("hardware counters are open to every user")
+    may = capabilities(host, "CapEff") >> CAP_SYS_ADMIN & 1 or capabilities(host, "CapEff") >> CAP_PERFMON & 1
+    words = "hardware counters are for administrators"
+    return passed(f"{words}, and this process is one") if may else failed(words)
+
+
+def capabilities(host: Host, which: str) -> int:
+    """A set of capabilities of this process, as bits. Raises NotOfferedError where the kernel shows none."""
+    found = re.search(rf"^{which}:\s*([0-9a-fA-F]+)$", host.text("proc/self/status"), re.M)
+    if not found:
+        raise NotOfferedError(f"the kernel does not show {which}")
+    return int(found.group(1), 16)
+
+
+@reader("libraries.visible_devices")
+def visible_devices(host: Host, check: Check) -> Finding:
+    count = how_many(host)
+    gpus(host)
+    wanted = host.environment.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return passed(f"all {count} GPUs are visible")
+    seen = len(visible(host.nvml, host.environment))
+    return judged(seen == count, f"CUDA_VISIBLE_DEVICES={wanted} shows {seen} of {count} GPUs")

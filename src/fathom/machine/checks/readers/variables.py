@@ -1,0 +1,85 @@
+"""Environment variables that were set to find a fault, and left on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fathom.machine.checks.gpu import gpus, how_many
+from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.readers.cgroup import quota
+from fathom.machine.checks.registry import reader
+
+NCCL_CONF = "etc/nccl.conf"
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
+MANY = 4  # usable cores for each GPU: with so many, one thread leaves most of them idle
+
+
+@reader("variable")
+def variable(host: Host, check: Check) -> Finding:
+    """None of `names` has a value that matches `refuse`; with `gpus`, only where there are so many."""
+    if how_many(host) < check.using.get("gpus", 0):
+        gpus(host)
+        return unfit(f"there are fewer than {check.using['gpus']} GPUs")
+    found = refused(check, _settings(host, check))
+    if not found:
+        return passed(f"{', '.join(check.using['names'])}: not set, or harmless")
+    return failed(", ".join(f"{n}={v}" for n, v in found.items()), names=" ".join(found))
+
+
+def refused(check: Check, settings: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the row whose values it refuses."""
+    pattern = re.compile(check.using["refuse"], re.IGNORECASE)
+    values = {name: settings.get(name) for name in check.using["names"]}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is not None and pattern.fullmatch(value.strip())
+    }
+
+
+def _settings(host: Host, check: Check) -> Mapping[str, str]:
+    """The environment; for NCCL's variables over the administrator's file, as NCCL reads them."""
+    if not any(name.startswith("NCCL_") for name in check.using["names"]) or not host.exists(NCCL_CONF):
+        return host.environment
+    lines = host.text(NCCL_CONF).splitlines()
+    pairs = (line.split("=", 1) for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {**{name.strip(): value.strip() for name, value in pairs}, **host.environment}
+
+
+@reader("libraries.omp_threads")
+def omp_threads(host: Host, check: Check) -> Finding:
+    cores = len(host.affinity)
+    if not cores:
+        raise UnreadableError("this system does not tell a process's CPUs")
+    allowed = _quota_or_none(host)
+    usable = int(min(cores, max(allowed, 1))) if allowed else cores
+    wanted = host.environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    if not wanted:
+        words = f"OMP_NUM_THREADS is not set; {cores} CPUs are visible, {usable} may be used"
+        return judged(usable == cores, words, threads=str(usable))
+    if not wanted.isdigit():
+        return failed(f"OMP_NUM_THREADS={wanted} is no number", threads=str(usable))
+    share = max(usable // max(how_many(host), 1), 1)
+    idle = int(wanted) == 1 and share >= MANY
+    words = f"OMP_NUM_THREADS={wanted}, {usable} CPUs may be used by {max(how_many(host), 1)} processes"
+    return judged(not idle and int(wanted) <= usable, words, threads=str(share))
+
+
+def _quota_or_none(host: Host) -> float | None:
+    try:
+        return quota(host)
+    except UnreadableError:  # judged by its own check
+        return None
+
+
+@reader("libraries.allocator")
+def allocator(host: Host, check: Check) -> Finding:
+    gpus(host)
+    found = {name: host.environment[name] for name in ALLOCATOR if host.environment.get(name)}
+    words = ", ".join(f"{name}={value}" for name, value in found.items())
+    if len({*found.values()}) > 1:
+        return failed(f"two settings that differ: {words}", names=ALLOCATOR[1])
+    split = any("max_split_size_mb" in value for value in found.values())
+    return judged(not split, words or "default", names=" ".join(found))

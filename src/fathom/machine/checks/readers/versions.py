@@ -1,0 +1,167 @@
+"""Whether the installed libraries fit each other, the driver and the GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from fathom.machine.checks.gpu import ask, gpus
+from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.registry import reader
+
+SHADOWS = ("libcudart.so", "libcublas.so", "libcudnn.so", "libnccl.so", "libcublasLt.so")
+OLDEST_NCCL = ((10, (2, 25)), (9, (2, 17)))  # first compute capability → first release that knows its fabric
+LOCKSTEP = ("cuda-runtime", "cuda-nvrtc", "cuda-cupti")  # distributions that carry the toolkit's own version
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0])[:3])
+
+
+def _torch_cuda(host: Host) -> tuple[int, int] | None:
+    """CUDA that the installed torch was built for (2.11.0+cu130: 13.0), None where it does not tell."""
+    found = re.search(r"\+cu(\d+)(\d)\b", host.distributions.get("torch", ""))
+    return (int(found.group(1)), int(found.group(2))) if found else None
+
+
+def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
+    """NVIDIA's distributions by the CUDA major that they belong to; those that do not tell are left out."""
+    found: dict[int, list[str]] = {}
+    for name, version in sorted(distributions.items()):
+        suffixed = re.fullmatch(r"nvidia-.+-cu(\d+)", name)
+        own = re.fullmatch(r"nvidia-cuda-(runtime|nvrtc|cupti)", name)
+        major = (
+            int(suffixed.group(1))
+            if suffixed
+            else _version(version)[0]
+            if own and _version(version)
+            else None
+        )
+        if major is not None:
+            found.setdefault(major, []).append(name)
+    return found
+
+
+@reader("libraries.cuda_mixed")
+def cuda_mixed(host: Host, check: Check) -> Finding:
+    families = _families(host.distributions)
+    if not families:
+        return unfit("no CUDA libraries are installed as Python packages")
+    words = "; ".join(f"CUDA {major}: {', '.join(names[:4])}" for major, names in families.items())
+    built = _torch_cuda(host)
+    strays = sorted({n for major, names in families.items() if built and major != built[0] for n in names})
+    return judged(
+        len(families) == 1 and not strays, words, strays=" ".join(strays or families[min(families)])
+    )
+
+
+@reader("libraries.cuda_versions")
+def cuda_versions(host: Host, check: Check) -> Finding:
+    built = _torch_cuda(host)
+    if not built:
+        return unfit("torch is not installed, or its version names no CUDA")
+    found = {
+        name: _version(version)[:2]
+        for name, version in host.distributions.items()
+        if re.fullmatch(rf"nvidia-({'|'.join(LOCKSTEP)})(-cu\d+)?", name)
+    }
+    if not found:
+        return unfit("no CUDA runtime is installed as a Python package")
+    strays = {name: version for name, version in found.items() if version != built}
+    words = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in (strays or found).items())
+    return judged(not strays, f"torch was built for CUDA {built[0]}.{built[1]}; installed: {words}")
+
+
+@reader("libraries.cudnn_mixed")
+def cudnn_mixed(host: Host, check: Check) -> Finding:
+    found = [f"{n} {v}" for n, v in host.distributions.items() if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", n)]
+    if not found:
+        return unfit("cuDNN is not installed as a Python package")
+    return judged(len(found) == 1, ", ".join(sorted(found)))
+
+
+@reader("libraries.shadowed")
+def shadowed(host: Host, check: Check) -> Finding:
+    if "torch" not in host.distributions:
+        return unfit("torch is not installed")
+    folders = [f for f in host.environment.get("LD_LIBRARY_PATH", "").split(":") if f.startswith("/")]
+    found = [
+        str(PurePosixPath("/", path))
+        for folder in folders
+        for name in SHADOWS
+        for path in host.paths(f"{folder.strip('/')}/{name}*")[:1]
+    ]
+    return judged(not found, ", ".join(found) or "LD_LIBRARY_PATH holds none of torch's CUDA libraries")
+
+
+@reader("libraries.torch_without_cuda")
+def torch_without_cuda(host: Host, check: Check) -> Finding:
+    gpus(host)
+    version = host.distributions.get("torch")
+    if version is None:
+        return unfit("torch is not installed")
+    return judged("+cpu" not in version, f"torch {version}")
+
+
+@reader("libraries.nccl_version")
+def nccl_version(host: Host, check: Check) -> Finding:
+    found = gpus(host)
+    if len(found) < 2 and not host.paths("sys/class/infiniband/*"):
+        return unfit("there is one GPU and no fabric")
+    versions = {n: v for n, v in host.distributions.items() if re.fullmatch(r"nvidia-nccl(-cu\d+)?", n)}
+    if not versions:
+        return unfit("NCCL is not installed as a Python package")
+    newest = max(gpu.capability[0] for gpu in found)
+    needed = next((release for first, release in OLDEST_NCCL if newest >= first), (2, 0))
+    words = ", ".join(f"{name} {version}" for name, version in versions.items())
+    good = all(_version(version) >= needed for version in versions.values())
+    return judged(good, f"{words}; compute capability {newest} needs {needed[0]}.{needed[1]}")
+
+
+@reader("gpu.driver_version")
+def driver_version(host: Host, check: Check) -> Finding:
+    gpus(host)
+    built = _torch_cuda(host)
+    if not built:
+        return unfit("torch is not installed, or its version names no CUDA")
+    number = ask(host.nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    driver = (number // 1000, number % 1000 // 10)
+    words = f"the driver knows CUDA {driver[0]}.{driver[1]}, torch was built for {built[0]}.{built[1]}"
+    if driver[0] < built[0]:
+        return failed(words)
+    return passed(words if driver >= built else f"{words}: compatible within CUDA {built[0]}")
+
+
+@reader("libraries.compiler_cache")
+def compiler_cache(host: Host, check: Check) -> Finding:
+    """Caches of compiled kernels lie on a local disk."""
+    if "torch" not in host.distributions:
+        return unfit("torch is not installed")
+    mounts = mounted(host)
+    places = {n: host.environment[n] for n in check.using["names"] if host.environment.get(n)}
+    far = {n: p for n, p in places.items() if kind_at(mounts, p) in check.using["network"]}
+    if far:
+        words = ", ".join(f"{n}={p} is on {kind_at(mounts, p)}" for n, p in far.items())
+        return failed(words, names=" ".join(far))
+    return passed(", ".join(f"{n}={p}" for n, p in places.items()) or "in the default place")
+
+
+def mounted(host: Host) -> dict[str, str]:
+    """Kind of file system at each mount point. Raises NotOfferedError where the kernel lists none."""
+    found = {}
+    for line in host.text("proc/self/mountinfo").splitlines():
+        before, dash, after = line.partition(" - ")
+        fields = before.split()
+        if dash and len(fields) > 4 and after.split():
+            found[fields[4].replace("\\040", " ")] = after.split()[0]
+    if not found:
+        raise NotOfferedError("the kernel lists no mounts")
+    return found
+
+
+def kind_at(mounts: Mapping[str, str], place: str) -> str:
+    """Kind of the file system that `place` lies on."""
+    path = PurePosixPath(place)
+    return next((mounts[str(p)] for p in (path, *path.parents) if str(p) in mounts), "unknown")

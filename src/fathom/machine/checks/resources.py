@@ -1,0 +1,91 @@
+"""What a container of a manifest asks for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from fathom.machine.checks.manifest import Pod, mapping, mappings
+
+GPU = re.compile(r"(nvidia\.com/(gpu|mig-.+)|amd\.com/gpu)(\.shared)?")
+RDMA = re.compile(
+    r"rdma/.+|vpc\.amazonaws\.com/efa|networking\.gke\.io\.networks/.+|"
+    r"[^/]+/([^/]*(rdma|hostdev|mlnx|sriov|roce)[^/]*|ib.*|hca.*)",
+    re.IGNORECASE,
+)
+_UNITS = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "E": 1e18,
+}
+_UNITS |= {f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMGTPE", start=1)}
+
+
+def quantity(value: Any) -> float | None:
+    """A quantity as Kubernetes writes it (500m, 16Gi, 1e9), None for anything else."""
+    found = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]{0,2})", str(value).strip())
+    if isinstance(value, bool) or not found or found.group(2) not in _UNITS:
+        return None
+    return float(found.group(1)) * _UNITS[found.group(2)]
+
+
+def limits(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
+    """The container's limits, over those of its pod."""
+    return _asked(pod, container, "limits")
+
+
+def requests(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
+    """The container's requests; what has only a limit requests as much."""
+    return {**limits(pod, container), **_asked(pod, container, "requests")}
+
+
+def _asked(pod: Pod, container: dict[str, Any], what: str) -> dict[str, Any]:
+    whole = mapping(mapping(pod.spec.get("resources")).get(what))
+    return {**whole, **mapping(mapping(container.get("resources")).get(what))}
+
+
+def matching(asked: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
+    """The resources whose name fits."""
+    return {str(name): amount for name, amount in asked.items() if pattern.fullmatch(str(name))}
+
+
+def wants_gpu(pod: Pod, container: dict[str, Any]) -> bool:
+    """Whether the container asks for a GPU, as a resource or by a claim."""
+    return bool(matching(requests(pod, container), GPU) or mapping(container.get("resources")).get("claims"))
+
+
+def pod_wants_gpu(pod: Pod) -> bool:
+    return any(wants_gpu(pod, container) for _, container in pod.containers)
+
+
+def wants_rdma(pod: Pod, container: dict[str, Any]) -> bool:
+    return bool(matching(requests(pod, container), RDMA))
+
+
+def capabilities(container: dict[str, Any]) -> set[str]:
+    """Capabilities that the container adds; `ALL` for a privileged one."""
+    context = mapping(container.get("securityContext"))
+    added = mapping(context.get("capabilities")).get("add")
+    names = {str(name).upper().removeprefix("CAP_") for name in added} if isinstance(added, list) else set()
+    return names | ({"ALL"} if context.get("privileged") is True else set())
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Variables with a literal value."""
+    return {
+        str(v["name"]): str(v["value"]) for v in mappings(container.get("env")) if {"name", "value"} <= {*v}
+    }
+
+
+def mounted(pod: Pod, container: dict[str, Any], path: str) -> dict[str, Any] | None:
+    """The volume that the container mounts at `path`, None for none."""
+    mounts = mappings(container.get("volumeMounts"))
+    names = {str(m.get("name")) for m in mounts if str(m.get("mountPath", "")).rstrip("/") == path}
+    return next((v for v in mappings(pod.spec.get("volumes")) if str(v.get("name")) in names), None)

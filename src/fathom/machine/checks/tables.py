@@ -1,0 +1,39 @@
+"""The checks as data: `rows/GROUP.yaml`, one row a check."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+import yaml
+
+from fathom.errors import BadInputError
+from fathom.machine.checks.model import Check
+
+GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
+
+
+@cache
+def checks() -> tuple[Check, ...]:
+    """Every check, the costliest first; rows of one weight stay in the order of their tables."""
+    found = [check for group in GROUPS for check in _table(group)]
+    return tuple(sorted(found, key=lambda check: -check.weight))
+
+
+def _table(group: str) -> list[Check]:
+    text = (files("fathom.machine.checks") / "rows" / f"{group}.yaml").read_text(encoding="utf-8")
+    rows = yaml.safe_load(text)
+    return [msgspec.convert({"id": f"{group}.{name}", **row}, Check) for name, row in rows.items()]
+
+
+def chosen(only: list[str]) -> list[Check]:
+    """The checks whose id or group is named; all of them where nothing is. Raises BadInputError."""
+    known = {name for check in checks() for name in (check.id, check.group)}
+    for name in only:
+        if name not in known:
+            raise BadInputError(
+                f"There is no check or group {name!r}; the groups are {', '.join(GROUPS)}, and "
+                "`fathom machine check --all` lists the checks."
+            )
+    return [check for check in checks() if not only or {check.id, check.group} & {*only}]

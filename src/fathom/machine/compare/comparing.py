@@ -1,0 +1,125 @@
+"""Comparing: rules over the facts of both machines, then what they mean for each kind of result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fathom.machine.compare.facts import Facts, facts
+from fathom.machine.compare.headline import headline, summary
+from fathom.machine.compare.ratios import ratios
+from fathom.machine.compare.readers import Value, value
+from fathom.machine.compare.results import ORDER, Comparison, Difference, Kind, Severity, Side, Unknown
+from fathom.machine.compare.rules import Rule, rules
+
+
+def compare(a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B") -> Comparison:
+    """Compare the machine files `a`, where a result is from, and `b`, where it shall go.
+
+    Raises MachineFileError where one of them is damaged.
+    """
+    one, other = facts(a, name_a), facts(b, name_b)
+    differences, unknown = _differences(one, other, name_a, name_b)
+    kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(one, other)]
+    found, missing = ratios(one, other, name_a, name_b)
+    sides = _side(one, name_a), _side(other, name_b)
+    return Comparison(
+        a=sides[0],
+        b=sides[1],
+        headline=headline(sides[0], sides[1], kinds, differences),
+        kinds=kinds,
+        differences=differences,
+        ceilings=found,
+        abstained=[*(Unknown(what=rule.what, why=why) for rule, why in unknown), *missing],
+    )
+
+
+def _kinds(a: Facts, b: Facts) -> Iterator[tuple[str, str]]:
+    """Kinds of results that there can be: without any GPU some mean nothing."""
+    known = rules()
+    return ((k, what) for k, what in known.kinds.items() if a.gpus or b.gpus or k not in known.of_gpu)
+
+
+def _side(machine: Facts, name: str) -> Side:
+    return Side(
+        name=name,
+        fingerprint=machine.fingerprint,
+        summary=summary(machine),
+        gpus=len(machine.gpus),
+        measured_ns=machine.measured_ns,
+    )
+
+
+def _differences(
+    a: Facts, b: Facts, name_a: str, name_b: str
+) -> tuple[list[Difference], list[tuple[Rule, str]]]:
+    """What was compared, and the rules for which a machine does not say enough."""
+    found, unknown = [], []
+    for rule in rules().rules:
+        if not _applies(rule, a, b):
+            continue
+        pair = _read(rule, a, b)
+        silent = [name for name, read in zip((name_a, name_b), pair, strict=True) if read is None]
+        if silent:
+            unknown.append((rule, f"{' and '.join(dict.fromkeys(silent))} does not say"))
+        else:
+            found.append(_difference(rule, *pair))
+    return found, unknown
+
+
+def _applies(rule: Rule, a: Facts, b: Facts) -> bool:
+    fewest = min(len(a.gpus), len(b.gpus))
+    return fewest >= {"": 0, "gpus": 1, "several": 2}[rule.needs]
+
+
+def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
+    """By the first reader that knows both; else by the last one."""
+    pair: tuple[Value, Value] = (None, None)
+    for name in rule.reads:
+        pair = value(name, a), value(name, b)
+        if None not in pair:
+            break
+    return pair
+
+
+def _difference(rule: Rule, a: Value, b: Value) -> Difference:
+    return Difference(
+        id=rule.id,
+        what=rule.what,
+        a=words(a, rule.unit),
+        b=words(b, rule.unit),
+        severity=rule.judge(a, b),
+        why=rule.why,
+        spoils=rule.spoils,
+    )
+
+
+def words(read: Value, unit: str) -> str:
+    """A value as people read it: `140 GiB`, `700 W`, `63 GB/s`."""
+    if not isinstance(read, int | float):
+        return str(read)
+    if unit == "B":
+        scale, prefix = (2**30, "GiB") if read >= 2**30 else (2**20, "MiB")
+        return f"{read / scale:.4g} {prefix}"
+    if unit == "B/s":
+        return f"{read / 1e9:.3g} GB/s"
+    return f"{read:.4g} {unit}".strip()
+
+
+def _kind(
+    name: str, what: str, differences: Sequence[Difference], unknown: Sequence[tuple[Rule, str]]
+) -> Kind:
+    """The worst of what touches this kind; what is unknown has to be checked."""
+    touching = [d for d in differences if name in d.spoils and d.severity != "carries over"]
+    silent = [rule.what for rule, _ in unknown if name in rule.spoils and rule.severity != "carries over"]
+    worst = max((ORDER[d.severity] for d in touching), default=0)
+    severity: Severity = _SEVERITIES[max(worst, 1 if silent else 0)]
+    return Kind(id=name, what=what, severity=severity, because=list(_worst(touching, worst)), unknown=silent)
+
+
+_SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not carry over")
+
+
+def _worst(touching: Sequence[Difference], worst: int) -> Iterator[str]:
+    """Ids of the differences that decide."""
+    return (d.id for d in touching if ORDER[d.severity] == worst)

@@ -1,0 +1,129 @@
+"""What is read of a machine file to compare it: typed, so that a damaged or hostile one is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fathom.machine.ceilings import Ceiling
+from fathom.machine.store import MachineFileError
+
+
+class Cpu(msgspec.Struct):
+    """Part of the inventory's `cpu`."""
+
+    model: str | None = None
+    architecture: str | None = None
+    logical_cores: int | None = None
+    usable_cores: int | None = None
+    quota_cores: float | None = None
+    physical_cores: int | None = None
+    numa_nodes: int | None = None
+    features: list[str] | None = None
+
+
+class Limits(msgspec.Struct):
+    """Part of the inventory's `limits`."""
+
+    shm_bytes: int | None = None
+
+
+class Disk(msgspec.Struct):
+    """Part of one of the inventory's `disks`."""
+
+    name: str | None = None
+    kind: str | None = None
+
+
+class Filesystem(msgspec.Struct):
+    """Part of one of the inventory's `filesystems`."""
+
+    type: str | None = None
+    disk: str | None = None
+
+
+class Port(msgspec.Struct):
+    """Part of a port of an RDMA device."""
+
+    rate_gbps: float | None = None
+    link_layer: str | None = None
+
+
+class Adapter(msgspec.Struct):
+    """Part of one of the inventory's RDMA devices."""
+
+    ports: list[Port] = []
+
+
+class Host(msgspec.Struct):
+    """Part of the inventory's `host`."""
+
+    hostname: str | None = None
+    cpu: Cpu = msgspec.field(default_factory=Cpu)
+    memory_bytes: int | None = None
+    kernel: str | None = None
+    container: str | None = None
+    virtual_machine: str | None = None
+    limits: Limits | None = None
+    disks: list[Disk] | None = None
+    filesystems: list[Filesystem] | None = None
+    rdma: list[Adapter] | None = None
+
+
+class Gpu(msgspec.Struct):
+    """Part of one of the inventory's `gpus`."""
+
+    index: int = 0
+    name: str | None = None
+    compute_capability: str | None = None
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+    l2_bytes: int | None = None
+    sm_clock_max_mhz: float | None = None
+    memory_clock_max_mhz: float | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width_max: int | None = None
+    numa_node: int | None = None
+    ecc: bool | None = None
+    mig: bool | None = None
+
+
+class Links(msgspec.Struct):
+    """The inventory's `links`."""
+
+    names: list[str] = []
+    matrix: list[list[str | None]] = []
+
+
+class Facts(msgspec.Struct):
+    """What is read of one machine file."""
+
+    fingerprint: str
+    host: Host
+    gpus: list[Gpu]
+    versions: dict[str, str] = {}
+    links: Links | None = None
+    ceilings: list[Ceiling] = []
+    measured_ns: int | None = None
+
+
+def facts(machine: dict[str, Any], name: str) -> Facts:
+    """The facts of a machine file, which is called `name` in errors. Raises MachineFileError."""
+    try:
+        found = msgspec.convert(machine, Facts)
+    except msgspec.ValidationError as error:
+        raise MachineFileError(
+            f"{name} is no sound machine file ({error}); `fathom machine --json` writes one."
+        ) from None
+    except RecursionError:
+        raise MachineFileError(f"{name} is no sound machine file: it is nested too deeply.") from None
+    for ceiling in found.ceilings:
+        if not (0 < ceiling.low <= ceiling.value <= ceiling.high < float("inf")):
+            raise MachineFileError(
+                f"{name} is damaged: the values of its ceiling {ceiling.id} are impossible."
+            )
+    return found

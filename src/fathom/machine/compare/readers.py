@@ -1,0 +1,175 @@
+"""Readers: one value of a machine each, None where it does not say. `rules.yaml` names them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import combinations
+
+from fathom.machine.ceilings import find as find_ceiling
+from fathom.machine.compare.facts import Facts, Gpu
+from fathom.machine.datasheet import architecture
+from fathom.machine.datasheet import find as find_sheet
+
+Value = str | float | None
+Reader = Callable[[Facts], Value]
+READERS: dict[str, Reader] = {}
+_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # GB/s a lane, after encoding
+_KINDS = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve", "SVE"), ("asimd", "NEON"))
+
+
+def reader(read: Reader) -> Reader:
+    """Register a reader under its name."""
+    READERS[read.__name__] = read
+    return read
+
+
+def value(name: str, machine: Facts) -> Value:
+    """What the reader `name` says; `gpu.FIELD`, `cpu.FIELD`, `host.FIELD`, `version.NAME` need no code."""
+    if name in READERS:
+        return READERS[name](machine)
+    place, _, field = name.partition(".")
+    if place == "version":
+        return machine.versions.get(field)
+    if place == "gpu":
+        return _of_every_gpu(machine, field)
+    return getattr(machine.host.cpu if place == "cpu" else machine.host, field)
+
+
+def _of_every_gpu(machine: Facts, field: str) -> Value:
+    """The value that all GPUs share; where they differ, all of them in words."""
+    values = [getattr(gpu, field) for gpu in machine.gpus]
+    if not values or None in values:
+        return None
+    if isinstance(values[0], bool):
+        values = ["on" if each else "off" for each in values]
+    kinds = list(dict.fromkeys(values))
+    return kinds[0] if len(kinds) == 1 else ", ".join(map(str, kinds))
+
+
+@reader
+def gpu_architecture(machine: Facts) -> Value:
+    if not machine.gpus:
+        return "no GPU"
+    capability = _of_every_gpu(machine, "compute_capability")
+    family = architecture(capability if isinstance(capability, str) else None)
+    return f"{family.name} {capability}" if family else capability
+
+
+@reader
+def gpu_count(machine: Facts) -> Value:
+    return len(machine.gpus)
+
+
+@reader
+def pcie(machine: Facts) -> Value:
+    """GB/s each way that the first GPU's link can do."""
+    return _pcie(machine.gpus[0])
+
+
+def _pcie(gpu: Gpu) -> float | None:
+    generation = gpu.pcie_generation_max or gpu.pcie_generation  # an idle link may have slowed down
+    width = gpu.pcie_width_max or gpu.pcie_width
+    lane = _LANE_GBPS.get(generation or 0)
+    return lane * width * 1e9 if lane and width else None
+
+
+@reader
+def links(machine: Facts) -> Value:
+    """The kinds of links between the GPUs."""
+    if machine.links is None:
+        return None
+    count, matrix = len(machine.gpus), machine.links.matrix
+    pairs = [(i, j) for i, j in combinations(range(count), 2) if i < len(matrix) and j < len(matrix[i])]
+    kinds = {matrix[i][j] for i, j in pairs}
+    return None if None in kinds or not kinds else ", ".join(sorted(str(kind) for kind in kinds))
+
+
+@reader
+def gpu_nodes(machine: Facts) -> Value:
+    """The NUMA node beside each GPU."""
+    if machine.host.cpu.numa_nodes == 1:
+        return "one node"
+    nodes = [gpu.numa_node for gpu in machine.gpus]
+    return None if None in nodes else " ".join(map(str, nodes))
+
+
+@reader
+def balance(machine: Facts) -> Value:
+    """Bytes a FLOP: measured HBM read over the bf16 matrix rate of the first GPU."""
+    found = [find_ceiling(machine.ceilings, name, 0) for name in ("hbm.read", "matmul.bf16")]
+    return found[0].value / found[1].value if found[0] and found[1] else None
+
+
+@reader
+def published_balance(machine: Facts) -> Value:
+    """The same by the datasheet of the first GPU."""
+    gpu = machine.gpus[0]
+    sheet = find_sheet({"name": gpu.name, "memory_bytes": gpu.memory_bytes})
+    found = [sheet.figure(name) if sheet else None for name in ("hbm", "matmul.bf16")]
+    return found[0].value / found[1].value if found[0] and found[1] else None
+
+
+@reader
+def cores(machine: Facts) -> Value:
+    """Cores that a program may use: affinity and quota together."""
+    cpu = machine.host.cpu
+    known = [count for count in (cpu.usable_cores or cpu.logical_cores, cpu.quota_cores) if count]
+    return float(min(known)) if known else None
+
+
+@reader
+def instructions(machine: Facts) -> Value:
+    features = machine.host.cpu.features
+    if features is None:
+        return None
+    return next((name for flag, name in _KINDS if any(f.startswith(flag) for f in features)), "none of note")
+
+
+@reader
+def shm(machine: Facts) -> Value:
+    return machine.host.limits.shm_bytes if machine.host.limits else None
+
+
+@reader
+def data_disk(machine: Facts) -> Value:
+    """File system of the working directory, and the kind of disk below it."""
+    host = machine.host
+    if not host.filesystems:
+        return None
+    place = host.filesystems[0]
+    kind = next((disk.kind for disk in host.disks or [] if disk.name == place.disk), None)
+    return f"{place.type} on {kind}" if kind else place.type
+
+
+@reader
+def rdma(machine: Facts) -> Value:
+    """The fabric: how many ports of which rate."""
+    if machine.host.rdma is None:
+        return None
+    ports = [port for adapter in machine.host.rdma for port in adapter.ports]
+    kinds = sorted({f"{port.link_layer or 'unknown'} {port.rate_gbps or 0:g} Gb/s" for port in ports})
+    return f"{len(ports)} ports of {', '.join(kinds)}" if ports else "no RDMA device"
+
+
+@reader
+def virtual(machine: Facts) -> Value:
+    return "virtual machine" if machine.host.virtual_machine else "bare metal"
+
+
+@reader
+def container(machine: Facts) -> Value:
+    return machine.host.container or "no container"
+
+
+@reader
+def cuda(machine: Facts) -> Value:
+    """CUDA that torch was built for; without torch the toolkit's."""
+    return machine.versions.get("cuda") or machine.versions.get("cuda_toolkit")
+
+
+@reader
+def kernel(machine: Facts) -> Value:
+    """Major and minor version of the kernel."""
+    found = re.match(r"\d+\.\d+", machine.host.kernel or "")
+    return found.group() if found else None

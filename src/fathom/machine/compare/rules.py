@@ -1,0 +1,68 @@
+"""The rules of a comparison, as data."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import yaml
+
+from fathom.machine.compare.readers import Value
+from fathom.machine.compare.results import Severity
+
+
+class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """One thing to compare; see the head of `rules.yaml`."""
+
+    id: str
+    what: str
+    reads: list[str]
+    when: Literal["other", "less", "beyond", "version"]
+    severity: Severity
+    why: str
+    spoils: list[str]
+    needs: Literal["", "gpus", "several"] = ""
+    tolerance: float = 0.0
+    numbers: int = 2
+    later: Severity = "carries over"
+    unit: str = ""
+
+    def judge(self, a: Value, b: Value) -> Severity:
+        """How badly the step from value `a` to value `b` spoils a result."""
+        if a == b:
+            return "carries over"
+        if self.when == "version":
+            front_a, front_b = (_numbers(str(v))[: self.numbers] for v in (a, b))
+            return self.severity if front_a != front_b else self.later
+        if isinstance(a, int | float) and isinstance(b, int | float):
+            return self._by_number(a, b)
+        return self.severity
+
+    def _by_number(self, a: float, b: float) -> Severity:
+        if self.when == "less":
+            return self.severity if b < a * (1 - self.tolerance) else "carries over"
+        far = self.when == "other" or abs(b - a) > self.tolerance * max(abs(a), abs(b))
+        return self.severity if far else "carries over"
+
+
+class Rules(msgspec.Struct, forbid_unknown_fields=True):
+    """Kinds of results by id, those that only a GPU has, and the rules."""
+
+    kinds: dict[str, str]
+    of_gpu: list[str]
+    rules: list[Rule]
+
+
+@cache
+def rules() -> Rules:
+    """What `rules.yaml` holds."""
+    text = (Path(__file__).parent / "rules.yaml").read_text(encoding="utf-8")
+    return msgspec.convert(yaml.safe_load(text), Rules)
+
+
+def _numbers(version: str) -> list[int]:
+    """`2.11.0+cu130` is [2, 11, 0]: what follows a plus tells a build, not a version."""
+    return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]

@@ -1,0 +1,109 @@
+"""The processor: sockets, cores, caches, clocks, and the instruction sets that matter for AI work."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+from fathom.machine import cgroup
+from fathom.machine.files import names, number, ranges, text
+
+ROOT = Path("/")
+# fmt: off
+MATTER = (
+    "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
+    "amx_tile", "amx_bf16", "amx_int8", "amx_fp16", "asimd", "asimdhp", "asimddp", "sve", "sve2",
+    "bf16", "svebf16", "i8mm", "sme",
+)
+# fmt: on
+
+
+def read(root: Path = ROOT) -> dict[str, Any]:
+    """Everything about the processor as a JSON-able dict; what the kernel hides is None."""
+    info = text(root / "proc/cpuinfo")
+    return {
+        "model": model(root),
+        "architecture": platform.machine(),
+        "logical_cores": os.cpu_count(),
+        "usable_cores": _usable(),
+        "quota_cores": cgroup.quota(root),
+        "numa_nodes": max(1, len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
+        "vendor": _field(info, "vendor_id|CPU implementer"),
+        "family": _whole(_field(info, "cpu family")),
+        "model_number": _whole(_field(info, r"model|CPU part")),
+        "stepping": _whole(_field(info, "stepping|CPU revision")),
+        **_topology(root),
+        **_clocks(root, info),
+        "caches": _caches(root),
+        "features": _features(info),
+    }
+
+
+def model(root: Path = ROOT) -> str:
+    """The processor's name as the kernel writes it, else the architecture."""
+    found = _field(text(root / "proc/cpuinfo"), "model name|Model|cpu model")
+    return found or platform.processor() or platform.machine()
+
+
+def _field(info: str, name: str) -> str | None:
+    found = re.search(rf"^(?:{name})[ \t]*:[ \t]*(\S.*)$", info, re.M)
+    return found.group(1).strip() if found else None
+
+
+def _whole(word: str | None) -> int | None:
+    try:
+        return None if word is None else int(word, 0)
+    except ValueError:
+        return None
+
+
+def _usable() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _topology(root: Path) -> dict[str, Any]:
+    """Sockets, physical cores, and whether threads share a core."""
+    folder = root / "sys/devices/system/cpu"
+    cpus = [folder / name / "topology" for name in names(folder) if re.fullmatch(r"cpu\d+", name)]
+    sockets = {number(cpu / "physical_package_id") for cpu in cpus} - {None}
+    cores = {text(cpu / "thread_siblings_list").strip() for cpu in cpus} - {""}
+    return {
+        "sockets": len(sockets) or None,
+        "physical_cores": len(cores) or None,
+        "threads_per_core": max((len(ranges(core)) for core in cores), default=None),
+        "smt": {0: False, 1: True}.get(number(folder / "smt/active")),  # type: ignore[arg-type]
+    }
+
+
+def _clocks(root: Path, info: str) -> dict[str, Any]:
+    """Highest clock by the frequency driver, and the nominal one, which a model name may carry."""
+    khz = number(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
+    base = number(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
+    named = re.search(r"@\s*([\d.]+)\s*GHz", _field(info, "model name") or "")
+    nominal = base / 1000 if base else float(named.group(1)) * 1000 if named else None
+    return {"clock_max_mhz": khz / 1000 if khz else None, "clock_nominal_mhz": nominal}
+
+
+def _caches(root: Path) -> list[dict[str, Any]]:
+    """The caches that the first processor sees: name, size, and how many logical cores share one."""
+    folder = root / "sys/devices/system/cpu/cpu0/cache"
+    return [_cache(folder / name) for name in names(folder) if name.startswith("index")]
+
+
+def _cache(path: Path) -> dict[str, Any]:
+    size = re.fullmatch(r"(\d+)([KMG]?)", text(path / "size").strip())
+    kind = {"Data": "d", "Instruction": "i"}.get(text(path / "type").strip(), "")
+    scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+    return {
+        "name": f"L{text(path / 'level').strip()}{kind}",
+        "size_bytes": int(size.group(1)) * scale[size.group(2)] if size else None,
+        "shared_by": len(ranges(text(path / "shared_cpu_list"))) or None,
+    }
+
+
+def _features(info: str) -> list[str]:
+    flags = set((_field(info, "flags|Features") or "").split())
+    return [name for name in MATTER if name in flags]

@@ -1,0 +1,62 @@
+"""Finding the sheet of a GPU by the name that its driver gives it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from fathom.machine.datasheet.architectures import GUIDE, architecture
+from fathom.machine.datasheet.files import load
+from fathom.machine.datasheet.sheet import Figure, Sheet, quantity
+
+FILES = ("ampere", "ada", "hopper", "blackwell", "cdna3")
+_ABOUT = {"source", "divide_by", "because"}
+
+
+def find(gpu: dict[str, Any]) -> Sheet | None:
+    """The sheet of one of the inventory's GPUs, by `name`, or None for a chip that is not listed.
+
+    Where one name stands for boards with different memory, the nearest `memory_bytes` decides.
+    """
+    name = str(gpu.get("name") or "")
+    found = [(row, sheet) for row, sheet in _all() if re.fullmatch(row["matches"], name, re.I)]
+    size = gpu.get("memory_bytes")
+    if len(found) > 1 and isinstance(size, int):
+        found.sort(key=lambda pair: abs(pair[1].figures["memory"].value - size))
+    elif len(found) > 1:
+        return None
+    return found[0][1] if found else None
+
+
+@cache
+def _all() -> list[tuple[dict[str, Any], Sheet]]:
+    rows = [row for name in FILES for row in load(name)]
+    return [(row, Sheet(row["name"], dict(_figures(row)))) for row in rows]
+
+
+def _figures(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    for block in row["published"]:
+        divisor = block.get("divide_by", 1)
+        note = f" ({block['because']}, so divided by {divisor})" if divisor != 1 else ""
+        for key, words in block.items():
+            if key not in _ABOUT:
+                value, unit = quantity(words)
+                yield key, Figure(value / divisor, unit, block["source"] + note)
+    yield from _derived(row)
+
+
+def _derived(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
+    """Rates that makers publish per multiprocessor and clock."""
+    merged = {key: words for block in row["published"] for key, words in block.items()}
+    family = architecture(row.get("capability"))
+    if family is None or not {"sms", "clock"} <= merged.keys():
+        return
+    sms, (clock, _) = merged["sms"], quantity(merged["clock"])
+    at = f"a clock and multiprocessor ({GUIDE}) × {sms} × {clock / 1e9:.3f} GHz"
+    shared = family.shared_bytes_per_clock
+    yield "shared.read", Figure(sms * clock * shared, "B/s", f"{shared} B {at}")
+    if family.special_per_sm:
+        special = family.special_per_sm
+        yield "vector.special", Figure(sms * clock * special, "1/s", f"{special} {at}")

@@ -1,0 +1,83 @@
+"""A sheet: published figures by the ids of ceilings."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from fathom.machine.ceilings import Ceiling
+
+_UNITS = {
+    "FLOP/s": ("FLOP/s", 1.0),
+    "OP/s": ("FLOP/s", 1.0),
+    "B/s": ("B/s", 1.0),
+    "B": ("B", 1.0),
+    "Hz": ("Hz", 1.0),
+    "W": ("W", 1.0),
+}
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20}
+# Whose ceiling is another figure than that of its own name; the longest beginning wins.
+_FIGURE_OF = {
+    "hbm.": "hbm",
+    "copy.h2d": "pcie",
+    "copy.d2h": "pcie",
+    "copy.peer": "link",
+    "link.peer": "link",
+    "collective.": "link",
+    "attention.forward.": "matmul.",
+    "attention.backward.": "matmul.",
+    "host.read": "host.memory",
+    "host.copy": "host.memory",
+    "host.triad": "host.memory",
+}
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """A published value: `unit` is B/s, FLOP/s, 1/s, B, Hz or W, or empty for a count."""
+
+    value: float
+    unit: str
+    source: str
+
+
+class Sheet(msgspec.Struct, frozen=True):
+    """What is published of one chip. Keys: `hbm`, `matmul.bf16`, `vector.fp32`, `link`, `pcie` (each one
+    direction), `power`, and of the chip `sms`, `clock`, `l2`, `memory`."""
+
+    name: str
+    figures: dict[str, Figure]
+
+    def figure(self, ceiling: str) -> Figure | None:
+        """The figure that bounds a ceiling (`hbm.copy`, `matmul.bf16.sustained`), or one by its own key."""
+        name = ceiling.removesuffix(".sustained")
+        if name in self.figures:
+            return self.figures[name]
+        begin = max((start for start in _FIGURE_OF if name.startswith(start)), key=len, default=None)
+        if begin is None:
+            return None
+        target = _FIGURE_OF[begin]
+        return self.figures.get(target + name[len(begin) :] if target.endswith(".") else target)
+
+
+def quantity(words: Any) -> tuple[float, str]:
+    """`4.8 TB/s` is (4.8e12, "B/s"); a bare number is a count. Raises ValueError."""
+    if isinstance(words, int | float):
+        return float(words), ""
+    found = re.fullmatch(r"([\d.]+) ([kMGTP]|Ki|Mi)?(FLOP/s|OP/s|B/s|B|Hz|W)", str(words))
+    if found is None:
+        raise ValueError(f"'{words}' is no quantity of a datasheet")
+    unit, scale = _UNITS[found.group(3)]
+    return float(found.group(1)) * scale * _PREFIXES[found.group(2) or ""], unit
+
+
+def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:
+    """The published figure beside a measured ceiling and the fraction of it: value, unit, source, fraction.
+
+    None where nothing is published, or the units differ.
+    """
+    figure = sheet.figure(ceiling.id) if sheet else None
+    if figure is None or figure.unit != ceiling.unit or figure.value <= 0:
+        return None
+    return {**msgspec.structs.asdict(figure), "fraction": ceiling.value / figure.value}

@@ -1,0 +1,51 @@
+"""Small files of the kernel, every one of which may be missing, locked or odd."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def text(path: Path) -> str:
+    """The file's text, or nothing where it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def number(path: Path) -> int | None:
+    """The file's whole number, or None."""
+    word = text(path).strip()
+    return int(word) if word.lstrip("-").isdigit() else None
+
+
+def names(folder: Path) -> list[str]:
+    """What lies in `folder`, sorted by number where names end in one; [] where it cannot be listed."""
+    try:
+        return sorted(os.listdir(folder), key=_natural)  # noqa: PTH208 - also of what vanishes meanwhile
+    except OSError:
+        return []
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1), name
+
+
+def link_name(path: Path) -> str | None:
+    """The last part of what a symbolic link points to, such as a driver's name."""
+    try:
+        return Path(os.readlink(path)).name  # noqa: PTH115
+    except OSError:
+        return None
+
+
+def ranges(spec: str) -> set[int]:
+    """The numbers of a kernel list: `0-2,8` is {0, 1, 2, 8}; what is malformed counts for nothing."""
+    found: set[int] = set()
+    for part in spec.strip().split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            found.update(range(int(first), min(int(last or first), int(first) + 65535) + 1))
+    return found

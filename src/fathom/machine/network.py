@@ -1,0 +1,73 @@
+"""Network and RDMA devices, from sysfs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fathom.machine import pci
+from fathom.machine.files import link_name, names, number, text
+
+ROOT = Path("/")
+
+
+def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
+    """Interfaces that stand for hardware, and bonds; where there is none, the virtual ones that are up.
+
+    `speed_mbps` is None where the link is down or the driver does not tell, as in virtual machines.
+    """
+    folder = root / "sys/class/net"
+    every = [name for name in names(folder) if name != "lo"]
+    real = [n for n in every if (folder / n / "device").exists() or (folder / n / "bonding").exists()]
+    up = [name for name in every if text(folder / name / "operstate").strip() == "up"]
+    return [_interface(folder / name) for name in real or up]
+
+
+def _interface(path: Path) -> dict[str, Any]:
+    speed = number(path / "speed")
+    return {
+        "name": path.name,
+        "state": text(path / "operstate").strip() or None,
+        "speed_mbps": speed if speed and speed > 0 else None,
+        "mtu": number(path / "mtu"),
+        "driver": link_name(path / "device/driver"),
+        **_place(path / "device"),
+    }
+
+
+def _place(device: Path) -> dict[str, Any]:
+    """Bus id and NUMA node; a virtio device hangs below the PCI one."""
+    try:
+        at = device.resolve()
+    except OSError:
+        return {"pci_bus": None, "numa_node": None}
+    on_bus = next((part for part in (at, *at.parents) if part.name.count(":") == 2), None)
+    return {"pci_bus": on_bus.name if on_bus else None, "numa_node": pci.numa_node(on_bus)}
+
+
+def rdma(root: Path = ROOT) -> list[dict[str, Any]]:
+    """RDMA devices (InfiniBand, RoCE, EFA) with their ports."""
+    folder = root / "sys/class/infiniband"
+    return [_adapter(folder / name) for name in names(folder)]
+
+
+def _adapter(path: Path) -> dict[str, Any]:
+    return {
+        "name": path.name,
+        "driver": link_name(path / "device/driver"),
+        "firmware": text(path / "fw_ver").strip() or None,
+        "interfaces": names(path / "device/net"),
+        "ports": [_port(path / "ports" / port) for port in names(path / "ports")],
+        **_place(path / "device"),
+    }
+
+
+def _port(path: Path) -> dict[str, Any]:
+    """State and rate as the kernel words them: `4: ACTIVE`, `400 Gb/sec (4X NDR)`."""
+    rate = text(path / "rate").partition(" ")[0]
+    return {
+        "port": path.name,
+        "state": text(path / "state").rpartition(":")[2].strip() or None,
+        "rate_gbps": float(rate) if rate.replace(".", "", 1).isdigit() else None,
+        "link_layer": text(path / "link_layer").strip() or None,
+    }

@@ -1,0 +1,63 @@
+"""What this system runs inside of: a virtual machine, a container, a Kubernetes pod."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fathom.machine.files import text
+
+ROOT = Path("/")
+_RUNTIMES = ("kubepods", "docker", "containerd", "lxc", "libpod", "crio")
+_VENDORS = ("QEMU", "VMware", "Xen", "Microsoft", "Amazon EC2", "Google", "innotek", "Firecracker")
+_LAYERS = {"/var/lib/docker/": "docker", "/containerd/": "containerd", "/containers/storage/": "podman"}
+
+
+def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> str | None:
+    """A guess at the container runtime; None means that nothing points to one."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    groups = text(root / "proc/1/cgroup")
+    named = next((name for name in _RUNTIMES if name in groups), None)
+    if named or environment.get("SINGULARITY_NAME") or environment.get("APPTAINER_NAME"):
+        return named or ("apptainer" if environment.get("APPTAINER_NAME") else "singularity")
+    return _by_layers(root)
+
+
+def _by_layers(root: Path) -> str | None:
+    """By where the layers of the root file system lie; a cgroup namespace hides the group's name."""
+    lines = text(root / "proc/self/mountinfo").splitlines()
+    at_root = next((line for line in lines if line.split(" ")[4:5] == ["/"] and " overlay " in line), "")
+    return next((name for path, name in _LAYERS.items() if path in at_root), None)
+
+
+def virtual_machine(root: Path = ROOT) -> str | None:
+    """The hypervisor's product name, or `yes` where only the processor's flag shows one."""
+    product = text(root / "sys/class/dmi/id/sys_vendor").strip()
+    if any(name in product for name in _VENDORS):
+        return product
+    return "yes" if re.search(r"^flags\s*:.*\bhypervisor\b", text(root / "proc/cpuinfo"), re.M) else None
+
+
+def product(root: Path = ROOT) -> str | None:
+    """Maker and model of the machine, or the cloud's instance type, as the firmware names it."""
+    folder = root / "sys/class/dmi/id"
+    words = [text(folder / name).strip() for name in ("sys_vendor", "product_name")]
+    return " ".join(word for word in words if word) or None
+
+
+def kubernetes(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
+    """Pod, namespace and node of this process, as far as they show; None outside Kubernetes."""
+    account = root / "var/run/secrets/kubernetes.io/serviceaccount"
+    if not (environment.get("KUBERNETES_SERVICE_HOST") or account.exists()):
+        return None
+    return {
+        "pod": environment.get("POD_NAME") or environment.get("HOSTNAME"),
+        "namespace": environment.get("POD_NAMESPACE") or text(account / "namespace").strip() or None,
+        "node": environment.get("NODE_NAME"),
+    }

@@ -1,0 +1,94 @@
+"""The checks of a host as lines of text: what fails first, with why and how; the rest in few words."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.machine.checks import Result
+
+NARROW, PIPED, BROAD = 80, 100, 120
+LABEL = 8
+_ASCII = str.maketrans({**dict(zip("·–×°µ…", "--xou.", strict=True))})
+_NEEDS = {
+    "root": "root",
+    "reboot": "a reboot or a reload of the driver",
+    "decision": "your decision",
+    "shell": "the shell that starts the program",
+}
+_SIGNS = {"pass": ("ok", "green"), "not_applicable": ("--", "dim"), "abstained": ("??", "yellow")}
+
+
+def print_checks(results: Sequence[Result], console: Console | None = None, *, every: bool = False) -> None:
+    """Print the failed checks, the costliest first, then counts of the others; `every` lists those too."""
+    console = console or Console(highlight=False, soft_wrap=True)
+    wide = console.width if console.is_terminal or console.record else PIPED
+    for line in page(results, min(max(wide, NARROW), BROAD), every=every):
+        if console.options.ascii_only:
+            line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
+        console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+
+
+def page(results: Sequence[Result], width: int, *, every: bool = False) -> Iterator[Text]:
+    """The whole screen, one Text a line."""
+    failed = [result for result in results if result.status == "fail"]
+    for result in failed:
+        yield from _failure(result, width)
+        yield Text()
+    yield _counts(results)
+    yield from _listed(results, width) if every else _reasons(results, width)
+
+
+def _failure(result: Result, width: int) -> Iterator[Text]:
+    yield Text.assemble(("!! ", "bold red"), (result.id, "bold"), "  ", (result.title, "dim"))
+    yield from _labelled("found", result.observed, width, "yellow")
+    yield from _labelled("why", result.why, width)
+    yield from _labelled("fix", result.fix, width)
+    for command in result.commands:
+        yield Text(f"{'':{LABEL + 3}}{command}", "cyan")
+    if result.needs:
+        yield from _labelled("needs", ", ".join(_NEEDS[need] for need in result.needs), width)
+    yield from _labelled("costs", result.costs, width, "dim")
+
+
+def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
+    for number, line in enumerate(_wrapped(text, width - LABEL - 3)):
+        yield Text.assemble((f"   {label if number == 0 else '':<{LABEL}}", "dim"), (line, style))
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+def _counts(results: Iterable[Result]) -> Text:
+    counts = dict.fromkeys(("fail", "pass", "not_applicable", "abstained"), 0)
+    for result in results:
+        counts[result.status] += 1
+    words = ("failed", "passed", "not applicable", "abstained")
+    parts = [f"{count} {word}" for count, word in zip(counts.values(), words, strict=True)]
+    return Text(" · ".join(parts), "bold red" if counts["fail"] else "bold green")
+
+
+def _reasons(results: Iterable[Result], width: int) -> Iterator[Text]:
+    """Checks that abstained; those with one reason share a line."""
+    reasons: dict[str, list[str]] = {}
+    for result in results:
+        if result.status == "abstained":
+            reasons.setdefault(result.reason or "", []).append(result.id)
+    for why, ids in reasons.items():
+        for number, line in enumerate(_wrapped(f"{', '.join(ids)}: {why}", width - 5)):
+            yield Text.assemble(("?? " if number == 0 else "     ", "yellow"), (line, "dim"))
+
+
+def _listed(results: Iterable[Result], width: int) -> Iterator[Text]:
+    room = max((len(result.id) for result in results), default=0)
+    for result in results:
+        if result.status != "fail":
+            sign, style = _SIGNS[result.status]
+            line = Text.assemble((f"{sign} ", style), f"{result.id:<{room}}  ")
+            line.append(result.observed or result.reason or "", "" if result.status == "pass" else "dim")
+            line.truncate(width, overflow="ellipsis")
+            yield line

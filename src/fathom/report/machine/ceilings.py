@@ -1,0 +1,103 @@
+"""Measured ceilings beside what the maker publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from fathom.machine.ceilings import Ceiling, Missing
+from fathom.machine.datasheet import Sheet, beside, find, find_host
+from fathom.report import units
+from fathom.report.bars import bar
+from fathom.report.machine.show import paragraph
+
+GROUPS = (
+    ("memory", ("hbm.", "l2.", "shared.")),
+    ("copies", ("copy.",)),
+    ("compute", ("matmul.", "vector.", "attention.")),
+    ("latency", ("latency.",)),
+    ("host", ("host.",)),
+    ("disk", ("disk.",)),
+    ("links", ("link.", "collective.")),
+)
+_NAME, _VALUE, _BAR = 30, 14, 10
+FAR = 0.05  # of the first GPU's: another one this far away is named
+
+
+def value(number: float, unit: str) -> str:
+    """A rate with its prefix, or a time in the unit that suits it."""
+    return units.duration(number * 1e3) if unit == "s" else units.scaled(number, unit)
+
+
+def lines(
+    machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
+) -> Iterator[Text]:
+    """A table for the first GPU and the host, a word on the other GPUs, and what was not measured."""
+    measured = machine.get("measured_ns")
+    when = f"  measured {units.date(measured)}" if isinstance(measured, int) else ""
+    yield Text.assemble(("ceilings", "bold"), (when, "dim"))
+    yield Text(
+        f"{'':<{_NAME}}{'measured':>{_VALUE}}{'spread':>10}{'datasheet':>{_VALUE}}{'of it':>8}",
+        "dim underline",
+    )
+    first = min((c.device for c in ceilings if c.device is not None), default=None)
+    sheets = {c.device: _sheet(machine, c.device) for c in ceilings}
+    for title, starts in GROUPS:
+        found = [c for c in ceilings if c.id.startswith(starts) and c.device in (first, None)]
+        if found:
+            yield Text(title, "bold")
+            yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in found)
+    yield from _others(ceilings, first, cells)
+    yield from _missing(missing, cells)
+
+
+def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
+    if device is None:
+        return find_host(machine.get("host") or {})
+    return next((find(gpu) for gpu in machine.get("gpus") or [] if gpu.get("index") == device), None)
+
+
+def _row(ceiling: Ceiling, sheet: Sheet | None) -> Text:
+    figure = beside(ceiling, sheet)
+    line = Text(f"  {units.shorten(ceiling.id, _NAME - 3):<{_NAME - 2}}")
+    line.append(f"{value(ceiling.value, ceiling.unit):>{_VALUE}}", "bold")
+    line.append(f"{_spread(ceiling):>10}", "dim")
+    if figure:
+        line.append(f"{value(figure['value'], figure['unit']):>{_VALUE}}{100 * figure['fraction']:>6.0f} %  ")
+        line.append(bar(figure["fraction"], _BAR), "green")
+    for flag in ceiling.flags:
+        line.append(f"  ! {flag}", "yellow")
+    return line
+
+
+def _spread(ceiling: Ceiling) -> str:
+    """Half the distance of the quartiles, in percent of the median."""
+    if not ceiling.value or ceiling.samples < 2:
+        return units.MISSING
+    return f"±{units.significant(50 * (ceiling.high - ceiling.low) / ceiling.value, 2)} %"
+
+
+def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Iterator[Text]:
+    """One sentence on the GPUs that have no table of their own."""
+    every = list(ceilings)
+    main = {c.id: c.value for c in every if c.device == first}
+    rest = [c for c in every if c.device not in (first, None) and main.get(c.id)]
+    if not rest:
+        return
+    worst = max(rest, key=lambda c: abs(c.value / main[c.id] - 1))
+    off = worst.value / main[worst.id] - 1
+    count = len({c.device for c in rest})
+    words = f"{count} more GPU{'s' if count > 1 else ''}: within {100 * abs(off):.1f} % of GPU {first}"
+    if abs(off) > FAR:
+        words += f"; farthest is {worst.id} on GPU {worst.device}, {value(worst.value, worst.unit)}"
+    yield from paragraph("", words, cells, "yellow" if abs(off) > FAR else "dim")
+
+
+def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
+    reasons: dict[str, list[str]] = {}
+    for one in missing:
+        reasons.setdefault(one.why, []).append(one.id)
+    text = "; ".join(f"{', '.join(dict.fromkeys(ids))}: {why}" for why, ids in reasons.items())
+    yield from paragraph("missing", text, cells, "dim")

@@ -1,0 +1,96 @@
+"""A comparison of two machines as lines."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from fathom.machine.compare import Comparison, Difference, Kind, Ratio
+from fathom.report import units
+from fathom.report.machine.ceilings import value
+from fathom.report.machine.show import joined, paragraph
+
+_LOOK = {
+    "does not carry over": ("✗", "red"),
+    "check again": ("?", "yellow"),
+    "carries over": ("✓", "green"),
+    "slower": ("", "red"),
+    "faster": ("", "green"),
+    "same": ("", "dim"),
+}
+_KIND, _WHAT = 44, 38
+
+
+def lines(found: Comparison, cells: int) -> Iterator[Text]:
+    """The headline, the kinds of results, the differences, the ceilings, and what could not be compared."""
+    yield Text()
+    yield from (Text(line, "bold") for line in textwrap.wrap(found.headline, cells))
+    yield Text()
+    yield from paragraph("from", joined(found.a.name, found.a.summary), cells)
+    yield from paragraph("to", joined(found.b.name, found.b.summary), cells)
+    yield Text()
+    yield from _kinds(found.kinds)
+    yield Text()
+    yield from _differences(found.differences, cells)
+    yield from _ceilings(found.ceilings)
+    yield from _abstained(found, cells)
+    yield Text()
+
+
+def _kinds(kinds: Sequence[Kind]) -> Iterator[Text]:
+    yield Text(f"  {'result':<{_KIND}}because of", "dim underline")
+    for kind in kinds:
+        sign, colour = _LOOK[kind.severity]
+        because = ", ".join(kind.because) or ("unknown: " + ", ".join(kind.unknown) if kind.unknown else "")
+        yield Text.assemble((f"{sign} ", colour), f"{kind.what:<{_KIND}}", (because, "dim"))
+
+
+def _differences(differences: Sequence[Difference], cells: int) -> Iterator[Text]:
+    """What differs, worst first, with why it matters; what is alike on one line."""
+    for severity in ("does not carry over", "check again"):
+        for difference in differences:
+            if difference.severity == severity:
+                yield from _difference(difference, cells)
+    differ = [d.what for d in differences if d.severity == "carries over" and d.a != d.b]
+    alike = [d.what for d in differences if d.a == d.b]
+    yield from paragraph("harmless", ", ".join(differ), cells, "dim")
+    yield from paragraph("alike", ", ".join(alike), cells, "dim")
+
+
+def _difference(difference: Difference, cells: int) -> Iterator[Text]:
+    sign, colour = _LOOK[difference.severity]
+    yield Text.assemble(
+        (f"{sign} ", colour),
+        (f"{units.shorten(difference.what, _WHAT - 1):<{_WHAT}}", "bold"),
+        f"{difference.a} → {difference.b}",
+    )
+    yield from (
+        Text(f"  {line}", "dim") for line in textwrap.wrap(f"{difference.id}: {difference.why}", cells - 2)
+    )
+
+
+def _ceilings(found: Sequence[Ratio]) -> Iterator[Text]:
+    if not found:
+        return
+    yield Text()
+    yield Text(f"  {'ceiling':<28}{'from':>14}{'to':>14}{'ratio':>8}   {'spread':<16}", "dim underline")
+    for ratio in found:
+        spread = f"{ratio.low:.3f} to {ratio.high:.3f}"
+        yield Text.assemble(
+            f"  {units.shorten(ratio.id, 27):<28}",
+            f"{value(ratio.a, ratio.unit):>14}{value(ratio.b, ratio.unit):>14}{ratio.ratio:>8.2f}   ",
+            (f"{spread:<16}", "dim"),
+            (ratio.verdict, _LOOK[ratio.verdict][1]),
+        )
+
+
+def _abstained(found: Comparison, cells: int) -> Iterator[Text]:
+    reasons: dict[str, list[str]] = {}
+    for entry in found.abstained:
+        reasons.setdefault(entry.why, []).append(entry.what)
+    if reasons:
+        yield Text()
+    text = "; ".join(f"{', '.join(what)}: {why}" for why, what in reasons.items())
+    yield from paragraph("not known", text, cells, "dim")

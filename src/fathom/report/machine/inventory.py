@@ -1,0 +1,162 @@
+"""The inventory as lines: what this machine is."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import Any
+
+from rich.text import Text
+
+from fathom.report import units
+from fathom.report.machine import gpus
+from fathom.report.machine.show import beside, joined, paragraph
+
+Machine = dict[str, Any]
+_SOFTWARE = (
+    ("driver", "driver"),
+    ("cuda_driver", "CUDA of the driver"),
+    ("cuda_toolkit", "toolkit"),
+    ("cuda", "torch's CUDA"),
+    ("cudnn", "cuDNN"),
+    ("nccl", "NCCL"),
+    ("torch", "torch"),
+    ("triton", "Triton"),
+    ("python", "Python"),
+)
+_INSTRUCTIONS = (("amx_", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve2", "SVE2"), ("sve", "SVE"))
+
+
+def heading(machine: Machine, cells: int) -> Iterator[Text]:
+    """Name of the machine; below, what it runs in."""
+    host = machine["host"]
+    yield Text(str(host.get("hostname") or "this machine"), "bold")
+    inside = [host.get("container"), "a virtual machine" if host.get("virtual_machine") else None]
+    within = " in ".join(word for word in inside if word)
+    kernel = f"kernel {host.get('kernel')}" if host.get("kernel") else None
+    fingerprint = f"fingerprint {machine.get('fingerprint')}"
+    words = joined(host.get("product"), host.get("os"), kernel, within, fingerprint)
+    yield from (Text(line, "dim") for line in textwrap.wrap(words, cells))
+
+
+def body(machine: Machine, cells: int) -> Iterator[Text]:
+    """Hardware, then software, then limits; a label a line or a paragraph."""
+    host = machine["host"]
+    yield from gpus.lines(machine, cells)
+    yield from _cpu(host.get("cpu") or {}, cells)
+    yield from _numa(machine, cells)
+    yield from paragraph("memory", units.memory(host.get("memory_bytes")), cells)
+    yield from beside("disks", map(_disk, host.get("disks") or []))
+    yield from beside("data", map(_filesystem, host.get("filesystems") or []))
+    yield from beside("network", map(_interface, host.get("network") or []))
+    yield from beside("rdma", map(_adapter, host.get("rdma") or []))
+    yield from paragraph("software", _software(machine.get("versions") or {}), cells)
+    yield from paragraph("limits", _limits(host), cells)
+    yield from paragraph("pod", _pod(host.get("kubernetes")), cells)
+
+
+def _cpu(cpu: Machine, cells: int) -> Iterator[Text]:
+    yield from beside("cpu", [Text(str(cpu.get("model") or "unknown"))])
+    clock = cpu.get("clock_max_mhz") or cpu.get("clock_nominal_mhz")
+    usable, logical = cpu.get("usable_cores"), cpu.get("logical_cores")
+    counts = joined(
+        _count(cpu.get("sockets"), "socket"),
+        _count(cpu.get("physical_cores"), "core"),
+        _count(logical, "thread"),
+        f"{usable} of them usable" if usable and usable != logical else None,
+        f"{clock / 1000:.2f} GHz" if clock else None,
+        _instructions(cpu.get("features") or []),
+    )
+    yield from paragraph("", counts, cells)
+    yield from paragraph("", joined(*map(_cache, cpu.get("caches") or [])), cells, "dim")
+
+
+def _count(number: int | None, what: str) -> str | None:
+    return None if number is None else f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _instructions(features: list[str]) -> str | None:
+    found = [name for flag, name in _INSTRUCTIONS if any(f.startswith(flag) for f in features)]
+    bf16 = any(f.endswith("bf16") for f in features)
+    wide = [name for name in found if not (name == "AVX2" and "AVX-512" in found)]
+    return ", ".join([*wide, *(["bf16"] if bf16 else [])]) or None
+
+
+def _cache(cache: Machine) -> str:
+    shared = cache.get("shared_by") or 1
+    return f"{cache['name']} {units.memory(cache.get('size_bytes'))}" + (
+        f" by {shared}" if shared > 1 else ""
+    )
+
+
+def _numa(machine: Machine, cells: int) -> Iterator[Text]:
+    """A line a node, with the devices beside it; a machine of one node needs none."""
+    nodes = machine["host"].get("numa") or []
+    if len(nodes) < 2:
+        return
+    for number, node in enumerate(nodes):
+        near = joined(
+            f"cpus {node['cpus'] or 'none'}",
+            units.memory(node.get("memory_bytes")),
+            f"distances {' '.join(map(str, node['distances']))}" if node.get("distances") else None,
+            " ".join(_near(machine, node["node"])),
+        )
+        yield from paragraph("numa" if number == 0 else "", f"node {node['node']}: {near}", cells)
+
+
+def _near(machine: Machine, node: int) -> Iterator[str]:
+    """Names of the GPUs and network devices of a node."""
+    yield from (f"GPU{gpu['index']}" for gpu in machine["gpus"] if gpu.get("numa_node") == node)
+    for kind in ("network", "rdma"):
+        yield from (part["name"] for part in machine["host"].get(kind) or [] if part.get("numa_node") == node)
+
+
+def _disk(disk: Machine) -> Text:
+    size = units.scaled(disk.get("size_bytes"), "B")
+    return Text(f"{disk['name']:<12}{disk.get('kind') or 'unknown':<9}{size:>8}  {disk.get('model') or ''}")
+
+
+def _filesystem(place: Machine) -> Text:
+    on = place.get("disk") or place.get("source")
+    return Text(f"{place['path']} is {place['type']} on {on}")
+
+
+def _interface(interface: Machine) -> Text:
+    speed = interface.get("speed_mbps")
+    rate = f"{speed / 1000:g} Gb/s" if speed else "speed unknown"
+    about = joined(rate, interface.get("state"), interface.get("driver"))
+    return Text(f"{interface['name']:<12}{about}")
+
+
+def _adapter(adapter: Machine) -> Text:
+    ports = [
+        joined(
+            port.get("link_layer"),
+            f"{port['rate_gbps']:g} Gb/s" if port.get("rate_gbps") else None,
+            port["state"],
+        )
+        for port in adapter.get("ports") or []
+    ]
+    return Text(f"{adapter['name']:<12}{joined(*ports, adapter.get('driver'))}")
+
+
+def _software(versions: Machine) -> str:
+    return joined(*(f"{name} {versions[key]}" for key, name in _SOFTWARE if versions.get(key)))
+
+
+def _limits(host: Machine) -> str:
+    limits = host.get("limits") or {}
+    cores, memory, shm = limits.get("cores"), limits.get("memory_bytes"), limits.get("shm_bytes")
+    return joined(
+        f"{cores:g} cores" if cores else None,
+        f"{units.memory(memory)} of memory" if memory else None,
+        f"{limits['pids']} processes" if limits.get("pids") else None,
+        f"/dev/shm {units.memory(shm)}" if shm else None,
+    )
+
+
+def _pod(pod: Machine | None) -> str:
+    if not pod:
+        return ""
+    place = joined(*(f"{key} {pod[key]}" for key in ("namespace", "node") if pod.get(key)))
+    return joined(str(pod.get("pod") or "name unknown"), place)

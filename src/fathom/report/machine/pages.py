@@ -1,0 +1,61 @@
+"""Whole pages: the machine, its ceilings alone, a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.machine.ceilings import Ceiling, Missing
+from fathom.report.machine import ceilings as ceilings_table
+from fathom.report.machine import inventory
+from fathom.report.machine.show import show, width
+
+if TYPE_CHECKING:
+    from fathom.machine.compare import Comparison
+
+HINT = "No ceilings are remembered for this machine; `fathom machine measure` measures them."
+
+
+def print_machine(
+    machine: dict[str, Any],
+    ceilings: Sequence[Ceiling] = (),
+    missing: Sequence[Missing] = (),
+    console: Console | None = None,
+) -> None:
+    """Print the inventory, and below it the ceilings or where to get them."""
+    show(_machine(machine, ceilings, missing, width(console)), console)
+
+
+def _machine(
+    machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
+) -> Iterator[Text]:
+    yield Text()
+    yield from inventory.heading(machine, cells)
+    yield Text()
+    yield from inventory.body(machine, cells)
+    yield Text()
+    if ceilings or missing:
+        yield from ceilings_table.lines(machine, ceilings, missing, cells)
+    else:
+        yield Text(HINT, "dim")
+    yield Text()
+
+
+def print_ceilings(
+    machine: dict[str, Any],
+    ceilings: Sequence[Ceiling],
+    missing: Sequence[Missing] = (),
+    console: Console | None = None,
+) -> None:
+    """Print the table of ceilings alone, beside the datasheet of `machine`'s chips."""
+    show(ceilings_table.lines(machine, ceilings, missing, width(console)), console)
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print what of a result carries over, why not, and by how much the ceilings differ."""
+    from fathom.report.machine import comparison as page
+
+    show(page.lines(comparison, width(console)), console)

@@ -1,0 +1,62 @@
+"""Lines on the terminal: labels at the left, texts that wrap beside them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.report import BROAD, NARROW, PIPED
+
+LABEL = 10
+MARGIN = 1
+_ASCII = str.maketrans({**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("·–±µ…×≈✗→", "--~u.x~x>", strict=True))})
+
+
+def show(lines: Iterable[Text], console: Console | None) -> None:
+    """Print lines with a margin, cut to the terminal's width, in plain ASCII where it knows no better."""
+    console = console or Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        line.rstrip()
+        line.truncate(width(console), overflow="ellipsis")
+        if console.options.ascii_only:
+            line.plain = line.plain.translate(_ASCII)
+        text = Text(" " * MARGIN).append_text(line) if line.plain else line
+        console.print(text, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+
+
+def width(console: Console | None = None) -> int:
+    """Cells a line may take: those of the terminal, 80 to 120; 100 where output is piped."""
+    console = console or Console()
+    cells = console.width if console.is_terminal or console.record else PIPED
+    return min(max(cells, NARROW), BROAD) - 2 * MARGIN
+
+
+def paragraph(label: str, text: str, cells: int, style: str = "") -> Iterator[Text]:
+    """`text` wrapped beside its bold label; nothing for an empty text."""
+    lines = textwrap.wrap(text, cells - LABEL, break_on_hyphens=False)
+    yield from beside(label, (Text(line, style) for line in lines))
+
+
+def beside(label: str, lines: Iterable[Text]) -> Iterator[Text]:
+    """Lines as they are, the first of them beside the label."""
+    for number, line in enumerate(lines):
+        yield Text.assemble((f"{label if number == 0 else '':<{LABEL}}", "bold"), line)
+
+
+def joined(*parts: str | None) -> str:
+    """The parts that say something, with dots between."""
+    return " · ".join(part for part in parts if part)
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """`0–3, 6` for 0, 1, 2, 3, 6."""
+    groups: list[list[int]] = []
+    for number in sorted(numbers):
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    return ", ".join(str(g[0]) if len(g) == 1 else f"{g[0]}–{g[-1]}" for g in groups)
