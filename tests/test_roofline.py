@@ -169,14 +169,23 @@ def test_without_ceilings_nothing_is_claimed() -> None:
 
 def test_mfu_counts_each_product_at_the_peak_of_its_dtype() -> None:
     ledger = [
-        entry("compute", 5, 1.0, unit="matmul.bf16", product_flops=1.6e12, recomputed_flops=0.8e12),
-        entry("compute", 5, 1.0, unit="matmul.fp32", product_flops=0.05e12),
+        entry(
+            "compute", 5, 1.0, unit="matmul.bf16", product_flops=1.6e12, recomputed_flops=0.8e12, bytes=1.0
+        ),
+        entry("compute", 5, 1.0, unit="matmul.fp32", product_flops=0.05e12, bytes=1.0),
     ]
     found = utilisation(ledger, 10.0, LIMITS, {"matmul.bf16": 1000e12, "matmul.fp32": 100e12})
     assert found is not None
     assert found.mfu == pytest.approx((1.0 + 1.0) / 10) and found.hfu == pytest.approx((2.0 + 1.0) / 10)
     assert found.mfu_datasheet == pytest.approx((0.8 + 0.5) / 10)
     assert found.flops == pytest.approx(0.85e12) and not found.partial
+
+
+def test_unknown_kernels_make_the_flops_a_lower_bound() -> None:
+    known = entry("compute", 99, unit="matmul.bf16", product_flops=1e12, bytes=1.0)
+    for ms, partial in ((0.5, False), (2.0, True)):
+        found = utilisation([known, entry("compute", ms)], 100.0, LIMITS, None)
+        assert found is not None and found.partial is partial
 
 
 def test_a_peak_that_is_missing_leaves_the_figure_out() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fathom.machine import datasheet
 from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
@@ -50,7 +51,9 @@ def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
 
 def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
     """The datasheet's dense matrix rates of GPU `index` in FLOP/s, by ceiling; {} where there is none."""
-    return {}
+    sheet = None if index is None else datasheet.find(_gpu(machine, index))
+    figures = sheet.figures if sheet else {}
+    return {name: figure.value for name, figure in figures.items() if name.startswith("matmul.")}
 
 
 def _device(machine: dict[str, Any], index: int) -> Limits | None:
@@ -78,12 +81,12 @@ def _host(machine: dict[str, Any]) -> Limits | None:
     memory = known.fastest(("host.read", "host.copy", "host.triad"))
     if memory is None or not matrix:
         return None
-    cache = (machine.get("host") or {}).get("cpu", {}).get("cache_bytes") or 0
+    caches = (machine.get("host") or {}).get("cpu", {}).get("caches") or []
     return Limits(
         arithmetic=_named("matmul", matrix) | _named("vector", matrix),
         memory=memory,
         cache=float("inf"),  # never measured: data that fits there bounds nothing
-        cache_bytes=int(cache),
+        cache_bytes=max((cache.get("size_bytes") or 0 for cache in caches), default=0),
         memory_name="host memory",
         cache_name="cache",
     )
@@ -113,7 +116,10 @@ def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:
 
 
 def _cache_bytes(machine: dict[str, Any], index: int) -> int:
-    return int(_gpu(machine, index).get("l2_bytes") or 0)
+    gpu = _gpu(machine, index)
+    sheet = datasheet.find(gpu)
+    published = sheet.figure("l2") if sheet else None
+    return int(gpu.get("l2_bytes") or (published.value if published else 0))
 
 
 def _gpu(machine: dict[str, Any], index: int) -> dict[str, Any]:

@@ -17,10 +17,9 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
 
     `work` has kind, name, direction, flops, bytes, work_dtype, footprint (bytes of the whole op) and product
     (whether matrix units do it). The need is the largest, over resources, of work / ceiling. Of a fused
-    kernel whose FLOPs nobody counted only the traffic is bounded. Without `limits` nothing is known.
+    kernel whose FLOPs nobody counted only the traffic is bounded. Without `limits` only the unit is known.
     """
-    if limits is None:
-        return pl.DataFrame({name: [None] * work.height for name in NEED}, schema=NEED)
+    limits = limits or Limits()
     columns = work.with_columns(unit=_unit(), **_path(limits))
     columns = columns.with_columns(
         arithmetic=pl.col("flops") / _rate("unit", limits.arithmetic) * _S,

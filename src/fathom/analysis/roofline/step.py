@@ -10,6 +10,8 @@ from fathom.analysis.roofline.limits import Limits
 MS = 1e3  # milliseconds a second
 WORK, LAUNCHES = "work", "launches"
 _IDLE = "idle"
+WORKING = ("compute", "ops")
+LITTLE = 0.01  # of the working time: what may hide products without making the FLOPs a lower bound
 CONVENTION = (
     "MFU: algorithmic FLOPs of matrix products, convolutions and attention (causal masks halved, "
     "recomputation not counted) a step over the peak of their dtype; HFU: the same with what was recomputed"
@@ -50,9 +52,16 @@ def utilisation(
         hfu=_share(products, measured, step_ms, again=True),
         mfu_datasheet=published,
         flops=sum(entry.product_flops - entry.recomputed_flops for entry in products),
-        partial=any(entry.unbounded for entry in ledger),
+        partial=_uncounted(ledger) > LITTLE,
         convention=CONVENTION,
     )
+
+
+def _uncounted(ledger: list[Entry]) -> float:
+    """The share of the working time of which nothing is known, so that it may hold products."""
+    working = [entry for entry in ledger if entry.entry in WORKING]
+    unknown = sum(entry.ms for entry in working if entry.bytes is None)
+    return unknown / max(sum(entry.ms for entry in working), 1e-9)
 
 
 def _share(
