@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fathom.gauges.keeping import keep, quick_missing
     from fathom.gauges.others import BusyGpuError
     from fathom.gauges.parent import Progress, measure, seconds
-    from fathom.gauges.plan import Plan, plan
+    from fathom.gauges.planning import Plan, plan
 
 __all__ = [
     "FULL",
@@ -27,11 +27,11 @@ __all__ = [
 
 _HOMES = {
     "BusyGpuError": "others",
-    "Plan": "plan",
+    "Plan": "planning",
     "Progress": "parent",
     "keep": "keeping",
     "measure": "parent",
-    "plan": "plan",
+    "plan": "planning",
     "quick_missing": "keeping",
     "seconds": "parent",
 }

@@ -10,7 +10,7 @@ from typing import Any
 from fathom.gauges.catalogue import BY_ID, LINKS, scope
 from fathom.gauges.child import Child, records
 from fathom.gauges.others import SHARED, processes, refuse_busy
-from fathom.gauges.plan import Batch, Plan, batches, unplaced
+from fathom.gauges.planning import Batch, Plan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 
 PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports torch
