@@ -20,7 +20,7 @@ def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FATHOM_")}
     kept.pop("PYTHONUNBUFFERED", None)  # Python then loses what a closed pipe cut off
     path = os.pathsep.join([str(Path(PYTHON).parent), kept.get("PATH", "")])
-    return {**kept, "PATH": path, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", **more}
+    return {**kept, "PATH": path, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "FATHOM_MEASURE": "0", **more}
 
 
 def fathom_command(*words: object) -> list[str]:

@@ -143,7 +143,9 @@ def test_progress_never_falls_and_ends_before_its_total():
 
 
 def test_without_a_gpu_every_gpu_ceiling_says_why():
-    ceilings, missing = measure(Plan(BARE, ("hbm.read", "link.peer"), why_no_gpu="there is no GPU (no driver)"))
+    ceilings, missing = measure(
+        Plan(BARE, ("hbm.read", "link.peer"), why_no_gpu="there is no GPU (no driver)")
+    )
     assert ceilings == []
     assert {one.why for one in missing} == {"there is no GPU (no driver)"}
 

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from fathom.cli.console import explain, say
+from fathom.cli.measuring import measured_machine
 from fathom.errors import FathomError
 
 FATHOM_FAILED = 125
@@ -89,6 +90,14 @@ def run(
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep raw records, to be imported later or elsewhere.")
     ] = False,
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure/--no-measure",
+            envvar="FATHOM_MEASURE",
+            help="Measure this machine's ceilings first, where they are not known yet.",
+        ),
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
 ) -> None:
@@ -107,18 +116,20 @@ def run(
         )
     except FathomError as error:
         raise typer.BadParameter(str(error)) from None
-    recording = _record(command, plan, output, replace)
+    recording = _record(command, plan, output, replace, measure)
     store = finish(recording.folder, keep_raw=raw, say=say)
     if store and not quiet:
         _report(store)
     leave(recording.ending)
 
 
-def _record(command: list[str], plan: Any, output: Path | None, replace: bool) -> Any:
+def _record(command: list[str], plan: Any, output: Path | None, replace: bool, measure: bool) -> Any:
+    from fathom.machine import known_machine
     from fathom.recorder import CannotLaunchError, record
 
+    machine = measured_machine if measure else known_machine
     try:
-        return record(command, plan, output, replace=replace, say=say)
+        return record(command, plan, output, replace=replace, machine=machine, say=say)
     except CannotLaunchError as error:
         _fail(error, error.status)
     except FathomError as error:

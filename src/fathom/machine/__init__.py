@@ -2,6 +2,16 @@
 
 from fathom.machine.ceilings import Ceiling, Missing
 from fathom.machine.inventory import fingerprint, inventory
+from fathom.machine.known import known_machine
 from fathom.machine.store import MachineFileError, remember, remembered
 
-__all__ = ["Ceiling", "MachineFileError", "Missing", "fingerprint", "inventory", "remember", "remembered"]
+__all__ = [
+    "Ceiling",
+    "MachineFileError",
+    "Missing",
+    "fingerprint",
+    "inventory",
+    "known_machine",
+    "remember",
+    "remembered",
+]

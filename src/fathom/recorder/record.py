@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fathom.machine import inventory
+from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
@@ -38,11 +39,13 @@ def record(
     output: Path | None = None,
     *,
     replace: bool = False,
+    machine: Callable[[], dict[str, Any]] = known_machine,
     environment: Mapping[str, str] = os.environ,
     say: Say = lambda _: None,
 ) -> Recording:
     """Run `command` under `plan` and leave its raw records in `output`, which the command names by default.
 
+    `machine` is asked, just before the program starts, what machine this is.
     Raises CannotLaunchError where the program was not started, BadInputError where `output` cannot be made.
     """
     path, command = resolve(command, environment)
@@ -51,11 +54,20 @@ def record(
         say(warning)
     try:
         plan.write(folder / "raw")
+        write_launch(folder / "raw", command, environment, _asked(machine, folder), name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
-            write_launch(folder / "raw", command, environment, inventory(), name=folder.stem)
             child = spawn(path, command, child_environment(environment, folder / "raw"), signals.mask)
             return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
     except CannotLaunchError:
+        shutil.rmtree(folder)
+        raise
+
+
+def _asked(machine: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
+    """What machine this is; who stops it while that is measured wants no recording."""
+    try:
+        return machine()
+    except BaseException:
         shutil.rmtree(folder)
         raise
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
-from fathom.machine import inventory
+from fathom.machine import known_machine
 from fathom.recorder.finish import finish
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
@@ -35,7 +35,7 @@ class Session:
             return
         raw = new_folder(path, replace) / "raw"
         plan.write(raw)
-        write_launch(raw, [], os.environ, inventory(), name=path.stem)
+        write_launch(raw, [], os.environ, known_machine(), name=path.stem)
         self._sampler = _sampler(raw)
         try:
             _probe_start(raw, plan)

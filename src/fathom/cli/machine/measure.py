@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fathom.cli.console import say
+from fathom.cli.measuring import measured
 
 if TYPE_CHECKING:
-    from fathom.gauges import Plan, Progress
     from fathom.machine import Ceiling, Missing
 
 EXAMPLES = """Examples:
@@ -46,33 +46,13 @@ def measure(
 
     machine = inventory()
     plan = gauges.plan(machine, only=only or (), full=full, gpu=gpu, data=data, force=force)
-    ceilings, missing = _measured(plan)
+    ceilings, missing = measured(plan)
     kept, place = gauges.keep(machine, ceilings, missing)
     if json:
         print(json_library.dumps(kept, indent=1))
     else:
         _print(ceilings, missing)
     say(f"kept in {place}")
-
-
-def _measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
-    """Measure with a bar on standard error, which is silent where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    from fathom import gauges
-
-    columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=gauges.seconds(plan), left="")
-
-        def show(now: Progress) -> None:
-            where = "" if now.device is None else f" on GPU {now.device}"
-            left = f"about {max(now.total_s - now.done_s, 1):.0f} s left"
-            bar.update(task, description=now.name + where, completed=now.done_s, left=left)
-
-        return gauges.measure(plan, show)
 
 
 def _print(ceilings: Sequence[Ceiling], missing: Sequence[Missing]) -> None:

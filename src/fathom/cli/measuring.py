@@ -1,0 +1,56 @@
+"""Measuring with a bar on standard error, for the commands that measure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fathom.cli.console import say
+
+if TYPE_CHECKING:
+    from fathom.gauges import Plan, Progress
+    from fathom.machine import Ceiling, Missing
+
+
+def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
+    """What `plan` asks for; the bar is silent where standard error is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from fathom import gauges
+
+    columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=gauges.seconds(plan), left="")
+
+        def show(now: Progress) -> None:
+            where = "" if now.device is None else f" on GPU {now.device}"
+            left = f"about {max(now.total_s - now.done_s, 1):.0f} s left"
+            bar.update(task, description=now.name + where, completed=now.done_s, left=left)
+
+        return gauges.measure(plan, show)
+
+
+def measured_machine() -> dict[str, Any]:
+    """This machine with its ceilings; the quick ones that were never measured here are measured now.
+
+    What prevents that is told, and the machine comes without them.
+    """
+    from fathom import gauges
+    from fathom.errors import FathomError
+    from fathom.machine import known_machine
+
+    machine = known_machine(say=say)
+    wanted = gauges.quick_missing(machine)
+    if not wanted:
+        return machine
+    try:
+        plan = gauges.plan(machine, only=wanted)
+        say(
+            f"measuring what this machine can do, once: about {gauges.seconds(plan):.0f} s"
+            " (--no-measure leaves it out)"
+        )
+        return gauges.keep(machine, *measured(plan))[0]
+    except FathomError as error:
+        say(f"its ceilings were not measured: {error}")
+        return machine
