@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import number, text
+from fathom.machine.files import number, text, whole
 
 ROOT = Path("/")
 _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
@@ -65,8 +65,9 @@ def _numbers(root: Path, controller: str, *files: str) -> list[int]:
 def _quotas_2(root: Path) -> Iterator[float]:
     for group in groups(root, "cpu"):
         words = text(group / "cpu.max").split()
-        if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
-            yield int(words[0]) / int(words[1])
+        allowed, period = (whole(word) for word in words) if len(words) == 2 else (None, None)
+        if allowed and period and allowed > 0:
+            yield allowed / period
 
 
 def _quotas_1(root: Path) -> Iterator[float]:

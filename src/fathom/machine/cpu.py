@@ -55,7 +55,7 @@ def _field(info: str, name: str) -> str | None:
 
 def _whole(word: str | None) -> int | None:
     try:
-        return None if word is None else int(word, 0)
+        return None if word is None else int(word[:20], 0)
     except ValueError:
         return None
 
@@ -94,7 +94,7 @@ def _caches(root: Path) -> list[dict[str, Any]]:
 
 
 def _cache(path: Path) -> dict[str, Any]:
-    size = re.fullmatch(r"(\d+)([KMG]?)", text(path / "size").strip())
+    size = re.fullmatch(r"(\d{1,12})([KMG]?)", text(path / "size").strip())
     kind = {"Data": "d", "Instruction": "i"}.get(text(path / "type").strip(), "")
     scale = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     return {

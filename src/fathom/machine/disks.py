@@ -69,7 +69,7 @@ def size_of_shm(root: Path = ROOT) -> int | None:
     """Bytes of /dev/shm, through which loader workers pass batches; by its mount options."""
     lines = [_fields(line) for line in text(root / "proc/self/mountinfo").splitlines()]
     options = [fields[1] for fields in lines if fields and fields[0]["mount"] == _SHM]
-    size = re.search(r"\bsize=(\d+)([kmg]?)", options[-1]) if options else None
+    size = re.search(r"\bsize=(\d{1,20})([kmg]?)", options[-1]) if options else None
     return int(size.group(1)) << {"": 0, "k": 10, "m": 20, "g": 30}[size.group(2)] if size else None
 
 

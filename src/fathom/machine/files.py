@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 
@@ -16,8 +17,12 @@ def text(path: Path) -> str:
 
 def number(path: Path) -> int | None:
     """The file's whole number, or None."""
-    word = text(path).strip()
-    return int(word) if word.lstrip("-").isdigit() else None
+    return whole(text(path))
+
+
+def whole(word: str) -> int | None:
+    """`word` as a whole number of at most 20 digits, or None."""
+    return int(word) if re.fullmatch(r"\s*-?\d{1,20}\s*", word, re.ASCII) else None
 
 
 def names(folder: Path) -> list[str]:
@@ -46,6 +51,7 @@ def ranges(spec: str) -> set[int]:
     found: set[int] = set()
     for part in spec.strip().split(","):
         first, _, last = part.partition("-")
-        if first.isdigit() and (last or first).isdigit():
-            found.update(range(int(first), min(int(last or first), int(first) + 65535) + 1))
+        low, high = whole(first), whole(last or first)
+        if low is not None and high is not None:
+            found.update(range(low, min(high, low + 65535) + 1))
     return found

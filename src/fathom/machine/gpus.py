@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import cuda, links, network, pci
-from fathom.machine.datasheet import architecture
+from fathom.machine.architectures import architecture
 from fathom.machine.nvml import Device, NvmlMissingError, load, reading
 
 PATIENCE_S = 30.0
@@ -170,12 +170,17 @@ def read(
 ) -> dict[str, Any]:
     """`{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}` here; never raises, never hangs."""
     found: list[dict[str, Any]] = []
-    asking = threading.Thread(
-        target=lambda: found.append(_read(open_nvml, ask_cuda, root)), name="fathom-nvml", daemon=True
-    )
+
+    def ask() -> None:
+        try:
+            found.append(_read(open_nvml, ask_cuda, root))
+        except Exception as error:  # a driver or a binding that answers what nobody foresaw
+            found.append(_none(f"reading the GPUs failed ({type(error).__name__}: {error})", root))
+
+    asking = threading.Thread(target=ask, name="fathom-nvml", daemon=True)
     asking.start()
     asking.join(patience_s)
-    return found[0] if found else _none(f"the NVIDIA driver did not answer within {patience_s:.0f} s", root)
+    return found[0] if found else _none(f"the NVIDIA driver did not answer within {patience_s:g} s", root)
 
 
 def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[str, Any]:

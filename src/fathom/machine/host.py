@@ -62,7 +62,7 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
 
 def memory_bytes(root: Path = ROOT) -> int | None:
     """Installed memory, or the control group's limit where that is smaller."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", text(root / "proc/meminfo"), re.M)
+    found = re.search(r"^MemTotal:\s+(\d{1,20}) kB", text(root / "proc/meminfo"), re.M)
     installed = int(found.group(1)) * 1024 if found else None
     return min((size for size in (installed, cgroup.memory(root)) if size is not None), default=None)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,6 @@ def _port(path: Path) -> dict[str, Any]:
     return {
         "port": path.name,
         "state": text(path / "state").rpartition(":")[2].strip() or None,
-        "rate_gbps": float(rate) if rate.replace(".", "", 1).isdigit() else None,
+        "rate_gbps": float(rate) if re.fullmatch(r"\d{1,6}(\.\d+)?", rate) else None,
         "link_layer": text(path / "link_layer").strip() or None,
     }

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import names, text
+from fathom.machine.files import names, text, whole
 
 ROOT = Path("/")
 
@@ -18,10 +18,10 @@ def nodes(root: Path = ROOT) -> list[dict[str, Any]]:
 
 
 def _node(path: Path) -> dict[str, Any]:
-    size = re.search(r"MemTotal:\s+(\d+) kB", text(path / "meminfo"))
+    size = re.search(r"MemTotal:\s+(\d{1,20}) kB", text(path / "meminfo"))
     return {
         "node": int(path.name.removeprefix("node")),
         "cpus": text(path / "cpulist").strip(),
         "memory_bytes": int(size.group(1)) * 1024 if size else None,
-        "distances": [int(word) for word in text(path / "distance").split() if word.isdigit()],
+        "distances": [d for word in text(path / "distance").split() if (d := whole(word)) is not None],
     }

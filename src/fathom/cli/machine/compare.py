@@ -51,9 +51,10 @@ def _machine(path: Path | None) -> dict[str, Any]:
 
     if path is None:
         return described()
-    if path.is_dir() or _packed(path):
-        return _of_sounding(path)
-    return store.read(path)
+    try:
+        return _of_sounding(path) if path.is_dir() or _packed(path) else store.read(path)
+    except RecursionError:
+        raise store.MachineFileError(f"{path} is not a machine file: it is nested too deeply.") from None
 
 
 def _packed(path: Path) -> bool:

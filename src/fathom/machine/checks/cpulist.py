@@ -1,4 +1,4 @@
-"""The kernel's lists of numbers: `0-3,8,10-11`."""
+"""Numbers as the kernel writes them, alone and in lists: `0-3,8,10-11`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from collections.abc import Iterable
 MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damage
 
 
+def whole(text: str) -> int | None:
+    """A whole number that is not negative, None for anything else."""
+    return int(text) if re.fullmatch(r"[0-9]{1,20}", text.strip()) else None
+
+
 def numbers(text: str) -> frozenset[int]:
     """The numbers of a list; what is not a number or a range is left out."""
     found: set[int] = set()
-    for first, last in re.findall(r"(?:^|,)\s*(\d{1,9})(?:-(\d{1,9}))?(?=\s*(?:,|$))", text.strip()):
+    for first, last in re.findall(r"(?:^|,)\s*([0-9]{1,9})(?:-([0-9]{1,9}))?(?=\s*(?:,|$))", text.strip()):
         found.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
     return frozenset(found)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Finding, abstained, unfit
 from fathom.machine.nvml import visible
@@ -87,8 +88,8 @@ def mine(host: Host) -> list[Gpu]:
     every = gpus(host)
     seen = visible(host.nvml, host.environment)
     found = [gpu for gpu in every if gpu.handle in seen]
-    rank = host.environment.get("LOCAL_RANK", "")
-    return [found[int(rank)]] if rank.isdigit() and int(rank) < len(found) else found
+    rank = whole(host.environment.get("LOCAL_RANK", ""))
+    return [found[rank]] if rank is not None and rank < len(found) else found
 
 
 def each(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.checks.cpulist import numbers
+from fathom.machine.checks.cpulist import numbers, whole
 from fathom.machine.checks.manifest import Pod
 from fathom.machine.nvml import NvmlMissingError, load
 
@@ -54,7 +55,6 @@ class Host:
     affinity: frozenset[int] = frozenset()
     distributions: Mapping[str, str] = field(default_factory=dict)
     directory: str = "/"
-    user: int = 0
     architecture: str = "x86_64"
     pods: Sequence[Pod] | None = None
 
@@ -87,12 +87,13 @@ class Host:
             raise UnreadableError(f"/{path} holds no number") from None
 
     def table(self, path: str) -> dict[str, int]:
-        """A file of `name number` lines, as in /proc/meminfo, without its other lines. Raises UnreadableError."""
+        """The `name number` lines of a file such as /proc/meminfo. Raises UnreadableError."""
         found = {}
         for line in self.text(path).splitlines():
             name, *words = line.replace(":", " ").split() or [""]
-            if words and words[0].isdigit():
-                found[name] = int(words[0])
+            value = whole(words[0]) if words else None
+            if value is not None:
+                found[name] = value
         if not found:
             raise UnreadableError(f"/{path} holds no numbers")
         return found
@@ -116,10 +117,10 @@ class Host:
         """CPUs of each NUMA node that has any."""
         found = {}
         for path in self.paths("sys/devices/system/node/node[0-9]*/cpulist"):
-            name = path.split("/")[-2].removeprefix("node")
+            node = whole(path.split("/")[-2].removeprefix("node"))
             cpus = numbers(self.text(path))
-            if name.isdigit() and cpus:
-                found[int(name)] = cpus
+            if node is not None and cpus:
+                found[node] = cpus
         return found
 
 
@@ -137,8 +138,7 @@ def this_host() -> Host:
         limits=_limits(),
         affinity=_affinity(),
         distributions=_distributions(),
-        directory=str(Path.cwd()),
-        user=os.getuid() if hasattr(os, "getuid") else 0,
+        directory=_directory(),
         architecture=os.uname().machine if hasattr(os, "uname") else "",
     )
 
@@ -160,6 +160,13 @@ def _run(command: Sequence[str]) -> str:
         said = done.stderr.decode(errors="replace").strip().splitlines()
         raise UnreadableError(f"{command[0]} failed ({said[-1] if said else done.returncode})")
     return done.stdout[-LARGEST:].decode(errors="replace")
+
+
+def _directory() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was removed under us
+        return "/"
 
 
 def _limits() -> dict[str, float]:
@@ -184,7 +191,10 @@ def _affinity() -> frozenset[int]:
 def _distributions() -> dict[str, str]:
     found = {}
     for distribution in metadata.distributions():
-        name = distribution.metadata["Name"] if distribution.metadata else None
-        if name and distribution.version:
-            found[name.lower().replace("_", "-").replace(".", "-")] = distribution.version
+        try:
+            name, version = distribution.metadata["Name"], distribution.version
+        except Exception:  # a broken installation of one package says nothing about the others
+            continue
+        if name and version:
+            found[re.sub(r"[-_.]+", "-", name).lower()] = version
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from fathom.errors import BadInputError
+from fathom.machine.checks.model import plain
 
 LARGEST = 1 << 20  # bytes; an object of more does not fit into etcd either
 MOST_NODES = 100_000  # after expansion of aliases
@@ -94,7 +95,7 @@ def _documents(file: Path) -> list[dict[str, Any]]:
     try:
         found = [*_parse(content.decode())]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInputError(f"{file} is not a manifest: {_problem(error)}.") from None
+        raise BadInputError(f"{file} is not a manifest: {plain(_problem(error))}.") from None
     if not found:
         raise BadInputError(f"{file} is not a manifest: it holds no object with a kind.")
     return found

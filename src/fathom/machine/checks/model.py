@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ Need = Literal["root", "reboot", "decision", "shell"]
 GRAVITY: dict[Status, int] = {"fail": 0, "abstained": 1, "pass": 2, "not_applicable": 3}
 MOST_NAMED = 8
 LONGEST = 400
+_BLANK = re.compile(r"\{([a-z]+)\}")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"using": "with"}):
@@ -141,14 +143,15 @@ def _named(names: list[str]) -> str:
 
 def _filled(commands: list[str], findings: list[Finding]) -> list[str]:
     """Each command once for each distinct filling; a command whose blanks nobody filled is left out."""
-    filled: dict[str, None] = {}
-    for command in commands:
-        for finding in findings or [passed("")]:
-            try:
-                filled[command.format_map(finding.fill)] = None
-            except KeyError:
-                continue
-    return [*filled]
+    pairs = ((command, finding.fill) for command in commands for finding in findings)
+    filled = (_fill(command, fill) for command, fill in pairs)
+    return [*dict.fromkeys(command for command in filled if command)]
+
+
+def _fill(command: str, fill: Mapping[str, str]) -> str | None:
+    if not {*_BLANK.findall(command)} <= {*fill}:
+        return None
+    return _BLANK.sub(lambda blank: fill[blank.group(1)], command)
 
 
 def _subject(finding: Finding) -> dict[str, str]:

@@ -119,8 +119,6 @@ def facts(machine: dict[str, Any], name: str) -> Facts:
         raise MachineFileError(
             f"{name} is no sound machine file ({error}); `fathom machine --json` writes one."
         ) from None
-    except RecursionError:
-        raise MachineFileError(f"{name} is no sound machine file: it is nested too deeply.") from None
     for ceiling in found.ceilings:
         if not (0 < ceiling.low <= ceiling.value <= ceiling.high < float("inf")):
             raise MachineFileError(

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from itertools import combinations
 
+from fathom.machine.architectures import architecture
 from fathom.machine.ceilings import find as find_ceiling
 from fathom.machine.compare.facts import Facts, Gpu
-from fathom.machine.datasheet import architecture
 from fathom.machine.datasheet import find as find_sheet
 
 Value = str | float | None
@@ -77,11 +77,10 @@ def _pcie(gpu: Gpu) -> float | None:
 @reader
 def links(machine: Facts) -> Value:
     """The kinds of links between the GPUs."""
-    if machine.links is None:
+    count, matrix = len(machine.gpus), machine.links.matrix if machine.links else []
+    if len(matrix) < count or any(len(row) < count for row in matrix[:count]):
         return None
-    count, matrix = len(machine.gpus), machine.links.matrix
-    pairs = [(i, j) for i, j in combinations(range(count), 2) if i < len(matrix) and j < len(matrix[i])]
-    kinds = {matrix[i][j] for i, j in pairs}
+    kinds = {matrix[i][j] for i, j in combinations(range(count), 2)}
     return None if None in kinds or not kinds else ", ".join(sorted(str(kind) for kind in kinds))
 
 
@@ -105,7 +104,7 @@ def balance(machine: Facts) -> Value:
 def published_balance(machine: Facts) -> Value:
     """The same by the datasheet of the first GPU."""
     gpu = machine.gpus[0]
-    sheet = find_sheet({"name": gpu.name, "memory_bytes": gpu.memory_bytes})
+    sheet = find_sheet({"name": gpu.name})
     found = [sheet.figure(name) if sheet else None for name in ("hbm", "matmul.bf16")]
     return found[0].value / found[1].value if found[0] and found[1] else None
 

@@ -1,8 +1,7 @@
 """What makers publish about their chips: data files, each figure with its source, dense, per direction."""
 
-from fathom.machine.datasheet.architectures import Architecture, architecture
 from fathom.machine.datasheet.gpus import find
 from fathom.machine.datasheet.hosts import find_host
 from fathom.machine.datasheet.sheet import Figure, Sheet, beside
 
-__all__ = ["Architecture", "Figure", "Sheet", "architecture", "beside", "find", "find_host"]
+__all__ = ["Figure", "Sheet", "beside", "find", "find_host"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from fathom.machine.datasheet.architectures import GUIDE, architecture
+from fathom.machine.architectures import GUIDE, architecture
 from fathom.machine.datasheet.files import load
 from fathom.machine.datasheet.sheet import Figure, Sheet, quantity
 
@@ -16,24 +16,16 @@ _ABOUT = {"source", "divide_by", "because"}
 
 
 def find(gpu: dict[str, Any]) -> Sheet | None:
-    """The sheet of one of the inventory's GPUs, by `name`, or None for a chip that is not listed.
-
-    Where one name stands for boards with different memory, the nearest `memory_bytes` decides.
-    """
+    """The sheet of one of the inventory's GPUs, by its `name`; None for a chip that is not listed."""
     name = str(gpu.get("name") or "")
-    found = [(row, sheet) for row, sheet in _all() if re.fullmatch(row["matches"], name, re.I)]
-    size = gpu.get("memory_bytes")
-    if len(found) > 1 and isinstance(size, int):
-        found.sort(key=lambda pair: abs(pair[1].figures["memory"].value - size))
-    elif len(found) > 1:
-        return None
-    return found[0][1] if found else None
+    return next((sheet for pattern, sheet in sheets() if re.fullmatch(pattern, name, re.I)), None)
 
 
 @cache
-def _all() -> list[tuple[dict[str, Any], Sheet]]:
+def sheets() -> list[tuple[str, Sheet]]:
+    """Every sheet behind the pattern of its driver's names."""
     rows = [row for name in FILES for row in load(name)]
-    return [(row, Sheet(row["name"], dict(_figures(row)))) for row in rows]
+    return [(row["matches"], Sheet(row["name"], dict(_figures(row)))) for row in rows]
 
 
 def _figures(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:

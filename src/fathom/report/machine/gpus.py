@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.report import units
-from fathom.report.machine.show import beside, joined, paragraph, spans
+from fathom.report.machine.show import beside, joined, paragraph, size, spans
 
 Gpu = dict[str, Any]
 _MEANING = {
@@ -47,8 +46,8 @@ def _group(group: list[Gpu], of: int) -> Iterator[Text]:
     yield Text.assemble((f"{count}{first.get('name') or 'unknown GPU'}", "bold green"), (indices, "dim"))
     yield from (Text(fact) for fact in _facts(first)[1:] if fact)
     for part in first.get("mig_devices") or []:
-        size = units.memory(part.get("memory_bytes"))
-        yield Text(joined(f"MIG {part.get('name')}", _sms(part), size), "dim")
+        memory = size(part.get("memory_bytes"))
+        yield Text(joined(str(part.get("name") or "MIG device"), _sms(part), memory), "dim")
 
 
 def _facts(gpu: Gpu) -> tuple[str, ...]:
@@ -57,8 +56,8 @@ def _facts(gpu: Gpu) -> tuple[str, ...]:
     chip = joined(
         family,
         _sms(gpu),
-        units.memory(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
-        f"L2 {units.memory(l2)}" if l2 else None,
+        size(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
+        f"L2 {size(l2)}" if l2 else None,
     )
     clocks = joined(_clock(gpu), _power(gpu))
     switches = joined(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.machine import gpus
-from fathom.report.machine.show import beside, joined, paragraph
+from fathom.report.machine.show import beside, joined, paragraph, size, wrapped
 
 Machine = dict[str, Any]
 _SOFTWARE = (
@@ -36,7 +35,7 @@ def heading(machine: Machine, cells: int) -> Iterator[Text]:
     kernel = f"kernel {host.get('kernel')}" if host.get("kernel") else None
     fingerprint = f"fingerprint {machine.get('fingerprint')}"
     words = joined(host.get("product"), host.get("os"), kernel, within, fingerprint)
-    yield from (Text(line, "dim") for line in textwrap.wrap(words, cells))
+    yield from (Text(line, "dim") for line in wrapped(words, cells))
 
 
 def body(machine: Machine, cells: int) -> Iterator[Text]:
@@ -45,7 +44,7 @@ def body(machine: Machine, cells: int) -> Iterator[Text]:
     yield from gpus.lines(machine, cells)
     yield from _cpu(host.get("cpu") or {}, cells)
     yield from _numa(machine, cells)
-    yield from paragraph("memory", units.memory(host.get("memory_bytes")), cells)
+    yield from paragraph("memory", size(host.get("memory_bytes")), cells)
     yield from beside("disks", map(_disk, host.get("disks") or []))
     yield from beside("data", map(_filesystem, host.get("filesystems") or []))
     yield from beside("network", map(_interface, host.get("network") or []))
@@ -84,9 +83,7 @@ def _instructions(features: list[str]) -> str | None:
 
 def _cache(cache: Machine) -> str:
     shared = cache.get("shared_by") or 1
-    return f"{cache['name']} {units.memory(cache.get('size_bytes'))}" + (
-        f" by {shared}" if shared > 1 else ""
-    )
+    return f"{cache['name']} {size(cache.get('size_bytes'))}" + (f" by {shared}" if shared > 1 else "")
 
 
 def _numa(machine: Machine, cells: int) -> Iterator[Text]:
@@ -97,7 +94,7 @@ def _numa(machine: Machine, cells: int) -> Iterator[Text]:
     for number, node in enumerate(nodes):
         near = joined(
             f"cpus {node['cpus'] or 'none'}",
-            units.memory(node.get("memory_bytes")),
+            size(node.get("memory_bytes")),
             f"distances {' '.join(map(str, node['distances']))}" if node.get("distances") else None,
             " ".join(_near(machine, node["node"])),
         )
@@ -149,9 +146,9 @@ def _limits(host: Machine) -> str:
     cores, memory, shm = limits.get("cores"), limits.get("memory_bytes"), limits.get("shm_bytes")
     return joined(
         f"{cores:g} cores" if cores else None,
-        f"{units.memory(memory)} of memory" if memory else None,
+        f"{size(memory)} of memory" if memory else None,
         f"{limits['pids']} processes" if limits.get("pids") else None,
-        f"/dev/shm {units.memory(shm)}" if shm else None,
+        f"/dev/shm {size(shm)}" if shm else None,
     )
 
 

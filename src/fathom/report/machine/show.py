@@ -10,6 +10,7 @@ from rich.text import Text
 
 from fathom.report import BROAD, NARROW, PIPED
 
+_DOT, _HARD = " · ", "\N{NO-BREAK SPACE}"
 LABEL = 10
 MARGIN = 1
 _ASCII = str.maketrans({**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("·–±µ…×≈✗→", "--~u.x~x>", strict=True))})
@@ -34,10 +35,24 @@ def width(console: Console | None = None) -> int:
     return min(max(cells, NARROW), BROAD) - 2 * MARGIN
 
 
+def size(count: float | None) -> str:
+    """Bytes in binary units, whole where they are: 48 KiB, 141 GiB, 2 TiB."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count is not None and count >= scale:
+            return f"{count / scale:.4g} {unit}" if count % scale == 0 else f"{count / scale:.3g} {unit}"
+    return "unknown" if count is None else f"{count:.0f} B"
+
+
 def paragraph(label: str, text: str, cells: int, style: str = "") -> Iterator[Text]:
     """`text` wrapped beside its bold label; nothing for an empty text."""
-    lines = textwrap.wrap(text, cells - LABEL, break_on_hyphens=False)
-    yield from beside(label, (Text(line, style) for line in lines))
+    yield from beside(label, (Text(line, style) for line in wrapped(text, cells - LABEL)))
+
+
+def wrapped(text: str, cells: int) -> list[str]:
+    """Lines of at most `cells`; what stands between two dots stays together unless it is long."""
+    parts = (part.replace(" ", _HARD) if len(part) < cells // 2 else part for part in text.split(_DOT))
+    lines = textwrap.wrap(_DOT.join(parts), cells, break_on_hyphens=False)
+    return [line.replace(_HARD, " ") for line in lines]
 
 
 def beside(label: str, lines: Iterable[Text]) -> Iterator[Text]:
@@ -48,7 +63,7 @@ def beside(label: str, lines: Iterable[Text]) -> Iterator[Text]:
 
 def joined(*parts: str | None) -> str:
     """The parts that say something, with dots between."""
-    return " · ".join(part for part in parts if part)
+    return _DOT.join(part for part in parts if part)
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.machine.checks.cpulist import numbers, ranges
+from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
@@ -41,9 +41,10 @@ def _limit(host: Host, path: str) -> int | None:
     text = host.text(path).strip()
     if text == "max":
         return None
-    if not text.isdigit():
+    value = whole(text)
+    if value is None:
         raise UnreadableError(f"/{path} holds no limit")
-    return int(text) if int(text) < BOUNDLESS else None
+    return value if value < BOUNDLESS else None
 
 
 @reader("container.cpu_throttled")
@@ -67,9 +68,10 @@ def quota(host: Host) -> float | None:
         words.append(host.text(path.replace("quota", "period")).strip())
     if not words or words[0] in ("max", "-1"):
         return None
-    if len(words) != 2 or not all(word.isdigit() for word in words) or words[1] == "0":
+    time, period = (*map(whole, words), None)[:2]
+    if time is None or not period:
         raise UnreadableError(f"/{path} holds no quota")
-    return int(words[0]) / int(words[1])
+    return time / period
 
 
 @reader("container.cpu_quota")

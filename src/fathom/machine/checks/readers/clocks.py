@@ -26,7 +26,7 @@ def clock_limit(host: Host, check: Check) -> Answer:
         set_, usual = _application_clocks(gpu)
         if set_ is not None and usual is not None and set_ < usual:
             return judged(False, f"application clock {set_} MHz, {usual} MHz by default")
-        capped = bool(gpu.ask("CurrentClocksEventReasons") & BY_SETTING) and now < top
+        capped = bool(_reasons(gpu) & BY_SETTING) and now < top
         return judged(not capped, f"{now} of {top} MHz{', held there by a setting' if capped else ''}")
 
     return each(host, look)
@@ -37,6 +37,13 @@ def _application_clocks(gpu: Gpu) -> tuple[int | None, int | None]:
         return gpu.ask("ApplicationsClock", SM), gpu.ask("DefaultApplicationsClock", SM)
     except (NotOfferedError, UnreadableError):  # gone from newer GPUs; locked clocks show in the reasons
         return None, None
+
+
+def _reasons(gpu: Gpu) -> int:
+    try:
+        return int(gpu.ask("CurrentClocksEventReasons"))
+    except NotOfferedError:  # its name before driver 535
+        return int(gpu.ask("CurrentClocksThrottleReasons"))
 
 
 @reader("gpu.power_cap")
@@ -53,7 +60,7 @@ def power_cap(host: Host, check: Check) -> Answer:
 @reader("gpu.throttling")
 def throttling(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
-        reasons = gpu.ask("CurrentClocksEventReasons")
+        reasons = _reasons(gpu)
         active = [name for bit, name in THROTTLES.items() if reasons & bit]
         return judged(not active, ", ".join(active) or "not throttled at the moment")
 

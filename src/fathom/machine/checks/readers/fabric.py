@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
+from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import Gpu, ask, each, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, abstained, failed, judged, passed, unfit
@@ -205,8 +206,8 @@ def peermem(host: Host, check: Check) -> Finding:
 
 
 def _kernel(host: Host) -> tuple[int, ...]:
-    numbers = host.text("proc/sys/kernel/osrelease").split("-")[0].split(".")[:2]
-    return tuple(int(n) for n in numbers if n.isdigit())
+    release = host.text("proc/sys/kernel/osrelease").split("-")[0].split(".")[:2]
+    return tuple(number for number in map(whole, release) if number is not None)
 
 
 @reader("gpu.storage")

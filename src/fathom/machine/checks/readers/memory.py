@@ -64,7 +64,9 @@ def swapped(host: Host, check: Check) -> Finding:
     memory = host.table(MEMINFO)
     if not memory.get("SwapTotal"):
         return unfit("there is no swap")
-    used = memory["SwapTotal"] - memory.get("SwapFree", 0)
+    if "SwapFree" not in memory:
+        raise UnreadableError(f"/{MEMINFO} does not tell how much swap is free")
+    used = memory["SwapTotal"] - memory["SwapFree"]
     return judged(used <= SWAPPED, f"{used / SWAPPED:.1f} GiB are swapped out")
 
 

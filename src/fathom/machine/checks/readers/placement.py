@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fathom.machine.checks.cpulist import numbers, ranges
 from fathom.machine.checks.gpu import Gpu, each, gpus, mine
-from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
 
@@ -27,7 +27,10 @@ def numa_binding(host: Host, check: Check) -> Finding:
 
 def _node(host: Host, gpu: Gpu) -> int | None:
     """The GPU's NUMA node, or None where the firmware does not tell."""
-    node = host.number(f"sys/bus/pci/devices/{gpu.address}/numa_node")
+    try:
+        node = host.number(f"sys/bus/pci/devices/{gpu.address}/numa_node")
+    except (NotOfferedError, UnreadableError):
+        return None
     return node if node >= 0 else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fathom.machine.checks.cpulist import numbers, ranges
+from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.gpu import how_many
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -23,7 +23,11 @@ def _policies(host: Host, name: str) -> dict[str, str]:
     paths = host.paths(f"{CPU}/cpufreq/policy*/{name}")
     if not paths:
         raise NotOfferedError("the kernel does not steer this processor's clocks (no cpufreq policy)")
-    return {path: host.text(path).strip() for path in paths}
+    found = {path: host.text(path).strip() for path in paths}
+    for path, value in found.items():
+        if not value:
+            raise UnreadableError(f"/{path} is empty")
+    return found
 
 
 @reader("kernel.governor")
@@ -53,9 +57,10 @@ def clock_cap(host: Host, check: Check) -> Finding:
     worst = 1.0
     for path, cap in caps.items():
         top = host.number(path.replace("scaling_max_freq", "cpuinfo_max_freq"))
-        if not cap.isdigit() or top <= 0:
+        clock = whole(cap)
+        if clock is None or top <= 0:
             raise UnreadableError(f"/{path} holds no clock")
-        worst = min(worst, int(cap) / top)
+        worst = min(worst, clock / top)
     return judged(worst >= 0.99, f"capped at {worst:.0%} of the processor's highest clock")
 
 
@@ -82,8 +87,8 @@ def smt(host: Host, check: Check) -> Finding:
         return unfit("no core runs two threads")
     usable = numbers(host.text(f"{CPU}/online")) & (host.affinity or numbers(host.text(f"{CPU}/online")))
     cores = len({host.text(f"{CPU}/cpu{n}/topology/thread_siblings_list").strip() for n in usable})
-    threads = host.environment.get("OMP_NUM_THREADS", "").split(",")[0]
-    if cores == len(usable) or (threads.isdigit() and int(threads) <= cores):
+    threads = whole(host.environment.get("OMP_NUM_THREADS", "").split(",")[0])
+    if cores == len(usable) or (threads is not None and threads <= cores):
         return passed(f"{threads or len(usable)} compute threads on {cores} cores")
     return failed(
         f"{threads or 'as many as possible'} compute threads on {cores} cores with {len(usable)} threads",

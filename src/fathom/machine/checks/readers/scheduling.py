@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fathom.machine import host as machine_host
+from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import UNLIMITED, Host, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -66,7 +67,7 @@ def ipc(host: Host, check: Check) -> Finding:
         return unfit("not in a container")
     gpus(host)
     named = [host.environment[name] for name in LOCAL_RANKS if name in host.environment]
-    ranks = int(named[0]) if named and named[0].isdigit() else 1
+    ranks = (whole(named[0]) if named else None) or 1
     if ranks <= how_many(host):
         return unfit("all ranks of this machine find their GPUs in this container")
     shared = _namespace(host) == INITIAL_IPC

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import Host, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -30,7 +31,7 @@ def variable(host: Host, check: Check) -> Finding:
 
 def refused(check: Check, settings: Mapping[str, str]) -> dict[str, str]:
     """The variables of the row whose values it refuses."""
-    pattern = re.compile(check.using["refuse"], re.IGNORECASE)
+    pattern = re.compile(check.using["refuse"], re.IGNORECASE | re.DOTALL)
     values = {name: settings.get(name) for name in check.using["names"]}
     return {
         name: value
@@ -59,12 +60,13 @@ def omp_threads(host: Host, check: Check) -> Finding:
     if not wanted:
         words = f"OMP_NUM_THREADS is not set; {cores} CPUs are visible, {usable} may be used"
         return judged(usable == cores, words, threads=str(usable))
-    if not wanted.isdigit():
+    threads = whole(wanted)
+    if threads is None:
         return failed(f"OMP_NUM_THREADS={wanted} is no number", threads=str(usable))
     share = max(usable // max(how_many(host), 1), 1)
-    idle = int(wanted) == 1 and share >= MANY
+    idle = threads == 1 and share >= MANY
     words = f"OMP_NUM_THREADS={wanted}, {usable} CPUs may be used by {max(how_many(host), 1)} processes"
-    return judged(not idle and int(wanted) <= usable, words, threads=str(share))
+    return judged(not idle and threads <= usable, words, threads=str(share))
 
 
 def _quota_or_none(host: Host) -> float | None:

@@ -30,7 +30,7 @@ def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
     """NVIDIA's distributions by the CUDA major that they belong to; those that do not tell are left out."""
     found: dict[int, list[str]] = {}
     for name, version in sorted(distributions.items()):
-        suffixed = re.fullmatch(r"nvidia-.+-cu(\d+)", name)
+        suffixed = re.fullmatch(r"nvidia-[a-z0-9-]+-cu([0-9]{1,3})", name)
         own = re.fullmatch(r"nvidia-cuda-(runtime|nvrtc|cupti)", name)
         major = (
             int(suffixed.group(1))
