@@ -32,7 +32,16 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
     for source in sorted(cuda.SOURCES.glob("*.cu")):
         for arch in ARCHITECTURES:
             target = found[source.stem, arch] = folder / f"{source.stem}.{arch}.cubin"
-            command = [tool("nvcc"), "-cubin", "-std=c++17", f"-arch={arch}", "-Xptxas=-v", "-o", target, source]
+            command = [
+                tool("nvcc"),
+                "-cubin",
+                "-std=c++17",
+                f"-arch={arch}",
+                "-Xptxas=-v",
+                "-o",
+                target,
+                source,
+            ]
             log = target.with_suffix(".log").open("w")
             running.append((target, subprocess.Popen(command, stdout=log, stderr=log)))
     for target, process in running:
