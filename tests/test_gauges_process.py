@@ -222,7 +222,7 @@ def test_a_busy_gpu_is_refused_by_name():
     busy = partial(FakeNvml, running={1: [4711]})
     assert processes(0, busy) == [] and processes(1, busy) == [4711]
     refuse_busy([0], busy)
-    with pytest.raises(BusyGpuError, match="GPU 1 is in use by process 4711.*--force"):
+    with pytest.raises(BusyGpuError, match=r"GPU 1 is in use by process 4711.*--force"):
         refuse_busy([0, 1], busy)
     assert processes(0, no_nvml) == []
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
 PATIENCE_S, GRACE_S = 240, 35  # torchrun gives its ranks 30 s to end
 WORKER = "fathom.gauges.collective_worker"
+ELASTIC = "distributed/elastic"  # from here on torchrun says no more than that some rank failed
 
 
 def bus_factor(kind: str, ranks: int) -> float:
@@ -67,8 +69,14 @@ def _run(ranks: int, task: dict[str, Any]) -> str:
             return f"it took longer than {PATIENCE_S} s"
         log.seek(0)
         lines = log.read().splitlines()
-    telling = [line for line in lines if "Error" in line] or lines
-    return telling[-1].strip()[:200] if telling else f"it ended with status {process.returncode}"
+    return _reason(lines) or f"it ended with status {process.returncode}"
+
+
+def _reason(lines: list[str]) -> str:
+    """The line of a log that says most about a failure: of the ranks' own the last error, else the last."""
+    own = [line for line in takewhile(lambda line: ELASTIC not in line, lines) if line.strip()]
+    errors = [line for line in own if "Error" in line]
+    return (errors or own or [""])[-1].strip()[:200]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

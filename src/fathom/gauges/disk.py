@@ -55,8 +55,9 @@ class File:
 
 def file_bytes(free: int | None, wanted: int) -> int:
     """How large a file may be. Raises NotHereError where there is too little space."""
+    wanted = max(wanted, SMALLEST)
     size = wanted if free is None else min(wanted, int(free * FREE_SHARE))
-    if size < min(SMALLEST, wanted):
+    if size < SMALLEST:
         raise NotHereError(f"too little space is free: {(free or 0) / GIB:.1f} GiB")
     return size // MIB * MIB
 
@@ -116,8 +117,7 @@ def offsets(kind: str, size: int, block: int, count: int, start: int) -> list[in
 
 def _measure(kind: str, job: Job) -> Ceiling:
     ways = {"sequential": SEQUENTIAL, "random": RANDOM}[kind]
-    wanted = int(FILE_BYTES * min(1.0, job.pace)) // MIB * MIB
-    with random_file(job.data, wanted) as file:
+    with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         trials = [_at(file, kind, block, depth, job) for block, depth in ways]
     small = 128 * KIB  # what the value of random reads is for; four-kilobyte ones stand in the series
     series = best(f"disk.read.{kind}", trials).series

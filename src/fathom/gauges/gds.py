@@ -22,7 +22,7 @@ THROUGH_HOST = "cuFile ran in compatibility mode: through the host's memory and 
 def _measure(job: Job) -> Ceiling:
     gpu()
     kvikio = import_module("kvikio")
-    with random_file(job.data, int(FILE_BYTES * min(1.0, job.pace)) // MIB * MIB) as file:
+    with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         flags = (THROUGH_HOST,) if _compatible(kvikio, file) else ()
         chosen = [size for size in SIZES if size <= file.size] or [file.size]
         trials = [_at(kvikio, file, size, flags, effort(job, BUDGET_S / len(chosen))) for size in chosen]

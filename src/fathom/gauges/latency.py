@@ -171,7 +171,7 @@ def _synchronise(job: Job) -> Ceiling:
 def _small_copy(job: Job) -> Ceiling:
     here, trials = gpu(), list[Trial]()
     for size in (4, 1024, 65536) if job.full else (4,):
-        host = here.torch.randint(0, 255, (size,), dtype=here.torch.uint8).pin_memory()
+        host = here.torch.randint(0, 255, (size,), dtype=here.torch.uint8, pin_memory=True)
         device = here.torch.empty(size, dtype=here.torch.uint8, device="cuda")
 
         def copy(to: Any = device, source: Any = host) -> None:

@@ -51,7 +51,7 @@ class Sample:
     def flags(self) -> list[str]:
         """Reasons to doubt it."""
         low, high = self.quartiles
-        spread = (high - low) / self.median
+        spread = (high - low) / self.median if self.median > 0 else 0.0
         return [f"its quartiles are {spread:.0%} of the median apart"] if spread > WIDE else []
 
 

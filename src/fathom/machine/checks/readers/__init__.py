@@ -3,6 +3,7 @@
 from fathom.machine.checks.readers import (
     cgroup,
     clocks,
+    containment,
     fabric,
     health,
     interrupts,
@@ -11,7 +12,6 @@ from fathom.machine.checks.readers import (
     pod_placement,
     pods,
     processor,
-    scheduling,
     settings,
     sharing,
     variables,
@@ -21,6 +21,7 @@ from fathom.machine.checks.readers import (
 __all__ = [
     "cgroup",
     "clocks",
+    "containment",
     "fabric",
     "health",
     "interrupts",
@@ -29,7 +30,6 @@ __all__ = [
     "pod_placement",
     "pods",
     "processor",
-    "scheduling",
     "settings",
     "sharing",
     "variables",
