@@ -228,3 +228,16 @@ def test_without_a_device_the_processor_is_accounted_for(tmp_path: Path) -> None
         "aten::mm": 2,
     }
     assert nanoseconds(device)["ops"] == 350
+
+
+def test_the_copy_of_a_batch_counts_whether_compute_hides_it_or_not(tmp_path):
+    timeline = Timeline()
+    timeline.steps(0, 1000, 2000)
+    timeline.add("input", loader=1, batch=0, start_ns=5, wait_ns=3, fetch_ns=7)
+    timeline.kernel(100, 900, 10)
+    timeline.kernel(200, 260, 20, kind="copy", direction="HtoD pinned", stream=9)
+    timeline.kernel(950, 990, 30, kind="copy", direction="HtoD pinned", stream=9)
+    timeline.kernel(1100, 1900, 1010)
+    timeline.kernel(1300, 1350, 1020, kind="copy", direction="DtoH pinned", stream=9)
+    found = examination_of(tmp_path / "s", timeline)
+    assert found.input["copy_ms"] == pytest.approx((60 + 40) / 2 / 1e6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -73,6 +74,14 @@ def test_what_is_not_known_is_said() -> None:
     assert need(flops=None, bytes=1e3, work_dtype="bf16", product=True)[0] is None
 
 
+def test_a_cache_that_was_never_measured_bounds_products_by_their_arithmetic_alone() -> None:
+    unmeasured = replace(LIMITS, cache=None)
+    row = ROW | {"flops": 8e9, "bytes": 1e6, "footprint": 1e6, "work_dtype": "bf16"}
+    found = needs(pl.DataFrame([row | {"product": True}, row], schema=SCHEMA), unmeasured)
+    assert found["need_ns"].to_list() == [pytest.approx(1e4), None]
+    assert found["unbounded"][1] == "no ceiling was measured for l2"
+
+
 def test_a_fused_kernel_without_a_flop_count_is_bound_by_its_traffic() -> None:
     assert need(flops=None, bytes=4e9, footprint=4e9, work_dtype="fp32") == (pytest.approx(1e6), "hbm", None)
 
@@ -114,7 +123,7 @@ def reference(row: dict[str, Any]) -> float | None:
         speed = LIMITS.cache
     else:
         speed = LIMITS.writes if row["kind"] == "set" else LIMITS.memory
-    if row["bytes"] is None or speed is None:
+    if row["bytes"] is None or (speed is None and not row["product"]):
         return None
     unit = f"matmul.{row['work_dtype']}" if row["product"] else "vector.fp32"
     unit = "vector.fp64" if not row["product"] and row["work_dtype"] == "fp64" else unit
@@ -122,7 +131,7 @@ def reference(row: dict[str, Any]) -> float | None:
     if row["product"] and (row["flops"] is None or rate is None):
         return None
     arithmetic = (row["flops"] or 0) / rate if rate else 0.0
-    return max(arithmetic, row["bytes"] / speed) * 1e9
+    return max(arithmetic, row["bytes"] / speed if speed else 0.0) * 1e9
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.entries import MS, entries_of, take_off_observer, windows_of
-from fathom.analysis.feeding import input_waits
+from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, spans
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device
@@ -33,6 +33,7 @@ class Account:
     stretches: list[Stretch]
     subjects: list[Subject]
     input_waits: pl.DataFrame  # start_ns, end_ns
+    copy_ms: float | None = None  # a step's copies from the host
     devices: list[Device] = field(default_factory=list)
     abstained: list[Abstained] = field(default_factory=list)
 
@@ -76,6 +77,8 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
+    if found and found[0].index is not None:
+        result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
     if left_out:
         result.abstained.append(Abstained("later clean steps", left_out))
     if not found:

@@ -8,6 +8,7 @@ import polars as pl
 
 from fathom.analysis.causes import ALIASES, REGIONS
 from fathom.analysis.intervals import Array, Spans, covered, intersect, union
+from fathom.analysis.windows import Windows
 
 MS = 1e6
 STAGES = ("fetch", "transform", "collate", "pin", "copy")
@@ -44,6 +45,16 @@ def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: in
             for key, rows in sorted(workers.items())
         ]
     return result
+
+
+def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
+    """Milliseconds that a step's copies from the host take on a device, hidden ones too; None without any."""
+    copies = kernels.filter(pl.col("kind") == "copy", pl.col("direction").str.starts_with("HtoD"))
+    starts, ends = windows.starts[windows.used], windows.ends[windows.used]
+    if copies.is_empty() or not len(starts):
+        return None
+    taken = covered(Spans(starts, ends), copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy())
+    return float(taken.sum()) / len(starts) / MS
 
 
 def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:

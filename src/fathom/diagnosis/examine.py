@@ -94,7 +94,7 @@ def _feeding(store: Store, accounts: list[Account]) -> dict[str, Any] | None:
         within, steps = account.measured()
         batches = store.table("input", account.rank).collect()
         if found := analysis.feeding(account.input_waits, batches, within, steps):
-            return found
+            return found if account.copy_ms is None else found | {"copy_ms": account.copy_ms}
     return None
 
 

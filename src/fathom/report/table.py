@@ -100,12 +100,8 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
         return
     need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)
     known = device.at_ceiling_known or 0.0
-    aside = (
-        "its launches alone"
-        if device.at_ceiling_bound == "launches"
-        else "its work, at what this machine can do"
-    )
-    aside += f"; known for {100 * known:.0f} % of busy time" if known < COMPLETE else ""
+    aside = "its launches" if device.at_ceiling_bound == "launches" else "its work"
+    aside += " at best" if known >= COMPLETE else f" at best, {100 * known:.0f} % known"
     line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
     yield Text(line, "cyan")
 

@@ -26,8 +26,8 @@ class Limits:
 
     `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
     `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
-    setting; work whose tensors fit into `cache_bytes` is bounded by `cache` instead. `copies` are by
-    direction, `launch_s` is what a piece of work costs at least when a graph launches it.
+    setting; the traffic of work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
+    `copies` are by direction, `launch_s` is what a piece of work costs at least when a graph launches it.
     """
 
     arithmetic: dict[str, float] = field(default_factory=dict)
@@ -85,7 +85,6 @@ def _host(machine: dict[str, Any]) -> Limits | None:
     return Limits(
         arithmetic=_named("matmul", matrix) | _named("vector", matrix),
         memory=memory,
-        cache=float("inf"),  # never measured: data that fits there bounds nothing
         cache_bytes=max((cache.get("size_bytes") or 0 for cache in caches), default=0),
         memory_name="host memory",
         cache_name="cache",

@@ -24,7 +24,11 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
     columns = columns.with_columns(
         arithmetic=pl.col("flops") / _rate("unit", limits.arithmetic) * _S,
         traffic=pl.col("bytes") / pl.col("bandwidth") * _S,
-    ).with_columns(arithmetic=pl.when(pl.col("product")).then("arithmetic").otherwise(_or_nothing()))
+    )
+    columns = columns.with_columns(
+        arithmetic=pl.when("product").then("arithmetic").otherwise(_or_nothing("arithmetic")),
+        traffic=pl.when(_uncounted()).then(_or_nothing("traffic")).otherwise("traffic"),
+    )
     known = pl.col("arithmetic").is_not_null() & pl.col("traffic").is_not_null()
     computes = pl.col("arithmetic") > pl.col("traffic")
     return columns.select(
@@ -43,14 +47,19 @@ def _unit() -> pl.Expr:
     return pl.when("product").then(pl.lit("matmul.") + matrix).otherwise(pl.lit("vector.") + vector)
 
 
-def _or_nothing() -> pl.Expr:
-    return pl.col("arithmetic").fill_null(0.0)
+def _or_nothing(column: str) -> pl.Expr:
+    return pl.col(column).fill_null(0.0)
+
+
+def _uncounted() -> pl.Expr:
+    """Products from a cache that was never measured: their arithmetic bounds them all the same."""
+    return pl.col("product") & pl.col("bytes").is_not_null()
 
 
 def _path(limits: Limits) -> dict[str, pl.Expr]:
     """What the bytes go through, and its bandwidth."""
     direction = pl.lit("copy ") + pl.col("direction")
-    cached = (pl.col("footprint") <= limits.cache_bytes) & pl.lit(limits.cache is not None)
+    cached = pl.col("footprint") <= limits.cache_bytes
     copied, written = pl.col("kind") == "copy", pl.col("kind") == "set"
     memory = pl.when(written).then(pl.lit(limits.writes)).otherwise(pl.lit(limits.memory))
     kept = pl.when(cached).then(pl.lit(limits.cache)).otherwise(memory)
