@@ -166,7 +166,7 @@ def test_each_difference_alone_is_found_and_spoils_what_it_must(change, rule, se
         version(driver="580.200.01"),
         version(torch="2.11.0+cu128"),
         version(cudnn="9.13.9"),
-        gpu(uuid="GPU-other"),
+        gpu(uuid="GPU-other", vbios="1"),
         gpu(power_limit_w=701.0),
         gpu(pcie_generation=1, pcie_generation_max=5),  # an idle link
         host(hostname="elsewhere"),
@@ -233,7 +233,7 @@ def test_the_balance_is_measured_where_both_were_measured():
     found = compare(machine(4.4e12, 780e12), machine(2.2e12, 780e12))
     assert severities(found)["gpu.balance"] == LOST
     [balance] = [d for d in found.differences if d.id == "gpu.balance"]
-    assert (balance.a, balance.b) == ("0.005641 B/FLOP", "0.002821 B/FLOP")
+    assert (balance.a, balance.b) == ("177.3 FLOP/B", "354.5 FLOP/B")
 
 
 @given(st.floats(1e3, 1e15), st.floats(1e3, 1e15), st.floats(0, 0.2), st.floats(0, 0.2))
