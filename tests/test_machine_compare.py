@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from fathom.cli import app
 from fathom.machine import MachineFileError
 from fathom.machine.compare import compare
 from fathom.machine.compare.readers import READERS
@@ -357,8 +359,8 @@ def test_bad_inputs_are_one_line_and_a_status(files, name, content, says):
         (files / name).mkdir()
     elif content is not None:
         (files / name).write_text(content)
-    done = run_fathom("machine", "compare", "laptop.json", name, cwd=files)
-    assert done.returncode == 1 and done.stdout == ""
+    done = CliRunner().invoke(app, ["machine", "compare", str(files / "laptop.json"), str(files / name)])
+    assert done.exit_code == 1 and done.stdout == ""
     assert says in done.stderr and done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
 
 
@@ -366,11 +368,15 @@ def test_an_imported_trace_has_no_machine(files):
     with zipfile.ZipFile(KEPT) as archive:
         (files / "t.fathom").mkdir()
         (files / "t.fathom/manifest.json").write_bytes(archive.read("manifest.json"))
-    done = run_fathom("machine", "compare", "t.fathom", "laptop.json", cwd=files)
-    assert done.returncode == 1 and "does not say which machine" in done.stderr
+    done = CliRunner().invoke(
+        app, ["machine", "compare", str(files / "t.fathom"), str(files / "laptop.json")]
+    )
+    assert done.exit_code == 1 and "does not say which machine" in done.stderr
 
 
 def test_a_truncated_sounding_is_refused(files):
     (files / "cut.fathom.zip").write_bytes(KEPT.read_bytes()[:50_000])
-    done = run_fathom("machine", "compare", "cut.fathom.zip", "laptop.json", cwd=files)
-    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    done = CliRunner().invoke(
+        app, ["machine", "compare", str(files / "cut.fathom.zip"), str(files / "laptop.json")]
+    )
+    assert done.exit_code == 1 and done.stderr.count("\n") == 1
