@@ -33,7 +33,11 @@ CHIPS = {
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": (188, 1024, 2617),
     "AMD Instinct MI300X": (304, 2048, 2100),
 }
-OTHERS = ["NVIDIA GB300", "NVIDIA RTX PRO 6000 Blackwell Server Edition"]
+OTHERS = [
+    "NVIDIA GB300",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+    "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
+]
 
 
 def sheet(name):

@@ -211,7 +211,8 @@ def test_damaged_memory_does_not_hide_the_machine(tmp_path, monkeypatch, damage)
     place.write_bytes(damage)
     found = described(machine=machine)
     assert "ceilings" not in found and found["abstained"][0]["what"] == "ceilings"
-    assert page(found)
+    text = " ".join(page(found).split())
+    assert "ceilings: " in text and "No ceilings are remembered" not in text
 
 
 def test_the_fingerprint_of_the_recorded_machine_still_holds(tmp_path):
@@ -247,3 +248,21 @@ def test_no_torch_and_no_table_library_is_needed_to_look(tmp_path):
         [sys.executable, "-c", heavy], capture_output=True, text=True, env=environment(), cwd=tmp_path
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path):
+    done = run_fathom("machine", "--data", tmp_path / "none", cwd=tmp_path)
+    assert done.returncode == 2 and "none" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_group_works_without_the_commands_that_measure_and_check(monkeypatch):
+    import fathom.cli.machine as group
+
+    before = len(group.app.registered_commands)
+    group._add("no_such_command")
+    assert len(group.app.registered_commands) == before
+    monkeypatch.setattr(
+        group, "import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name="torch"))
+    )
+    with pytest.raises(ModuleNotFoundError):
+        group._add("measure")

@@ -20,7 +20,13 @@ def show(
     context: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     data: Annotated[
-        list[Path] | None, typer.Option(help="Name the file system of this folder too (repeatable).")
+        list[Path] | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            metavar="FOLDER",
+            help="Name the file system of this folder too (repeatable).",
+        ),
     ] = None,
 ) -> None:
     """Show the inventory of this machine, and its ceilings where they were measured."""

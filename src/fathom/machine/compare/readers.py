@@ -95,8 +95,8 @@ def gpu_nodes(machine: Facts) -> Value:
 
 @reader
 def balance(machine: Facts) -> Value:
-    """Bytes a FLOP: measured HBM read over the bf16 matrix rate of the first GPU."""
-    found = [find_ceiling(machine.ceilings, name, 0) for name in ("hbm.read", "matmul.bf16")]
+    """Measured bf16 matrix rate over HBM read of the first GPU: the ridge of its roofline, FLOP a byte."""
+    found = [find_ceiling(machine.ceilings, name, 0) for name in ("matmul.bf16", "hbm.read")]
     return found[0].value / found[1].value if found[0] and found[1] else None
 
 
@@ -105,7 +105,7 @@ def published_balance(machine: Facts) -> Value:
     """The same by the datasheet of the first GPU."""
     gpu = machine.gpus[0]
     sheet = find_sheet({"name": gpu.name})
-    found = [sheet.figure(name) if sheet else None for name in ("hbm", "matmul.bf16")]
+    found = [sheet.figure(name) if sheet else None for name in ("matmul.bf16", "hbm")]
     return found[0].value / found[1].value if found[0] and found[1] else None
 
 

@@ -76,7 +76,7 @@ def _spread(ceiling: Ceiling) -> str:
     """Half the distance of the quartiles, in percent of the median."""
     if not ceiling.value or ceiling.samples < 2:
         return units.MISSING
-    return f"±{units.significant(50 * (ceiling.high - ceiling.low) / ceiling.value, 2)} %"
+    return f"±{50 * (ceiling.high - ceiling.low) / ceiling.value:.1f} %"
 
 
 def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Iterator[Text]:

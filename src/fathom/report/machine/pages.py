@@ -11,7 +11,7 @@ from rich.text import Text
 from fathom.machine.ceilings import Ceiling, Missing
 from fathom.report.machine import ceilings as ceilings_table
 from fathom.report.machine import inventory
-from fathom.report.machine.show import show, width
+from fathom.report.machine.show import show, width, wrapped
 
 if TYPE_CHECKING:
     from fathom.machine.compare import Comparison
@@ -40,7 +40,8 @@ def _machine(
     if ceilings or missing:
         yield from ceilings_table.lines(machine, ceilings, missing, cells)
     else:
-        yield Text(HINT, "dim")
+        why = [f"{entry['what']}: {entry['why']}" for entry in machine.get("abstained") or []]
+        yield from (Text(line, "yellow" if why else "dim") for line in wrapped("; ".join(why) or HINT, cells))
     yield Text()
 
 
