@@ -253,16 +253,3 @@ def test_no_torch_and_no_table_library_is_needed_to_look(tmp_path):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     done = run_fathom("machine", "--data", tmp_path / "none", cwd=tmp_path)
     assert done.returncode == 2 and "none" in done.stderr and "Traceback" not in done.stderr
-
-
-def test_the_group_works_without_the_commands_that_measure_and_check(monkeypatch):
-    import fathom.cli.machine as group
-
-    before = len(group.app.registered_commands)
-    group._add("no_such_command")
-    assert len(group.app.registered_commands) == before
-    monkeypatch.setattr(
-        group, "import_module", lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name="torch"))
-    )
-    with pytest.raises(ModuleNotFoundError):
-        group._add("measure")

@@ -58,7 +58,7 @@ def read(path: Path) -> dict[str, Any]:
         machine = json.loads(path.read_bytes())
     except OSError as error:
         raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise MachineFileError(
             f"{path} is not a machine file; `fathom machine measure` writes it anew."
         ) from None

@@ -10,14 +10,10 @@ from rich.console import Console
 
 from fathom.analysis.results import Examination
 from fathom.errors import BadInputError
+from fathom.report.screen import PIPED, cells, console_or_default, put
 from fathom.report.terminal import page
 
 __all__ = ["print_report", "save_picture", "to_json"]
-
-NARROW, PIPED, BROAD = 80, 100, 120
-_ASCII = str.maketrans(
-    {**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("▓▒░·–±µ…✗°", "=-.,-~u.x ", strict=True))}
-)
 
 
 def print_report(
@@ -34,12 +30,8 @@ def print_report(
     detail; the first's by default. `roofline`: with a table of what bounds each family. Raises BadInputError
     where `rank` was not recorded.
     """
-    console = console or Console(highlight=False, soft_wrap=True)
-    plain = console.options.ascii_only
-    for line in page(examination, _width(console), top=top, rank=rank, with_roofline=roofline):
-        if plain:
-            line.plain = line.plain.translate(_ASCII)
-        console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+    console = console_or_default(console)
+    put(page(examination, cells(console), top=top, rank=rank, with_roofline=roofline), console)
 
 
 def to_json(examination: Examination) -> bytes:
@@ -69,9 +61,3 @@ def save_picture(
         path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())
     except OSError as error:
         raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def _width(console: Console) -> int:
-    # Piped output has no width of its own: rich would fall back to 80 columns.
-    width = console.width if console.is_terminal or console.record else PIPED
-    return min(max(width, NARROW), BROAD)

@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.machine.checks import Result
+from fathom.report.screen import cells, console_or_default, put
 
-NARROW, PIPED, BROAD = 80, 100, 120
 LABEL = 8
-_ASCII = str.maketrans({**dict(zip("·–×°µ…", "--xou.", strict=True))})
 _NEEDS = {
     "root": "root",
     "reboot": "a reboot or a reload of the driver",
@@ -24,12 +23,8 @@ _SIGNS = {"pass": ("ok", "green"), "not_applicable": ("--", "dim"), "abstained":
 
 def print_checks(results: Sequence[Result], console: Console | None = None, *, every: bool = False) -> None:
     """Print the failed checks, the costliest first, then counts of the others; `every` lists those too."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    wide = console.width if console.is_terminal or console.record else PIPED
-    for line in page(results, min(max(wide, NARROW), BROAD), every=every):
-        if console.options.ascii_only:
-            line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
-        console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+    console = console_or_default(console)
+    put(page(results, cells(console), every=every), console)
 
 
 def page(results: Sequence[Result], width: int, *, every: bool = False) -> Iterator[Text]:

@@ -51,10 +51,7 @@ def _machine(path: Path | None) -> dict[str, Any]:
 
     if path is None:
         return described()
-    try:
-        return _of_sounding(path) if path.is_dir() or _packed(path) else store.read(path)
-    except RecursionError:
-        raise store.MachineFileError(f"{path} is not a machine file: it is nested too deeply.") from None
+    return _of_sounding(path) if path.is_dir() or _packed(path) else store.read(path)
 
 
 def _packed(path: Path) -> bool:

@@ -8,31 +8,28 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.text import Text
 
-from fathom.report import BROAD, NARROW, PIPED
+from fathom.report.screen import cells, console_or_default, put
 
 _DOT, _HARD = " · ", "\N{NO-BREAK SPACE}"
 LABEL = 10
 MARGIN = 1
-_ASCII = str.maketrans({**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("·–±µ…×≈✗→", "--~u.x~x>", strict=True))})
 
 
 def show(lines: Iterable[Text], console: Console | None) -> None:
-    """Print lines with a margin, cut to the terminal's width, in plain ASCII where it knows no better."""
-    console = console or Console(highlight=False, soft_wrap=True)
-    for line in lines:
-        line.rstrip()
-        line.truncate(width(console), overflow="ellipsis")
-        if console.options.ascii_only:
-            line.plain = line.plain.translate(_ASCII)
-        text = Text(" " * MARGIN).append_text(line) if line.plain else line
-        console.print(text, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+    """Print lines with a margin, cut to the terminal's width."""
+    console = console_or_default(console)
+    put((_fitted(line, width(console)) for line in lines), console)
+
+
+def _fitted(line: Text, cells: int) -> Text:
+    line.rstrip()
+    line.truncate(cells, overflow="ellipsis")
+    return Text(" " * MARGIN).append_text(line) if line.plain else line
 
 
 def width(console: Console | None = None) -> int:
-    """Cells a line may take: those of the terminal, 80 to 120; 100 where output is piped."""
-    console = console or Console()
-    cells = console.width if console.is_terminal or console.record else PIPED
-    return min(max(cells, NARROW), BROAD) - 2 * MARGIN
+    """Cells a line may take between its margins."""
+    return cells(console_or_default(console)) - 2 * MARGIN
 
 
 def size(count: float | None) -> str:
