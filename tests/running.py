@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +60,10 @@ def start_fathom(*words: object, cwd: Path, **env: str) -> subprocess.Popen[str]
 def record(folder: Path, name: str) -> Any:
     """One of the JSON files that the parent leaves in `raw/`."""
     return json.loads((folder / "raw" / f"{name}.json").read_text())
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "it never came"
+        time.sleep(0.02)

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from fathom.cli import app
 from fathom.sounding import open_store
-from tests.running import PYTHON, environment, fathom_command, run_fathom, start_fathom
+from tests.running import PYTHON, environment, fathom_command, run_fathom, start_fathom, wait_for
 from tests.small_sounding import make
 
 
@@ -357,11 +357,13 @@ def test_a_disk_that_is_full_from_the_start(tmp_path):
 
 
 def test_a_disk_that_fills_up_costs_no_exit_status(tmp_path):
-    done = with_small_files(
-        tmp_path, 2000, "run", "--quiet", "-o", "s.fathom", "sh", "-c", "sleep 2.5; exit 3"
-    )
-    assert done.returncode == 3 and "Traceback" not in done.stderr
-    assert "telemetry stopped" in done.stderr
+    words = ["run", "--raw", "-o", "s.fathom", "sh", "-c", "sleep 2.5; exit 3"]
+    process = start_fathom(*words, cwd=tmp_path)
+    wait_for((tmp_path / "s.fathom" / "raw" / "telemetry.jsonl").exists)
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 3 and "Traceback" not in errors
+    assert "telemetry stopped" in errors
 
 
 def test_a_full_disk_while_packing(tmp_path):

@@ -12,18 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.running import PYTHON, environment, record, run_fathom, start_fathom
+from tests.running import PYTHON, environment, record, run_fathom, start_fathom, wait_for
 
 
 def raw_run(folder: Path, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
     return run_fathom("run", "--raw", "-o", "out.fathom", "--", *words, cwd=folder, **env)
-
-
-def wait_for(condition, seconds=30.0):
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 125, 255])
