@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,13 +10,13 @@ from types import SimpleNamespace
 import pytest
 
 from fathom.errors import BadInputError
-from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, seconds
+from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, recall, seconds
 from fathom.gauges.child import Child
 from fathom.gauges.conditions import Sensors, Watch, summary
 from fathom.gauges.keeping import merge
-from fathom.gauges.others import BusyGpuError, processes, refuse_busy
+from fathom.gauges.others import SHARED, BusyGpuError, processes, refuse_busy, traces
 from fathom.gauges.planning import Plan, batches, choose
-from fathom.machine import Ceiling, Missing
+from fathom.machine import Ceiling, MachineFileError, Missing
 from fathom.machine.nvml import NvmlMissingError
 
 ROOT = str(Path(__file__).parent.parent)
@@ -227,6 +228,32 @@ def test_a_busy_gpu_is_refused_by_name():
     assert processes(0, no_nvml) == []
 
 
+def test_what_a_container_hides_leaves_traces():
+    class Hidden(FakeNvml):
+        used, busy = 600 << 20, 0
+
+        def nvmlDeviceGetMemoryInfo(self, handle: int) -> object:  # noqa: N802
+            return SimpleNamespace(used=self.used)
+
+        def nvmlDeviceGetUtilizationRates(self, handle: int) -> object:  # noqa: N802
+            return SimpleNamespace(gpu=self.busy)
+
+    assert traces(0, Hidden) == []
+    Hidden.used, Hidden.busy = 5 << 30, 90
+    assert traces(0, Hidden) == [
+        "5.0 GiB of its memory were in use before",
+        "it was busy 90 % of the time before",
+    ]
+    assert traces(1, partial(FakeNvml, running={1: [4711]})) == [SHARED]
+    assert traces(0, no_nvml) == traces(0, FakeNvml) == []
+
+
+def test_doubts_about_a_device_are_flags_of_its_ceilings(monkeypatch):
+    monkeypatch.setattr(parent, "traces", lambda device: [SHARED])
+    ceilings, _ = run("")
+    assert all(found.flags == [SHARED] for found in ceilings)
+
+
 def test_conditions_are_those_of_the_block():
     with Watch(Sensors(partial(FakeNvml, reasons=0x4 | 0x40), {})) as watch:
         pass
@@ -272,6 +299,21 @@ def test_a_new_measurement_replaces_that_of_the_same_device(tmp_path):
     }
     assert kept["missing"] == []
     assert kept["measured_ns"] > 0 and place.parent.parent == tmp_path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"ceilings": 3}, {"ceilings": [{"id": "hbm.read"}]}, {"missing": [4]}, {"missing": {"a": 1}}],
+)
+def test_a_damaged_file_is_refused_and_left_alone(tmp_path, content):
+    path = tmp_path / "machines" / "ab12.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"fingerprint": "ab12", **content}))
+    before = path.read_bytes()
+    with pytest.raises(MachineFileError, match="damaged"):
+        keep(MACHINE, [ceiling("hbm.read", 1.0)], [], tmp_path)
+    assert path.read_bytes() == before
+    assert recall(BARE, tmp_path) == {}
 
 
 def test_what_is_missing_stays_known():

@@ -20,7 +20,8 @@ def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
     from fathom import gauges
 
     columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.fields[left]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=gauges.seconds(plan), left="")
 
         def show(now: Progress) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
-    from fathom.gauges.keeping import keep, quick_missing
+    from fathom.gauges.keeping import keep, quick_missing, recall
     from fathom.gauges.others import BusyGpuError
     from fathom.gauges.parent import Progress, measure, seconds
     from fathom.gauges.planning import Plan, plan
@@ -22,6 +22,7 @@ __all__ = [
     "measure",
     "plan",
     "quick_missing",
+    "recall",
     "seconds",
 ]
 
@@ -33,6 +34,7 @@ _HOMES = {
     "measure": "parent",
     "plan": "planning",
     "quick_missing": "keeping",
+    "recall": "keeping",
     "seconds": "parent",
 }
 

@@ -15,12 +15,10 @@ from typing import Any
 
 from fathom.gauges.catalogue import BY_ID
 from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError
+from fathom.gauges.trials import NotHereError, is_fatal
 from fathom.machine import Ceiling, Missing
 
 Emit = Callable[[dict[str, Any]], None]
-# After one of these the process's CUDA context is of no use any more.
-FATAL = ("illegal memory access", "unspecified launch failure", "misaligned address", "uncorrectable ECC")
 
 
 def main() -> None:
@@ -50,7 +48,7 @@ def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
     except ImportError as error:
         return [Missing(id=name, why=f"{error.name or 'a Python package'} is not installed")]
     except Exception as error:
-        if any(words in str(error) for words in FATAL):
+        if is_fatal(error):
             raise
         return [Missing(id=name, why=_clause(error))]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fathom.gauges.gpu import Gpu, Work, effort, gpu
 from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError, Trial, best
+from fathom.gauges.trials import NotHereError, Trial, best, is_fatal
 from fathom.machine import Ceiling
 
 HEADS, DEPTH = 16, 128
@@ -42,6 +42,8 @@ def _measure(way: str, job: Job) -> Ceiling:
                     _trial(here, way, length, backend, job, BUDGET_S / len(lengths) / len(BACKENDS))
                 )
             except RuntimeError as error:  # this backend does not serve this chip, or ran out of memory
+                if is_fatal(error):
+                    raise
                 refusals.append(f"{backend}: {str(error).splitlines()[0][:80]}")
     if not trials:
         raise NotHereError("no fused backend served it (" + "; ".join(sorted(set(refusals))) + ")")

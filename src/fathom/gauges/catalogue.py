@@ -61,7 +61,7 @@ GAUGES = (
       for kind in ("launch", "graph_node", "synchronise", "small_copy", "item")),
     *(Gauge(f"vector.{kind}", unit, "vector", 0.7)
       for kind, unit in (("fp32", RATE), ("fp64", RATE), ("special", OPS))),
-    *(Gauge(f"matmul.{dtype}", RATE, "matmul", 2.0) for dtype in DTYPES),
+    *(Gauge(f"matmul.{dtype}", RATE, "matmul", 2.5) for dtype in DTYPES),
     *(Gauge(f"matmul.{dtype}.sustained", RATE, "matmul", 4.0, quick=dtype == "bf16") for dtype in DTYPES),
     *(Gauge(f"attention.{way}.bf16", RATE, "attention", 3.0) for way in ("forward", "backward")),
     Gauge("disk.read.gds", BYTES, "gds", 15, quick=False),

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 GRACE_S = 40.0  # for ranks of a collective to be ended in turn
+END_S = 10.0  # for a process that has nothing more to say
 
 
 class Child:
@@ -49,6 +50,8 @@ class Child:
             except queue.Empty:
                 raise TimeoutError from None
             if line is None:
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(END_S)
                 return None
             with suppress(ValueError):  # a line cut off by the process's death
                 record = json.loads(line)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.gauges.catalogue import COLLECTIVES
+from fathom.gauges.conditions import Sensors, Watch
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Sample
 from fathom.gauges.trials import NotHereError, Trial, ceiling
@@ -41,19 +42,20 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 @cache
-def _measured(job: Job) -> list[dict[str, Any]]:
-    """Rows `{"kind", "bytes", "seconds"}` that the first rank wrote. Raises NotHereError."""
+def _measured(job: Job) -> tuple[list[dict[str, Any]], Watch]:
+    """Rows `{"kind", "bytes", "seconds"}` of the first rank, and the first GPU's sensors meanwhile."""
     if len(job.devices) < 2:
         raise NotHereError("there is one GPU only")
     kinds = [name.removeprefix("collective.") for name in job.ids if name.startswith("collective.")]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "rows.jsonl"
         task = {"kinds": kinds, "sizes": SIZES, "pace": job.pace, "output": str(output)}
-        log = _run(len(job.devices), task)
+        with Watch(Sensors()) as watch:
+            log = _run(len(job.devices), task)
         rows = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
     if not rows:
         raise NotHereError(f"torchrun brought no result: {log}")
-    return rows
+    return rows, watch
 
 
 def _run(ranks: int, task: dict[str, Any]) -> str:
@@ -90,8 +92,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _measure(kind: str, job: Job) -> Ceiling:
-    ranks = len(job.devices)
-    trials = [_trial(row, ranks) for row in _measured(job) if row["kind"] == kind]
+    rows, watch = _measured(job)
+    trials = [_trial(row, len(job.devices), watch) for row in rows if row["kind"] == kind]
     if not trials:
         raise NotHereError("this collective did not finish")
     series = [
@@ -101,10 +103,11 @@ def _measure(kind: str, job: Job) -> Ceiling:
     return ceiling(f"collective.{kind}", max(trials, key=lambda t: t.rate), series)
 
 
-def _trial(row: dict[str, Any], ranks: int) -> Trial:
+def _trial(row: dict[str, Any], ranks: int, watch: Watch) -> Trial:
     work = row["bytes"] * bus_factor(row["kind"], ranks)
     at = {"bytes": row["bytes"], "ranks": ranks}
-    return Trial(at, Sample(tuple(row["seconds"]), row["repetitions"]), work)
+    taken = Sample(tuple(row["seconds"]), row["repetitions"])
+    return Trial(at, taken, work, watch.conditions, watch.flags)
 
 
 GAUGES: dict[str, Callable[[Job], Ceiling]] = {

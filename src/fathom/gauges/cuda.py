@@ -43,8 +43,14 @@ class Kernel:
 
 
 def kernel(source: str, name: str) -> Kernel:
-    """The kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError where it cannot be compiled."""
-    return Kernel(_core(), _compiled(source).get_kernel(name))
+    """The kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError where it cannot be had."""
+    try:
+        return Kernel(_core(), _compiled(source).get_kernel(name))
+    except NotHereError:
+        raise
+    except Exception as error:
+        line = (str(error).strip().splitlines() or [""])[0][:120]
+        raise NotHereError(f"its kernels did not compile ({type(error).__name__}: {line})") from error
 
 
 @cache
@@ -66,12 +72,7 @@ def _compiled(source: str) -> Any:
     core = _core()
     major, minor = gpu().capability
     options = core.ProgramOptions(std="c++17", arch=f"sm_{major}{minor}")
-    code = (SOURCES / f"{source}.cu").read_text()
-    try:
-        return core.Program(code, "c++", options=options).compile("cubin")
-    except Exception as error:
-        line = (str(error).strip().splitlines() or [""])[0]
-        raise NotHereError(f"its kernels did not compile ({type(error).__name__}: {line[:120]})") from error
+    return core.Program((SOURCES / f"{source}.cu").read_text(), "c++", options=options).compile("cubin")
 
 
 def whole(number: int) -> ctypes.c_int32:

@@ -24,7 +24,7 @@ from fathom.gauges.gpu import effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import sample
 from fathom.gauges.trials import NotHereError, Trial, best
-from fathom.machine import Ceiling, host
+from fathom.machine import Ceiling, disks, host
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 FILE_BYTES, SMALLEST = 4 * GIB, 64 * MIB
@@ -33,6 +33,7 @@ SEQUENTIAL = ((MIB, 1), (8 * MIB, 1), (8 * MIB, 4), (8 * MIB, 16))  # bytes a re
 RANDOM = ((4 * KIB, 16), (128 * KIB, 1), (128 * KIB, 16), (128 * KIB, 64))
 BATCH_BYTES = {"sequential": 256 * MIB, "random": 32 * MIB}  # one repetition
 BUDGET_S = 8.0
+IN_MEMORY = ("tmpfs", "ramfs")
 CACHED = "the page cache was emptied, not bypassed: this file system refuses O_DIRECT"
 
 
@@ -68,6 +69,9 @@ def random_file(folder: str, wanted: int) -> Iterator[File]:
     place = Path(folder)
     if not place.is_dir():
         raise NotHereError(f"{folder} is no folder")
+    mount = disks.filesystem(place.absolute())
+    if mount and mount["type"] in IN_MEMORY:
+        raise NotHereError(f"{folder} lies in memory ({mount['type']}); name another with --data")
     size = file_bytes(host.free_bytes(place), wanted)
     try:
         file = tempfile.NamedTemporaryFile(dir=place, prefix=".fathom-disk-")  # noqa: SIM115

@@ -1,7 +1,7 @@
-"""What it costs to ask the GPU for anything: times of the smallest requests, as a Python program meets them.
+"""What it costs to ask the GPU for anything: times of the smallest requests, as a Python program has them.
 
-launch        time of one of many empty kernels issued back to back without waiting; `series` also has a torch
-              operation of one element, and the time from the call on an idle device until the host sees that
+launch        time of one of many empty kernels issued back to back without waiting, in the quickest of some
+              ways; `series` has them all, and the time from a call on an idle device until the host sees that
               the kernel has begun
 graph_node    what one more empty kernel adds to the replay of a chain of them: the slope over their number
 synchronise   a stream's synchronise, called right after an empty kernel was issued; `series`: on an idle one
@@ -12,6 +12,8 @@ item          `.item()` of a number on the device that nothing is pending for
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -29,27 +31,29 @@ QUEUE = 500  # launches in a row; the driver's queue holds about a thousand
 NODES = (25, 50, 100, 200, 400)
 BUDGET_S = 0.3
 PATIENCE_S = 1.0
-NO_KERNELS = "an operation of one element stands in for an empty kernel, because cuda-core is not installed"
 
 
-def _empty(here: Gpu) -> tuple[Work, tuple[str, ...]]:
-    """A launch of an empty kernel, and the flags of what stands in for it."""
-    try:
-        return cuda.kernel("launch", "empty").launcher(1, 1), ()
-    except NotHereError:
-        return _one_element(here), (NO_KERNELS,)
-
-
-def _one_element(here: Gpu) -> Work:
+def _ways(here: Gpu) -> dict[str, Work]:
+    """Launches of kernels that do next to nothing, the emptiest first."""
     one = here.random(1)
-    return lambda: one.neg_()
+    ways: dict[str, Work] = {}
+    if hasattr(here.torch.cuda, "_sleep"):
+        ways["torch's spin kernel"] = partial(here.torch.cuda._sleep, 0)
+    ways["torch's negation of one element"] = one.neg_
+    with suppress(NotHereError):
+        ways["cuda-core"] = cuda.kernel("launch", "empty").launcher(1, 1)
+    return ways
 
 
-def _host(here: Gpu, run: Run, at: dict[str, Any], pace: Effort, flags: tuple[str, ...] = ()) -> Trial:
+def _empty(here: Gpu) -> Work:
+    return next(iter(_ways(here).values()))
+
+
+def _host(here: Gpu, run: Run, at: dict[str, Any], pace: Effort) -> Trial:
     """A trial on the host's clock. The sensors are read at its end only: asking them delays launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
-    return Trial(at, taken, 1.0, watch.conditions, (*flags, *watch.flags))
+    return Trial(at, taken, 1.0, watch.conditions, watch.flags)
 
 
 def _each(call: Work, before: Work | None = None) -> Run:
@@ -87,17 +91,13 @@ def _queued(here: Gpu, work: Work) -> Run:
 
 def _launch(job: Job) -> Ceiling:
     here = gpu()
-    work, flags = _empty(here)
     pace = effort(job, BUDGET_S, sample_s=1e-5)
-    trial = _host(here, _queued(here, work), {"way": "back to back"}, pace, flags)
-    torch_way = _host(here, _queued(here, _one_element(here)), {"way": "torch, back to back"}, pace)
-    series = [{**t.at, "value": t.sample.median} for t in (trial, torch_way)]
-    try:
-        begun = _host(here, _until_begun(here), {"way": "idle, until it has begun"}, effort(job, BUDGET_S))
-        series.append({**begun.at, "value": begun.sample.median})
-    except NotHereError:
-        pass
-    return ceiling("latency.launch", trial, series)
+    trials = [_host(here, _queued(here, work), {"way": way}, pace) for way, work in _ways(here).items()]
+    found = best("latency.launch", trials)
+    with suppress(NotHereError):
+        begun = _host(here, _until_begun(here), {"way": "cuda-core, idle"}, effort(job, BUDGET_S))
+        found.series.append({**begun.at, "value": begun.sample.median})
+    return found
 
 
 def _until_begun(here: Gpu) -> Run:
@@ -129,10 +129,10 @@ def _wait_for(seen: Any, value: int, started: float) -> None:
 
 def _graph_node(job: Job) -> Ceiling:
     here = gpu()
-    work, flags = _empty(here)
+    work = _empty(here)
     work()  # loads the kernel, which a capture must not
     here.torch.cuda.synchronize()
-    points = [_replay(here, work, nodes, job, flags) for nodes in NODES]
+    points = [_replay(here, work, nodes, job) for nodes in NODES]
     series = [{**point.at, "value": point.sample.median} for point in points]
     trial = Trial(
         {"nodes": [NODES[0], NODES[-1]]},
@@ -143,12 +143,12 @@ def _graph_node(job: Job) -> Ceiling:
     return ceiling("latency.graph_node", trial, series)
 
 
-def _replay(here: Gpu, work: Work, nodes: int, job: Job, flags: tuple[str, ...]) -> Trial:
+def _replay(here: Gpu, work: Work, nodes: int, job: Job) -> Trial:
     graph = here.torch.cuda.CUDAGraph()
     with here.torch.cuda.graph(graph):
         for _ in range(nodes):
             work()
-    return here.trial({"nodes": nodes}, graph.replay, 1.0, effort(job, BUDGET_S / len(NODES)), flags)
+    return here.trial({"nodes": nodes}, graph.replay, 1.0, effort(job, BUDGET_S / len(NODES)))
 
 
 def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[float, ...]:
@@ -160,10 +160,9 @@ def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[fl
 
 def _synchronise(job: Job) -> Ceiling:
     here = gpu()
-    work, flags = _empty(here)
-    wait = here.stream.synchronize
+    work, wait = _empty(here), here.stream.synchronize
     pace = effort(job, BUDGET_S, sample_s=2e-4)
-    after = _host(here, _each(wait, before=work), {"after": "an empty kernel"}, pace, flags)
+    after = _host(here, _each(wait, before=work), {"after": "an empty kernel"}, pace)
     idle = _host(here, _each(wait), {"after": "nothing"}, pace)
     return ceiling("latency.synchronise", after, [{**t.at, "value": t.sample.median} for t in (after, idle)])
 

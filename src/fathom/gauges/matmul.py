@@ -23,10 +23,13 @@ SUSTAINED: Shape = (8192,) * 3
 SUSTAINED_S = 3.0
 HEATING_S = 1.0  # of which so much is not counted: clocks are still falling
 CHUNK_S = 0.05
-BUDGET_S = 1.5
+BUDGET_S = 0.35  # for each shape and layout
 # Short bursts with rests between them stay below the power limit: else the best rate were the sustained one.
 BURST_S, REST_S = 0.004, 0.02
 FP8_MAX = 448.0
+LAYOUTS = ("x @ w.T", "x @ w")  # as a linear layer multiplies, and both operands row by row
+PLAIN = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+SINCE = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}  # compute capability
 
 
 def flops(shape: Shape) -> float:
@@ -38,16 +41,18 @@ def flops(shape: Shape) -> float:
 def _best(dtype: str, job: Job) -> Ceiling:
     here, trials = gpu(), list[Trial]()
     chosen = [shape for shape in (FULL_SHAPES if job.full else SHAPES) if _fits(here, shape)]
-    pace = effort(job, BUDGET_S / len(SHAPES), sample_s=BURST_S, rest_s=REST_S)
+    pace = effort(job, BUDGET_S, sample_s=BURST_S, rest_s=REST_S)
     for shape in chosen:
-        trials.append(here.trial({"shape": list(shape)}, product(here, dtype, shape), flops(shape), pace))
+        for layout in LAYOUTS if dtype in PLAIN else LAYOUTS[:1]:
+            work = product(here, dtype, shape, layout)
+            trials.append(here.trial({"shape": list(shape), "layout": layout}, work, flops(shape), pace))
     return best(f"matmul.{dtype}", trials)
 
 
 def _fits(here: Gpu, shape: Shape) -> bool:
-    """Whether two operands, their result and the copies made on the way fit at eight bytes a number."""
+    """Whether two sets of operands and result, and a copy made on the way, fit at eight bytes a number."""
     rows, columns, length = shape
-    return 16 * (rows * length + columns * length + rows * columns) <= here.room()
+    return 24 * (rows * length + columns * length + rows * columns) <= here.room()
 
 
 def _sustained(dtype: str, job: Job) -> Ceiling:
@@ -87,37 +92,30 @@ def _chunk(here: Gpu, work: Work, count: int) -> Any:
     return end
 
 
-def product(here: Gpu, dtype: str, shape: Shape) -> Work:
-    """A function that multiplies random matrices: `x @ w.T`, as a linear layer does.
+def product(here: Gpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Work:
+    """A function that multiplies random matrices. Raises NotHereError where this chip has no such product."""
+    if here.capability < SINCE.get(dtype, (0, 0)):
+        since = ".".join(map(str, SINCE[dtype]))
+        raise NotHereError(
+            f"the chip has no {dtype} matrix units, which came with compute capability {since}"
+        )
+    if dtype in PLAIN:
+        return _plain(here, dtype, shape, layout)
+    return {"int8": _int8, "fp8": _fp8, "fp4": _fp4}[dtype](here, shape)
 
-    Raises NotHereError where this chip or this torch has no such product.
-    """
-    return _PRODUCTS[dtype](here, shape)
 
-
-def _plain(here: Gpu, shape: Shape, *, dtype: str, tf32: bool = False) -> Work:
+def _plain(here: Gpu, dtype: str, shape: Shape, layout: str) -> Work:
     torch, (rows, columns, length) = here.torch, shape
-    kind = getattr(torch, dtype)
+    kind = getattr(torch, PLAIN[dtype])
     left, right = here.random(rows, length, dtype=kind), here.random(columns, length, dtype=kind).t()
+    right = right if layout == LAYOUTS[0] else right.contiguous()
     out = torch.empty(rows, columns, dtype=kind, device="cuda")
 
     def work() -> None:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
         torch.mm(left, right, out=out)
 
     return work
-
-
-def _tf32(here: Gpu, shape: Shape) -> Work:
-    if here.capability < (8, 0):
-        raise NotHereError("the chip has no tf32")
-    return _plain(here, shape, dtype="float32", tf32=True)
-
-
-def _bf16(here: Gpu, shape: Shape) -> Work:
-    if here.capability < (8, 0):
-        raise NotHereError("the chip has no bf16 matrix units")
-    return _plain(here, shape, dtype="bfloat16")
 
 
 def _int8(here: Gpu, shape: Shape) -> Work:
@@ -130,13 +128,11 @@ def _int8(here: Gpu, shape: Shape) -> Work:
 
 def _fp8(here: Gpu, shape: Shape) -> Work:
     """e4m3 with one scale a matrix and the fast accumulation that training uses, to bf16."""
-    if here.capability < (8, 9):
-        raise NotHereError("the chip has no fp8 (it came with compute capability 8.9)")
     torch, (rows, columns, length) = here.torch, shape
-    left, right = (_fp8_matrix(here, size, length) for size in (rows, columns))
+    left, right = _fp8_matrix(here, rows, length), _fp8_matrix(here, columns, length).t()
     scale = torch.ones((), device="cuda")
     options = {"out_dtype": torch.bfloat16, "use_fast_accum": True}
-    return lambda: torch._scaled_mm(left, right.t(), scale_a=scale, scale_b=scale, **options)
+    return lambda: torch._scaled_mm(left, right, scale_a=scale, scale_b=scale, **options)
 
 
 def _fp8_matrix(here: Gpu, rows: int, columns: int) -> Any:
@@ -146,15 +142,13 @@ def _fp8_matrix(here: Gpu, rows: int, columns: int) -> Any:
 
 def _fp4(here: Gpu, shape: Shape) -> Work:
     """NVFP4: two e2m1 values a byte, and an e4m3 scale for every sixteen of them, to bf16."""
-    if here.capability < (10, 0):
-        raise NotHereError("the chip has no fp4 (it came with compute capability 10.0)")
     torch, (rows, columns, length) = here.torch, shape
     if not hasattr(torch, "float4_e2m1fn_x2"):
         raise NotHereError("this torch has no fp4 type")
-    left, right = (_fp4_matrix(here, size, length) for size in (rows, columns))
+    left, right = _fp4_matrix(here, rows, length), _fp4_matrix(here, columns, length).t()
     scales = [_fp4_scales(here, size, length) for size in (rows, columns)]
     options = {"out_dtype": torch.bfloat16}
-    return lambda: torch._scaled_mm(left, right.t(), scale_a=scales[0], scale_b=scales[1], **options)
+    return lambda: torch._scaled_mm(left, right, scale_a=scales[0], scale_b=scales[1], **options)
 
 
 def _fp4_matrix(here: Gpu, rows: int, columns: int) -> Any:
@@ -169,16 +163,6 @@ def _fp4_scales(here: Gpu, rows: int, columns: int) -> Any:
     return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)
 
 
-_PRODUCTS: dict[str, Callable[[Gpu, Shape], Work]] = {
-    "fp64": partial(_plain, dtype="float64"),
-    "fp32": partial(_plain, dtype="float32"),
-    "tf32": _tf32,
-    "bf16": _bf16,
-    "fp16": partial(_plain, dtype="float16"),
-    "fp8": _fp8,
-    "int8": _int8,
-    "fp4": _fp4,
-}
 GAUGES: dict[str, Callable[[Job], Ceiling]] = {
     **{f"matmul.{dtype}": partial(_best, dtype) for dtype in DTYPES},
     **{f"matmul.{dtype}.sustained": partial(_sustained, dtype) for dtype in DTYPES},

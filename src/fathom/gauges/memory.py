@@ -19,7 +19,7 @@ CACHES = 4  # an array has to be this many times the second-level cache
 STAYING = 16  # blocks a multiprocessor where a grid strides over the array
 ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move
 BUDGET_S = 1.5
-NO_KERNELS = "through torch's operations, because cuda-core is not installed"
+NO_KERNELS = "through torch's operations: {why}"
 
 
 def moved(kind: str, size: int) -> int:
@@ -44,9 +44,12 @@ def _measure(kind: str, job: Job) -> Ceiling:
 def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
     """Every way of moving arrays of `size` bytes."""
     arrays = [here.torch.rand(size // 4, device="cuda") for _ in range(ARRAYS[kind])]
-    ours = _kernels(here, kind, arrays, size)
+    ours, flags = dict[str, Work](), tuple[str, ...]()
+    try:
+        ours = _kernels(here, kind, arrays, size)
+    except NotHereError as error:
+        flags = (NO_KERNELS.format(why=error),)
     ways = {**ours, **_operations(here, kind, arrays, alone=not ours)}
-    flags = () if ours else (NO_KERNELS,)
     pace = effort(job, seconds / len(ways))
     return [
         here.trial({"bytes": size, "way": way}, work, moved(kind, size), pace, flags)
@@ -68,11 +71,8 @@ def _operations(here: Gpu, kind: str, arrays: list[Any], *, alone: bool) -> dict
 
 
 def _kernels(here: Gpu, kind: str, arrays: list[Any], size: int) -> dict[str, Work]:
-    """Our kernel with a block for each tile, and with blocks that stay and stride; none without cuda-core."""
-    try:
-        compiled = cuda.kernel("memory", f"{kind}_words")
-    except NotHereError:
-        return {}
+    """Our kernel with a block for each tile, and with blocks that stay and stride. Raises NotHereError."""
+    compiled = cuda.kernel("memory", f"{kind}_words")
     words, tiles = cuda.long(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {
         "read": (*arrays, words, cuda.sink()),

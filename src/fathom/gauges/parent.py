@@ -9,7 +9,7 @@ from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, LINKS, scope
 from fathom.gauges.child import Child, records
-from fathom.gauges.others import SHARED, processes, refuse_busy
+from fathom.gauges.others import refuse_busy, traces
 from fathom.gauges.planning import Batch, Plan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 
@@ -43,9 +43,9 @@ def measure(plan: Plan, progress: Report | None = None, start: StartChild = Chil
     used = {*plan.devices, *(plan.linked if _uses_links(plan) else ())}
     if not plan.force:
         refuse_busy(used)
-    shared = frozenset(device for device in used if processes(device)) if plan.force else frozenset()
+    doubts = {device: traces(device) for device in used}
     missing = [Missing(id=name, why=why) for name, why in unplaced(plan)]
-    session = _Session(batches(plan), progress or (lambda _: None), start, shared)
+    session = _Session(batches(plan), progress or (lambda _: None), start, doubts)
     ceilings, more = session.run()
     return ceilings, [*missing, *more]
 
@@ -66,8 +66,10 @@ def _expected(batch: Batch) -> float:
 class _Session:
     """Runs batches and gathers what they bring."""
 
-    def __init__(self, todo: list[Batch], report: Report, start: StartChild, shared: frozenset[int]) -> None:
-        self.todo, self.report, self.start, self.shared = todo, report, start, shared
+    def __init__(
+        self, todo: list[Batch], report: Report, start: StartChild, doubts: Mapping[int, list[str]]
+    ) -> None:
+        self.todo, self.report, self.start, self.doubts = todo, report, start, doubts
         self.ceilings: list[Ceiling] = []
         self.missing: list[Missing] = []
         self.done_s, self.total_s = 0.0, sum(map(_expected, todo))
@@ -117,7 +119,7 @@ class _Session:
             self._lose(batch, str(record.get("id")), "its measurement gave no usable number")
             return
         device = batch.device if found.device is None else found.device
-        flags = [SHARED] if self.shared.intersection(batch.job.devices) else []
+        flags = sorted({flag for number in batch.job.devices for flag in self.doubts.get(number, ())})
         self.ceilings.append(replace(found, device=device, flags=[*found.flags, *flags]))
 
     def _lose(self, batch: Batch, name: str, why: str) -> None:

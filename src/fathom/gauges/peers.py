@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from fathom.gauges.conditions import Sensors, Watch
 from fathom.gauges.gpu import GIB, effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
@@ -49,7 +50,9 @@ def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job
     pace = effort(job, seconds / 2, sample_s=0.01)
     flags = () if torch.cuda.can_device_access_peer(source, to) else (NO_ACCESS,)
     at = {"from": job.devices[source], "to": job.devices[to], "both_ways": both, "bytes": size}
-    return Trial(at, sample(_together(torch, copies), pace), size * len(copies), flags=flags)
+    with Watch(Sensors()) as watch:
+        taken = sample(_together(torch, copies), pace)
+    return Trial(at, taken, size * len(copies), watch.conditions, (*flags, *watch.flags))
 
 
 class Copy:

@@ -10,9 +10,17 @@ from fathom.gauges.catalogue import BY_ID, TIME
 from fathom.gauges.timer import Sample
 from fathom.machine import Ceiling
 
+# After one of these a process's CUDA context is of no use any more.
+FATAL = ("illegal memory access", "unspecified launch failure", "misaligned address", "uncorrectable ECC")
+
 
 class NotHereError(Exception):
     """This ceiling cannot be measured here; the message says why in one clause."""
+
+
+def is_fatal(error: Exception) -> bool:
+    """Whether nothing more can be measured in this process."""
+    return any(words in str(error) for words in FATAL)
 
 
 @dataclass(frozen=True)

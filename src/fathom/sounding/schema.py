@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import polars as pl
 
 FORMAT = 1
-Schema = Mapping[str, type[pl.DataType]]
-PHASES = ("settle", "clean", "timeline", "attribution", "memory", "slow", "transition")
+Schema = Mapping[str, type[pl.DataType] | pl.DataType]
+PHASES = ("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition")
 
 _TIME = pl.Int64
 _RECORDED = {"phase": pl.String, "burst": pl.Int32}
@@ -85,6 +85,24 @@ WAITS = {
     "detail": pl.String,
     **_RECORDED,
 }
+SAMPLES = {
+    "device": pl.Int32,
+    "group": pl.Int32,  # which counters: index into the rank's fact `counter_groups`, lists of names
+    "start_ns": _TIME,  # as the sampling clock says; to be aligned with the kernels' clock, burst by burst
+    "end_ns": _TIME,
+    "values": pl.List(pl.Float32),  # one a counter, in the order of the group; NaN: not sampled
+    **_RECORDED,
+}
+COUNTERS = {
+    "device": pl.Int32,
+    "family": pl.String,
+    "counter": pl.String,
+    "value": pl.Float64,
+    "unit": pl.String,
+    "samples": pl.Int64,
+    "error": pl.Float64,  # standard error, in the unit of the value
+    "source": pl.String,  # PM sampling, static, PC sampling, ncu
+}
 INPUT = {
     "loader": pl.Int64,
     "batch": pl.Int64,
@@ -129,6 +147,8 @@ TABLES: dict[str, Schema] = {
     "launches": LAUNCHES,
     "kernels": KERNELS,
     "waits": WAITS,
+    "samples": SAMPLES,
+    "counters": COUNTERS,
     "input": INPUT,
     "memory": MEMORY,
     "telemetry": TELEMETRY,

@@ -45,6 +45,7 @@ def measure(
     from fathom.machine import inventory
 
     machine = inventory()
+    gauges.recall(machine)  # a damaged file is better known before the measurement than after it
     plan = gauges.plan(machine, only=only or (), full=full, gpu=gpu, data=data, force=force)
     ceilings, missing = measured(plan)
     kept, place = gauges.keep(machine, ceilings, missing)
