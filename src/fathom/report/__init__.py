@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import msgspec
 from rich.console import Console
 
-from fathom.analysis.results import Examination
 from fathom.errors import BadInputError
 from fathom.report.screen import PIPED, cells, console_or_default, put
-from fathom.report.terminal import page
+
+if TYPE_CHECKING:
+    from fathom.analysis.results import Examination
 
 __all__ = ["print_report", "save_picture", "to_json"]
 
@@ -30,12 +31,16 @@ def print_report(
     detail; the first's by default. `roofline`: with a table of what bounds each family. Raises BadInputError
     where `rank` was not recorded.
     """
+    from fathom.report.terminal import page  # needs the tables' library, which a look at a machine does not
+
     console = console_or_default(console)
     put(page(examination, cells(console), top=top, rank=rank, with_roofline=roofline), console)
 
 
 def to_json(examination: Examination) -> bytes:
     """The Examination as JSON; numbers are not rounded."""
+    import msgspec
+
     return msgspec.json.encode(examination)
 
 

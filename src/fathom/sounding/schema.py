@@ -85,7 +85,7 @@ WAITS = {
     "detail": pl.String,
     **_RECORDED,
 }
-SAMPLES = {
+SAMPLES: Schema = {
     "device": pl.Int32,
     "group": pl.Int32,  # which counters: index into the rank's fact `counter_groups`, lists of names
     "start_ns": _TIME,  # as the sampling clock says; to be aligned with the kernels' clock, burst by burst
