@@ -1,6 +1,7 @@
 """Machine files: kept whole, found again, and refused when they are something else."""
 
 import dataclasses
+import sys
 
 import pytest
 
@@ -41,6 +42,12 @@ def test_a_missing_or_unreadable_file_says_so(tmp_path):
 def test_the_home_can_be_moved(monkeypatch, tmp_path):
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     assert store.place("ab12").parent == tmp_path / "machines"
+
+
+def test_the_home_needs_no_library(monkeypatch):
+    monkeypatch.delenv("FATHOM_HOME", raising=False)
+    monkeypatch.setitem(sys.modules, "platformdirs", None)
+    assert store.place("ab12").parts[-3:] == ("fathom", "machines", "ab12.json")
 
 
 def test_another_gpu_stands_in_where_one_was_not_measured():

@@ -41,11 +41,12 @@ def measured_machine() -> dict[str, Any]:
     from fathom.errors import FathomError
     from fathom.machine import known_machine
 
-    machine = known_machine(say=say)
+    machine = known_machine()
     wanted = gauges.quick_missing(machine)
     if not wanted:
         return machine
     try:
+        gauges.recall(machine)  # a damaged file is better known before than after
         plan = gauges.plan(machine, only=wanted)
         say(
             f"measuring what this machine can do, once: about {gauges.seconds(plan):.0f} s"

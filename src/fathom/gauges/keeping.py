@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fathom.gauges.catalogue import HOST, QUICK, scope
-from fathom.machine import Ceiling, MachineFileError, Missing, remember, remembered
-from fathom.machine.ceilings import from_machine, to_records
-from fathom.machine.store import place
+from fathom.machine import Ceiling, Missing, remember
+from fathom.machine.ceilings import to_records
+from fathom.machine.known import sound
 from fathom.version import VERSION
 
 Record = dict[str, Any]
@@ -35,14 +33,7 @@ def keep(
 
 def recall(machine: Mapping[str, Any], folder: Path | None = None) -> Record:
     """The machine file that the store has of this machine, {} for none. Raises MachineFileError."""
-    earlier = remembered(machine["fingerprint"], folder) or {}
-    try:
-        from_machine(earlier)
-        msgspec.convert(earlier.get("missing", []), list[Missing])
-    except msgspec.ValidationError as error:
-        path = place(machine["fingerprint"], folder)
-        raise MachineFileError(f"{path} holds damaged ceilings ({error}); remove it.") from None
-    return earlier
+    return sound(machine["fingerprint"], folder)
 
 
 def merge(

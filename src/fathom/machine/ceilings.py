@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,18 +46,27 @@ def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
     return [asdict(c) for c in ceilings]
 
 
-def from_machine(machine: dict[str, Any]) -> list[Ceiling]:
+def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> list[Ceiling]:
     """The ceilings of a machine file or of a sounding's `machine.json`; [] where none were measured.
 
-    Raises MachineFileError where the file holds something else in their place.
+    Raises MachineFileError, about `name`, where the file holds something else in their place.
     """
+    return _records(machine, "ceilings", list[Ceiling], name)
+
+
+def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> list[Missing]:
+    """What could not be measured, from the same file. Raises MachineFileError."""
+    return _records(machine, "missing", list[Missing], name)
+
+
+def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
     import msgspec  # only here: reading an inventory must stay light
 
     try:
-        return msgspec.convert(machine.get("ceilings", []), list[Ceiling])
+        return msgspec.convert(machine.get(key, []), kind)
     except msgspec.ValidationError as error:
         raise MachineFileError(
-            f"The machine file's ceilings are malformed ({error}); measure again."
+            f"The ceilings of {name} are damaged ({error}); remove that file, and measure again."
         ) from None
 
 

@@ -6,40 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-from fathom.errors import FathomError
-from fathom.machine import disks, store
-from fathom.machine.ceilings import Ceiling, Missing, from_machine
+from fathom.machine import disks
+from fathom.machine.ceilings import Ceiling, Missing, from_machine, missing_from
 from fathom.machine.datasheet import beside, find, find_host
 from fathom.machine.inventory import inventory
-
-KEPT = ("ceilings", "missing", "measured_ns")
+from fathom.machine.known import known_machine
 
 
 def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The inventory, the file systems of `folders` too, and what is remembered of `KEPT`.
+    """This machine as it is known, the file systems of `folders` too.
 
     What is remembered but damaged is left out; `abstained` says why.
     """
-    machine = inventory() if machine is None else dict(machine)
-    machine["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
-    try:
-        known = store.remembered(machine["fingerprint"]) or {}
-        measured(known, "what is remembered of this machine")
-    except FathomError as error:
-        return {**machine, "abstained": [{"what": "ceilings", "why": str(error)}]}
-    return {**machine, **{key: known[key] for key in KEPT if key in known}, "abstained": []}
+    found = inventory() if machine is None else dict(machine)
+    found["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
+    why: list[str] = []
+    known = known_machine(lambda: found, say=why.append)
+    return known | {"abstained": [{"what": "ceilings", "why": one} for one in why]}
 
 
 def measured(machine: dict[str, Any], name: str) -> tuple[list[Ceiling], list[Missing]]:
     """The ceilings of a machine file, and those that could not be measured. Raises MachineFileError."""
-    try:
-        return from_machine(machine), msgspec.convert(machine.get("missing", []), list[Missing])
-    except msgspec.ValidationError as error:
-        raise store.MachineFileError(
-            f"The ceilings of {name} are damaged ({error}); `fathom machine measure` measures them anew."
-        ) from None
+    return from_machine(machine, name), missing_from(machine, name)
 
 
 def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fathom.machine.ceilings import from_machine, missing_from
 from fathom.machine.inventory import inventory
-from fathom.machine.store import MachineFileError, remembered
+from fathom.machine.store import MachineFileError, place, remembered
 
 _REMEMBERED = ("ceilings", "missing", "measured_ns", "tool")
 
@@ -20,8 +21,18 @@ def known_machine(
     """The inventory, with the ceilings that are remembered under its fingerprint; a damaged file is told."""
     machine = read()
     try:
-        before = remembered(machine["fingerprint"], folder) or {}
+        before = sound(machine["fingerprint"], folder)
     except MachineFileError as error:
         say(str(error))
         before = {}
     return machine | {name: before[name] for name in _REMEMBERED if name in before}
+
+
+def sound(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
+    """The machine file that is remembered, {} for none. Raises MachineFileError where it is damaged."""
+    before = remembered(fingerprint, folder)
+    if before is None:
+        return {}
+    for read in (from_machine, missing_from):
+        read(before, str(place(fingerprint, folder)))
+    return before

@@ -21,8 +21,10 @@ def home() -> Path:
     """The folder of everything remembered: `$FATHOM_HOME`, else the platform's data folder."""
     if HOME in os.environ:
         return Path(os.environ[HOME])
-    import platformdirs  # only here: a target that records raw does without it
-
+    try:
+        import platformdirs
+    except ImportError:  # a target that records raw has few libraries
+        return Path.home() / ".local" / "share" / "fathom"
     return platformdirs.user_data_path("fathom")
 
 
@@ -59,9 +61,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise MachineFileError(
-            f"{path} is not a machine file; `fathom machine measure` writes it anew."
-        ) from None
+        raise MachineFileError(f"{path} is not a machine file; remove it, and measure again.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:
         raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")
     return machine

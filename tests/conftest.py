@@ -1,0 +1,17 @@
+"""What holds for every test."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was() -> Iterator[None]:
+    """Measuring processes set torch up for themselves; in a test's process that must not outlive the test."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "set_grad_enabled"):
+        torch.set_grad_enabled(True)
