@@ -49,8 +49,17 @@ def lines(
         if found:
             yield Text(title, "bold")
             yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in found)
+    yield from _sources(ceilings, sheets, cells)
     yield from _others(ceilings, first, cells)
     yield from _missing(missing, cells)
+
+
+def _sources(
+    ceilings: Sequence[Ceiling], sheets: dict[int | None, Sheet | None], cells: int
+) -> Iterator[Text]:
+    """Where the published figures were read."""
+    found = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
+    yield from paragraph("sources", " · ".join(dict.fromkeys(f["source"] for f in found)), cells, "dim")
 
 
 def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
