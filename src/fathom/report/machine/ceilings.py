@@ -11,6 +11,7 @@ from fathom.machine.ceilings import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
 from fathom.report.bars import bar
+from fathom.report.machine import series
 from fathom.report.machine.show import paragraph
 
 GROUPS = (
@@ -49,6 +50,8 @@ def lines(
         if found:
             yield Text(title, "bold")
             yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in found)
+    yield from series.peers(ceilings)
+    yield from series.collectives(ceilings)
     yield from _sources(ceilings, sheets, cells)
     yield from _others(ceilings, first, cells)
     yield from _missing(missing, cells)
