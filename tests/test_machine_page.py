@@ -170,7 +170,7 @@ def test_ceilings_stand_beside_the_datasheet(tmp_path):
     assert rows["latency.launch"][1:3] == ["2.10", "µs"] and len(rows["latency.launch"]) == 5
     for words in (
         "measured 2026-11-21",
-        "! 4 of 112 cores were busy",
+        "host.copy: 4 of 112 cores were busy",
         "1 more GPU: within 0.5 % of GPU 0",
         "disk.read.gds: kvikio is not installed; matmul.fp4: no such unit",
     ):
