@@ -21,7 +21,7 @@ from fathom.sounding.ncu.spots import spots_of
 from fathom.sounding.ncu.units import base_unit
 
 VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder that Nsight Compute is installed in
-_READER = Path("extras") / "python"
+_READER, _MODULE = Path("extras") / "python", "ncu_report.py"
 _INSTALLED = ("usr/local/cuda*/nsight-compute*", "opt/nvidia/nsight-compute/*", "usr/lib/nsight-compute")
 
 
@@ -49,7 +49,7 @@ def _kernels(context: Any) -> Iterator[Any]:
 def find_reader(path: Path, ncu: Path | None = None) -> Any:
     """The module `ncu_report`. Raises BadInputError that says what to do without it."""
     for folder in reader_folders(ncu):
-        if (folder / "ncu_report.py").is_file():
+        if (folder / _MODULE).is_file():
             return _imported(path, folder)
     raise bad(
         path,
@@ -57,6 +57,11 @@ def find_reader(path: Path, ncu: Path | None = None) -> Any:
         f"with {VARIABLE}, or export it where ncu is: ncu --import {path.name} --page raw --csv > "
         f"{path.stem}.csv",
     )
+
+
+def has_reader(ncu: Path | None = None) -> bool:
+    """Whether NVIDIA's reader is anywhere to be found."""
+    return any((folder / _MODULE).is_file() for folder in reader_folders(ncu))
 
 
 def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[Path]:
@@ -79,7 +84,7 @@ def _imported(path: Path, folder: Path) -> Any:
         return importlib.import_module("ncu_report")
     except Exception as error:
         raise BadInputError(
-            f"{path} cannot be imported: {folder / 'ncu_report.py'} does not load "
+            f"{path} cannot be imported: {folder / _MODULE} does not load "
             f"({type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''})."
         ) from None
     finally:

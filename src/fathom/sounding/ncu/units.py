@@ -11,7 +11,9 @@ _WORDS = {
     **dict.fromkeys(("%", "percent", "pct"), "%"),
     **{word: word for word in ("inst", "cycle", "sector", "request", "warp", "block", "thread", "register")},
 }
-_PREFIXES = dict(n=1e-9, u=1e-6, µ=1e-6, m=1e-3, K=1e3, k=1e3, M=1e6, G=1e9, T=1e12, P=1e15)
+_PREFIXES = {
+    "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+}  # fmt: skip
 _SPELLED = {"cycle/s": "Hz"}
 
 
