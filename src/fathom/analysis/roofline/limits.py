@@ -28,7 +28,8 @@ class Limits:
     `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
     `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
     setting; the traffic of work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
-    `copies` are by direction, `link` is the best bus bandwidth of a collective, `launch_s` is what a piece of work costs at least when a graph launches it.
+    `copies` are by direction, `link` is the best bus bandwidth of a collective, `launch_s` is what a piece
+    of work costs at least when a graph launches it.
     """
 
     arithmetic: dict[str, float] = field(default_factory=dict)
