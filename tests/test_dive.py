@@ -122,7 +122,7 @@ def test_what_is_alone_under_its_name_takes_one_launch(tmp_path: Path) -> None:
     ("pattern", "word"),
     [
         ("transpose", "means 2 families"),
-        ("nothing", "matches 'nothing'; the longest are"),
+        ("nothing", "matches 'nothing'; those with most time"),
         ("tran(", "matches 'tran('"),
         ("AllReduce", "collective"),
     ],

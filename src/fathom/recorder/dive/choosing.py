@@ -57,7 +57,7 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
     import polars as pl
 
     kernels = store.table("kernels").filter(pl.col("family").is_not_null()).collect()
-    family = _one(kernels.filter(~pl.col("kind").is_in(["copy", "set"])), pattern, str(store.path))
+    family = _one(kernels.filter(~pl.col("kind").is_in(["copy", "set"])), pattern, store.manifest.name)
     own = kernels.filter(pl.col("family") == family)
     if "collective" in own["kind"].to_list():
         raise BadInputError(
@@ -85,7 +85,7 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     listed = "; ".join((found or names)[:_LISTED]) + ("; …" if len(found or names) > _LISTED else "")
     if found:
         raise BadInputError(f"'{pattern}' means {len(found)} families, so name one of them: {listed}.")
-    raise BadInputError(f"No family of {where} matches '{pattern}'; the longest are {listed}.")
+    raise BadInputError(f"No kernel family of {where} matches '{pattern}'; those with most time are {listed}.")
 
 
 def _means(pattern: str, family: str) -> bool:
