@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from typing import Any
 
 from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, OverflowedError
@@ -17,11 +18,9 @@ class CuptiCollector:
     """The counters of one CUDA device, by its index in this process. Needs a CUDA context."""
 
     def __init__(self, device: int, buffer_bytes: int = HARDWARE_BUFFER_BYTES) -> None:
-        from cupti import pm_sampling
-
-        self._api: Any = pm_sampling
+        self._api: Any = import_module("cupti.pm_sampling")
         self._buffer_bytes = buffer_bytes
-        self._collector = pm_sampling.Collector(device_index=device)
+        self._collector = self._api.Collector(device_index=device)
         self._at_once = MOST_SAMPLES
 
     def open(self) -> None:

@@ -17,6 +17,15 @@ CUDA_12 = (
     " use a build of torch for CUDA 13"
 )
 OLD_LIBRARY = "the libcupti that the program loaded is too old for PM sampling; upgrade nvidia-cuda-cupti"
+REQUALIFY = (
+    "the counters that are remembered cannot be sampled on this GPU;"
+    " qualify them again with `fathom machine measure --only counters`"
+)
+NO_PASSAGE = "the hypervisor passes no hardware counters on; use a GPU that is passed through whole"
+NO_NVPERF = (
+    "libnvperf_host.so and libnvperf_target.so were not found beside libcupti;"
+    " add their folder to LD_LIBRARY_PATH"
+)
 TAKEN = "another profiler has the GPU's performance monitors; end it, or record without it"
 
 # The names of CUPTI's results, and words of cupti-python's messages.
@@ -24,7 +33,7 @@ _MEANINGS = (
     ("INSUFFICIENT_PRIVILEGES", PRIVILEGE),
     ("insufficient privileges", PRIVILEGE),
     ("MIG_DEVICE_NOT_SUPPORTED", "the GPU is divided by MIG, and a slice has no counters; use a whole GPU"),
-    ("VIRTUALIZED_DEVICE", "the hypervisor does not pass hardware counters on; use a GPU that is passed through"),
+    ("VIRTUALIZED_DEVICE", NO_PASSAGE),
     ("CONFIDENTIAL_COMPUTING", "confidential computing is on, which forbids hardware counters"),
     ("WSL_DEVICE", "WSL passes no hardware counters on; record on Linux itself"),
     ("HARDWARE_BUSY", TAKEN),
@@ -33,8 +42,8 @@ _MEANINGS = (
     ("PARAMETER_SIZE_NOT_SUFFICIENT", OLD_LIBRARY),
     ("API_NOT_IMPLEMENTED", OLD_LIBRARY),
     ("NOT_COMPATIBLE", OLD_LIBRARY),
-    ("function", OLD_LIBRARY),  # FunctionNotFoundError: "function cuptiPmSampling... is not found"
-    ("nvperf", "libnvperf_host.so and libnvperf_target.so were not found beside libcupti; add their folder to LD_LIBRARY_PATH"),
+    ("FunctionNotFound", OLD_LIBRARY),
+    ("nvperf", NO_NVPERF),
     ("NOT_SUPPORTED", "the GPU or its driver does not support PM sampling"),
 )  # fmt: skip
 
@@ -79,17 +88,19 @@ def explain(error: BaseException) -> str:
         return PRIVILEGE
     if isinstance(error, ImportError):
         return f"cupti-python could not be loaded ({error}); {INSTALL}"
-    said = f"{_status(error)} {error}".strip()
+    if isinstance(error, ValueError):
+        return REQUALIFY
+    said = f"{type(error).__name__} {_status(error)} {error}"
     for words, meaning in _MEANINGS:
-        if words in said or words.lower() in said.lower().split():
+        if words in said:
             return meaning
-    return f"sampling failed ({type(error).__name__}: {said[:200]})"
+    return f"sampling failed ({type(error).__name__}: {str(error)[:200]})"
 
 
 def _status(error: Any) -> str:
     """The name of the result that a `cuptiError` carries."""
-    results = getattr(sys.modules.get("cupti.cupti"), "Result", None)
+    library: Any = sys.modules.get("cupti.cupti")
     try:
-        return str(results(int(error.status)).name)
+        return str(library.Result(int(error.status)).name)
     except (AttributeError, TypeError, ValueError):
         return ""

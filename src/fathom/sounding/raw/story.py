@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fathom.sounding.raw.importer import Recorded
 
 # Notes that say what could not be looked at; all others are problems of the recording.
-ABSTAINING = ("memory", "attribution", "settle", "own-profiler", "no-steps", "interrupted")
+ABSTAINING = ("memory", "attribution", "counters", "settle", "own-profiler", "no-steps", "interrupted")
 
 
 def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:
