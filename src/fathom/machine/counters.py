@@ -42,7 +42,13 @@ def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
     known = machine.get("counters")
     if not isinstance(known, dict) or known.get("driver") != machine["versions"].get("driver"):
         return None
-    groups = known.get("groups")
-    whole = isinstance(groups, list) and groups and all(isinstance(group, list) and group for group in groups)
-    named = whole and all(isinstance(name, str) for group in groups for name in group)
-    return known if named and isinstance(known.get("interval_ns"), int) else None
+    return known if _named(known.get("groups")) and isinstance(known.get("interval_ns"), int) else None
+
+
+def _named(groups: Any) -> bool:
+    """Whether these are lists of names, none of them empty."""
+    if not isinstance(groups, list) or not groups:
+        return False
+    return all(isinstance(group, list) and group for group in groups) and all(
+        isinstance(name, str) for group in groups for name in group
+    )

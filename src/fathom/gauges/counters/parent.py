@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +21,11 @@ PATIENCE_S = 300.0
 
 
 class NoCountersError(FathomError):
-    """No counters can be sampled on this machine; the message says why and what to do."""
+    """No counters can be sampled on this machine; `why` says in one clause why, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Hardware counters cannot be sampled: {why}.")
+        self.why = why
 
 
 def needed(machine: Mapping[str, Any]) -> bool:
@@ -35,13 +40,13 @@ def qualify(
     devices: tuple[int, ...] | None = None,
     start: StartChild | None = None,
 ) -> dict[str, Any]:
-    """What `machine` remembers as `counters`: groups, refused, interval_ns, trigger, chip, driver, measured_ns.
+    """What `machine` remembers as `counters`: groups, refused, interval_ns, trigger, chip, driver and when.
 
-    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError with the reason,
-    BusyGpuError where another process uses it and `force` is not given.
+    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and BusyGpuError
+    where another process uses it and `force` is not given.
     """
     if why := why_no_counters(machine):
-        raise NoCountersError(f"Counters cannot be sampled: {why}.")
+        raise NoCountersError(why)
     gpu = _first(machine, seen_devices_of(machine) if devices is None else devices)
     if not force:
         refuse_busy([gpu["index"]])
@@ -53,15 +58,13 @@ def qualify(
 
 def seen_devices_of(machine: Mapping[str, Any]) -> tuple[int, ...]:
     """The visible GPUs; all of them where the driver's library does not tell."""
-    import os
-
     return seen_devices(os.environ) or tuple(gpu["index"] for gpu in machine["gpus"])
 
 
 def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str, Any]:
-    chosen = [gpu for gpu in machine["gpus"] if gpu["index"] in devices]
+    chosen = [gpu for gpu in machine["gpus"] if gpu["index"] in devices and not gpu.get("mig")]
     if not chosen:
-        raise NoCountersError("Counters cannot be sampled: CUDA_VISIBLE_DEVICES hides every GPU.")
+        raise NoCountersError("CUDA_VISIBLE_DEVICES hides every whole GPU")
     return chosen[0]
 
 
@@ -74,12 +77,10 @@ def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[st
         try:
             record = child.next(PATIENCE_S)
         except TimeoutError:
-            raise NoCountersError(
-                f"Counters were not qualified: it took longer than {PATIENCE_S:.0f} s."
-            ) from None
+            raise NoCountersError(f"qualifying them took longer than {PATIENCE_S:.0f} s") from None
         why = child.ending() if record is None else record.get("why")
     if record is None or why or not isinstance(record.get("counters"), dict):
-        raise NoCountersError(f"Counters cannot be sampled: {why or 'the answer was damaged'}.")
+        raise NoCountersError(why or "the answer of the qualifying process was damaged")
     return record["counters"]
 
 

@@ -70,7 +70,7 @@ def rate(bursts: Sequence[Stamped]) -> float | None:
 
 
 def _across(bursts: Sequence[Stamped]) -> float | None:
-    """The median slope over pairs of bursts: what is uncertain about a start is small against their distance."""
+    """The median slope over pairs of bursts: a start is uncertain by little against it."""
     slopes = [
         (int(later.starts[0]) - int(earlier.starts[0])) / (later.begun - earlier.begun)
         for place, earlier in enumerate(bursts)
@@ -81,7 +81,7 @@ def _across(bursts: Sequence[Stamped]) -> float | None:
 
 
 def nanoseconds(burst: Stamped, ticks_per_ns: float) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in ns since the epoch (int64): the first sample begins where the host began to sample."""
+    """Starts and ends in ns since the epoch (int64): the first sample begins where the host began."""
     if burst.in_nanoseconds:
         return burst.starts.astype(np.int64), burst.ends.astype(np.int64)
     first, begun = burst.starts[0], round(burst.begun)
