@@ -10,6 +10,7 @@ from typing import Any
 from fathom.errors import BadInputError
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
+MET = ("counters", "why_no_counters")
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 
 
@@ -56,7 +57,8 @@ class Plan:
 
     def write(self, raw: Path) -> None:
         """Leave `plan.json` in the folder of raw records."""
-        (raw / "plan.json").write_text(json.dumps(asdict(self), indent=1))
+        told = {name: value for name, value in asdict(self).items() if name not in MET or value is not None}
+        (raw / "plan.json").write_text(json.dumps(told, indent=1))
 
 
 def number_or_word(text: str) -> int | str:

@@ -42,8 +42,8 @@ def qualify(
 ) -> dict[str, Any]:
     """What `machine` remembers as `counters`: groups, refused, interval_ns, trigger, chip, driver and when.
 
-    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and BusyGpuError
-    where another process uses it and `force` is not given.
+    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
+    BusyGpuError where another process uses it and `force` is not given.
     """
     if why := why_no_counters(machine):
         raise NoCountersError(why)
