@@ -9,6 +9,12 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
+def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What this machine remembers of itself must not show in a test."""
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path_factory.getbasetemp() / "remembers-nothing"))
+
+
+@pytest.fixture(autouse=True)
 def _torch_as_it_was() -> Iterator[None]:
     """Measuring processes set torch up for themselves; in a test's process that must not outlive the test."""
     yield

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import fathom
 
 SOURCE = str(Path(fathom.__file__).parent.parent)
 PYTHON = sys.executable
+HOME = str(Path(tempfile.gettempdir()) / "fathom-tests-remember-nothing")  # never made
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -22,7 +24,15 @@ def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FATHOM_")}
     kept.pop("PYTHONUNBUFFERED", None)  # Python then loses what a closed pipe cut off
     path = os.pathsep.join([str(Path(PYTHON).parent), kept.get("PATH", "")])
-    return {**kept, "PATH": path, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "FATHOM_MEASURE": "0", **more}
+    return {
+        **kept,
+        "PATH": path,
+        "PYTHONPATH": SOURCE,
+        "OMP_NUM_THREADS": "1",
+        "FATHOM_MEASURE": "0",
+        "FATHOM_HOME": HOME,
+        **more,
+    }
 
 
 def fathom_command(*words: object) -> list[str]:

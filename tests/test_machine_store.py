@@ -73,3 +73,21 @@ def test_the_ceilings_that_bound_a_sounding(tmp_path):
     assert store.bounding(MACHINE, folder=tmp_path) == own
     assert store.bounding({}, folder=tmp_path) == {}  # an imported trace knows no machine
     assert store.bounding({}, store.place("ab12", tmp_path)) == own
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"value": "fast"}, {"value": None}, {"value": float("nan")}, {"value": True}, {"id": 3},
+        {"samples": 1.5}, {"at": []}, {"series": {}}, {"device": "0"},
+    ],
+)  # fmt: skip
+def test_a_damaged_record_is_named(damage):
+    record = ceilings.to_records([COPY])[0] | damage
+    with pytest.raises(MachineFileError, match=f"`{next(iter(damage))}`"):
+        ceilings.from_machine({"ceilings": [record]})
+
+
+def test_fields_of_another_version_are_passed_over():
+    record = ceilings.to_records([COPY])[0] | {"datasheet": {"value": 4.8e12}}
+    assert ceilings.from_machine({"ceilings": [record]}) == [COPY]

@@ -10,8 +10,9 @@ import polars as pl
 from fathom.analysis.entries import MS, entries_of, take_off_observer, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, spans
+from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device
+from fathom.analysis.results import Abstained, Device, Window
 from fathom.analysis.roofline import at_ceiling, limits_of, peaks_of, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
@@ -92,6 +93,8 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
         problem.rank = to.rank
     to.abstained += [Abstained("windows", note) for note in windows.notes]
     device = Device(to.rank, subject.label, windows_of(ledger), None, [], None, name=name)
+    device.windows += [_part(micro, windows) for micro in subject.micro]
+    device.micro_ms = mean_by_place(subject.micro)
     to.devices.append(device)
     count = int(windows.used.sum())
     if not count:
@@ -104,6 +107,11 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     if to.clean is not None:
         _observe(to, device, to.clean.median_ms, device.total_ms)
     _bound(to, device, machine, subject.index)
+
+
+def _part(micro: Micro, windows: Windows) -> Window:
+    step = int(windows.steps[micro.window])
+    return Window(micro.start_ns, micro.end_ns, "micro-step", False, step, "it is a part of its step")
 
 
 def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:

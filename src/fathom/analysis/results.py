@@ -85,6 +85,7 @@ class Device(msgspec.Struct):
     at_ceiling_known: float | None = None  # share of the working time whose need is known
     at_ceiling_bound: str = ""  # "work", or "launches" where starting so many kernels takes longer than they
     utilisation: Utilisation | None = None
+    micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
 
 
 class SlowStep(msgspec.Struct):

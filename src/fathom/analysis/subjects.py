@@ -12,6 +12,7 @@ import polars as pl
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.integrity import check_device, check_processor
 from fathom.analysis.ledger import Ledger, device_ledger
+from fathom.analysis.micro import Micro, micro_windows
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.roofline import Limits, limits_of
@@ -31,6 +32,7 @@ class Subject:
     index: int | None
     ledger: Ledger
     problems: list[Problem]
+    micro: list[Micro]
 
     @property
     def label(self) -> str:
@@ -56,14 +58,17 @@ def _devices(timeline: Timeline) -> Iterator[Subject]:
         boundary = Boundary(work.stream, work.launched, work.ends, work.usual_stream)
         windows = make_windows(timeline.steps, boundary)
         ledger = device_ledger(work, windows, timeline.host(windows.bursts))
-        yield Subject(index, ledger, check_device(work, ledger, label(index)))
+        micro = micro_windows(timeline.steps, windows, boundary)
+        yield Subject(index, ledger, check_device(work, ledger, label(index)), micro)
 
 
 def _processor(timeline: Timeline) -> Subject:
     nothing = np.zeros(0, np.int64)
-    windows = make_windows(timeline.steps, Boundary(nothing, nothing, nothing, None))
+    boundary = Boundary(nothing, nothing, nothing, None)
+    windows = make_windows(timeline.steps, boundary)
     ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
-    return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU))
+    micro = micro_windows(timeline.steps, windows, boundary)
+    return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)
 
 
 def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]) -> list[pl.DataFrame]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from math import isfinite
 from typing import Any
 
 from fathom.machine.store import MachineFileError
@@ -51,23 +52,50 @@ def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> 
 
     Raises MachineFileError, about `name`, where the file holds something else in their place.
     """
-    return _records(machine, "ceilings", list[Ceiling], name)
+    return _records(machine, "ceilings", Ceiling, name)
 
 
 def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> list[Missing]:
     """What could not be measured, from the same file. Raises MachineFileError."""
-    return _records(machine, "missing", list[Missing], name)
+    return _records(machine, "missing", Missing, name)
+
+
+# By hand, because a target that records raw has no library that checks types.
+_TYPES: dict[str, tuple[type, ...]] = {
+    "id": (str,),
+    "why": (str,),
+    "unit": (str,),
+    **dict.fromkeys(("value", "low", "high"), (int, float)),
+    "samples": (int,),
+    "device": (int, type(None)),
+    **dict.fromkeys(("at", "conditions"), (dict,)),
+    **dict.fromkeys(("series", "flags"), (list,)),
+}
 
 
 def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
-    import msgspec  # only here: reading an inventory must stay light
-
+    rows = machine.get(key, [])
     try:
-        return msgspec.convert(machine.get(key, []), kind)
-    except msgspec.ValidationError as error:
+        if not isinstance(rows, list):
+            raise TypeError(f"`{key}` is no list")
+        return [kind(**_checked(row, {field.name for field in fields(kind)})) for row in rows]
+    except TypeError as error:
         raise MachineFileError(
             f"The ceilings of {name} are damaged ({error}); remove that file, and measure again."
         ) from None
+
+
+def _checked(row: Any, known: set[str]) -> dict[str, Any]:
+    """The known fields of a record; others are from another version. Raises TypeError."""
+    if not isinstance(row, dict):
+        raise TypeError("a record is no object")
+    for name in known & row.keys():
+        value = row[name]
+        if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
+            raise TypeError(f"`{name}` is a {type(value).__name__}")
+        if isinstance(value, float) and not isfinite(value):
+            raise TypeError(f"`{name}` is not finite")
+    return {name: row[name] for name in known & row.keys()}
 
 
 def find(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:

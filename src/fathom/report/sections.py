@@ -58,6 +58,13 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
     yield from _paragraph("matrix", " · ".join(parts), width)
 
 
+def micro_steps(device: Device, width: int) -> Iterator[Text]:
+    """The lengths of the micro-steps that one step accumulates."""
+    if device.micro_ms:
+        lengths = " · ".join(units.duration(ms) for ms in device.micro_ms)
+        yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps a step: {lengths}", width)
+
+
 def slow(examination: Examination) -> Iterator[Text]:
     """A line for each step that was recorded because it was slow: what it holds more than the usual step."""
     if not examination.slow:

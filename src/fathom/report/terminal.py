@@ -48,6 +48,7 @@ def _paragraphs(
         if device.ledger:
             yield table.rows(device, width, top)
             yield sections.utilisation(device, width)
+            yield sections.micro_steps(device, width)
         if with_roofline:
             yield roofline.roofline(device, width, top)
     yield sections.slow(examination)

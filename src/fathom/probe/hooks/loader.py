@@ -1,24 +1,49 @@
-"""Batches of data loaders: waits in the program, and the stages of each batch wherever it is made."""
+"""Batches of data loaders, as the program gets them: waits, and which worker made what."""
 
 from __future__ import annotations
 
 import functools
-import threading
 import time
 import weakref
 from typing import Any
 
 import torch
 from torch.utils.data import dataloader, get_worker_info
-from torch.utils.data._utils import fetch, pin_memory
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.batch import size
-from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.patches import Patches, after, before
+from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
 from fathom.probe.session import Session
 from fathom.probe.threads import native_id
 
-PART = "watching data loaders"
+
+def install(session: Session, patches: Patches) -> None:
+    """Watch iterators in the program, and fetchers in whichever process they run."""
+    stages = Stages()
+    pinned: dict[int, int] = {}
+    _watch_iterators(Deliveries(session, stages, pinned), patches)
+    watch_fetchers(session, patches, stages)
+    watch_pinning(patches, stages, pinned)
+
+
+def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
+    base, many = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+
+    def timed(original: Any) -> Any:
+        @functools.wraps(original)
+        def __next__(self: Any) -> Any:  # noqa: N807
+            start = deliveries.asked()
+            data = original(self)
+            deliveries.delivered(self, data, start)
+            return data
+
+        return __next__
+
+    patches.wrap(base, "__init__", lambda original: after(original, deliveries.started))
+    patches.wrap(base, "_reset", lambda original: after(original, deliveries.reset))
+    patches.wrap(base, "__next__", timed)
+    patches.wrap(many, "_process_data", lambda original: before(original, deliveries.received))
 
 
 class Iterators:
@@ -41,188 +66,58 @@ class Iterators:
         return self._of[iterator]
 
 
-class Stages(threading.local):
-    """Durations of the batch that this thread is making, in ns."""
+class Deliveries:
+    """What happens to the iterators of this process, told to the session."""
 
-    fetch: int | None = None
-    collate: int | None = None
-    pin: int | None = None
-    depth = 0
-
-
-def install(session: Session, patches: Patches) -> None:
-    """Watch iterators in the program, and fetchers in whichever process they run."""
-    iterators, stages = Iterators(), Stages()
-    pinned: dict[int, int] = {}
-    _watch_iterators(session, patches, iterators, stages, pinned)
-    _watch_fetchers(session, patches, stages)
-    _watch_pinning(patches, stages, pinned)
-
-
-def _watch_iterators(
-    session: Session, patches: Patches, iterators: Iterators, stages: Stages, pinned: dict[int, int]
-) -> None:
-    base, many = dataloader._BaseDataLoaderIter, dataloader._MultiProcessingDataLoaderIter
+    def __init__(self, session: Session, stages: Stages, pinned: dict[int, int]) -> None:
+        self.session, self.stages, self.pinned = session, stages, pinned
+        self.iterators = Iterators()
 
     @guarded(PART)
-    def started(iterator: Any, loader: Any) -> None:
-        iterators.started(iterator, loader)
-        session.facts.epoch(iterators.of(iterator)["loader"])
+    def started(self, iterator: Any, loader: Any) -> None:
+        """`iterator` begins its first epoch."""
+        self.iterators.started(iterator, loader)
+        self.session.facts.epoch(self.iterators.of(iterator)["loader"])
 
     @guarded(PART)
-    def reset(iterator: Any, loader: Any, first_iter: bool = False) -> None:
-        state = iterators.of(iterator)
+    def reset(self, iterator: Any, loader: Any, first_iter: bool = False) -> None:
+        """`iterator`, whose workers live on, begins another epoch."""
+        state = self.iterators.of(iterator)
         state.update(epoch=state["epoch"] + 1, made={})
         if not first_iter:
-            session.facts.epoch(state["loader"])
+            self.session.facts.epoch(state["loader"])
 
     @guarded(PART)
-    def received(iterator: Any, data: Any, worker: int) -> None:
-        state = iterators.of(iterator)
+    def received(self, iterator: Any, data: Any, worker: int) -> None:
+        """A batch of `worker` is next in order."""
+        state = self.iterators.of(iterator)
         nth = state["made"].get(worker, 0)
         state["made"][worker] = nth + 1
         state["last"] = (worker, iterator._workers[worker].pid, nth)
-        stages.pin = pinned.pop(id(data), None)
+        self.stages.pin = self.pinned.pop(id(data), None)
 
-    def counted_from(original: Any) -> Any:
-        @functools.wraps(original)
-        def __next__(self: Any) -> Any:  # noqa: N807
-            start = time.time_ns()
-            stages.fetch = stages.collate = stages.pin = None
-            data = original(self)
-            delivered(self, data, start)
-            return data
-
-        return __next__
+    def asked(self) -> int:
+        """The program wants a batch; returns the time."""
+        start = time.time_ns()
+        self.stages.fetch = self.stages.collate = self.stages.pin = None
+        return start
 
     @guarded(PART)
-    def delivered(iterator: Any, data: Any, start: int) -> None:
+    def delivered(self, iterator: Any, data: Any, start: int) -> None:
+        """The program has its batch."""
         if get_worker_info() is not None:
             return
-        state = iterators.of(iterator)
+        state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
         session.facts.batch(state["loader"], end, samples, tokens)
-        session.batches.append(_row(state, stages, start, end - start))
+        session.batches.append(self._row(state, start, end - start))
         state["batch"] += 1
 
-    patches.wrap(base, "__init__", lambda original: _after(original, started))
-    patches.wrap(base, "_reset", lambda original: _after(original, reset))
-    patches.wrap(base, "__next__", counted_from)
-    patches.wrap(many, "_process_data", lambda original: _before(original, received))
-
-
-def _row(state: dict[str, Any], stages: Stages, start: int, wait: int) -> tuple[Any, ...]:
-    """In the order of BATCH_COLUMNS."""
-    worker, pid, nth = state.pop("last", (None, None, None))
-    at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
-    return (*at, native_id(), start, wait, stages.fetch, stages.collate, stages.pin)
-
-
-def _watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
-    made = {"epoch": 0, "nth": 0}
-
-    @guarded(PART)
-    def created(fetcher: Any, *args: Any, **kwargs: Any) -> None:
-        if get_worker_info() is not None and stages.depth == 0:
-            made.update(epoch=made["epoch"] + 1, nth=0)
-        fetcher.collate_fn = _timed_collate(fetcher.collate_fn, stages)
-
-    @guarded(PART)
-    def fetched(start: int) -> None:
-        stages.fetch = time.time_ns() - start - (stages.collate or 0)
-        worker = get_worker_info()
-        if worker is None:
-            return
-        session.say(
-            {
-                "t": "batch",
-                "worker": worker.id,
-                "epoch": made["epoch"],
-                "nth": made["nth"],
-                "start": start,
-                "fetch": stages.fetch,
-                "collate": stages.collate,
-            }
-        )
-        session.records.flush()
-        made["nth"] += 1
-
-    def timed(original: Any) -> Any:
-        @functools.wraps(original)
-        def fetch(self: Any, possibly_batched_index: Any) -> Any:
-            if stages.depth:
-                return original(self, possibly_batched_index)
-            start, stages.collate, stages.depth = time.time_ns(), None, 1
-            try:
-                data = original(self, possibly_batched_index)
-            except StopIteration:
-                raise
-            except BaseException:
-                made["nth"] += 1  # the program is sent the error in place of a batch
-                raise
-            finally:
-                stages.depth = 0
-            fetched(start)
-            return data
-
-        return fetch
-
-    patches.wrap(fetch._BaseDatasetFetcher, "__init__", lambda original: _after(original, created))
-    patches.wrap(fetch._MapDatasetFetcher, "fetch", timed)
-    patches.wrap(fetch._IterableDatasetFetcher, "fetch", timed)
-
-
-def _timed_collate(original: Any, stages: Stages) -> Any:
-    @functools.wraps(original)
-    def collate(data: Any) -> Any:
-        start = time.time_ns()
-        try:
-            return original(data)
-        finally:
-            stages.collate = time.time_ns() - start
-
-    return collate
-
-
-def _watch_pinning(patches: Patches, stages: Stages, pinned: dict[int, int]) -> None:
-    inside = threading.local()
-
-    def timed(original: Any) -> Any:
-        @functools.wraps(original)
-        def pin(data: Any, device: Any = None) -> Any:
-            if getattr(inside, "yes", False):  # it calls itself for every part of a batch
-                return original(data, device)
-            start, inside.yes = time.time_ns(), True
-            try:
-                result = original(data, device)
-            finally:
-                inside.yes = False
-            stages.pin = time.time_ns() - start
-            if len(pinned) < 1000:
-                pinned[id(result)] = stages.pin
-            return result
-
-        return pin
-
-    patches.wrap(pin_memory, "pin_memory", timed)
-
-
-def _after(original: Any, then: Any) -> Any:
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        then(self, *args, **kwargs)
-        return result
-
-    return wrapper
-
-
-def _before(original: Any, first: Any) -> Any:
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        first(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    return wrapper
+    def _row(self, state: dict[str, Any], start: int, wait: int) -> tuple[Any, ...]:
+        """In the order of BATCH_COLUMNS."""
+        worker, pid, nth = state.pop("last", (None, None, None))
+        at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
+        stages = self.stages
+        return (*at, native_id(), start, wait, stages.fetch, stages.collate, stages.pin)

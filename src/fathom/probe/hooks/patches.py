@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,3 +37,26 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, before)
+
+
+def after(original: Any, then: Any) -> Any:
+    """The method `original`, followed by `then` with the same arguments."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        then(self, *args, **kwargs)
+        return result
+
+    return wrapper
+
+
+def before(original: Any, first: Any) -> Any:
+    """The method `original`, preceded by `first` with the same arguments."""
+
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        first(self, *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    return wrapper

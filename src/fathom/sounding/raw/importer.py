@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -12,18 +11,8 @@ from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import Found, samples
-from fathom.sounding.raw.story import manifest
+from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
-
-
-@dataclass
-class Recorded:
-    """What one rank's records came to."""
-
-    rank: Rank
-    phases: list[Phase]
-    problems: list[Problem] = field(default_factory=list)
-    abstained: list[dict[str, str]] = field(default_factory=list)
 
 
 def import_raw(folder: Path, output: Path | None = None) -> Store:

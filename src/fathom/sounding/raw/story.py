@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fathom.sounding.manifest import Manifest, Problem
+from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
-
-if TYPE_CHECKING:
-    from fathom.sounding.raw.importer import Recorded
 
 # Notes that say what could not be looked at; all others are problems of the recording.
 ABSTAINING = ("memory", "attribution", "counters", "settle", "own-profiler", "no-steps", "interrupted")
+
+
+@dataclass
+class Recorded:
+    """What one rank's records came to."""
+
+    rank: Rank
+    phases: list[Phase]
+    problems: list[Problem] = field(default_factory=list)
+    abstained: list[dict[str, str]] = field(default_factory=list)
 
 
 def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:

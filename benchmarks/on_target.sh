@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The measurements that need NVIDIA GPUs, in parts that take at most ten minutes each:
+#
+#     benchmarks/on_target.sh PART OUT      # PART: stress, ceilings, record, cost, tests, links
+#
+# Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
+#
+#     python benchmarks/record_all.py finish OUT
+#     python benchmarks/cost.py summary OUT/cost
+set -euo pipefail
+part=$1 out=$(realpath -m "$2")
+cd "$(dirname "$0")/.."
+mkdir -p "$out"
+export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1 FATHOM_HOME=${FATHOM_HOME:-$out/home}
+python=${PYTHON:-python3}
+
+stress() { # a recorder that starts and stops often, in a program that leaves it no time
+    for run in 1 2 3 4; do
+        status=0
+        PYTHONFAULTHANDLER=1 "$python" -m fathom run --raw --no-measure --replace -o "$out/stress-$run.fathom" \
+            --at 200 --at 300 --at 400 --at 500 -- "$python" benchmarks/programs/launch_bound.py --steps 700 || status=$?
+        echo "stress $run: status $status"
+    done
+}
+
+ceilings() { # twice in a row: the figures, and how far they differ
+    "$python" benchmarks/gauges.py "$@"
+    cp benchmarks/results/gauges.json "$out/"
+    "$python" -m fathom machine measure --json > "$out/machine.json"
+    "$python" -m fathom machine check --json > "$out/check.json" || true
+}
+
+record() { # every validation program, unchanged; their soundings carry the ceilings
+    "$python" -m fathom machine measure --json > "$out/machine.json"
+    "$python" benchmarks/record_all.py record "$out"
+}
+
+cost() { # recorded against untouched, in pairs
+    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-24}" --cores 2-5 --out "$out/cost"
+    "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" --out "$out/cost"
+}
+
+tests() { "$python" -m pytest -q -p no:cacheprovider tests/gpu; }
+
+links() { # on several GPUs: peers, collectives, and data parallel training over NCCL
+    ranks=$("$python" -c "import torch; print(torch.cuda.device_count())")
+    "$python" benchmarks/gauges.py --full --gpu all --merge --only copy,link,collective
+    cp benchmarks/results/gauges.json "$out/"
+    "$python" -m fathom run --raw --no-measure --replace -o "$out/ddp-nccl.fathom" -- \
+        "$python" -m torch.distributed.run --standalone --nproc-per-node="$ranks" \
+        benchmarks/programs/ddp.py --device cuda
+    tar -C "$out" -czf "$out/ddp-nccl.tar.gz" ddp-nccl.fathom && rm -r "$out/ddp-nccl.fathom"
+}
+
+"$part"

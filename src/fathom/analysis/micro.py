@@ -1,0 +1,54 @@
+"""Micro-steps of an accumulated step as sub-windows: they tile the step's window on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.windows import Boundary, Windows
+
+MS = 1e6
+
+
+@dataclass(frozen=True)
+class Micro:
+    """Nanoseconds; `window` is the index of the window that it is a part of, `place` its number there."""
+
+    start_ns: int
+    end_ns: int
+    window: int
+    place: int
+
+
+def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> list[Micro]:
+    """Sub-windows of the used windows whose step has at least two micro-steps among `steps`.
+
+    One begins at the device's boundary of its opening, the first with its window; each ends with the next.
+    """
+    inner = steps.filter(pl.col("parent").is_not_null()).sort("mark_ns")
+    found: list[Micro] = []
+    for window in np.flatnonzero(windows.used).tolist():
+        mine = inner.filter(parent=int(windows.steps[window]), burst=int(windows.bursts[window]))
+        if mine.height < 2:
+            continue
+        start, end = int(windows.starts[window]), int(windows.ends[window])
+        opened = boundary.at(mine["mark_ns"].to_numpy(), mine["stream"].to_list())
+        edges = np.maximum.accumulate(np.clip(opened, start, end))
+        edges[0] = start
+        bounds = [*edges.tolist(), end]
+        found += [Micro(bounds[i], bounds[i + 1], window, i) for i in range(mine.height)]
+    return found
+
+
+def mean_by_place(found: list[Micro]) -> list[float]:
+    """Mean milliseconds of the first, the second … micro-step; [] unless every step has as many."""
+    counts = {one.window: 0 for one in found}
+    for one in found:
+        counts[one.window] += 1
+    if len(set(counts.values())) != 1:
+        return []
+    lengths = np.array([one.end_ns - one.start_ns for one in found], float)
+    places = np.array([one.place for one in found])
+    return [float(lengths[places == place].mean()) / MS for place in np.unique(places)]

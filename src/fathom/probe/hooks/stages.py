@@ -1,0 +1,120 @@
+"""The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from typing import Any
+
+from torch.utils.data import get_worker_info
+from torch.utils.data._utils import fetch, pin_memory
+
+from fathom.probe.faults import guarded
+from fathom.probe.hooks.patches import Patches, after
+from fathom.probe.session import Session
+
+PART = "watching data loaders"
+MOST_PINNED = 1000  # batches whose time is kept until somebody asks
+
+
+class Stages(threading.local):
+    """Durations of the batch that this thread is making, in ns."""
+
+    fetch: int | None = None
+    collate: int | None = None
+    pin: int | None = None
+    depth = 0
+
+
+def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
+    """Time every fetch of a batch; in workers it is told at once, for nobody else sees it there."""
+    making = Making(session, stages)
+    patches.wrap(fetch._BaseDatasetFetcher, "__init__", lambda original: after(original, making.created))
+    patches.wrap(fetch._MapDatasetFetcher, "fetch", making.timed)
+    patches.wrap(fetch._IterableDatasetFetcher, "fetch", making.timed)
+
+
+class Making:
+    """The batches that this process makes; in a worker they are numbered by epoch."""
+
+    def __init__(self, session: Session, stages: Stages) -> None:
+        self.session, self.stages = session, stages
+        self.epoch = self.nth = 0
+
+    @guarded(PART)
+    def created(self, fetcher: Any, *args: Any, **kwargs: Any) -> None:
+        """A fetcher stands for an epoch; one inside another's fetch belongs to a dataset."""
+        if get_worker_info() is not None and self.stages.depth == 0:
+            self.epoch, self.nth = self.epoch + 1, 0
+        fetcher.collate_fn = _timed_collate(fetcher.collate_fn, self.stages)
+
+    def timed(self, original: Any) -> Any:
+        """`fetch`, timed."""
+        stages = self.stages
+
+        @functools.wraps(original)
+        def fetch(fetcher: Any, possibly_batched_index: Any) -> Any:
+            if stages.depth:
+                return original(fetcher, possibly_batched_index)
+            start, stages.collate, stages.depth = time.time_ns(), None, 1
+            try:
+                data = original(fetcher, possibly_batched_index)
+            except StopIteration:
+                raise
+            except BaseException:
+                self.nth += 1  # the program is sent the error in place of a batch
+                raise
+            finally:
+                stages.depth = 0
+            self._fetched(start)
+            return data
+
+        return fetch
+
+    @guarded(PART)
+    def _fetched(self, start: int) -> None:
+        self.stages.fetch = time.time_ns() - start - (self.stages.collate or 0)
+        worker = get_worker_info()
+        if worker is None:
+            return
+        row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
+        self.session.say({**row, "fetch": self.stages.fetch, "collate": self.stages.collate})
+        self.session.records.flush()
+        self.nth += 1
+
+
+def _timed_collate(original: Any, stages: Stages) -> Any:
+    @functools.wraps(original)
+    def collate(data: Any) -> Any:
+        start = time.time_ns()
+        try:
+            return original(data)
+        finally:
+            stages.collate = time.time_ns() - start
+
+    return collate
+
+
+def watch_pinning(patches: Patches, stages: Stages, pinned: dict[int, int]) -> None:
+    """Time the pinning of every batch, which has a thread of its own: `pinned` gets it by identity."""
+    inside = threading.local()
+
+    def timed(original: Any) -> Any:
+        @functools.wraps(original)
+        def pin(data: Any, device: Any = None) -> Any:
+            if getattr(inside, "yes", False):  # it calls itself for every part of a batch
+                return original(data, device)
+            start, inside.yes = time.time_ns(), True
+            try:
+                result = original(data, device)
+            finally:
+                inside.yes = False
+            stages.pin = time.time_ns() - start
+            if len(pinned) < MOST_PINNED:
+                pinned[id(result)] = stages.pin
+            return result
+
+        return pin
+
+    patches.wrap(pin_memory, "pin_memory", timed)
