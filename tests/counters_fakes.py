@@ -10,6 +10,9 @@ from typing import Any
 from fathom.probe.counters import Chunk, OverflowedError
 
 
+BOOT_NS = time.time_ns() - 10**12  # ticks count from here
+
+
 def value(burst: int, sample: int, counter: int) -> float:
     """What the fake counts; exact in float32."""
     return float(burst * 4096 + sample * 16 + counter)
@@ -17,7 +20,10 @@ def value(burst: int, sample: int, counter: int) -> float:
 
 @dataclass
 class FakeCollector:
-    """Emits `samples` a burst, `chunk` at a time: in ns since the epoch, or in ticks of `rate` a ns."""
+    """Emits `samples` a burst, `chunk` at a time, in ns since the epoch.
+
+    With `rate` it emits as many as fill the burst, in ticks, so many a nanosecond.
+    """
 
     samples: int = 100
     chunk: int = 40
@@ -45,6 +51,8 @@ class FakeCollector:
         self._called("start")
 
     def stop(self) -> None:
+        if self.rate is not None:  # as many as there was time for
+            self.samples = (time.time_ns() - self._begun) // self._interval - 1
         self._called("stop")
 
     def chunks(self) -> Iterator[Chunk]:
@@ -61,7 +69,7 @@ class FakeCollector:
             yield Chunk(len(numbers) + self.incomplete, starts, ends, rows)
 
     def _stamp(self, ns: int) -> int:
-        return ns if self.rate is None else round((ns - 1_600_000_000_000_000_000) * self.rate)
+        return ns if self.rate is None else round((ns - BOOT_NS) * self.rate)
 
     def close(self) -> None:
         self._called("close")

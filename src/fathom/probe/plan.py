@@ -23,7 +23,7 @@ class Plan:
     at: list[int] = field(default_factory=list)
     on_slow_step: bool = False
     stop_after: str | int | None = None
-    counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", "trigger", "rounds"}
+    counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Plan:

@@ -43,6 +43,9 @@ class Found:
 @dataclass(frozen=True)
 class _Burst:
     record: Record
+    device: int
+    number: int
+    names: list[str]
     stamped: ticks.Stamped
     values: np.ndarray  # [samples, counters]
     dropped: int
@@ -70,6 +73,8 @@ def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> Found:
 
 def _read(raw: Raw, record: Record) -> _Burst:
     names, count = [str(name) for name in record["names"]], int(record["completed"])
+    if not names:
+        raise ValueError("no names")
     if not count:
         why = "the hardware buffer overflowed" if record.get("overflow") else "no sample of it was complete"
         raise LostError(f"Burst {record['burst']} of counters is empty: {why}.")
@@ -85,7 +90,8 @@ def _read(raw: Raw, record: Record) -> _Burst:
         or (np.diff(starts[kept].astype(np.int64)) < 0).any()
     ):
         raise LostError(f"The times of {record['file']} are damaged, so its burst was left out.")
-    return _Burst(record, _stamped(record, starts[kept], ends[kept]), values[kept], dropped)
+    stamped = _stamped(record, starts[kept], ends[kept])
+    return _Burst(record, int(record["device"]), int(record["burst"]), names, stamped, values[kept], dropped)
 
 
 def _stamped(record: Record, starts: np.ndarray, ends: np.ndarray) -> ticks.Stamped:
@@ -111,31 +117,34 @@ def _bytes(raw: Raw, record: Record, size: int) -> bytes:
 
 
 def _frame(burst: _Burst, speed: float | None, found: Found, rank: int) -> pl.DataFrame | None:
-    record, stamped = burst.record, burst.stamped
-    told = stamped.in_nanoseconds
-    if not told and speed is None:
-        text = f"The clock of {record['file']} cannot be told, so its burst of samples was left out."
+    stamped = burst.stamped
+    if not stamped.in_nanoseconds and (speed is None or not stamped.holds(speed)):
+        text = f"The clock of {burst.record['file']} cannot be told, so its burst of samples was left out."
         found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
         return None
     starts, ends = ticks.nanoseconds(stamped, speed or 1.0)
-    group = _group(found.groups, [str(name) for name in record["names"]])
-    about = {name: record.get(name) for name in KEPT} | {"group": group, "dropped": burst.dropped}
-    clock = {"clock": "ns" if told else "ticks", "ticks_per_ns": None if told else speed}
-    error = 0 if told else (stamped.started[1] - stamped.started[0] + 1) // 2
-    anchors = {"start_ns": list(stamped.started), "stop_ns": list(stamped.stopped)}
-    found.bursts.append(about | clock | {"clock_error_ns": error} | anchors)
-    columns = {
-        "device": pl.repeat(int(record["device"]), len(starts), dtype=pl.Int32, eager=True),
-        "start_ns": starts,
-        "end_ns": ends,
-        "values": pl.Series(
-            burst.values.astype(np.float32), dtype=pl.Array(pl.Float32, burst.values.shape[1])
-        ),
+    group = _group(found.groups, burst.names)
+    found.bursts.append(_facts(burst, speed) | {"group": group})
+    width = pl.Array(pl.Float32, len(burst.names))
+    values = pl.Series("values", burst.values.astype(np.float32), dtype=width).cast(pl.List(pl.Float32))
+    labels = {"device": burst.device, "group": group, "burst": burst.number}
+    frame = pl.DataFrame({"start_ns": starts, "end_ns": ends, "values": values})
+    constants = {name: pl.lit(value, dtype=pl.Int32) for name, value in labels.items()}
+    return frame.with_columns(phase=pl.lit("counters"), **constants).select(empty("samples").columns)
+
+
+def _facts(burst: _Burst, speed: float | None) -> Record:
+    """What the manifest keeps of a burst; times in ns."""
+    stamped, told = burst.stamped, burst.stamped.in_nanoseconds
+    unsure = stamped.started[1] - stamped.started[0] + burst.dropped * (stamped.interval_ns or 0)
+    return {name: burst.record.get(name) for name in KEPT} | {
+        "dropped": burst.dropped,
+        "clock": "ns" if told else "ticks",
+        "ticks_per_ns": None if told else speed,
+        "clock_error_ns": 0 if told else (unsure + 1) // 2,
+        "start_ns": list(stamped.started),
+        "stop_ns": list(stamped.stopped),
     }
-    labels = {"phase": pl.lit("counters"), "burst": pl.lit(int(record["burst"]), dtype=pl.Int32)}
-    frame = pl.DataFrame(columns).with_columns(pl.col("values").cast(pl.List(pl.Float32)))
-    whole = frame.with_columns(group=pl.lit(group, dtype=pl.Int32), **labels)
-    return whole.select(empty("samples").columns)
 
 
 def _group(groups: list[list[str]], names: list[str]) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 SLACK_NS = 1_000_000_000  # a clock further off than this is no clock of the host
 APART_NS = 1_000_000_000  # starts this far apart give a rate to about 1 in 10,000 or better
 NEAR = 0.2  # relative; beyond it two estimates of one rate contradict each other
-TRUSTED = 0.03  # of the rate by interval, against the anchors of its own burst
+TRUSTED = 0.03  # what the latencies of start and stop may amount to
+LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may have been full before its end
 
 
 @dataclass(frozen=True)
@@ -39,23 +40,29 @@ class Stamped:
         """The host's time at which sampling began, about."""
         return sum(self.started) / 2
 
-    @property
-    def length(self) -> float:
-        """The usual distance of two stamps, in their own unit."""
-        return float(np.median(self.ends - self.starts))
+    def by_interval(self) -> float | None:
+        """Ticks a nanosecond if the interval was kept; None where it was counted in cycles."""
+        return float(np.median(self.ends - self.starts)) / self.interval_ns if self.interval_ns else None
+
+    def by_anchors(self) -> float:
+        """Ticks a nanosecond if the samples fill the burst: too few where the last ones were lost."""
+        span = sum(self.stopped) / 2 - self.begun
+        return (int(self.ends[-1]) - int(self.starts[0])) / span if span > 0 else 0.0
 
     def own_rate(self) -> float | None:
         """Ticks a nanosecond from this burst alone; None where its stamps contradict its anchors."""
-        span = sum(self.stopped) / 2 - self.begun
-        by_anchors = (int(self.ends[-1]) - int(self.starts[0])) / span if span > 0 else 0.0
-        if by_anchors <= 0:
-            return None
-        if self.interval_ns is None:
-            return by_anchors
-        by_interval = self.length / self.interval_ns
-        if abs(by_interval / by_anchors - 1) <= TRUSTED:
-            return by_interval
-        return by_anchors if abs(by_interval / by_anchors - 1) <= NEAR else None
+        filling, keeping = self.by_anchors(), self.by_interval()
+        if keeping is None or keeping <= 0:
+            return filling if filling > 0 else None
+        filled = filling / keeping
+        if LEAST_FILLED <= filled <= 1 + TRUSTED:
+            return keeping
+        return filling if 1 < filled <= 1 + NEAR else None
+
+    def holds(self, ticks_per_ns: float) -> bool:
+        """Whether the samples, so long, end before the host had stopped to sample."""
+        length = (int(self.ends[-1]) - int(self.starts[0])) / ticks_per_ns
+        return self.begun + length * (1 - TRUSTED) <= self.stopped[1]
 
 
 def rate(bursts: Sequence[Stamped]) -> float | None:
