@@ -9,7 +9,6 @@ from typing import Any
 
 from fathom.probe.counters import Chunk, OverflowedError
 
-
 BOOT_NS = time.time_ns() - 10**12  # ticks count from here
 
 

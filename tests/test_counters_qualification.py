@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.gauges.counters import NoCountersError, keep_counters, needed, qualify
+from fathom.gauges.counters import NoCountersError, keep_counters, needed, parent, prevented, qualify
 from fathom.gauges.counters.bisection import fill
 from fathom.gauges.counters.bisection import qualify as sort_out
 from fathom.gauges.counters.chip import CuptiChip
@@ -129,6 +129,12 @@ def machine(**more: Any) -> dict[str, Any]:
     return {"fingerprint": "f" * 16, "gpus": [gpu], "why_no_gpu": None, "versions": {"driver": "580"}}
 
 
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parent, "installed", lambda: "13.4.0")
+    monkeypatch.setattr("fathom.machine.counters.may_count", lambda root: None)
+
+
 FOUND = {"groups": [["a", "b"]], "refused": {"c": "no"}, "interval_ns": 20_000, "trigger": "time"}
 
 
@@ -179,15 +185,17 @@ def test_a_failed_qualification_is_told_in_one_sentence(record: Any, words: str)
         qualify(machine(), force=True, devices=(0,), start=lambda *_: FakeChild(record))  # type: ignore[arg-type,return-value]
 
 
-def test_without_a_whole_gpu_nothing_is_started() -> None:
+def test_what_prevents_counters_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any) -> Any:
         raise AssertionError
 
     for here in (machine() | {"gpus": []}, machine(mig=True)):
-        assert why_no_counters(here)
-        assert not needed(here)
+        assert why_no_counters(here) == prevented(here)
         with pytest.raises(NoCountersError):
             qualify(here, force=True, devices=(0,), start=start)
+    monkeypatch.setattr(parent, "installed", lambda: None)
+    with pytest.raises(NoCountersError, match="pip install"):
+        qualify(machine(), force=True, devices=(0,), start=start)
 
 
 # the chip, over a stand-in for cupti-python

@@ -48,6 +48,8 @@ def _with_counters(machine: dict[str, Any]) -> dict[str, Any]:
 
     if not counters.needed(machine):
         return machine
+    if why := counters.prevented(machine):
+        return {**machine, "why_no_counters": why}
     say("finding out which hardware counters stream here, once (--no-measure leaves it out)")
     try:
         return counters.keep_counters(machine, counters.qualify(machine))[0]

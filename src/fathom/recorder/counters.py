@@ -13,7 +13,7 @@ QUALIFY = (
     "it is not known which counters stream here; qualify them with `fathom machine measure --only counters`"
 )
 SHARED = "process {} uses the GPU too, and counters would mix both; end it"
-TOLD = ("groups", "interval_ns", "trigger")
+TOLD = ("groups", "interval_ns", "trigger", "rounds", "steps")
 
 
 def to_sample(

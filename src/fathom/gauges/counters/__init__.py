@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fathom.gauges.counters.parent import NoCountersError, keep_counters, needed, qualify
+    from fathom.gauges.counters.parent import NoCountersError, keep_counters, needed, prevented, qualify
 
-__all__ = ["NoCountersError", "keep_counters", "needed", "qualify"]
+__all__ = ["NoCountersError", "keep_counters", "needed", "prevented", "qualify"]
 
 
 def __getattr__(name: str) -> Any:

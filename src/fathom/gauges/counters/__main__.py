@@ -10,8 +10,7 @@ from typing import Any
 from fathom.gauges.__main__ import claim_output
 from fathom.gauges.counters.bisection import qualify
 from fathom.gauges.counters.wanted import anchors, candidates
-from fathom.probe.counters import explain, why_not
-from fathom.probe.counters.reasons import OLDEST, installed
+from fathom.probe.counters import explain
 
 
 def main() -> None:
@@ -24,8 +23,6 @@ def main() -> None:
 
 
 def _qualified(job: dict[str, Any]) -> dict[str, Any]:
-    if why := why_not(f"{OLDEST[0]}.0", installed()):
-        return {"why": why}
     from fathom.gauges.counters.chip import CuptiChip
 
     with CuptiChip(job["interval_ns"]) as chip:

@@ -15,7 +15,9 @@ from fathom.gauges.others import refuse_busy
 from fathom.gauges.parent import StartChild
 from fathom.gauges.planning import seen_devices
 from fathom.machine import counters_of, remember, remembered, why_no_counters
+from fathom.probe.counters import why_not
 from fathom.probe.counters.budget import INTERVAL_NS
+from fathom.probe.counters.reasons import OLDEST, installed
 
 PATIENCE_S = 300.0
 
@@ -28,9 +30,14 @@ class NoCountersError(FathomError):
         self.why = why
 
 
+def prevented(machine: Mapping[str, Any]) -> str | None:
+    """Why counters cannot be qualified here, before it is tried, in one clause."""
+    return why_no_counters(machine) or why_not(f"{OLDEST[0]}.0", installed())
+
+
 def needed(machine: Mapping[str, Any]) -> bool:
-    """Whether this machine could sample counters and it is not known which."""
-    return not why_no_counters(machine) and counters_of(machine) is None
+    """Whether it is not known which counters this machine can sample."""
+    return counters_of(machine) is None
 
 
 def qualify(
@@ -45,7 +52,7 @@ def qualify(
     Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
     BusyGpuError where another process uses it and `force` is not given.
     """
-    if why := why_no_counters(machine):
+    if why := prevented(machine):
         raise NoCountersError(why)
     gpu = _first(machine, seen_devices_of(machine) if devices is None else devices)
     if not force:

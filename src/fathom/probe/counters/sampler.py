@@ -112,6 +112,8 @@ class Sampler:
         what = {"group": job.group, "names": self._names(job), "interval_ns": self._interval}
         trigger = self._wanted.get("trigger") or TIME
         self._session.say(about | what | {"trigger": trigger} | times | counts | {"file": file, "crc": check})
+        if overflow:
+            self.close()  # what is left in the hardware buffer belongs to no later burst
 
     def close(self) -> None:
         """Give the hardware buffer back; the next burst takes it anew."""
