@@ -307,8 +307,10 @@ def test_micro_steps_are_inside_their_window(tmp_path: Path) -> None:
     timeline.step(1500, 2000, kind="micro-step", parent=0)
     timeline.kernel(1000, 2000, launched=1000)
     (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
-    assert [(window.start_ns, window.end_ns, window.kind) for window in device.windows] == [
-        (1000, 2000, "train")
+    assert [(window.start_ns, window.end_ns, window.kind, window.used) for window in device.windows] == [
+        (1000, 2000, "train", True),
+        (1000, 2000, "micro-step", False),  # all the work was launched in the first
+        (2000, 2000, "micro-step", False),
     ]
 
 

@@ -170,7 +170,7 @@ def test_ceilings_stand_beside_the_datasheet(tmp_path):
     assert rows["latency.launch"][1:3] == ["2.10", "µs"] and len(rows["latency.launch"]) == 5
     for words in (
         "measured 2026-11-21",
-        "! 4 of 112 cores were busy",
+        "host.copy: 4 of 112 cores were busy",
         "1 more GPU: within 0.5 % of GPU 0",
         "disk.read.gds: kvikio is not installed; matmul.fp4: no such unit",
     ):
@@ -253,3 +253,20 @@ def test_no_torch_and_no_table_library_is_needed_to_look(tmp_path):
 def test_a_folder_that_is_none_is_refused(tmp_path):
     done = run_fathom("machine", "--data", tmp_path / "none", cwd=tmp_path)
     assert done.returncode == 2 and "none" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_links_are_shown_pair_by_pair_and_size_by_size():
+    pairs = [{"from": i, "to": 1 - i, "both_ways": both, "value": v}
+             for i in (0, 1) for both, v in ((False, 369e9 + i * 1e9), (True, 700e9))]  # fmt: skip
+    sizes = [{"bytes": 2**k, "value": 2.0**k * 1e5, "seconds": 1e-5} for k in range(10, 31, 2)]
+    measured = [
+        Ceiling(id="link.peer", value=370e9, unit="B/s", low=1e9, high=1e9, samples=3, series=pairs),
+        Ceiling(id="collective.all_reduce", value=1e9, unit="B/s", low=1, high=1, samples=3, series=sizes),
+    ]
+    console = Console(record=True, width=100, file=StringIO())
+    print_ceilings({"gpus": [], "host": {}}, measured, [], console)
+    lines = console.export_text().splitlines()
+    (first,) = [line for line in lines if "from GPU 0" in line]
+    assert first.split()[-2:] == ["·", "369"]
+    assert any("all reduce" in line for line in lines) and any("10.0 µs" in line for line in lines)
+    assert max(map(len, lines)) <= 100

@@ -24,6 +24,7 @@ LIMITS = Limits(
     cache=10e12,
     cache_bytes=50_000_000,
     copies={"HtoD pinned": 50e9},
+    link=300e9,
     launch_s=1e-6,
 )
 SCHEMA = {
@@ -119,6 +120,8 @@ def reference(row: dict[str, Any]) -> float | None:
     """The definition, one row at a time."""
     if row["kind"] == "copy":
         speed = LIMITS.copies.get(row["direction"] or "")
+    elif row["kind"] == "collective":
+        speed = LIMITS.link
     elif row["footprint"] is not None and row["footprint"] <= LIMITS.cache_bytes:
         speed = LIMITS.cache
     else:

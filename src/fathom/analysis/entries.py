@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.device import COMPUTE, COPY, ENTRIES
+from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry, Window
@@ -14,7 +14,7 @@ HOST_CAUSED = "idle: "
 DEVICE_CAUSED = ("idle: device gap", "idle: no work")
 # Recording slows down what it records: ops, the Python between them, launches. Other waits come after them.
 INFLATED = ("idle: dispatching", "idle: python", "idle: launch latency")
-WORKING = (ENTRIES[COMPUTE], ENTRIES[COPY], OPS)
+WORKING = (ENTRIES[COMPUTE], ENTRIES[COMMUNICATION], ENTRIES[MOVING], ENTRIES[COPY], OPS)
 
 
 def windows_of(ledger: Ledger) -> list[Window]:
@@ -36,7 +36,9 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
     for row in totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows(named=True):
         count = None if row["count"] is None else row["count"] / len(used)
         entry = Entry(row["entry"], row["detail"], row["ns"] / len(used) / MS, ns=row["ns"], count=count)
-        if entry.entry in WORKING:
+        if entry.entry == ENTRIES[WAITING]:
+            entry.at_ceiling_ms = 0.0
+        elif entry.entry in WORKING:
             _add_work(entry, done.get(entry.detail))
         found.append(entry)
     return found

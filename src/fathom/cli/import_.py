@@ -1,4 +1,4 @@
-"""`fathom import`: traces, or raw records, become a sounding."""
+"""`fathom import`: traces, results of ncu, or raw records become a sounding."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ EXAMPLES = """Examples:
 
 fathom import rank0.json.gz rank1.json.gz -o job.fathom
 
-fathom import train.fathom   (raw records that `fathom run --raw` left)"""
+fathom import train.fathom   (raw records that `fathom run --raw` left)
+
+fathom import kernels.ncu-rep   (or what `ncu --page raw --csv` printed)"""
+
+_SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
 
 
 def import_(
     traces: Annotated[
         list[Path],
-        typer.Argument(metavar="TRACE…", help="Kineto traces (.json, .json.gz), or a raw recording."),
+        typer.Argument(
+            metavar="TRACE…",
+            help="Kineto traces (.json, .json.gz), results of ncu (.ncu-rep, .csv), or a raw recording.",
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where the sounding goes. [default: NAME.fathom]")
@@ -29,7 +36,7 @@ def import_(
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what was imported as JSON.")] = False,
 ) -> None:
-    """Make a sounding of Kineto traces, one a rank, or of raw records."""
+    """Make a sounding of Kineto traces, one a rank, of results of ncu, or of raw records."""
     from fathom.recorder import import_any
 
     summary = _summary(import_any(traces, output, replace=replace))
@@ -55,7 +62,8 @@ def _summary(store: Store) -> dict[str, Any]:
 
 def _text(summary: dict[str, Any]) -> str:
     counted = {"ranks": len(summary["ranks"]), **summary["rows"]}
-    counts = [_count(counted[name], name) for name in ("ranks", "steps", "ops", "launches", "kernels")]
+    shown = [name for name in _SHOWN if name != "counters" or counted[name]]
+    counts = [_count(counted[name], name) for name in shown]
     lines = [f"{summary['path']}: {', '.join(counts)}"]
     lines += [f"  problem: {problem['text']}" for problem in summary["problems"]]
     lines += [f"  abstained: {row['what']}: {row['why']}" for row in summary["abstained"]]

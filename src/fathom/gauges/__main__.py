@@ -9,11 +9,12 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from typing import Any
 
-from fathom.gauges.catalogue import BY_ID
+from fathom.gauges.catalogue import BY_ID, HOST, scope
+from fathom.gauges.crowd import Crowd
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError, is_fatal
 from fathom.machine import Ceiling, Missing
@@ -41,8 +42,11 @@ def claim_output() -> Emit:
 
 def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
     try:
-        found = import_module(f"fathom.gauges.{BY_ID[name].group}").GAUGES[name](job)
-        return [found] if isinstance(found, Ceiling) else found
+        gauge = import_module(f"fathom.gauges.{BY_ID[name].group}").GAUGES[name]
+        with Crowd() as crowd:
+            found = gauge(job)
+        found = [found] if isinstance(found, Ceiling) else found
+        return [_flagged(one, crowd.flags) if scope(name) == HOST else one for one in found]
     except NotHereError as error:
         return [Missing(id=name, why=str(error))]
     except ImportError as error:
@@ -51,6 +55,10 @@ def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
         if is_fatal(error):
             raise
         return [Missing(id=name, why=_clause(error))]
+
+
+def _flagged(found: Ceiling | Missing, flags: list[str]) -> Ceiling | Missing:
+    return replace(found, flags=[*found.flags, *flags]) if isinstance(found, Ceiling) else found
 
 
 def _clause(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What `fathom import` is given: traces, folders of traces, or a raw recording."""
+"""What `fathom import` is given: traces, folders of traces, results of ncu, or a raw recording."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fathom.recorder.command import free_output
 if TYPE_CHECKING:
     from fathom.sounding import Store
 
-TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt")
+TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".csv", ".ncu-rep", ".ncu-repz")
 _PATTERNS = ("*.json", "*.json.gz")
 
 
 def import_any(paths: list[Path], output: Path | None = None, *, replace: bool = False) -> Store:
-    """A sounding of raw records (one folder), or of traces and folders of traces.
+    """A sounding of raw records (one folder), of traces and folders of traces, or of results of ncu.
 
-    Without `output`, raw records are replaced by their sounding, and traces are named after the first; with
+    Without `output`, raw records are replaced by their sounding, and others are named after the first; with
     `replace` a sounding that exists gives way.
     Raises BadInputError.
     """
     recordings = [folder for path in paths if (folder := _recording(path))]
     if not recordings:
-        return _import_traces(paths, output, replace)
+        return _import_files(paths, output, replace)
     if len(paths) > 1:
         raise BadInputError("Raw records are imported alone: give one recording, or only traces.")
     return _import_recording(recordings[0], output)
@@ -48,10 +48,15 @@ def _import_recording(folder: Path, output: Path | None) -> Store:
     return import_raw(folder, output)
 
 
-def _import_traces(paths: list[Path], output: Path | None, replace: bool) -> Store:
-    from fathom.sounding import import_traces
+def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Store:
+    from fathom.sounding import import_ncu, import_traces, is_ncu
 
+    kinds = {is_ncu(path) for path in paths}
+    if len(kinds) > 1:
+        raise BadInputError("Results of ncu are imported by themselves: give only them, or only traces.")
     output = output or free_output(trace_name(paths[0]), Path())
+    if True in kinds:
+        return import_ncu(paths, output, name=output.stem, replace=replace)
     return import_traces(_expand(paths), output, name=output.stem, replace=replace)
 
 

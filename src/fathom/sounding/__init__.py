@@ -2,6 +2,7 @@
 
 from fathom.sounding.importer import import_traces
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.ncu import import_ncu, is_ncu
 from fathom.sounding.pack import pack
 from fathom.sounding.raw import import_raw
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
@@ -19,8 +20,10 @@ __all__ = [
     "Writer",
     "conform",
     "empty",
+    "import_ncu",
     "import_raw",
     "import_traces",
+    "is_ncu",
     "open_store",
     "pack",
     "select",

@@ -11,6 +11,7 @@ from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _COPIES = {
     "HtoD pinned": "copy.h2d.pinned",
     "HtoD pageable": "copy.h2d.pageable",
@@ -27,7 +28,8 @@ class Limits:
     `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
     `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
     setting; the traffic of work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
-    `copies` are by direction, `launch_s` is what a piece of work costs at least when a graph launches it.
+    `copies` are by direction, `link` is the best bus bandwidth of a collective, `launch_s` is what a piece
+    of work costs at least when a graph launches it.
     """
 
     arithmetic: dict[str, float] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class Limits:
     cache: float | None = None
     cache_bytes: int = 0
     copies: dict[str, float] = field(default_factory=dict)
+    link: float | None = None
     launch_s: float | None = None
     memory_name: str = "hbm"
     cache_name: str = "l2"
@@ -70,6 +73,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
         cache=known.rate("l2.read"),
         cache_bytes=_cache_bytes(machine, index),
         copies=copies | {"DtoD": memory},
+        link=known.fastest(tuple(f"collective.{kind}" for kind in COLLECTIVES)),
         launch_s=known.rate("latency.graph_node"),
     )
 

@@ -61,12 +61,17 @@ def _path(limits: Limits) -> dict[str, pl.Expr]:
     direction = pl.lit("copy ") + pl.col("direction")
     cached = pl.col("footprint") <= limits.cache_bytes
     copied, written = pl.col("kind") == "copy", pl.col("kind") == "set"
+    linked = pl.col("kind") == "collective"
     memory = pl.when(written).then(pl.lit(limits.writes)).otherwise(pl.lit(limits.memory))
     kept = pl.when(cached).then(pl.lit(limits.cache)).otherwise(memory)
     name = pl.when(cached).then(pl.lit(limits.cache_name)).otherwise(pl.lit(limits.memory_name))
     return {
-        "path": pl.when(copied).then(direction).otherwise(name),
-        "bandwidth": pl.when(copied).then(_rate("direction", limits.copies)).otherwise(kept),
+        "path": pl.when(copied).then(direction).when(linked).then(pl.lit("link")).otherwise(name),
+        "bandwidth": pl.when(copied)
+        .then(_rate("direction", limits.copies))
+        .when(linked)
+        .then(pl.lit(limits.link, pl.Float64))
+        .otherwise(kept),
     }
 
 

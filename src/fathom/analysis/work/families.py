@@ -7,18 +7,19 @@ import polars as pl
 
 from fathom.analysis.roofline import Limits, needs
 from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
+from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.dtypes import DTYPES
 from fathom.analysis.work.links import connect
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import is_product
-from fathom.analysis.work.tree import rows_of
+from fathom.analysis.work.tree import Rows, rows_of
 
 _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element
 _ELEMENT_TYPE = r"(?:Functor|Op\w*)<(?:\w+::)*?(float|double|c10::BFloat16|c10::Half)\b"
 _OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "fp64"}
 _BOUNDED_BY = ["kind", "name", "direction", "footprint", "product", "again", "time"]
-_COLLECTIVE = "the work of a collective is told with communication"
+_COLLECTIVE = "the size of the collective was not recorded"
 
 
 def family_work(
@@ -73,6 +74,7 @@ def kernel_works(
             "moved": kernels["bytes"],
             "direction": kernels["direction"],
             "time": time,
+            "computes": _computes(ops, kernels, links.owner),
             "again": (links.owner >= 0) & again[links.owner] if len(again) else links.owner >= 0,
         }
     )
@@ -80,10 +82,19 @@ def kernel_works(
     return own.select(*(_by_kind(name).alias(name) for name in WORK), *_BOUNDED_BY)
 
 
+def _computes(ops: pl.DataFrame, kernels: pl.DataFrame, owner: Rows) -> pl.Series:
+    """Whether a kernel does its owner's work: all that compute, and collectives whose message is known."""
+    collective = kernels["kind"] == "collective"
+    if not ops.height:
+        return kernels["kind"] == "compute"
+    sized = ops["name"].gather(np.maximum(owner, 0)) == RECORD
+    return (kernels["kind"] == "compute") | (collective & sized.fill_null(False) & pl.Series(owner >= 0))
+
+
 def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """Every computing kernel's share of its owner's work, by time."""
     unit = ["owner", "instance"]
-    computes = pl.col("kind") == "compute"
+    computes = pl.col("computes")
     calls = (
         frame.filter(computes & (pl.col("owner") >= 0))
         .group_by(unit, maintain_order=True)
@@ -119,12 +130,12 @@ def _by_kind(name: str) -> pl.Expr:
     moved = pl.col("moved").cast(pl.Float64) * pl.when(twice).then(2.0).otherwise(1.0)
     missing = pl.when(pl.col("moved").is_null()).then(pl.lit("its bytes were not recorded"))
     direct = {"flops": pl.lit(0.0), "bytes": moved, "work_dtype": pl.lit(None), "abstained": missing}[name]
-    collective = pl.lit(_COLLECTIVE) if name == "abstained" else pl.lit(None)
+    unsized = pl.lit(_COLLECTIVE) if name == "abstained" else pl.lit(None)
     return (
         pl.when(moves)
         .then(direct)
-        .when(pl.col("kind") == "collective")
-        .then(collective)
+        .when((pl.col("kind") == "collective") & ~pl.col("computes"))
+        .then(unsized)
         .otherwise(pl.col(name))
         .cast(WORK[name])
     )

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.work import graphs, position
+from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.compiled import PREFIX
 from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, rows_of
 
@@ -39,7 +40,7 @@ def connect(
     if replayed.any():
         found = graphs.owners(ops, launches, kernels, launch, replayed, nearest(tree, by_launch))
         _assign(links, found, replayed)
-    shapeless = _without_shapes(ops, kernels) & ~replayed
+    shapeless = _without_shapes(ops, kernels) & ~replayed & ~_told(ops, owner)
     if shapeless.any():
         marks = position.marks(ops, steps)
         found = position.owners(ops, launches, kernels, launch, links.owner, shapeless, marks)
@@ -74,6 +75,14 @@ def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
     )
     found = kernels.select(key).join(first, on=key, how="left", nulls_equal=True, maintain_order="left")
     return found["launch"].cast(pl.Int64).fill_null(NONE).to_numpy().copy()
+
+
+def _told(ops: pl.DataFrame, owner: Rows) -> Flags:
+    """Kernels of collectives: their message is recorded without shapes too."""
+    if not ops.height:
+        return np.zeros(len(owner), dtype=bool)
+    message = (ops["name"] == RECORD).fill_null(False) & ops["values"].is_not_null()
+    return (owner >= 0) & message.to_numpy()[np.maximum(owner, 0)]
 
 
 def _without_shapes(ops: pl.DataFrame, kernels: pl.DataFrame) -> Flags:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fathom.analysis.work import (
     attention,
+    communication,
     compiled,
     convolution,
     elementwise,
@@ -24,8 +25,8 @@ from fathom.analysis.work import (
 from fathom.analysis.work.call import Call, UnknownWorkError, Work, parse
 
 _GROUPS = (
-    attention, convolution, elementwise, embedding, grouped, indexing, matmul, norm, optimizer, pooling,
-    reduction, serving, softmax,
+    attention, communication, convolution, elementwise, embedding, grouped, indexing, matmul, norm, optimizer,
+    pooling, reduction, serving, softmax,
 )  # fmt: skip
 FORMULAS: dict[str, Callable[[Call], Work]] = {
     name: formula for group in _GROUPS for name, formula in group.FORMULAS.items()
@@ -57,6 +58,8 @@ def evaluate(
     formula = compiled.work if name.startswith(compiled.PREFIX) else FORMULAS.get(name)
     if formula is None:
         return Work(None, None, None, "no formula for this operator")
+    if name == communication.RECORD:
+        shapes, dtypes = "[]", "[]"  # its message is told by values
     if not shapes or not dtypes:
         return Work(None, None, None, NO_SHAPES)
     try:

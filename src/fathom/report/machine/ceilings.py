@@ -11,6 +11,7 @@ from fathom.machine.ceilings import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
 from fathom.report.bars import bar
+from fathom.report.machine import series
 from fathom.report.machine.show import paragraph
 
 GROUPS = (
@@ -49,8 +50,31 @@ def lines(
         if found:
             yield Text(title, "bold")
             yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in found)
+    yield from series.peers(ceilings)
+    yield from series.collectives(ceilings)
+    yield from _doubts(ceilings, cells)
+    yield from _sources(ceilings, sheets, cells)
     yield from _others(ceilings, first, cells)
     yield from _missing(missing, cells)
+
+
+def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
+    """Why some figures are to be doubted; those with one reason share a line."""
+    reasons: dict[str, list[str]] = {}
+    for ceiling in ceilings:
+        for flag in ceiling.flags:
+            reasons.setdefault(flag, []).append(ceiling.id)
+    for number, (why, names) in enumerate(reasons.items()):
+        label = "" if number else "! doubts"
+        yield from paragraph(label, f"{', '.join(dict.fromkeys(names))}: {why}", cells, "yellow")
+
+
+def _sources(
+    ceilings: Sequence[Ceiling], sheets: dict[int | None, Sheet | None], cells: int
+) -> Iterator[Text]:
+    """Where the published figures were read."""
+    found = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
+    yield from paragraph("sources", " · ".join(dict.fromkeys(f["source"] for f in found)), cells, "dim")
 
 
 def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
@@ -67,8 +91,8 @@ def _row(ceiling: Ceiling, sheet: Sheet | None) -> Text:
     if figure:
         line.append(f"{value(figure['value'], figure['unit']):>{_VALUE}}{100 * figure['fraction']:>6.0f} %  ")
         line.append(bar(figure["fraction"], _BAR), "green")
-    for flag in ceiling.flags:
-        line.append(f"  ! {flag}", "yellow")
+    if ceiling.flags:
+        line.append("  !", "yellow")
     return line
 
 

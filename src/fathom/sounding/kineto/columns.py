@@ -107,7 +107,7 @@ class Columns:
                 "annotation": np.full(len(events), annotation),
                 "shapes": texts.of([bytes(a.shapes) for a in args]),
                 "dtypes": texts.of([bytes(a.dtypes) for a in args]),
-                "values": texts.of([bytes(a.values) for a in args]),
+                "values": texts.of(_values(args)),
                 "provenance": self.provenance.of(_provenances(args)),
                 "module": self.module.of(_texts([a.module for a in args])),
                 "source": self.source.of(_texts([a.stack for a in args])),
@@ -188,6 +188,18 @@ def _texts(values: list[Any]) -> list[str | None]:
     if all_missing(values):
         return values
     return [value if isinstance(value, str) else None for value in values]
+
+
+def _values(args: list[Args]) -> list[bytes]:
+    """Concrete inputs; of a collective its name, element type, elements sent and received, and ranks."""
+    if all_missing([a.collective for a in args]):
+        return [bytes(a.values) for a in args]
+    return [bytes(a.values) if a.collective is None else _collective(a) for a in args]
+
+
+def _collective(args: Args) -> bytes:
+    told = (args.collective, args.element, args.sent, args.received, args.ranks)
+    return msgspec.json.encode([str(one) for one in told])
 
 
 def _provenances(args: list[Args]) -> list[str | None]:

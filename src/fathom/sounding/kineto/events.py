@@ -37,6 +37,11 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     allocated: Any = field(default=None, name="Total Allocated")
     reserved: Any = field(default=None, name="Total Reserved")
     owner: Any = field(default=None, name="Device Id")
+    collective: Any = field(default=None, name="Collective name")
+    element: Any = field(default=None, name="dtype")
+    sent: Any = field(default=None, name="In msg nelems")
+    received: Any = field(default=None, name="Out msg nelems")
+    ranks: Any = field(default=None, name="Group size")
     kernel_file: Any = None
     kernel_backend: Any = None
     kernel_hash: Any = None

@@ -1,0 +1,199 @@
+"""Counters folded from the live program against Nsight Compute, family by family.
+
+    ncu $(python benchmarks/ncu_agreement.py options) -o gpt python examples/train_gpt.py …
+    python benchmarks/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep --out OUT/gpt.json
+    python benchmarks/ncu_agreement.py summary OUT/*.json
+
+`compare` pairs families by name and launch shape, and writes a table of all pairs; `summary` joins tables and
+writes results/ncu_agreement.json: median and 95th percentile of the absolute differences, in points, of
+kernels of 20 µs and more, and of 5 to 20 µs apart. What is compared is told in ncu_agreement.yaml. Hit rates
+need a run of their own with `--replay-mode application`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import yaml
+
+from fathom.analysis.explaining.expression import counters_in, evaluate
+from fathom.sounding import Store, import_ncu, open_store
+
+HERE = Path(__file__).resolve().parent
+RESULT = HERE / "results" / "ncu_agreement.json"
+CLASSES = {"20 µs and more": (20.0, float("inf")), "5 to 20 µs": (5.0, 20.0)}
+MEDIAN, HIGH = 1.0, 4.0  # bars in points; a metric may have a median of its own
+Values = dict[str, dict[str, float]]  # family -> counter -> value
+
+
+@cache
+def metrics() -> dict[str, dict[str, Any]]:
+    """`ncu_agreement.yaml`."""
+    return yaml.safe_load((HERE / "ncu_agreement.yaml").read_text())
+
+
+def plain(counter: str) -> str:
+    """The counter's own name; PM sampling puts unit and set in front: SM_A.TriageCompute.sm__…"""
+    return counter.rpartition("TriageCompute.")[2]
+
+
+def values_of(frame: pl.DataFrame, source: str) -> Values:
+    """Counters of one source by family, mean over devices."""
+    found: Values = defaultdict(dict)
+    rows = frame.filter(pl.col("source") == source).drop_nulls("value")
+    for family, counter, value in rows.group_by("family", "counter").agg(pl.col("value").mean()).iter_rows():
+        found[family][plain(counter)] = value
+    return dict(found)
+
+
+def live_counters(store: Store) -> pl.DataFrame:
+    """What the samples of a sounding fold to; for one that holds counters already, these."""
+    stored = store.table("counters").collect()
+    if len(stored):
+        return stored
+    from fathom.analysis.folding import counters_of
+
+    return pl.concat([counters_of(store, rank) for rank in store.ranks])
+
+
+def lengths(store: Store) -> dict[str, float]:
+    """Median duration of each family in the live program, in µs; never ncu's."""
+    took = (pl.col("end_ns") - pl.col("start_ns")).median() / 1e3
+    kernels = store.table("kernels").filter(pl.col("family").is_not_null())
+    return dict(kernels.group_by("family").agg(took).collect().iter_rows())
+
+
+def matched(live: list[str], ncu: list[str]) -> tuple[dict[str, str], list[str]]:
+    """(family of the program -> ncu's name of it, families that ncu has and the program not, or not alone).
+
+    Demanglers spell template arguments differently, so what is left is paired by base name and launch shape
+    where that is one to one.
+    """
+    pairs = {family: family for family in live if family in ncu}
+    rest = {name: [f for f in names if f not in pairs] for name, names in (("live", live), ("ncu", ncu))}
+    keys: dict[str, defaultdict[tuple[str, str], list[str]]] = {}
+    for name, families in rest.items():
+        keys[name] = defaultdict(list)
+        for family in families:
+            keys[name][base_and_shape(family)].append(family)
+    for key, own in keys["live"].items():
+        other = keys["ncu"].get(key, [])
+        if key[1] and len(own) == len(other) == 1:
+            pairs[own[0]] = other[0]
+    return pairs, [family for family in ncu if family not in pairs.values()]
+
+
+def base_and_shape(family: str) -> tuple[str, str]:
+    """`gemm<float> 2x1x1·128x1x1` is (gemm, 2x1x1·128x1x1); no shape is an empty one."""
+    front, _, shape = family.rpartition(" ")
+    if "·" not in shape:
+        return family.partition("<")[0], ""
+    return front.partition("<")[0], shape
+
+
+def first(expressions: list[str], counters: dict[str, float]) -> float | None:
+    """The value of the first expression that can be had."""
+    found = (evaluate(expression, counters) for expression in expressions)
+    return next((value for value in found if value is not None), None)
+
+
+def compare(program: str, live: Values, ncu: Values, took: dict[str, float]) -> list[dict[str, Any]]:
+    """A row for each family and metric that both have."""
+    pairs, _ = matched(sorted(live), sorted(ncu))
+    rows = []
+    for family, theirs in sorted(pairs.items()):
+        for name, metric in metrics().items():
+            ours, other = first(metric["live"], live[family]), first(metric["ncu"], ncu[theirs])
+            if ours is None or other is None or took.get(family) is None:
+                continue
+            row = {"program": program, "family": family, "ncu_family": theirs, "us": round(took[family], 2)}
+            rows.append({**row, "metric": name, "live": ours, "ncu": other, "difference": ours - other})
+    return rows
+
+
+def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By class of duration and metric: pairs, median and 95th percentile, and whether the bar is met."""
+    found = []
+    for name, (low, high) in CLASSES.items():
+        for metric, told in metrics().items():
+            own = [abs(r["difference"]) for r in rows if r["metric"] == metric and low <= r["us"] < high]
+            row: dict[str, Any] = {"kernels": name, "metric": metric, "pairs": len(own)}
+            if own:
+                median, p95 = float(np.median(own)), float(np.percentile(own, 95))
+                met = median <= told.get("median", MEDIAN) and p95 <= HIGH
+                row |= {"median": median, "p95": p95, "met": met if low >= 20 else None}
+            found.append(row)
+    return found
+
+
+def table(summary: list[dict[str, Any]]) -> str:
+    """What a person reads."""
+    lines = [f"{'kernels':<16}{'metric':<20}{'pairs':>6}{'median':>9}{'p95':>8}"]
+    for row in summary:
+        numbers = f"{row['median']:>9.2f}{row['p95']:>8.2f}" if row["pairs"] else "        –       –"
+        verdict = {True: "  met", False: "  NOT met", None: ""}[row.get("met")]
+        lines.append(f"{row['kernels']:<16}{row['metric']:<20}{row['pairs']:>6}{numbers}{verdict}")
+    return "\n".join(lines)
+
+
+def ncu_options() -> str:
+    """Options for ncu that have every counter collected, with the program's own clocks and caches."""
+    names = sorted({c for m in metrics().values() for e in m["ncu"][:1] for c in counters_in(e)})
+    return f"--clock-control none --cache-control none --target-processes all --metrics {','.join(names)}"
+
+
+def do_compare(options: argparse.Namespace) -> None:
+    live = open_store(options.live)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = options.ncu
+        other = open_store(path) if path.is_dir() else import_ncu([path], Path(scratch) / "ncu.fathom")
+        theirs = values_of(other.table("counters").collect(), "ncu")
+    ours = values_of(live_counters(live), "PM sampling")
+    rows = compare(options.program, ours, theirs, lengths(live))
+    if not rows:
+        sys.exit(f"{options.live} and {options.ncu} have no kernel and metric in common")
+    _, strange = matched(sorted(ours), sorted(theirs))
+    print(table(summarised(rows)))
+    print(f"families that ncu alone has, or that are not told apart: {len(strange)} of {len(theirs)}")
+    options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def do_summary(options: argparse.Namespace) -> None:
+    rows = [row for path in options.tables for row in json.loads(path.read_text())]
+    summary = summarised(rows)
+    notes = {name: metric["note"] for name, metric in metrics().items() if "note" in metric}
+    print(table(summary))
+    whole = {"summary": summary, "differences": notes, "pairs": rows}
+    options.out.write_text(json.dumps(whole, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(required=True)
+    show = commands.add_parser("options", help="options for ncu")
+    show.set_defaults(do=lambda _: print(ncu_options()))
+    one = commands.add_parser("compare", help="one program: its sounding and ncu's result of it")
+    one.add_argument("program")
+    one.add_argument("live", type=Path)
+    one.add_argument("ncu", type=Path)
+    one.add_argument("--out", type=Path, required=True)
+    one.set_defaults(do=do_compare)
+    all_ = commands.add_parser("summary", help="all programs")
+    all_.add_argument("tables", type=Path, nargs="+")
+    all_.add_argument("--out", type=Path, default=RESULT)
+    all_.set_defaults(do=do_summary)
+    options = parser.parse_args()
+    options.do(options)
+
+
+if __name__ == "__main__":
+    main()

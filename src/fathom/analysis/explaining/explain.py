@@ -1,0 +1,90 @@
+"""The rules of `rules.yaml` on one family's counters, ordered by what limits it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fathom.analysis.explaining.expression import counters_in, evaluate
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that a rule found; `weight` (percent of the kernel's time, roughly) orders, it never sums."""
+
+    rule: str
+    title: str
+    value: float
+    unit: str
+    holds: bool  # beyond its threshold
+    weight: float
+    words: str
+    remedy: str
+    counters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Facts of a family, those that hold first, heaviest first; `unseen`: rules without their counters."""
+
+    family: str
+    facts: list[Fact] = field(default_factory=list)
+    unseen: list[dict[str, str]] = field(default_factory=list)
+
+    @property
+    def limits(self) -> list[Fact]:
+        """The facts beyond their threshold."""
+        return [fact for fact in self.facts if fact.holds]
+
+
+@cache
+def rules() -> dict[str, dict[str, Any]]:
+    """The rules by id, as `rules.yaml` has them; stall reasons are spelled out from their one template."""
+    read = yaml.safe_load(files(__package__).joinpath("rules.yaml").read_text())
+    template, reasons = read["stalls"]["template"], read["stalls"]["reasons"]
+    stalls = {f"stall_{reason}": {**_spelled(template, reason), **told} for reason, told in reasons.items()}
+    return {**read["rules"], **stalls}
+
+
+def _spelled(template: dict[str, Any], reason: str) -> dict[str, Any]:
+    own = {key: [e.replace("REASON", reason) for e in template[key]] for key in ("of", "weight")}
+    return {**template, **own, "title": template["title"].replace("REASON", reason.replace("_", " "))}
+
+
+def explain(family: str, counters: Mapping[str, float]) -> Explanation:
+    """What the counters (by name, in base units) say about `family`."""
+    facts, unseen = [], []
+    for name, rule in rules().items():
+        found = _fact(name, rule, counters)
+        if found:
+            facts.append(found)
+        else:
+            unseen.append({"what": rule["title"], "why": f"without {_missing(rule, counters)}"})
+    facts.sort(key=lambda fact: (not fact.holds, -fact.weight, fact.rule))
+    return Explanation(family, facts, unseen)
+
+
+def _fact(name: str, rule: dict[str, Any], counters: Mapping[str, float]) -> Fact | None:
+    for expression in rule["of"]:
+        value = evaluate(expression, counters)
+        if value is None:
+            continue
+        holds = value > rule["above"] if "above" in rule else value < rule["below"]
+        weights = (evaluate(weight, counters) for weight in rule.get("weight", ()))
+        weight = next((w for w in weights if w is not None), 0.0)
+        words = rule["words"].format(value=value)
+        used = tuple(counters_in(expression))
+        return Fact(
+            name, rule["title"], value, rule["unit"], holds, max(weight, 0.0), words, rule["remedy"], used
+        )
+    return None
+
+
+def _missing(rule: dict[str, Any], counters: Mapping[str, float]) -> str:
+    wanted = next(iter(counters_in(rule["of"][0])), "")
+    return next((name for name in counters_in(rule["of"][0]) if name not in counters), f"a {wanted} above 0")

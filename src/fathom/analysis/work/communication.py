@@ -1,0 +1,53 @@
+"""Collectives: the bytes that each rank has to move over its links.
+
+Factors as NCCL's tests use them to get from message sizes to the bandwidth of the bus
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), for n ranks: twice (n - 1) / n of the
+message for an all-reduce, (n - 1) / n of the whole for gathering, scattering and exchanging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fathom.analysis.work.call import Call, UnknownWorkError, Work
+from fathom.analysis.work.dtypes import SIZE
+
+RECORD = "record_param_comms"
+_ELEMENTS = {
+    "Float": "fp32", "Double": "fp64", "Half": "fp16", "BFloat16": "bf16", "Byte": "uint8", "Char": "int8",
+    "Bool": "bool", "Int": "int32", "Long": "int64", "Short": "int16", "Float8_e4m3fn": "fp8",
+    "Float8_e5m2": "fp8",
+}  # fmt: skip
+_NAMES = {
+    "all_reduce": "allreduce", "_allgather_base": "allgather", "all_gather": "allgather",
+    "_reduce_scatter_base": "reducescatter", "reduce_scatter": "reducescatter", "all_to_all": "alltoall",
+    "all_to_allv": "alltoall", "alltoall_base": "alltoall", "all_to_all_single": "alltoall",
+}  # fmt: skip
+
+
+def _moved(name: str, sent: int, received: int, ranks: int) -> float:
+    """Elements over the links of one rank."""
+    others = (ranks - 1) / ranks
+    if name == "allreduce":
+        return 2 * others * sent
+    if name == "allgather":
+        return others * max(sent, received)
+    if name in ("reducescatter", "alltoall"):
+        return others * max(sent, received)
+    if name in ("broadcast", "reduce", "send", "recv"):
+        return float(max(sent, received)) if ranks > 1 else 0.0
+    if name in ("barrier", "wait"):
+        return 0.0
+    raise UnknownWorkError(f"how many bytes {name} moves is not known")
+
+
+def _work(call: Call) -> Work:
+    if len(call.values) != 5:
+        raise UnknownWorkError("the size of the collective was not recorded")
+    name, element, sent, received, ranks = call.values
+    size = SIZE[_ELEMENTS[element]]
+    plain = _NAMES.get(name, name).removesuffix("_coalesced")
+    return Work(0.0, _moved(plain, int(sent), int(received), max(int(ranks), 1)) * size)
+
+
+FORMULAS: dict[str, Callable[[Call], Work]] = {RECORD: _work}

@@ -1,0 +1,58 @@
+"""`fathom dive`: one kernel in depth, by Nsight Compute."""
+
+from __future__ import annotations
+
+import json as json_library
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fathom.cli.console import say
+
+EXAMPLES = """Examples:
+
+fathom dive train.fathom layer_norm
+
+fathom dive train.fathom 'softmax.*128x1x1' --set full -o softmax.fathom
+
+fathom dive train.fathom gemm -- python train.py --lr 3e-4"""
+
+
+def dive(
+    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    pattern: Annotated[
+        str, typer.Argument(help="The kernel family: its name, a part of it, or a regular expression.")
+    ],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="The program to run, after --. [default: the recorded one]", metavar="COMMAND"),
+    ] = None,
+    launch: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Profile from this launch of the kernel on; the first is 0. [default: settled]"
+        ),
+    ] = None,
+    sections: Annotated[
+        str, typer.Option("--set", help="What to collect: detailed, full, or source (where warps wait).")
+    ] = "detailed",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where the new sounding goes. [default: NAME-dive.fathom]"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Run the program again with one kernel under Nsight Compute, and say what limits it and where."""
+    from dataclasses import asdict
+
+    from fathom.recorder.dive import dive as run_dive
+    from fathom.report.dive import print_dive
+
+    found = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
+    if json:
+        whole = {"path": str(found.store.path), "target": asdict(found.target)}
+        print(json_library.dumps({**whole, **asdict(found.explanation), "hot_spots": found.spots}, indent=1))
+    else:
+        print_dive(found.explanation, found.spots)
+    say(f"the new sounding is {found.store.path}")

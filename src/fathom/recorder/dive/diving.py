@@ -1,0 +1,137 @@
+"""A dive from its question to its answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fathom.errors import BadInputError
+from fathom.recorder.command import free_output
+from fathom.recorder.dive.choosing import Target, choose
+from fathom.recorder.dive.profiling import SETS, CannotProfileError, as_csv, find_ncu, profile
+from fathom.recorder.redact import HIDDEN, redact_command
+
+if TYPE_CHECKING:
+    from fathom.analysis.explaining import Explanation
+    from fathom.sounding import Store
+    from fathom.sounding.ncu import Launch
+
+REPORT = "kernel.ncu-rep"  # kept in the new sounding, for Nsight Compute's own window
+
+
+@dataclass(frozen=True)
+class Dive:
+    """The new sounding, what its counters say, and where its warps wait (see `sounding.ncu.spots`)."""
+
+    store: Store
+    target: Target
+    explanation: Explanation
+    spots: list[dict[str, Any]]
+
+
+def dive(
+    sounding: Path,
+    pattern: str,
+    command: list[str] | None = None,
+    *,
+    launch: int | None = None,
+    sections: str = "detailed",
+    output: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    say: Callable[[str], None] = lambda _: None,
+) -> Dive:
+    """Profile one launch of the family that `pattern` means, in a new run of the program, and explain it.
+
+    `command` stands in for the recorded one. Raises BadInputError for what cannot be asked, and
+    CannotProfileError where ncu left no result; the first sounding is never changed.
+    """
+    from fathom.sounding import open_store
+
+    if sections not in SETS:
+        raise BadInputError(f"There is no set '{sections}'; choose {', '.join(SETS)}.")
+    parent = open_store(sounding)
+    target = choose(parent, pattern, launch)
+    words = command or _recorded(parent)
+    find_ncu(environment)
+    output = output or free_output(f"{parent.path.name.partition('.')[0]}-dive", Path())
+    if output.exists():
+        raise BadInputError(f"{output} exists already; choose another name with -o.")
+    say(f"profiling {target.family}, from launch {target.skip} on: {' '.join(words)}")
+    with tempfile.TemporaryDirectory(prefix="fathom-dive-") as folder:
+        report = profile(target, words, sections, Path(folder), environment)
+        store = _import(report, parent, target, words, output, environment)
+        shutil.copyfile(report, store.path / REPORT)
+    return Dive(store, target, explanation_of(store, target.family), _spots(store))
+
+
+def _recorded(parent: Store) -> list[str]:
+    words = parent.manifest.command
+    if not words:
+        raise BadInputError(
+            f"{parent.path} does not say which program was recorded; give its command after --."
+        )
+    hidden = next((word for word in words if HIDDEN in word), None)
+    if hidden is not None:
+        raise BadInputError(
+            f"A secret was kept out of the recorded command ({hidden}); give the whole command after --."
+        )
+    return words
+
+
+def _import(
+    report: Path,
+    parent: Store,
+    target: Target,
+    words: list[str],
+    output: Path,
+    environment: Mapping[str, str],
+) -> Store:
+    from fathom.sounding import import_ncu
+    from fathom.sounding.ncu.report import has_reader
+
+    ncu = Path(find_ncu(environment))
+    source = report if has_reader(ncu) else as_csv(report, environment)
+    shapes: set[str] = set()
+
+    def rename(launch: Launch, family: str) -> str | None:
+        shape = f"{launch.grid}·{launch.block}"
+        shapes.add(shape)
+        return target.family if target.shape in ("", shape) else None
+
+    try:
+        return import_ncu(
+            [source],
+            output,
+            name=output.stem,
+            parent=str(parent.path),
+            command=redact_command(words),
+            ncu=ncu,
+            rename=rename,
+        )
+    except BadInputError as error:
+        if shapes and target.shape and target.shape not in shapes:
+            raise CannotProfileError(
+                f"{target.family} was not reached: the launches of its name had the shapes "
+                f"{', '.join(sorted(shapes))}; choose another with --launch."
+            ) from None
+        raise CannotProfileError(f"ncu left no usable result: {error}") from None
+
+
+def explanation_of(store: Store, family: str) -> Explanation:
+    """What the counters of a family say, mean over devices and ranks."""
+    import polars as pl
+
+    from fathom.analysis.explaining import explain
+
+    rows = store.table("counters").filter(pl.col("family") == family).collect()
+    means = rows.group_by("counter").agg(pl.col("value").mean())
+    return explain(family, dict(means.iter_rows()))
+
+
+def _spots(store: Store) -> list[dict[str, Any]]:
+    return [spot for rank in store.manifest.ranks for spot in rank.facts.get("hot_spots", [])]

@@ -1,0 +1,158 @@
+"""Running the program under ncu, and what went wrong where no report came of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fathom.errors import FathomError
+from fathom.recorder.command import resolve
+from fathom.recorder.launch import RAW, flush_output
+
+if TYPE_CHECKING:
+    from fathom.recorder.dive.choosing import Target
+
+VARIABLE = "FATHOM_NCU"
+_WHY = ("SourceCounters", "WarpStateStats", "SchedulerStats", "LaunchStats", "Occupancy")
+_MEMORY = ("MemoryWorkloadAnalysis_Tables", "InstructionStats", "WorkloadDistribution")
+# ncu's own set, and sections on top of it. `source` is ours: only what tells where warps wait.
+SETS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "detailed": ("detailed", (*_WHY, *_MEMORY)),
+    "full": ("full", (*_WHY, *_MEMORY)),
+    "source": (None, (*_WHY, "SpeedOfLight")),
+}
+
+
+class CannotProfileError(FathomError):
+    """ncu left no result; the message says why, and what helps."""
+
+
+_STATUS = re.compile(r"returned an error code \((-?\d+)\)")
+_ERROR = re.compile(r"==ERROR==\s*(.+)")
+
+
+def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
+    """The ncu program: named by FATHOM_NCU (it, or the folder it is in), else on PATH, else where CUDA lies.
+
+    Raises CannotProfileError.
+    """
+    named = environment.get(VARIABLE)
+    path = environment.get("PATH", "")
+    wanted = [named, os.path.join(named, "ncu")] if named else ["ncu", "/usr/local/cuda/bin/ncu"]  # noqa: PTH118
+    for name in wanted:
+        if found := shutil.which(name, path=path):
+            return found
+    where = f"FATHOM_NCU={named} is no ncu" if named else "ncu is not on PATH"
+    raise CannotProfileError(
+        f"{where}; install Nsight Compute (it comes with the CUDA toolkit), or name its ncu with FATHOM_NCU."
+    )
+
+
+def ncu_command(ncu: str, target: Target, sections: str, report: Path, log: Path) -> list[str]:
+    """ncu's command line up to the program's own: real clocks and caches, only the target's launches.
+
+    Options: https://docs.nvidia.com/nsight-compute/NsightComputeCli (2025.3).
+    """
+    own, more = SETS[sections]
+    wanted = ["--set", own] if own else []
+    for section in more:
+        wanted += ["--section", section]
+    which = ["--kernel-name-base", target.base, "--kernel-name", f"regex:{target.pattern}"]
+    which += ["--launch-skip", str(target.skip), "--launch-count", str(target.count), "--kill", "yes"]
+    how = ["--clock-control", "none", "--cache-control", "none", "--target-processes", "all"]
+    how += ["--graph-profiling", "node", "--import-source", "yes"]
+    files = ["--export", str(report), "--force-overwrite", "--log-file", str(log)]
+    return [ncu, *how, *which, *wanted, *files]
+
+
+def profile(
+    target: Target,
+    command: list[str],
+    sections: str,
+    folder: Path,
+    environment: Mapping[str, str] = os.environ,
+) -> Path:
+    """Run `command` under ncu and return the report, which lies in `folder`. Raises CannotProfileError."""
+    ncu = find_ncu(environment)
+    path, words = resolve(command, environment)
+    report, log = folder / "kernel.ncu-rep", folder / "ncu.log"
+    whole = [*ncu_command(ncu, target, sections, report, log), path, *words[1:]]
+    own = {name: value for name, value in environment.items() if name != RAW}
+    flush_output()
+    try:
+        status = subprocess.run(whole, env=own, check=False).returncode
+    except OSError as error:
+        raise CannotProfileError(f"{ncu} cannot be run: {error.strerror}.") from None
+    if report.is_file() and report.stat().st_size:
+        return report
+    raise CannotProfileError(_why_nothing(target, status, _text(log)))
+
+
+@cache
+def _refusals() -> list[dict[str, str]]:
+    import yaml
+
+    return yaml.safe_load(files(__package__).joinpath("refusals.yaml").read_text())
+
+
+def _text(log: Path) -> str:
+    try:
+        return log.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _why_nothing(target: Target, status: int, said: str) -> str:
+    for refusal in _refusals():
+        if re.search(refusal["said"], said):
+            return f"{target.family} was not profiled: {refusal['means']}."
+    failed = _STATUS.search(said)
+    if failed:
+        return (
+            f"The program failed under ncu with status {failed[1]} before {target.family} was profiled; see "
+            "whether it runs alone, and here, with the command after --."
+        )
+    if "No kernels were profiled" in said:
+        return (
+            f"The program ended before launch {target.skip} of {target.family} was reached; choose an "
+            "earlier one with --launch, or let the program run longer with a command after --."
+        )
+    first = _ERROR.search(said)
+    told = (
+        f"ncu said: {first[1].strip().rstrip('.')}"
+        if first
+        else f"ncu ended with status {status} and no report"
+    )
+    return f"{target.family} was not profiled: {told}."
+
+
+def as_csv(report: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """The report as ncu itself prints it, beside it; for machines without ncu's Python reader."""
+    table = report.with_suffix(".csv")
+    command = [
+        find_ncu(environment),
+        "--import",
+        str(report),
+        "--page",
+        "raw",
+        "--csv",
+        "--print-units",
+        "base",
+    ]
+    try:
+        with table.open("w") as sink:
+            done = subprocess.run(command, stdout=sink, stderr=subprocess.PIPE, text=True, check=False)
+    except OSError as error:
+        raise CannotProfileError(f"ncu's report {report} could not be read: {error.strerror}.") from None
+    if done.returncode or not table.stat().st_size:
+        raise CannotProfileError(
+            f"ncu could not read its own report (status {done.returncode}); profile again."
+        )
+    return table

@@ -1,0 +1,91 @@
+"""Launches to the tables `counters` and `kernels`."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from math import sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.families import with_families
+from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.schema import conform
+
+SOURCE = "ncu"
+DURATION = "gpu__time_duration.sum"
+# What describes the device or names the launch is no counter.
+_NO_COUNTER = re.compile(
+    r"(?:device__attribute|c2clink__|nvlink__|numa__|profiler__|launch__function_pcs"
+    r"|launch__(?:context|device|stream|graph\w*)_id|launch__(?:grid|block)_dim)"
+)
+
+
+def families(launches: list[Launch]) -> list[str]:
+    """The family of each launch."""
+    columns = {"name": pl.String, "grid": pl.String, "block": pl.String}
+    rows = [(launch.name, launch.grid, launch.block) for launch in launches]
+    return with_families(pl.DataFrame(rows, schema=columns, orient="row"))["family"].to_list()
+
+
+def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
+    """Mean, launches and standard error of every metric, by device and family.
+
+    The error is null where one launch alone was profiled, or where the file holds only a mean.
+    """
+    groups: defaultdict[tuple[int, str, str], list[tuple[float, Launch]]] = defaultdict(list)
+    for launch, family in zip(launches, named, strict=True):
+        for name, value in launch.values.items():
+            if not _NO_COUNTER.match(name):
+                groups[launch.device, family, name].append((value, launch))
+    return conform("counters", pl.DataFrame([_row(*key, seen) for key, seen in sorted(groups.items())]))
+
+
+def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]]) -> dict[str, Any]:
+    values = [value for value, _ in seen]
+    samples = sum(launch.count for _, launch in seen)
+    single = all(launch.count == 1 for _, launch in seen)
+    weighted = sum(value * launch.count for value, launch in seen) / samples
+    return {
+        "device": device,
+        "family": family,
+        "counter": counter,
+        "value": fmean(values) if single else weighted,
+        "unit": seen[0][1].units[counter],
+        "samples": samples,
+        "error": stdev(values) / sqrt(len(values)) if single and len(values) > 1 else None,
+        "source": SOURCE,
+    }
+
+
+def kernels(launches: list[Launch], named: list[str]) -> pl.DataFrame:
+    """One row a launch, one after the other from 0 on: an ncu result tells no moment, only durations.
+
+    Their phase is `counters`, which no analysis of time reads: ncu serialises, and flushes caches unless told
+    otherwise, so that its durations are no part of a step.
+    """
+    rows, now = [], 0
+    for launch, family in zip(launches, named, strict=True):
+        length = round(1e9 * launch.values.get(DURATION, 0.0))
+        rows.append({**_kernel(launch), "family": family, "start_ns": now, "end_ns": now + length})
+        now += length
+    return conform("kernels", pl.DataFrame(rows, infer_schema_length=None))
+
+
+def _kernel(launch: Launch) -> dict[str, Any]:
+    value = launch.values.get
+    shared = [value(f"launch__shared_mem_per_block_{kind}") for kind in ("static", "dynamic")]
+    return {
+        "device": launch.device,
+        "stream": launch.stream,
+        "kind": "compute",
+        "name": launch.name,
+        "grid": launch.grid,
+        "block": launch.block,
+        "registers": value("launch__registers_per_thread"),
+        "shared_bytes": None if None in shared else sum(size for size in shared if size is not None),
+        "phase": "counters",
+        "burst": 0,
+    }

@@ -1,0 +1,138 @@
+"""Files of ncu, one or more, to one sounding."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from fathom.errors import BadInputError
+from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.ncu.frames import SOURCE, counters, families, kernels
+from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.ncu.lines import bad, encoding, head
+from fathom.sounding.ncu.report import read_report
+from fathom.sounding.ncu.spots import hot_spots
+from fathom.sounding.ncu.table import read_csv
+from fathom.sounding.store import Store, Writer
+
+_REPORTS = (".ncu-rep", ".ncu-repz")
+_MAGIC = b"NVR\0"
+_TABLE = ".csv"
+_BEGINNINGS = ("==PROF==", "==WARNING==", "==ERROR==")
+_NAMED = 5  # counters that a sentence lists
+REPLAYED = "an ncu result holds replayed, serialised launches; their durations are never part of a step"
+
+Rename = Callable[[Launch, str], str | None]
+
+
+def is_ncu(path: Path) -> bool:
+    """Whether the file is a report of ncu or its CSV, by what it holds; a folder is neither."""
+    if not path.is_file():
+        return False
+    if path.suffix in (*_REPORTS, _TABLE):
+        return True
+    start = head(path)
+    text = start.decode(encoding(start), "replace").lstrip("\ufeff \r\n")
+    listed = "Kernel Name" in text and not text.startswith(("{", "["))
+    return start.startswith(_MAGIC) or text.startswith(_BEGINNINGS) or listed
+
+
+def import_ncu(
+    paths: list[Path],
+    output: Path,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    parent: str | None = None,
+    command: list[str] | None = None,
+    ncu: Path | None = None,
+    rename: Rename | None = None,
+) -> Store:
+    """Make a sounding of ncu's results: tables `counters` and `kernels`, hot spots among the rank's facts.
+
+    A process is a rank. `ncu` says where Nsight Compute is, `parent` which sounding asked for this one;
+    `rename(launch, family)` gives a launch the family's name that the parent knows, or None to leave it out.
+    Raises BadInputError where a file is no result of ncu; nothing is left behind then.
+    """
+    problems: list[Problem] = []
+    launches = [launch for path in paths for launch in _read(path, ncu, problems)]
+    named = families(launches)
+    if rename:
+        renamed = [rename(launch, family) for launch, family in zip(launches, named, strict=True)]
+        launches = [launch for launch, family in zip(launches, renamed, strict=True) if family is not None]
+        named = [family for family in renamed if family is not None]
+    if not launches:
+        raise BadInputError(f"{paths[0]} holds no launch of the kernel that was asked for.")
+    manifest = Manifest(name=name or output.stem, made_by="import", created_ns=time.time_ns(), parent=parent)
+    manifest.command, manifest.problems = command or [], problems
+    manifest.abstained = [{"what": "step time", "why": REPLAYED}, *_absent(launches)]
+    return _write(launches, named, Writer(output, replace=replace), manifest)
+
+
+def _read(path: Path, ncu: Path | None, problems: list[Problem]) -> list[Launch]:
+    start = head(path)
+    if not start:
+        raise bad(path, "it is empty; profile again")
+    if path.suffix in _REPORTS or start.startswith(_MAGIC):
+        launches = read_report(path, ncu)
+        if not launches:
+            raise bad(path, "it holds no kernel; profile again")
+        return launches
+    found = read_csv(path)
+    if found.strange:
+        text = f"{path.name} holds other output than ncu's, which was left out; lines: {found.strange}."
+        problems.append(Problem("lines-not-ncu", text, found.strange))
+    launches = list(found.launches.values())
+    if any(launch.grid is None for launch in launches):
+        text = (
+            f"{path.name} tells no launch shapes, so a kernel's families fall together; add them: --page raw."
+        )
+        problems.append(Problem("no-launch-shape", text, spoils=["counters"]))
+    return launches
+
+
+def _absent(launches: list[Launch]) -> list[dict[str, str]]:
+    """What ncu itself had no value for: said once, never a zero."""
+    names = sorted({name for launch in launches for name in launch.absent if name not in launch.values})
+    if not names:
+        return []
+    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return [{"what": f"{len(names)} counters", "why": f"ncu says n/a: {listed}"}]
+
+
+def _write(launches: list[Launch], named: list[str], writer: Writer, manifest: Manifest) -> Store:
+    ranks: defaultdict[tuple[str | None, int | None], list[int]] = defaultdict(list)
+    for place, launch in enumerate(launches):
+        ranks[launch.host, launch.pid].append(place)
+    try:
+        for rank, ((host, pid), places) in enumerate(ranks.items()):
+            own, families_ = [launches[p] for p in places], [named[p] for p in places]
+            table = kernels(own, families_)
+            writer.write(rank, "kernels", table)
+            writer.write(rank, "counters", counters(own, families_))
+            facts = {"source": SOURCE, "hot_spots": _spots(own, families_)}
+            manifest.ranks.append(Rank(rank, pid, host, None, _devices(own), facts=facts))
+            manifest.phases.append(Phase(rank, "counters", 0, 0, int(table["end_ns"][-1])))
+    except BaseException:
+        writer.discard()
+        raise
+    return writer.finish(manifest)
+
+
+def _spots(launches: list[Launch], named: list[str]) -> list[dict[str, object]]:
+    by_family: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+    for launch, family in zip(launches, named, strict=True):
+        by_family[family] += launch.spots
+    return [row for family, spots in by_family.items() if spots for row in hot_spots(family, spots)]
+
+
+def _devices(launches: list[Launch]) -> dict[int, str]:
+    """Each device's name where the file has it, else its compute capability."""
+    found = {}
+    for launch in launches:
+        cc = launch.texts.get("cc")
+        name = launch.texts.get("device__attribute_display_name")
+        found[launch.device] = name or (f"compute capability {cc}" if cc else "unknown")
+    return found

@@ -1,0 +1,63 @@
+"""The lines of a text file of any encoding that `>` writes, one CSV row each; nothing unbounded is read."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterator
+from io import TextIOWrapper
+from pathlib import Path
+from typing import BinaryIO
+
+from fathom.errors import BadInputError
+
+LONGEST = 16 << 20  # a header of three thousand metrics takes a few hundred kilobytes
+_MOST_JOINED = 100  # lines that one quoted text may stretch over
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+
+
+def bad(path: Path, why: str) -> BadInputError:
+    """The error that tells why a file of ncu cannot be imported."""
+    return BadInputError(f"{path} cannot be imported: {why}.")
+
+
+def head(path: Path, size: int = 4096) -> bytes:
+    """The first bytes of a file. Raises BadInputError where it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def encoding(start: bytes) -> str:
+    """The encoding that the first bytes of a file tell; PowerShell's `>` writes UTF-16."""
+    return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8")
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The rows of a file; one whose quotes stay open goes on in the next line. Raises BadInputError."""
+    start = head(path)
+    kind = encoding(start)
+    if kind == "utf-8" and b"\0" in start:
+        raise bad(path, "it is binary, neither a .ncu-rep report nor text")
+    with path.open("rb") as file:
+        yield from _joined(path, _physical(path, file, kind))
+
+
+def _physical(path: Path, file: BinaryIO, kind: str) -> Iterator[str]:
+    text = TextIOWrapper(file, encoding=kind, errors="replace", newline="")
+    while line := text.readline(LONGEST):
+        if len(line) >= LONGEST or "\0" in line:
+            raise bad(path, "it has a line of more than 16 MiB or of binary data, which no output of ncu has")
+        yield line
+
+
+def _joined(path: Path, lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        row, count = line, 1
+        while row.startswith('"') and row.count('"') % 2:
+            more = next(lines, None)
+            if more is None or count >= _MOST_JOINED:
+                raise bad(path, "it is cut off within a quoted text; export it again")
+            row, count = row + more, count + 1
+        yield row.rstrip("\r\n")

@@ -1,0 +1,96 @@
+"""Where in a kernel its warps wait: samples of the program counter by machine instruction and source line."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Any
+
+MOST = 20  # lines and instructions kept of each family
+_STALLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
+# Counts of wasted work that ncu keeps by instruction, and the word for each.
+WASTE = {
+    "derived__memory_l2_theoretical_sectors_global_excessive": "needless sectors",
+    "derived__memory_l1_wavefronts_shared_excessive": "needless shared wavefronts",
+}
+
+
+def spots_of(action: Any) -> list[dict[str, Any]]:
+    """One entry an instruction that was sampled: file, line, its text in both languages, its samples."""
+    reasons: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    waste: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for name in action.metric_names():
+        stalled = _STALLED.fullmatch(name)
+        if stalled and not name.endswith("_not_issued"):
+            _add(reasons, stalled[1], action.metric_by_name(name))
+        elif name in WASTE:
+            _add(waste, WASTE[name], action.metric_by_name(name))
+    sources = _sources(action)
+    places = sorted(reasons.keys() | waste.keys())
+    return [_spot(action, place, reasons[place], waste[place], sources) for place in places]
+
+
+def _add(found: defaultdict[int, Counter[str]], word: str, metric: Any) -> None:
+    if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
+        return
+    places = metric.correlation_ids()
+    for number in range(metric.num_instances()):
+        count = metric.as_double(number)
+        if count:
+            found[places.as_uint64(number)][word] += count
+
+
+def _sources(action: Any) -> dict[str, list[str]]:
+    files = action.source_files() if hasattr(action, "source_files") else {}
+    return {name: str(text or "").splitlines() for name, text in dict(files or {}).items()}
+
+
+def _spot(
+    action: Any, place: int, reasons: Counter[str], waste: Counter[str], sources: dict[str, list[str]]
+) -> dict[str, Any]:
+    about = action.source_info(place)
+    file, line = (about.file_name(), int(about.line())) if about else (None, None)
+    lines = sources.get(file or "", [])
+    return {
+        "sass": str(action.sass_by_pc(place) or "").strip(),
+        "file": file,
+        "line": line,
+        "source": lines[line - 1].strip() if line and line <= len(lines) else None,
+        "reasons": dict(reasons),
+        "waste": dict(waste),
+    }
+
+
+def hot_spots(family: str, spots: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The MOST hottest instructions and source lines of a family, over all its launches, hottest first.
+
+    Each is `{family, level (sass, source), where, text, samples, share (of the family's samples), reasons,
+    waste}`.
+    """
+    spots = list(spots)
+    total = sum(sum(spot["reasons"].values()) for spot in spots)
+    lines = [(f"{PurePath(s['file']).name}:{s['line']}", s["source"] or "", s) for s in spots if s["file"]]
+    levels = {"sass": [(s["sass"], s["sass"], s) for s in spots if s["sass"]], "source": lines}
+    found = []
+    for level, named in levels.items():
+        ranked = sorted(_summed(named).values(), key=lambda row: (-row["samples"], row["where"]))[:MOST]
+        found += [
+            {"family": family, "level": level, **row, "share": row["samples"] / total if total else 0.0}
+            for row in ranked
+        ]
+    return found
+
+
+def _summed(named: list[tuple[str, str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    rows: dict[str, dict[str, Any]] = {}
+    for where, text, spot in named:
+        row = rows.setdefault(where, {"where": where, "text": text, "reasons": Counter(), "waste": Counter()})
+        row["reasons"].update(spot["reasons"])
+        row["waste"].update(spot["waste"])
+    for row in rows.values():
+        row["samples"] = sum(row["reasons"].values())
+        row["reasons"] = dict(row["reasons"].most_common(4))
+        row["waste"] = dict(row["waste"])
+    return rows

@@ -1,0 +1,39 @@
+"""Units as ncu spells them (`Gbyte/second`, `us`, `cycle/nsecond`), and those that the tables keep."""
+
+from __future__ import annotations
+
+from functools import cache
+
+_WORDS = {
+    **dict.fromkeys(("byte", "bytes", "B"), "B"),
+    **dict.fromkeys(("second", "seconds", "sec", "s"), "s"),
+    **dict.fromkeys(("hz", "Hz", "hertz", "Hertz"), "Hz"),
+    **dict.fromkeys(("%", "percent", "pct"), "%"),
+    **{word: word for word in ("inst", "cycle", "sector", "request", "warp", "block", "thread", "register")},
+}
+_PREFIXES = {
+    "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
+}  # fmt: skip
+_SPELLED = {"cycle/s": "Hz"}
+
+
+@cache
+def base_unit(unit: str) -> tuple[float, str]:
+    """(what to multiply a value by, its base unit): `Gbyte/second` is (1e9, `B/s`); unknown words stay."""
+    above, slash, below = unit.strip().partition("/")
+    scale, word = _base(above)
+    if not slash:
+        return scale, word
+    under, per = _base(below)
+    spelled = f"{word}/{per}"
+    return scale / under, _SPELLED.get(spelled, spelled)
+
+
+def _base(word: str) -> tuple[float, str]:
+    word = word.strip()
+    if word in _WORDS:
+        return 1.0, _WORDS[word]
+    rest = _WORDS.get(word[1:])
+    if rest is not None and rest != "%" and word[0] in _PREFIXES:
+        return _PREFIXES[word[0]], rest
+    return 1.0, word
