@@ -171,7 +171,6 @@ def test_the_program_keeps_its_own_path(tmp_path):
     "options",
     [
         {"depth": "deep"},
-        {"depth": "deep"},
         {"steps": 0},
         {"settle": "soon"},
         {"settle": -1},
