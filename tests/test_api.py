@@ -70,7 +70,7 @@ def test_its_name_and_path(sounding, tmp_path):
     assert sounding.path == tmp_path / "small.fathom" and "2 ranks" in repr(sounding)
 
 
-@pytest.mark.parametrize("options", [{"depth": "counters"}, {"steps": 0}, {"step_on": "x"}])
+@pytest.mark.parametrize("options", [{"depth": "deep"}, {"steps": 0}, {"step_on": "x"}])
 def test_record_refuses_what_run_refuses(tmp_path, options):
     with pytest.raises(BadInputError):
         fathom.record(tmp_path / "x.fathom", **options)

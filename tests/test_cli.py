@@ -54,7 +54,6 @@ def test_the_version():
     [
         ["run"],
         ["run", "--"],
-        ["run", "--depth", "counters", "true"],
         ["run", "--depth", "deep", "true"],
         ["run", "--settle", "soon", "true"],
         ["run", "--steps", "0", "true"],
@@ -72,10 +71,6 @@ def test_wrong_usage_is_2_and_runs_nothing(tmp_path, monkeypatch, words):
     else:
         assert shown.exit_code == 2
     assert list(tmp_path.iterdir()) == []
-
-
-def test_counters_are_announced_and_not_pretended():
-    assert "later version" in invoke("run", "--depth", "counters", "true").output.replace("\n", " ")
 
 
 def test_query_counts_over_all_ranks(either):

@@ -170,7 +170,6 @@ def test_the_program_keeps_its_own_path(tmp_path):
 @pytest.mark.parametrize(
     "options",
     [
-        {"depth": "counters"},
         {"depth": "deep"},
         {"steps": 0},
         {"settle": "soon"},

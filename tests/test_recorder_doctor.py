@@ -20,6 +20,7 @@ GOOD = {
     "cuda": True,
     "kineto": True,
     "cupti": True,
+    "cupti_python": "13.4.0",
     "devices": ["H200"],
 }
 
@@ -43,7 +44,7 @@ def check(diagnosis, what):
 def test_a_good_machine_records_surface_and_timeline(tmp_path):
     diagnosis = diagnose(tmp_path)
     assert (diagnosis.depths["surface"], diagnosis.depths["timeline"]) == ("", "")
-    assert "later" in diagnosis.depths["counters"]
+    assert diagnosis.depths["counters"] == ""
     assert json.loads(json.dumps(diagnosis.as_dict()))["checks"]
 
 
@@ -92,6 +93,28 @@ def test_others_need_the_modules_leave_for_counters(tmp_path, monkeypatch):
     diagnosis = diagnose(tmp_path)
     assert "NVreg_RestrictProfilingToAdminUsers=0" in check(diagnosis, "counters' permission").found
     assert diagnosis.depths["timeline"] == ""
+    assert "NVreg_RestrictProfilingToAdminUsers=0" in diagnosis.depths["counters"]
+    (tmp_path / "proc/self").mkdir()
+    (tmp_path / "proc/self/status").write_text("CapEff:\t000001ffffffffff\n")
+    assert diagnose(tmp_path).depths["counters"] == ""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "answers", "words"),
+    [
+        ((), {}, "there is no GPU (no driver)"),
+        (({**GPU, "mig": True},), {}, "MIG"),
+        ((GPU,), {"cuda_built": "12.8"}, "CUDA 12.8"),
+        ((GPU,), {"cupti_python": None}, "pip install 'fathom-perf[counters]'"),
+        ((GPU,), {"cupti_python": "13.0.1"}, "cupti-python 13.0.1 has no PM sampling"),
+        ((GPU,), {"kineto": False}, "without Kineto"),
+    ],
+)
+def test_why_counters_cannot_be_sampled(tmp_path, gpus, answers, words):
+    diagnosis = diagnose(tmp_path, gpus=gpus, **answers)
+    assert words in diagnosis.depths["counters"]
+    if answers.get("kineto", True):
+        assert diagnosis.depths["timeline"] == ""
 
 
 def test_another_start_up_hook_is_named(tmp_path):

@@ -32,11 +32,33 @@ def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
         return gauges.measure(plan, show)
 
 
-def measured_machine() -> dict[str, Any]:
+def measured_machine(counters: bool = False) -> dict[str, Any]:
     """This machine with its ceilings; the quick ones that were never measured here are measured now.
 
-    What prevents that is told, and the machine comes without them.
+    So are, with `counters`, the hardware counters that stream. What prevents that is told, and the machine
+    comes without them.
     """
+    machine = _with_ceilings()
+    return _with_counters(machine) if counters else machine
+
+
+def _with_counters(machine: dict[str, Any]) -> dict[str, Any]:
+    from fathom.errors import FathomError
+    from fathom.gauges import counters
+
+    if not counters.needed(machine):
+        return machine
+    if why := counters.prevented(machine):
+        return {**machine, "why_no_counters": why}
+    say("finding out which hardware counters stream here, once (--no-measure leaves it out)")
+    try:
+        return counters.keep_counters(machine, counters.qualify(machine))[0]
+    except FathomError as error:
+        say(str(error))
+        return {**machine, "why_no_counters": getattr(error, "why", str(error).rstrip("."))}
+
+
+def _with_ceilings() -> dict[str, Any]:
     from fathom import gauges
     from fathom.errors import FathomError
     from fathom.machine import known_machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -62,7 +63,8 @@ def run(
     depth: Annotated[
         str,
         typer.Option(
-            help="auto, surface (marks, telemetry, input) or timeline (kernels, launches, ops too)."
+            help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (kernels,"
+            " launches, ops too) or counters (hardware counters too)."
         ),
     ] = "auto",
     steps: Annotated[int | None, typer.Option(help="How many steps each phase records.")] = None,
@@ -127,7 +129,7 @@ def _record(command: list[str], plan: Any, output: Path | None, replace: bool, m
     from fathom.machine import known_machine
     from fathom.recorder import CannotLaunchError, record
 
-    machine = measured_machine if measure else known_machine
+    machine = partial(measured_machine, counters=plan.samples) if measure else known_machine
     try:
         return record(command, plan, output, replace=replace, machine=machine, say=say)
     except CannotLaunchError as error:

@@ -24,7 +24,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 def main() -> None:
     """Measure what the only argument asks for."""
-    emit = _claim_output()
+    emit = claim_output()
     job = Job.from_json(sys.argv[1])
     for name in job.ids:
         emit({"begin": name})
@@ -33,7 +33,7 @@ def main() -> None:
         emit({"end": name})
 
 
-def _claim_output() -> Emit:
+def claim_output() -> Emit:
     """Keep standard output for the records: whatever else prints there goes to standard error from now on."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -49,7 +49,9 @@ def merge(
     found = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])
     there = {_key(record) for record in found}
+    counters = {"counters": earlier["counters"]} if "counters" in earlier else {}
     return {
+        **counters,
         **machine,
         "ceilings": found,
         "missing": [record for record in failed if _key(record) not in there],

@@ -1,6 +1,7 @@
 """What this machine is and what was measured on it: inventory, fingerprint, ceilings, and their store."""
 
 from fathom.machine.ceilings import Ceiling, Missing
+from fathom.machine.counters import counters_of, may_count, why_no_counters
 from fathom.machine.inventory import fingerprint, inventory
 from fathom.machine.known import known_machine
 from fathom.machine.store import MachineFileError, remember, remembered
@@ -9,9 +10,12 @@ __all__ = [
     "Ceiling",
     "MachineFileError",
     "Missing",
+    "counters_of",
     "fingerprint",
     "inventory",
     "known_machine",
+    "may_count",
     "remember",
     "remembered",
+    "why_no_counters",
 ]

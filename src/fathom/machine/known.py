@@ -10,7 +10,7 @@ from fathom.machine.ceilings import from_machine, missing_from
 from fathom.machine.inventory import inventory
 from fathom.machine.store import MachineFileError, place, remembered
 
-_REMEMBERED = ("ceilings", "missing", "measured_ns", "tool")
+_REMEMBERED = ("ceilings", "missing", "counters", "measured_ns", "tool")
 
 
 def known_machine(

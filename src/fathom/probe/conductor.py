@@ -122,13 +122,19 @@ class Conductor:
         if orders.stop is not None:
             self._events.wait()
             events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
+            self._mind_counters()
             self.orders = orders = self.phases.stopped(events, kept)
         if orders.arm is not None and (
             self.capturing or not self.safely(lambda: self.recorder.arm(orders.arm))  # type: ignore[arg-type]
         ):
+            self._mind_counters()
             self.phases.interrupted()
         if (orders.phase, orders.burst) != (self._before.phase, self._before.burst):
             self._enter(k, ns)
+
+    def _mind_counters(self) -> None:
+        if self.recorder.sampler.off:
+            self.phases.without_counters()
 
     def _enter(self, k: int, ns: int) -> None:
         session, orders = self._session, self.orders
@@ -166,6 +172,7 @@ class Conductor:
             self._session.note("interrupted", why)
         elif self.safely(self._recorder.disarm):
             self.phases.interrupted()
+        self._recorder.sampler.close()
 
     def capture_begins(self) -> None:
         """A CUDA graph is about to be captured: nothing may touch the device meanwhile, but watching may."""
@@ -186,6 +193,7 @@ class Conductor:
         if self._recorder is not None:
             self.safely(self._recorder.stop, k)
             self.safely(self._recorder.disarm)
+            self._recorder.sampler.close()
         self._events.wait()
         for record in memory.peaks(self._cuda):
             self._session.say(record)

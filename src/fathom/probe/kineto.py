@@ -39,13 +39,15 @@ class Kineto:
         """Whether the program itself profiles now."""
         return not self.enabled and bool(self._enabled())
 
-    def prepare(self, shapes: bool = False, stacks: bool = False, everywhere: bool = False) -> None:
+    def prepare(
+        self, shapes: bool = False, stacks: bool = False, everywhere: bool = False, device_only: bool = False
+    ) -> None:
         """Set the tracer up; nothing is recorded yet. On a GPU the first call may take a second."""
         bindings = self._torch._C._profiler
         options = _supported(
             bindings._ExperimentalConfig, profile_all_threads=everywhere, trace_only=not stacks
         )
-        self._activities = _activities(self._torch)
+        self._activities = _activities(self._torch, device_only)
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
         )
@@ -108,12 +110,12 @@ def _supported(config: Any, **options: bool) -> Any:
             del options[next(reversed(options))]
 
 
-def _activities(torch: Any) -> set[Any]:
+def _activities(torch: Any, device_only: bool = False) -> set[Any]:
     activity = torch._C._profiler.ProfilerActivity
     supported = torch.autograd._supported_activities()
     wanted = {activity.CPU}
     if torch.cuda.is_available() and activity.CUDA in supported:
-        wanted.add(activity.CUDA)
+        wanted = {activity.CUDA} if device_only else {activity.CPU, activity.CUDA}
     return wanted
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import replace
 
+from fathom.probe.counters import budget
+from fathom.probe.orders import Job, Orders
 from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, Plan
 from fathom.probe.settling import median, quicker, settled
 
@@ -20,27 +22,6 @@ DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everyth
 STACKS_BELOW = 20_000  # events a step: stacks multiply them
 
 
-@dataclass(frozen=True)
-class Job:
-    """One stretch that a recorder watches: `windows` whole steps of one phase."""
-
-    phase: str
-    windows: int
-    keep_above_ns: int | None = None  # keep the burst only if it holds a step at least this long
-    stacks: bool = False
-
-
-@dataclass(frozen=True)
-class Orders:
-    """What to do at a mark, and how the step that opens there is labelled. The same object: no change."""
-
-    phase: str
-    burst: int
-    stop: Job | None = None
-    arm: Job | None = None
-    start: Job | None = None
-
-
 class Phases:
     """Decides at every mark. Feed `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
 
@@ -50,6 +31,7 @@ class Phases:
 
     def __init__(self, plan: Plan, lead: int = 0, memory: bool = False) -> None:
         self.plan, self.lead, self.memory = plan, lead, memory
+        self._groups = plan.groups
         self.appointments: dict[int, Job | None] = {}
         self.settled_in_time = True
         self.finished = False
@@ -121,6 +103,13 @@ class Phases:
         self._jobs.clear()
         self._job = None
         self._begun = self._looked_deeper = True
+
+    def without_counters(self) -> None:
+        """Counters cannot be sampled here: the other phases go on."""
+        self._groups = 0
+        self._jobs = [job for job in self._jobs if job.phase != "counters"]
+        if self._job is not None and self._job.phase == "counters":
+            self._job = None
 
     def request(self) -> None:
         """Somebody asks for one more timeline burst now."""
@@ -203,8 +192,15 @@ class Phases:
         elif not self._looked_deeper:
             self._looked_deeper = True
             self._jobs.append(Job("attribution", 1, stacks=self._events_a_step <= STACKS_BELOW))
+            self._jobs += self._counter_jobs()
             if self.memory:
                 self._jobs.append(Job("memory", 1))
+
+    def _counter_jobs(self) -> list[Job]:
+        settling = _differences(self._marks)
+        step_ns = self._reference or (median(settling) if settling else 0.0)
+        jobs = budget.jobs(step_ns, self._groups, self.plan.counters or {})
+        return [replace(job, windows=self._fitting(job.windows)) for job in jobs]
 
     def _is_quicker(self) -> bool:
         """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower

@@ -23,6 +23,7 @@ class Plan:
     at: list[int] = field(default_factory=list)
     on_slow_step: bool = False
     stop_after: str | int | None = None
+    counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Plan:
@@ -37,7 +38,13 @@ class Plan:
             at=sorted(int(step) for step in options.get("at") or []),
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),
+            counters=options.get("counters") or None,
         )
+
+    @property
+    def groups(self) -> int:
+        """How many groups of counters are to be sampled."""
+        return len((self.counters or {}).get("groups") or ()) if self.depth in ("auto", "counters") else 0
 
     @classmethod
     def read(cls, raw: str) -> Plan:

@@ -1,4 +1,4 @@
-"""What a phase switches on and off: Kineto bursts and allocator snapshots."""
+"""What a phase switches on and off: Kineto bursts, samples of counters, allocator snapshots."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from fathom.probe.counters.sampler import Sampler
 from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
@@ -25,6 +26,7 @@ class Recorder:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.kineto = Kineto()
+        self.sampler = Sampler(session)
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
         self._first = 0
@@ -46,8 +48,12 @@ class Recorder:
         if self._session.conductor.foreign_profiler or self.kineto.foreign():
             self._session.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
             return False
-        deep = job.phase == "attribution"
-        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread())
+        deep, sampled = job.phase == "attribution", job.phase == "counters"
+        if sampled and not self.sampler.arm(job):
+            return False
+        self.kineto.prepare(
+            shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread(), device_only=sampled
+        )
         self._prepared = True
         if deep and not job.stacks:
             self._session.note("attribution", TOO_MANY)
@@ -69,6 +75,8 @@ class Recorder:
             self._snapshot.begin()
         else:
             self.kineto.enable()
+        if job.phase == "counters":
+            self.sampler.start()
         return True
 
     def disarm(self) -> bool:
@@ -94,12 +102,17 @@ class Recorder:
             self._session.say(self._snapshot.end())
             self._snapshot = None
             return 0, True
+        if job.phase == "counters" and self._session.torch.cuda.is_initialized():
+            self._session.torch.cuda.synchronize()  # the last step's kernels are sampled to their end
         stop_ns = time.time_ns()
+        self.sampler.stop()
         self.kineto.disable()
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self.kineto.drop()
             return 0, False
-        return self._save(job, k, stop_ns), True
+        events = self._save(job, k, stop_ns)
+        self.sampler.save(self._burst, self._first, k)
+        return events, True
 
     def begin_capture(self) -> None:
         """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""

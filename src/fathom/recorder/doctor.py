@@ -13,8 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fathom.machine import inventory
-from fathom.machine.host import free_bytes, text
+from fathom.machine import counters_of, inventory, known_machine, may_count, why_no_counters
+from fathom.machine.host import free_bytes
+from fathom.probe.counters import why_not
+from fathom.recorder.counters import QUALIFY
 from fathom.recorder.finish import missing_libraries
 from fathom.recorder.launch import INJECT
 
@@ -22,7 +24,7 @@ OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 4)
 ENOUGH_BYTES = 2 << 30
 # Asked of the program's Python, so that Fathom itself never imports torch.
 QUESTIONS = """
-import importlib.util, json, sys
+import importlib.metadata, importlib.util, json, sys
 found = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
 if importlib.util.find_spec("torch"):
     import torch
@@ -33,6 +35,10 @@ if importlib.util.find_spec("torch"):
         cupti=ProfilerActivity.CUDA in supported_activities(),
         devices=[torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if cuda else [],
     )
+try:
+    found["cupti_python"] = importlib.metadata.version("cupti-python")
+except importlib.metadata.PackageNotFoundError:
+    found["cupti_python"] = None
 print(json.dumps(found))
 """
 
@@ -71,13 +77,21 @@ def examine_host(
     machine: dict[str, Any] | None = None,
 ) -> Diagnosis:
     """Look at this machine and at the program's Python: `python`, else the first one on PATH."""
-    machine = inventory() if machine is None else machine
+    machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)
     torch = [_python(program, answers), _torch(answers), _kineto(answers)]
-    gpu = [_gpu(machine), _cuda(machine, answers), _cupti(machine, answers), _permission(machine, root)]
+    gpu = [_gpu(machine), _cuda(machine, answers), _cupti(machine, answers)]
+    counting = [_permission(machine, root), _sampling(machine, answers), _qualified(machine)]
     around = [_libraries(), _disk(), _path(environment), _container(machine)]
-    return Diagnosis(_depths(torch, gpu), [*torch, *gpu, *around], machine)
+    depths = _depths(torch, gpu) | {"counters": ""}
+    depths["counters"] = depths["timeline"] or _why_no_counters(machine, answers, root)
+    return Diagnosis(depths, [*torch, *gpu, *counting, *around], machine)
+
+
+def _why_no_counters(machine: dict[str, Any], answers: dict[str, Any], root: Path) -> str:
+    why = why_no_counters(machine, root)
+    return why or why_not(answers.get("cuda_built"), answers.get("cupti_python")) or ""
 
 
 def _depths(torch: list[Check], gpu: list[Check]) -> dict[str, str]:
@@ -87,7 +101,6 @@ def _depths(torch: list[Check], gpu: list[Check]) -> dict[str, str]:
     return {
         "surface": reasons(torch[:2]),
         "timeline": reasons([*torch, *gpu]),
-        "counters": "comes later: hardware counters are not recorded yet",
     }
 
 
@@ -168,14 +181,34 @@ def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
 
 
 def _permission(machine: dict[str, Any], root: Path) -> Check:
-    found = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
-    if not machine["gpus"] or found is None:
+    allowed = may_count(root)
+    if not machine["gpus"] or allowed is None:
         return Check("counters' permission", None, "no NVIDIA kernel module to ask")
-    if found.group(1) == "0" or os.geteuid() == 0:
+    if allowed:
         return Check("counters' permission", True, "hardware counters may be read")
-    # Tracing kernels needs no such right, so this stops no depth that exists today.
+    # Tracing kernels needs no such right: this stops the depth `counters` alone.
     fix = "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
     return Check("counters' permission", None, f"hardware counters are for root only; {fix}")
+
+
+def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+    if not machine["gpus"] or not answers.get("cuda_built"):
+        return Check("cupti-python", None, "not needed: there is no GPU to sample")
+    version = answers.get("cupti_python")
+    why = why_not(answers["cuda_built"], version)
+    return Check("cupti-python", None if why else True, why or f"cupti-python {version}")
+
+
+def _qualified(machine: dict[str, Any]) -> Check:
+    if not machine["gpus"]:
+        return Check("counters", None, "not needed: there is no GPU to sample")
+    known = counters_of(machine)
+    if known is None:
+        return Check("counters", None, QUALIFY)
+    groups = known["groups"]
+    return Check(
+        "counters", True, f"{sum(map(len, groups))} stream, in {len(groups)} groups of one pass each"
+    )
 
 
 def _libraries() -> Check:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from fathom.errors import BadInputError
 
-DEPTHS = ("auto", "surface", "timeline")
+DEPTHS = ("auto", "surface", "timeline", "counters")
+MET = ("counters", "why_no_counters")
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for never."""
+    """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for never.
+
+    `counters` are the groups to sample, `why_no_counters` says why there are none though they were wanted;
+    both are for the machine to fill in.
+    """
 
     depth: str = "auto"
     steps: int | None = None
@@ -23,6 +29,8 @@ class Plan:
     at: tuple[int, ...] = ()
     on_slow_step: bool = False
     stop_after: int | str | None = None
+    counters: dict[str, Any] | None = None
+    why_no_counters: str | None = None
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)
@@ -33,9 +41,24 @@ class Plan:
         for step in self.at:
             _count("at", step, least=0)
 
+    @property
+    def samples(self) -> bool:
+        """Whether hardware counters are wanted."""
+        return self.depth in ("auto", "counters")
+
+    @property
+    def abstained(self) -> list[dict[str, str]]:
+        """What will not be recorded though it was wanted."""
+        return [{"what": "counters", "why": self.why_no_counters}] if self.why_no_counters else []
+
+    def meeting(self, counters: dict[str, Any] | None, why: str | None) -> Plan:
+        """This plan on a machine that can sample `counters`, or cannot for a reason."""
+        return replace(self, counters=counters, why_no_counters=why) if self.samples else self
+
     def write(self, raw: Path) -> None:
         """Leave `plan.json` in the folder of raw records."""
-        (raw / "plan.json").write_text(json.dumps(asdict(self), indent=1))
+        told = {name: value for name, value in asdict(self).items() if name not in MET or value is not None}
+        (raw / "plan.json").write_text(json.dumps(told, indent=1))
 
 
 def number_or_word(text: str) -> int | str:
@@ -44,10 +67,6 @@ def number_or_word(text: str) -> int | str:
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
-    if value == "counters":
-        raise BadInputError(
-            "--depth counters is not available yet: hardware counters come in a later version; use timeline."
-        )
     if value not in known:
         raise BadInputError(f"--{option} {value} is not known; choose one of {', '.join(known)}.")
 

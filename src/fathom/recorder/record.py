@@ -14,6 +14,7 @@ from typing import Any
 
 from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
+from fathom.recorder.counters import to_sample
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
@@ -53,8 +54,10 @@ def record(
     if warning := prevented(command):
         say(warning)
     try:
+        known = _asked(machine, folder)
+        plan = plan.meeting(*to_sample(known, environment))
         plan.write(folder / "raw")
-        write_launch(folder / "raw", command, environment, _asked(machine, folder), name=folder.stem)
+        write_launch(folder / "raw", command, environment, known, name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
             child = spawn(path, command, child_environment(environment, folder / "raw"), signals.mask)
             return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
@@ -83,16 +86,16 @@ def _wait(
     sensors, why_no_gpu = all_sensors(child, environment)
     with Telemetry(raw, sensors) as telemetry:
         end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
-    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu))):
+    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu, plan))):
         say(fault)
     return end
 
 
-def _keep(end: Ending, raw: Path, why_no_gpu: str | None) -> str | None:
+def _keep(end: Ending, raw: Path, why_no_gpu: str | None, plan: Plan) -> str | None:
     """Write `end.json`; a full disk must not cost the program its exit status."""
     abstained = [{"what": "telemetry of the GPU", "why": why_no_gpu}] if why_no_gpu else []
     try:
-        end.write(raw, abstained)
+        end.write(raw, abstained + plan.abstained)
     except OSError as error:
         return f"the end of the program could not be noted: {error.strerror}"
     return None

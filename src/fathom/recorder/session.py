@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
 from fathom.machine import known_machine
+from fathom.recorder.counters import to_sample
 from fathom.recorder.finish import finish
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
@@ -34,8 +35,10 @@ class Session:
             _say(f"this process is recorded already, so {path} is not made")
             return
         raw = new_folder(path, replace) / "raw"
+        machine = known_machine()
+        self._plan = plan = plan.meeting(*to_sample(machine))
         plan.write(raw)
-        write_launch(raw, [], os.environ, known_machine(), name=path.stem)
+        write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)
         try:
             _probe_start(raw, plan)
@@ -54,7 +57,7 @@ class Session:
 
         probe.stop()
         self._stop_sampler()
-        Ending(None, None, _how(error), time.time_ns()).write(self.folder / "raw", [])
+        Ending(None, None, _how(error), time.time_ns()).write(self.folder / "raw", self._plan.abstained)
         return finish(self.folder, say=_say)
 
     def _stop_sampler(self) -> None:

@@ -10,6 +10,7 @@ from fathom.errors import FathomError
 from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
+from fathom.sounding.raw.samples import Found, samples
 from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
@@ -41,7 +42,9 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     settled = steps.settled_at(raw.processes)
     marked = steps.relabelled(steps.marks(process), settled)
     found, shifts, problems = _traces(raw, process, marked, number, settled)
+    sampled = samples(raw, process, number, settled)
     own = {
+        "samples": sampled.table,
         "steps": steps.steps(marked, steps.micro(process), steps.device_boundaries(process, marked)),
         "waits": tables.waits(process, marked),
         "input": tables.batches(process, raw.processes, marked),
@@ -53,7 +56,8 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
     for name, frame in {**found, **own}.items():
         writer.write(number, name, frame)
-    return Recorded(_about(process, number, shifts), _phases(marked, number), problems)
+    about = _about(process, number, shifts, sampled)
+    return Recorded(about, _phases(marked, number), problems + sampled.problems)
 
 
 def _streams(frame: pl.DataFrame) -> pl.DataFrame:
@@ -99,7 +103,7 @@ def _trace(
     return trace.tables, shift, list(trace.problems)
 
 
-def _about(process: Process, number: int, shifts: list[clocks.Shift]) -> Rank:
+def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: Found) -> Rank:
     head = process.head
     return Rank(
         rank=number,
@@ -109,7 +113,7 @@ def _about(process: Process, number: int, shifts: list[clocks.Shift]) -> Rank:
         devices={int(index): name for index, name in (head.get("devices") or {}).items()},
         step_on=process.clock["source"] if process.clock else None,
         clock_error_ns=max((shift.error_ns for shift in shifts), default=None),
-        facts={"python": head.get("python"), "bursts": len(process.of("trace"))},
+        facts={"python": head.get("python"), "bursts": len(process.of("trace")), **sampled.facts},
     )
 
 

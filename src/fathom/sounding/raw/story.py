@@ -12,7 +12,7 @@ from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
 
 # Notes that say what could not be looked at; all others are problems of the recording.
-ABSTAINING = ("memory", "attribution", "settle", "own-profiler", "no-steps", "interrupted")
+ABSTAINING = ("memory", "attribution", "counters", "settle", "own-profiler", "no-steps", "interrupted")
 
 
 @dataclass

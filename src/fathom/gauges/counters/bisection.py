@@ -1,0 +1,103 @@
+"""Which counters stream, and which of them together: found on the machine by halving what does not work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+UNKNOWN = "this chip does not have it"
+PASSES = "it takes {} passes even alone"
+ABSENT = "its samples are never complete: the unit that counts it is missing here"
+CROWDED = "it does not fit into one pass with {}, which every group needs"
+TOGETHER = "its samples are not complete beside {}, which every group needs"
+
+
+class Chip(Protocol):
+    """What is asked of a machine. Counters that take one pass together do so in every part of the set too."""
+
+    def passes(self, names: Sequence[str]) -> int:
+        """In how many passes these can be counted; 0 where the chip does not have one of them."""
+
+    def completes(self, names: Sequence[str]) -> bool:
+        """Whether samples of these, which take one pass, come complete."""
+
+
+@dataclass
+class Qualified:
+    """Counters that stream, in groups of one pass each with the anchor first, and why others don't."""
+
+    groups: list[list[str]] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def qualify(names: Sequence[str], chip: Chip, anchors: Sequence[str] = ()) -> Qualified:
+    """Sort `names` into groups; each group begins with the first of `anchors` that streams here."""
+    found = Qualified()
+    alone = [name for name in dict.fromkeys(names) if _counts(name, chip, found)]
+    found.refused |= dict.fromkeys(_absent(alone, chip), ABSENT)
+    good = [name for name in alone if name not in found.refused]
+    anchor = [name for name in anchors if name in good][:1]
+    rest = [name for name in good if name not in anchor]
+    while rest:
+        group, left = fill(anchor, rest, chip)
+        if left == rest:
+            found.refused |= dict.fromkeys(left, CROWDED.format(*anchor))
+            break
+        found.groups += _complete(anchor, group[len(anchor) :], chip, found)
+        rest = left
+    if not found.groups and anchor:
+        found.groups.append(anchor)
+    return found
+
+
+def _counts(name: str, chip: Chip, found: Qualified) -> bool:
+    passes = chip.passes([name])
+    if passes != 1:
+        found.refused[name] = PASSES.format(passes) if passes else UNKNOWN
+    return passes == 1
+
+
+def fill(group: Sequence[str], names: Sequence[str], chip: Chip) -> tuple[list[str], list[str]]:
+    """`group` with every one of `names` that still fits into its pass, tried in order; and the others."""
+    if not names:
+        return list(group), []
+    if chip.passes([*group, *names]) == 1:
+        return [*group, *names], []
+    if len(names) == 1:
+        return list(group), list(names)
+    half = len(names) // 2
+    fuller, left = fill(group, names[:half], chip)
+    fullest, right = fill(fuller, names[half:], chip)
+    return fullest, left + right
+
+
+def _absent(names: Sequence[str], chip: Chip) -> Iterator[str]:
+    """Those whose samples are never complete, which spoils the samples of all that are counted with them."""
+    rest = list(names)
+    while rest:
+        together, rest = fill((), rest, chip)
+        yield from _incomplete(together, chip)
+
+
+def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
+    if chip.completes(names):
+        return
+    if len(names) == 1:
+        yield from names
+        return
+    half = len(names) // 2
+    yield from _incomplete(names[:half], chip)
+    yield from _incomplete(names[half:], chip)
+
+
+def _complete(anchor: list[str], names: list[str], chip: Chip, found: Qualified) -> list[list[str]]:
+    """The group as it is, where its samples come complete; else in as many parts as it takes."""
+    if chip.completes([*anchor, *names]):
+        return [[*anchor, *names]]
+    if len(names) == 1:
+        found.refused[names[0]] = TOGETHER.format(*anchor) if anchor else ABSENT
+        return []
+    half = len(names) // 2
+    parts = (names[:half], names[half:])
+    return [group for part in parts for group in _complete(anchor, part, chip, found)]

@@ -1,0 +1,101 @@
+"""Qualification seen from its parent: whether it is needed, the process that does it, what is remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import FathomError
+from fathom.gauges.child import Child
+from fathom.gauges.others import refuse_busy
+from fathom.gauges.parent import StartChild
+from fathom.gauges.planning import seen_devices
+from fathom.machine import counters_of, remember, remembered, why_no_counters
+from fathom.probe.counters import why_not
+from fathom.probe.counters.budget import INTERVAL_NS
+from fathom.probe.counters.reasons import OLDEST, installed
+
+PATIENCE_S = 300.0
+
+
+class NoCountersError(FathomError):
+    """No counters can be sampled on this machine; `why` says in one clause why, and what to do."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"Hardware counters cannot be sampled: {why}.")
+        self.why = why
+
+
+def prevented(machine: Mapping[str, Any]) -> str | None:
+    """Why counters cannot be qualified here, before it is tried, in one clause."""
+    return why_no_counters(machine) or why_not(f"{OLDEST[0]}.0", installed())
+
+
+def needed(machine: Mapping[str, Any]) -> bool:
+    """Whether it is not known which counters this machine can sample."""
+    return counters_of(machine) is None
+
+
+def qualify(
+    machine: Mapping[str, Any],
+    *,
+    force: bool = False,
+    devices: tuple[int, ...] | None = None,
+    start: StartChild | None = None,
+) -> dict[str, Any]:
+    """What `machine` remembers as `counters`: groups, refused, interval_ns, trigger, chip, driver and when.
+
+    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
+    BusyGpuError where another process uses it and `force` is not given.
+    """
+    if why := prevented(machine):
+        raise NoCountersError(why)
+    gpu = _first(machine, seen_devices_of(machine) if devices is None else devices)
+    if not force:
+        refuse_busy([gpu["index"]])
+    job = {"interval_ns": INTERVAL_NS, "capability": gpu.get("compute_capability") or ""}
+    found = _ask(json.dumps(job), {"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])}, start or _start)
+    driver = machine["versions"].get("driver")
+    return {**found, "driver": driver, "measured_ns": time.time_ns()}
+
+
+def seen_devices_of(machine: Mapping[str, Any]) -> tuple[int, ...]:
+    """The visible GPUs; all of them where the driver's library does not tell."""
+    return seen_devices(os.environ) or tuple(gpu["index"] for gpu in machine["gpus"])
+
+
+def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str, Any]:
+    chosen = [gpu for gpu in machine["gpus"] if gpu["index"] in devices and not gpu.get("mig")]
+    if not chosen:
+        raise NoCountersError("CUDA_VISIBLE_DEVICES hides every whole GPU")
+    return chosen[0]
+
+
+def _start(job: str, environment: Mapping[str, str]) -> Child:
+    return Child(job, environment, module="fathom.gauges.counters")
+
+
+def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[str, Any]:
+    with start(job, environment) as child:
+        try:
+            record = child.next(PATIENCE_S)
+        except TimeoutError:
+            raise NoCountersError(f"qualifying them took longer than {PATIENCE_S:.0f} s") from None
+        why = child.ending() if record is None else record.get("why")
+    if record is None or why or not isinstance(record.get("counters"), dict):
+        raise NoCountersError(why or "the answer of the qualifying process was damaged")
+    return record["counters"]
+
+
+def keep_counters(
+    machine: Mapping[str, Any], found: Mapping[str, Any], folder: Path | None = None
+) -> tuple[dict[str, Any], Path]:
+    """Remember `found` with the machine; returns the machine with it, and the file's place."""
+    before = remembered(machine["fingerprint"], folder) or {}
+    return {**machine, "counters": dict(found)}, remember(
+        {**before, **machine, "counters": dict(found)}, folder
+    )

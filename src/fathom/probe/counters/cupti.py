@@ -1,0 +1,76 @@
+"""PM sampling through cupti-python 13.3 or later (`cupti.pm_sampling.Collector`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, OverflowedError
+
+# An image to decode into takes about 20 KB and 1.5 KB a counter for each sample (GH100, CUPTI 13.4).
+IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 128 << 20, 20_000, 1_500
+LEAST_SAMPLES, MOST_SAMPLES = 250, 4_000
+MOST_CHUNKS = 10_000
+
+
+class CuptiCollector:
+    """The counters of one CUDA device, by its index in this process. Needs a CUDA context."""
+
+    def __init__(self, device: int, buffer_bytes: int = HARDWARE_BUFFER_BYTES) -> None:
+        self._api: Any = import_module("cupti.pm_sampling")
+        self._buffer_bytes = buffer_bytes
+        self._collector = self._api.Collector(device_index=device)
+        self._at_once = MOST_SAMPLES
+
+    def open(self) -> None:
+        """Raises PermissionError without the privilege, RuntimeError where somebody else samples."""
+        self._collector.enable()
+
+    def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
+        """Raises ValueError for counters that the chip does not have or cannot count in one pass."""
+        modes = self._api.TriggerMode
+        self._collector.configure(
+            metrics=list(names),
+            hardware_buffer_size=self._buffer_bytes,
+            sampling_interval=interval,
+            trigger_mode=modes.GPU_TIME_INTERVAL if trigger == TIME else modes.GPU_SYSCLK_INTERVAL,
+        )
+        self._at_once = at_once(len(names))
+
+    def start(self) -> None:
+        self._collector.start()
+
+    def stop(self) -> None:
+        self._collector.stop()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Decodes and evaluates; each image is freed before the next is made."""
+        for _ in range(MOST_CHUNKS):
+            chunk = self._chunk()
+            if chunk.populated:
+                yield chunk
+            if chunk.populated < self._at_once:
+                return
+
+    def _chunk(self) -> Chunk:
+        try:
+            data = self._collector.decode(max_samples=self._at_once)
+        except MemoryError as error:
+            raise OverflowedError(str(error)) from None
+        samples = data[:]
+        return Chunk(
+            data.num_populated_samples,
+            [sample.start_timestamp for sample in samples],
+            [sample.end_timestamp for sample in samples],
+            [sample.metric_values for sample in samples],
+        )
+
+    def close(self) -> None:
+        self._collector.disable()
+
+
+def at_once(counters: int) -> int:
+    """How many samples of that many counters to decode into one image."""
+    fitting = IMAGE_BYTES // (SAMPLE_BYTES + COUNTER_BYTES * counters)
+    return max(LEAST_SAMPLES, min(MOST_SAMPLES, fitting))

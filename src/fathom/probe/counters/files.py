@@ -1,0 +1,42 @@
+"""The samples of one burst on disk: all starts, all ends (uint64), then the values (float32), row by row."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zlib
+from array import array
+
+from fathom.probe.counters.collector import Chunk
+
+
+class Samples:
+    """Collects the complete samples of one burst, as compactly as they are written."""
+
+    def __init__(self) -> None:
+        self.starts, self.ends, self.values = array("Q"), array("Q"), array("f")
+        self.populated = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def add(self, chunk: Chunk) -> None:
+        """Take what was read together."""
+        self.populated += chunk.populated
+        self.starts.extend(chunk.starts)
+        self.ends.extend(chunk.ends)
+        for row in chunk.values:
+            self.values.extend(row)
+
+    def write(self, path: str) -> int:
+        """Write the file, little-endian, whole or not at all; returns its CRC-32."""
+        part, check = path + ".part", 0
+        with open(part, "wb") as file:
+            for column in (self.starts, self.ends, self.values):
+                if sys.byteorder == "big":
+                    column.byteswap()
+                data = column.tobytes()
+                check = zlib.crc32(data, check)
+                file.write(data)
+        os.replace(part, path)
+        return check

@@ -1,0 +1,106 @@
+"""Why counters cannot be sampled, and what to do: one clause each."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Any
+
+OLDEST = (13, 3)
+INSTALL = "pip install 'fathom-perf[counters]'"
+PRIVILEGE = (
+    "hardware counters are for administrators here; load the nvidia module with"
+    " NVreg_RestrictProfilingToAdminUsers=0, or run as root or with CAP_SYS_ADMIN"
+)
+CUDA_12 = (
+    "the program's torch is built for CUDA {}, and PM sampling from Python needs libcupti 13;"
+    " use a build of torch for CUDA 13"
+)
+OLD_LIBRARY = "the libcupti that the program loaded is too old for PM sampling; upgrade nvidia-cuda-cupti"
+REQUALIFY = (
+    "the counters that are remembered cannot be sampled on this GPU;"
+    " qualify them again with `fathom machine measure --only counters`"
+)
+NO_PASSAGE = "the hypervisor passes no hardware counters on; use a GPU that is passed through whole"
+NO_NVPERF = (
+    "libnvperf_host.so and libnvperf_target.so were not found beside libcupti;"
+    " add their folder to LD_LIBRARY_PATH"
+)
+TAKEN = "another profiler has the GPU's performance monitors; end it, or record without it"
+
+# The names of CUPTI's results, and words of cupti-python's messages.
+_MEANINGS = (
+    ("INSUFFICIENT_PRIVILEGES", PRIVILEGE),
+    ("insufficient privileges", PRIVILEGE),
+    ("MIG_DEVICE_NOT_SUPPORTED", "the GPU is divided by MIG, and a slice has no counters; use a whole GPU"),
+    ("VIRTUALIZED_DEVICE", NO_PASSAGE),
+    ("CONFIDENTIAL_COMPUTING", "confidential computing is on, which forbids hardware counters"),
+    ("WSL_DEVICE", "WSL passes no hardware counters on; record on Linux itself"),
+    ("HARDWARE_BUSY", TAKEN),
+    ("MULTIPLE_SUBSCRIBERS", TAKEN),
+    ("already enabled", TAKEN),
+    ("PARAMETER_SIZE_NOT_SUFFICIENT", OLD_LIBRARY),
+    ("API_NOT_IMPLEMENTED", OLD_LIBRARY),
+    ("NOT_COMPATIBLE", OLD_LIBRARY),
+    ("FunctionNotFound", OLD_LIBRARY),
+    ("nvperf", NO_NVPERF),
+    ("NOT_SUPPORTED", "the GPU or its driver does not support PM sampling"),
+)  # fmt: skip
+
+
+def why_not(cuda: str | None, version: str | None) -> str | None:
+    """What prevents sampling before it is tried; None where nothing does.
+
+    `cuda` is the version that torch was built for, `version` that of cupti-python; None where they are not.
+    """
+    if not cuda:
+        return "the program's torch was built without CUDA; install a CUDA build of torch"
+    if int(cuda.split(".")[0]) < OLDEST[0]:
+        return CUDA_12.format(cuda)
+    if version is None:
+        return f"cupti-python is not installed where the program runs; {INSTALL}"
+    if numbers(version) < OLDEST:
+        return f"cupti-python {version} has no PM sampling; {INSTALL}"
+    return None
+
+
+def installed() -> str | None:
+    """The version of cupti-python in this Python; None where there is none."""
+    try:
+        return metadata.version("cupti-python")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: (13, 4) of 13.4.0."""
+    found = []
+    for part in version.split(".")[:2]:
+        if not part.isdigit():
+            break
+        found.append(int(part))
+    return tuple(found)
+
+
+def explain(error: BaseException) -> str:
+    """What an exception of the collector means, and what to do about it."""
+    if isinstance(error, PermissionError):
+        return PRIVILEGE
+    if isinstance(error, ImportError):
+        return f"cupti-python could not be loaded ({error}); {INSTALL}"
+    if isinstance(error, ValueError):
+        return REQUALIFY
+    said = f"{type(error).__name__} {_status(error)} {error}"
+    for words, meaning in _MEANINGS:
+        if words in said:
+            return meaning
+    return f"sampling failed ({type(error).__name__}: {str(error)[:200]})"
+
+
+def _status(error: Any) -> str:
+    """The name of the result that a `cuptiError` carries."""
+    library: Any = sys.modules.get("cupti.cupti")
+    try:
+        return str(library.Result(int(error.status)).name)
+    except (AttributeError, TypeError, ValueError):
+        return ""

@@ -1,0 +1,155 @@
+"""Bursts of samples in the recorded process. Whatever fails here, only the counters are lost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from fathom.probe.counters import reasons
+from fathom.probe.counters.collector import TIME, Collector, OverflowedError
+from fathom.probe.counters.files import Samples
+
+if TYPE_CHECKING:
+    from fathom.probe.phases import Job
+    from fathom.probe.session import Session
+
+MOST_STRETCH = 8  # how much longer the interval may get where the hardware buffer overflows
+
+Between = tuple[int, int]  # the host's ns just before a call and just after it
+
+
+def cupti_collector(torch: Any) -> Collector:
+    """A collector for the device that the program uses now. Raises CannotSampleError."""
+    why = reasons.why_not(torch.version.cuda, reasons.installed())
+    if why is None and not torch.cuda.is_initialized():
+        why = "the program did not use CUDA"
+    if why is not None:
+        raise CannotSampleError(why)
+    from fathom.probe.counters.cupti import CuptiCollector
+
+    return CuptiCollector(torch.cuda.current_device())
+
+
+make: Callable[[Any], Collector] = cupti_collector
+
+
+class CannotSampleError(Exception):
+    """Counters cannot be sampled; the message says why and what to do, in one clause."""
+
+
+class Sampler:
+    """Arms, starts, stops and saves bursts. `off` is True once sampling was given up."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._wanted: dict[str, Any] = session.plan.counters or {}
+        self._collector: Collector | None = None
+        self._job: Job | None = None
+        self._device = self._interval = 0
+        self._stretch = 1
+        self._started: Between | None = None
+        self._stopped: Between | None = None
+        self.off = False
+
+    def arm(self, job: Job) -> bool:
+        """Configure the burst's group of counters. False where it cannot be sampled, which is told once."""
+        return not self.off and self._safely(self._arm, job)
+
+    def _arm(self, job: Job) -> None:
+        if self._collector is None:
+            collector = make(self._session.torch)
+            collector.open()
+            self._collector = collector
+        self._device = _current(self._session.torch.cuda)
+        self._interval = job.interval_ns * self._stretch
+        self._collector.configure(self._names(job), self._interval, self._wanted.get("trigger") or TIME)
+        self._job, self._started, self._stopped = job, None, None
+
+    def _names(self, job: Job) -> list[str]:
+        return self._wanted["groups"][job.group]
+
+    def start(self) -> None:
+        """Sample from here on, if a burst is armed."""
+        if self._job is not None and self._collector is not None:
+            self._safely(self._start, self._collector)
+
+    def _start(self, collector: Collector) -> None:
+        self._started = _between(collector.start)
+
+    def stop(self) -> None:
+        """Sample no more."""
+        if self._started is not None and self._stopped is None and self._collector is not None:
+            self._safely(self._stop, self._collector)
+
+    def _stop(self, collector: Collector) -> None:
+        self._stopped = _between(collector.stop)
+
+    def save(self, burst: int, first: int, last: int) -> None:
+        """Decode what was sampled during the steps from `first` to `last`, and write it down."""
+        job, self._job = self._job, None
+        if job is not None and self._stopped is not None and self._collector is not None:
+            self._safely(self._save, self._collector, job, burst, first, last)
+        self._started = self._stopped = None
+        if job is not None and job.last:
+            self.close()
+
+    def _save(self, collector: Collector, job: Job, burst: int, first: int, last: int) -> None:
+        begun = time.time_ns()
+        samples, overflow = Samples(), False
+        try:
+            for chunk in collector.chunks():
+                samples.add(chunk)
+        except OverflowedError:
+            overflow, self._stretch = True, min(MOST_STRETCH, 2 * self._stretch)
+        file = f"samples-{os.getpid()}-{burst}.bin"
+        check = samples.write(os.path.join(self._session.raw, file))
+        about = {"t": "samples", "burst": burst, "device": self._device, "k0": first, "k1": last}
+        counts = {"populated": samples.populated, "completed": len(samples), "overflow": overflow}
+        times = {"start_ns": self._started, "stop_ns": self._stopped, "decode_ns": time.time_ns() - begun}
+        what = {"group": job.group, "names": self._names(job), "interval_ns": self._interval}
+        trigger = self._wanted.get("trigger") or TIME
+        self._session.say(about | what | {"trigger": trigger} | times | counts | {"file": file, "crc": check})
+        if overflow:
+            self.close()  # what is left in the hardware buffer belongs to no later burst
+
+    def close(self) -> None:
+        """Give the hardware buffer back; the next burst takes it anew."""
+        collector, self._collector, self._job = self._collector, None, None
+        if collector is not None:
+            self._safely(collector.close)
+
+    def _safely(self, action: Callable[..., None], *arguments: Any) -> bool:
+        try:
+            action(*arguments)
+        except Exception as error:
+            self._give_up(error)
+            return False
+        return True
+
+    def _give_up(self, error: Exception) -> None:
+        why = str(error) if isinstance(error, CannotSampleError) else reasons.explain(error)
+        first, self.off = not self.off, True
+        if first:
+            self._session.note("counters", why)
+            _warn(f"fathom: no hardware counters: {why}\n")
+        self.close()
+
+
+def _between(action: Callable[[], None]) -> Between:
+    before = time.time_ns()
+    action()
+    return before, time.time_ns()
+
+
+def _current(cuda: Any) -> int:
+    return cuda.current_device() if cuda.is_initialized() else 0
+
+
+def _warn(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+    except Exception:
+        pass

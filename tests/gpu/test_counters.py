@@ -1,0 +1,82 @@
+"""Hardware counters on a GPU that lets them be sampled."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from fathom.recorder import examine_host
+from fathom.sounding import Store, open_store
+from tests.gpu.conftest import PROGRAMS
+
+FATHOM = [sys.executable, "-m", "fathom"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the machine of these tests is remembered, with its counters qualified."""
+    if why := examine_host(sys.executable).depths["counters"]:
+        pytest.skip(why)
+    folder = tmp_path_factory.mktemp("home")
+    qualify = [*FATHOM, "machine", "measure", "--only", "counters", "--json"]
+    done = subprocess.run(
+        qualify, env={**os.environ, "FATHOM_HOME": str(folder)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "found.json").write_text(done.stdout)
+    return folder
+
+
+def recorded(home: Path, folder: Path, program: str, *options: str) -> Store:
+    output = folder / "recorded.fathom"
+    command = [*FATHOM, "run", "--quiet", "-o", str(output), *options, "--", sys.executable]
+    environment = {**os.environ, "FATHOM_HOME": str(home), "FATHOM_MEASURE": "0"}
+    subprocess.run([*command, str(PROGRAMS / program)], check=True, env=environment)
+    return open_store(output)
+
+
+def test_at_least_fifty_counters_stream_and_every_refusal_has_its_reason(home: Path) -> None:
+    found: dict[str, Any] = json.loads((home / "found.json").read_text())
+    assert len({name for group in found["groups"] for name in group}) >= 50
+    assert all(found["refused"].values()) and found["trigger"] in ("time", "clock")
+    anchors = {group[0] for group in found["groups"]}
+    assert len(anchors) == 1 and "sm__cycles_active" in anchors.pop()
+
+
+@pytest.mark.parametrize("program", ["train.py", "graph.py", "streams.py"])
+def test_samples_lie_where_the_kernels_of_their_burst_are(home: Path, tmp_path: Path, program: str) -> None:
+    store = recorded(home, tmp_path, program)
+    samples = store.table("samples").collect()
+    assert len(samples) > 500, store.manifest.abstained
+    assert not [one for one in store.manifest.problems if one.what == "samples-lost"]
+    kernels = store.table("kernels").filter(phase="counters").collect()
+    assert set(samples["burst"].unique()) <= set(kernels["burst"].unique())
+    for (burst,), own in samples.group_by("burst"):
+        work = kernels.filter(burst=burst)
+        within = own.filter(
+            pl.col("end_ns") > work["start_ns"].min(), pl.col("start_ns") < work["end_ns"].max()
+        )
+        assert len(within) > 0.5 * len(own), f"burst {burst} lies elsewhere"
+
+
+def test_the_anchor_is_active_while_kernels_run(home: Path, tmp_path: Path) -> None:
+    store = recorded(home, tmp_path, "train.py")
+    samples = store.table("samples").collect()
+    groups = store.manifest.ranks[0].facts["counter_groups"]
+    assert all("sm__cycles_active" in group[0] for group in groups)
+    active = samples["values"].list.first()
+    assert active.is_finite().all() and active.min() >= 0 and active.max() <= 101  # type: ignore[operator]
+    assert active.max() > 1  # type: ignore[operator]
+
+
+def test_a_depth_without_counters_samples_nothing(home: Path, tmp_path: Path) -> None:
+    store = recorded(home, tmp_path, "train.py", "--depth", "timeline")
+    assert store.table("samples").collect().is_empty()
+    assert not [one for one in store.manifest.abstained if one["what"] == "counters"]
