@@ -85,7 +85,8 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     listed = "; ".join((found or names)[:_LISTED]) + ("; …" if len(found or names) > _LISTED else "")
     if found:
         raise BadInputError(f"'{pattern}' means {len(found)} families, so name one of them: {listed}.")
-    raise BadInputError(f"No kernel family of {where} matches '{pattern}'; those with most time are {listed}.")
+    why = f"No kernel family of {where} matches '{pattern}'"
+    raise BadInputError(f"{why}; those with most time are {listed}.")
 
 
 def _means(pattern: str, family: str) -> bool:
