@@ -1,0 +1,1 @@
+"""Fair timing of two sides, and whether they still compute the same."""
