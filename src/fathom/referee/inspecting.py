@@ -94,6 +94,7 @@ def inspect(sides: Sides, reference: Reference, judge: Judge, seeds: Iterator[in
             baseline = stack.enter_context(sides.start(BASELINE))
             found.about = _usable(baseline.about)
             sides.key = baseline.about["key"]
+            found.about["work"] = _work(baseline, found)
         judge.longest, judge.largest = found.about["longest"], found.about["largest"]
         try:
             candidate = stack.enter_context(sides.start(CANDIDATE))
@@ -104,6 +105,14 @@ def inspect(sides: Sides, reference: Reference, judge: Judge, seeds: Iterator[in
         except SideError as error:
             found.reasons.append(Reason(error.code, str(error)))
     return found
+
+
+def _work(baseline: Worker, found: Inspection) -> dict[str, Any]:
+    try:
+        return dict(baseline.ask("work"))
+    except SideError as error:
+        found.notes.append(f"What a call has to do is not known: {error}.")
+        return {}
 
 
 def _usable(about: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import IO, Any
 from fathom.errors import FathomError
 from fathom.referee.child.side import Side
 
-_ASKED = ("place", "go", "save", "inspect")
+_ASKED = ("place", "go", "save", "inspect", "work")
 
 
 def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:

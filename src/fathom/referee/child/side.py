@@ -13,6 +13,7 @@ from fathom.referee.child import guards, inspection
 from fathom.referee.child.saving import save
 from fathom.referee.child.upcast import upcast
 from fathom.referee.child.values import arguments, digest, is_tensor, leaves, raw, refilled
+from fathom.referee.child.working import derived, told
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -27,6 +28,7 @@ class Side:
         self.functions, self.settings = guards.functions(), guards.settings()
         self._inputs = load(spec["inputs"])
         self._variants = load(spec["variants"]) if spec.get("variants") else None
+        self._work = load(spec["work"]) if spec.get("work") else None
         self._inputs_code = getattr(self._inputs, "__code__", None)
         self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
         self._upcast = bool(spec.get("upcast"))
@@ -54,6 +56,9 @@ class Side:
     def about(self) -> dict[str, Any]:
         """What the parent needs to know of this side."""
         call = self.fresh(1)
+        dtypes = [
+            str(leaf.dtype).removeprefix("torch.") for _, leaf in leaves(call) if hasattr(leaf, "dtype")
+        ]
         every = [leaf for _, leaf in leaves(call) if hasattr(leaf, "shape")]
         forms = [tuple(leaf.shape) for leaf in every]
         return {
@@ -63,6 +68,7 @@ class Side:
             "input_bytes": sum(len(raw(leaf)) for leaf in every),
             "longest": max((extent for form in forms for extent in form), default=1),
             "largest": max((prod(form) for form in forms), default=1),
+            "dtype": next((name for name in dtypes if "float" in name), "float32"),
             "variants": sorted(self._variants(1)) if self._variants else [],
             "repeatable": digest(call) == digest(self.fresh(1)),
             "varied": digest(call) != digest(self.fresh(2)) or not every,
@@ -74,6 +80,11 @@ class Side:
         if variant is not None and self._variants is not None:
             return arguments(self._variants(seed)[variant])
         return arguments(self._inputs(seed))
+
+    def work(self) -> dict[str, Any]:
+        """What one call has to do, told or derived; {} where neither is possible."""
+        call = self.fresh(1)
+        return told(self._work, call) if self._work else derived(self.target, call)
 
     def place(self, seeds: list[int], variant: str | None = None) -> None:
         """Fresh inputs in the slots of earlier ones, one slot a call."""
@@ -106,10 +117,10 @@ class Side:
         """Write the result of the latest sample's call of that index, and what came of its inputs."""
         self.bench.settle()
         original = self.fresh(seed, variant)
-        told = {"inputs": digest(original)}
+        hashed = {"inputs": digest(original)}
         original = upcast([original])[0] if self._upcast else original
         call, result = self.slots[index], self.results[index]
-        return told | save(result, call, original, Path(path), seed)
+        return hashed | save(result, call, original, Path(path), seed)
 
     def inspect(self, seeds: list[int]) -> list[list[str]]:
         """(reason, detail) of all that a call does besides computing."""
