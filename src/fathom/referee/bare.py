@@ -13,7 +13,7 @@ from typing import Any
 from fathom.referee import address
 from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.judge import Judge
-from fathom.referee.inspecting import Reference
+from fathom.referee.inspecting import Opponent
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError
@@ -93,7 +93,7 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 """
 
 
-def behaves_differently(sides: Sides, judge: Judge, reference: Reference, seed: int) -> list[Reason]:
+def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Reason]:
     """Reasons where the candidate raises, returns something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
@@ -106,7 +106,7 @@ def behaves_differently(sides: Sides, judge: Judge, reference: Reference, seed: 
     alone = _substituted(mine, bare)
     if alone is None:
         return [Reason(CODE, "its result has another form where nothing of the referee is to be seen")]
-    wrong = judge.judge(alone, theirs, reference.of(seed, theirs))
+    wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
     if wrong:
         return [Reason(CODE, f"where nothing of the referee is to be seen, {wrong[0].detail}")]
     if slow > SLOWER and slow > SLOWER * slow_baseline:

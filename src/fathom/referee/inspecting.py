@@ -41,7 +41,7 @@ class Reference:
         raise BadInputError(f"The reference {target} cannot be used; it fails on these inputs.")
 
     def _works(self, target: str, upcast: bool, given: bool) -> bool:
-        worker = Worker(self._sides.spec(target, upcast=upcast), self._sides.patience_s)
+        worker = self._sides.worker(self._sides.spec(target, upcast=upcast))
         try:
             self.worker = self._stack.enter_context(worker)
             found = self._sides.compute(self.worker, 1)
@@ -76,6 +76,55 @@ def _double(saved: Saved) -> bool:
     return all(dtype in ("float64", "complex128") for dtype in floating)
 
 
+class Opponent:
+    """A context: the baseline's process and the reference's, and what the baseline itself does besides
+    computing. One serves the inspection of many candidates. Raises BadInputError."""
+
+    def __init__(self, sides: Sides, seeds: Iterator[int]) -> None:
+        self.sides, self._seeds = sides, seeds
+        self.notes: list[str] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Opponent:
+        try:
+            with blaming_baseline():
+                self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
+        self.baseline = self._stack.enter_context(self.sides.start(BASELINE))
+        self.about = _usable(self.baseline.about)
+        self.sides.key = self.about["key"]
+        self.reference = self._stack.enter_context(Reference(self.sides))
+        _comparable(self.sides.compute(self.baseline, next(self._seeds)))
+        chosen = [next(self._seeds) for _ in range(3)]
+        self.besides = {Reason(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
+        self.work = self._work()
+
+    def _work(self) -> dict[str, Any]:
+        try:
+            return dict(self.baseline.ask("work"))
+        except SideError as error:
+            self.notes.append(f"What a call has to do is not known: {error}.")
+            return {}
+
+    def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
+        """A judge for one candidate against this opponent."""
+        longest, largest = self.about["longest"], self.about["largest"]
+        return Judge(claim, reduction, longest, largest, self.reference.exact)
+
+    def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
+        """The baseline's result and the reference's. Raises SideError where the baseline fails."""
+        theirs = self.sides.compute(self.baseline, seed, variant)
+        return theirs, self.reference.of(seed, theirs, variant)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
 @dataclass
 class Inspection:
     """What was found: `reasons` against the candidate, `shared` ones that the baseline gives too."""
@@ -83,36 +132,24 @@ class Inspection:
     reasons: list[Reason] = field(default_factory=list)
     shared: list[Reason] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    about: dict[str, Any] = field(default_factory=dict)  # the baseline's
 
 
-def inspect(sides: Sides, reference: Reference, judge: Judge, seeds: Iterator[int]) -> Inspection:
-    """Raises BadInputError where the baseline or its inputs cannot be used."""
-    found = Inspection()
-    with ExitStack() as stack:
-        with blaming_baseline():
-            baseline = stack.enter_context(sides.start(BASELINE))
-            found.about = _usable(baseline.about)
-            sides.key = baseline.about["key"]
-            found.about["work"] = _work(baseline, found)
-        judge.longest, judge.largest = found.about["longest"], found.about["largest"]
-        try:
-            candidate = stack.enter_context(sides.start(CANDIDATE))
-            _results(sides, reference, judge, (baseline, candidate), seeds, found)
-            _besides(baseline, candidate, seeds, found)
-            if not found.reasons:
-                _variants(sides, reference, judge, (baseline, candidate), next(seeds), found)
-        except SideError as error:
-            found.reasons.append(Reason(error.code, str(error)))
-    return found
-
-
-def _work(baseline: Worker, found: Inspection) -> dict[str, Any]:
+def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]) -> Inspection:
+    """Start the candidate, and compare results and habits. Raises BadInputError where it is not there."""
+    found = Inspection(notes=list(opponent.notes))
     try:
-        return dict(baseline.ask("work"))
+        with sides.start(CANDIDATE) as candidate:
+            for _ in range(TRIALS):
+                seed = next(seeds)
+                with blaming_baseline():
+                    theirs, exact = opponent.results(seed)
+                found.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
+            _besides(opponent, candidate, seeds, found)
+            if not found.reasons:
+                _variants(sides, opponent, judge, candidate, next(seeds), found)
     except SideError as error:
-        found.notes.append(f"What a call has to do is not known: {error}.")
-        return {}
+        found.reasons.append(Reason(error.code, str(error)))
+    return found
 
 
 def _usable(about: dict[str, Any]) -> dict[str, Any]:
@@ -121,23 +158,6 @@ def _usable(about: dict[str, Any]) -> dict[str, Any]:
     if not about["varied"]:
         raise BadInputError("The inputs are the same for every seed; draw them from the seed.")
     return about
-
-
-def _results(
-    sides: Sides,
-    reference: Reference,
-    judge: Judge,
-    workers: tuple[Worker, Worker],
-    seeds: Iterator[int],
-    found: Inspection,
-) -> None:
-    for _ in range(TRIALS):
-        seed = next(seeds)
-        with blaming_baseline():
-            theirs = sides.compute(workers[0], seed)
-            exact = reference.of(seed, theirs)
-        _comparable(theirs)
-        found.reasons += judge.judge(sides.compute(workers[1], seed), theirs, exact)
 
 
 def _comparable(baseline: Saved) -> None:
@@ -149,34 +169,26 @@ def _comparable(baseline: Saved) -> None:
             )
 
 
-def _besides(baseline: Worker, candidate: Worker, seeds: Iterator[int], found: Inspection) -> None:
-    chosen = [next(seeds) for _ in range(3)]
-    with blaming_baseline():
-        theirs = {Reason(*pair) for pair in baseline.ask("inspect", seeds=chosen)}
-    for pair in candidate.ask("inspect", seeds=chosen):
+def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], found: Inspection) -> None:
+    for pair in candidate.ask("inspect", seeds=[next(seeds) for _ in range(3)]):
         reason = Reason(*pair)
-        excused = reason in theirs and reason.code not in ALONE
+        excused = reason in opponent.besides and reason.code not in ALONE
         (found.shared if excused else found.reasons).append(reason)
 
 
 def _variants(
-    sides: Sides,
-    reference: Reference,
-    judge: Judge,
-    workers: tuple[Worker, Worker],
-    seed: int,
-    found: Inspection,
+    sides: Sides, opponent: Opponent, judge: Judge, candidate: Worker, seed: int, found: Inspection
 ) -> None:
-    for name in found.about["variants"]:
+    for name in opponent.about["variants"]:
         try:
-            theirs = sides.compute(workers[0], seed, name)
+            theirs, exact = opponent.results(seed, name)
         except SideError as error:
             found.notes.append(f"The baseline fails on the variant {name}: {error}.")
             continue
         try:
-            mine = sides.compute(workers[1], seed, name)
+            mine = sides.compute(candidate, seed, name)
         except SideError as error:
             found.reasons.append(Reason("fails-on-variants", f"{name}: {error}"))
             continue
-        for reason in judge.judge(mine, theirs, reference.of(seed, theirs, name)):
+        for reason in judge.judge(mine, theirs, exact):
             found.reasons.append(Reason("fails-on-variants", f"{name}: {reason.detail} ({reason.code})"))

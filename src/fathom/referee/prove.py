@@ -13,11 +13,12 @@ from fathom.referee.blocks import ProcessSampler
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
-from fathom.referee.inspecting import Inspection, Reference, inspect
+from fathom.referee.inspecting import Inspection, Opponent, inspect
+from fathom.referee.launching import Fork, Spawn
 from fathom.referee.pair import Pair, Where, beside
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
-from fathom.referee.sides import Sides
+from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Comparison, Reason, Verdict, ordered
 from fathom.timing import MARGIN, Clock, SystemClock
 
@@ -48,16 +49,21 @@ def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None
     """The verdict on a pair. Raises BadInputError."""
     settings, clock, pair = settings or Settings(), clock or SystemClock(), pair.addressed()
     began, seeds = clock.now_ns(), settings.seeds()
-    with Sides(pair, settings.patience_s) as sides, Reference(sides) as reference:
-        judge = Judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
-        judge.exact_reference = reference.exact
+    modules = preloads(pair)
+    with (
+        Fork(modules) if settings.fresh == "fork" else Spawn() as launcher,
+        Sides(pair, settings.patience_s, launcher) as sides,
+        Opponent(sides, seeds) as opponent,
+    ):
+        judge = opponent.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
         settings.progress("comparing results")
-        inspection = inspect(sides, reference, judge, seeds)
+        inspection = inspect(sides, opponent, judge, seeds)
         if settings.bare and not _refusing(inspection.reasons, pair):
-            inspection.reasons += behaves_differently(sides, judge, reference, next(seeds))
-        verdict = _begun(pair, settings, inspection, reference)
+            settings.progress("looking at it unwatched")
+            inspection.reasons += behaves_differently(sides, opponent, judge, next(seeds))
+        verdict = _begun(pair, settings, inspection, opponent)
         if not _refusing(inspection.reasons, pair):
-            _timed(sides, settings, inspection, partial(_judged, judge, reference), seeds, verdict)
+            _timed(sides, settings, opponent, partial(_judged, judge, opponent), seeds, verdict)
     verdict.agreement = list(judge.agreement.values())
     verdict.seconds = (clock.now_ns() - began) / 1e9
     return _concluded(verdict, pair, settings)
@@ -67,12 +73,12 @@ def _refusing(reasons: list[Reason], pair: Pair) -> bool:
     return any(reason.code not in pair.allow for reason in reasons)
 
 
-def _judged(judge: Judge, reference: Reference, seed: int, theirs: Saved, mine: Saved) -> list[Reason]:
-    return judge.judge(mine, theirs, reference.of(seed, theirs))
+def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Reason]:
+    return judge.judge(mine, theirs, opponent.reference.of(seed, theirs))
 
 
-def _begun(pair: Pair, settings: Settings, inspection: Inspection, reference: Reference) -> Verdict:
-    device = inspection.about["device"]
+def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opponent) -> Verdict:
+    device = opponent.about["device"]
     return Verdict(
         verdict="ambiguous",
         ratio=None,
@@ -83,7 +89,7 @@ def _begun(pair: Pair, settings: Settings, inspection: Inspection, reference: Re
         candidate=str(pair.tuned),
         device=device,
         latency=settings.latency if device == "cuda" else None,
-        reference=reference.told,
+        reference=opponent.reference.told,
         shared=inspection.shared,
         notes=inspection.notes,
     )
@@ -92,13 +98,13 @@ def _begun(pair: Pair, settings: Settings, inspection: Inspection, reference: Re
 def _timed(
     sides: Sides,
     settings: Settings,
-    inspection: Inspection,
+    opponent: Opponent,
     judged: Callable[[int, Saved, Saved], list[Reason]],
     seeds: Iterator[int],
     verdict: Verdict,
 ) -> None:
-    about, machine = inspection.about, known_machine()
-    work = _work(settings, about)
+    about, machine = opponent.about, known_machine()
+    work = _work(settings, opponent)
     sampler = ProcessSampler(sides, settings, about["device"], about["input_bytes"])
     run: Race | None = None
     for _ in range(2):  # who exceeds a measured ceiling is measured again
@@ -115,12 +121,12 @@ def _timed(
     verdict.notes += [*notes, *sorted(told)]
 
 
-def _work(settings: Settings, about: dict[str, Any]) -> ceilings.Work:
+def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
     if settings.flops or settings.bytes:
         work = ceilings.Work(settings.flops, settings.bytes, settings.unit, "given")
     else:
-        work = ceilings.Work(**about.get("work") or {})
-    work.unit = settings.unit or work.unit or ceilings.unit_of(about["dtype"])
+        work = ceilings.Work(**opponent.work)
+    work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about["dtype"])
     return work
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from fathom.errors import BadInputError
 from fathom.referee import address
 from fathom.referee.compare.decode import Saved, read
+from fathom.referee.launching import Launcher, Spawn
 from fathom.referee.pair import Pair
 from fathom.referee.worker import SideError, Worker
 
@@ -23,12 +24,13 @@ _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
 class Sides:
     """Starts the sides of one pair. Exchanged results lie in a folder that is gone at the end."""
 
-    def __init__(self, pair: Pair, patience_s: float) -> None:
+    def __init__(self, pair: Pair, patience_s: float, launcher: Launcher | None = None) -> None:
         self.pair, self.patience_s = pair, patience_s
+        self._launcher = launcher or Spawn()
         self._folder = tempfile.TemporaryDirectory(prefix="fathom-")
         self._numbers = count()
         self.key: list[str] | None = None  # of the baseline's code
-        self._preload = _preload(pair)
+        self._preload = preloads(pair)
 
     def __enter__(self) -> Sides:
         return self
@@ -40,7 +42,11 @@ class Sides:
         """A fresh process of the baseline or the candidate."""
         target = self.pair.plain if side == BASELINE else self.pair.tuned
         wanted = {"baseline": self.key} if side == CANDIDATE and self.key else {}
-        return Worker(self.spec(str(target)) | {"wanted": wanted}, self.patience_s)
+        return self.worker(self.spec(str(target)) | {"wanted": wanted})
+
+    def worker(self, spec: dict[str, Any]) -> Worker:
+        """A fresh process for `spec`."""
+        return Worker(spec, self.patience_s, self._launcher)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
         """What a process is told."""
@@ -78,7 +84,7 @@ def blaming_baseline() -> Iterator[None]:
         raise BadInputError(f"The baseline cannot be measured: {error}.") from None
 
 
-def _preload(pair: Pair) -> Sequence[str]:
+def preloads(pair: Pair) -> Sequence[str]:
     """Torch where one of the files mentions it: both sides then start alike."""
     places = {address.split(str(where))[0] for where in (pair.plain, pair.tuned, pair.inputs)}
     files = [Path(place) for place in places if place.endswith(".py")]

@@ -6,16 +6,13 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.referee.launching import Launcher, Spawn
 from fathom.timing import Clock, SystemClock
-
-END_S = 5.0
 
 
 class SideError(Exception):
@@ -32,31 +29,23 @@ class Worker:
     `spec` is what `child.side.Side` takes. Raises SideError, and BadInputError where a function is not there.
     """
 
-    def __init__(self, spec: dict[str, Any], patience_s: float, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        patience_s: float,
+        launcher: Launcher | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._patience_s, self._clock = patience_s, clock or SystemClock()
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        ask_out, ask_in = os.pipe()
-        answer_out, answer_in = os.pipe()
-        command = [
-            sys.executable,
-            "-m",
-            "fathom.referee.child",
-            json.dumps(spec),
-            str(ask_out),
-            str(answer_in),
-        ]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            pass_fds=(ask_out, answer_in),
-            start_new_session=True,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-        )
-        os.close(ask_out)
-        os.close(answer_in)
-        self._ask, self._answer, self._read = ask_in, answer_out, b""
+        there, self._ask = os.pipe()
+        self._answer, back = os.pipe()
+        try:
+            self.process = (launcher or Spawn()).start(spec, there, back, self._errors)
+        finally:
+            os.close(there)
+            os.close(back)
+        self._read = b""
 
     def __enter__(self) -> Worker:
         try:
@@ -99,13 +88,10 @@ class Worker:
         return line
 
     def _ending(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(END_S)
+        how = self.process.ended()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
-        status = self.process.poll()
-        how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
-        return f"its process ended with {how}" + (f": {lines[-1][:200]}" if lines else "")
+        return how + (f": {lines[-1][:200]}" if lines else "")
 
     def __exit__(self, *_: object) -> None:
         for end in (self._ask, self._answer):
@@ -113,5 +99,5 @@ class Worker:
                 os.close(end)
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)  # with everything that it started
-        self.process.wait()
+        self.process.ended()
         self._errors.close()

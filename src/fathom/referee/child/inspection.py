@@ -13,8 +13,8 @@ from typing import Any
 from fathom.referee.child.guards import now, processor_ns, sleep
 from fathom.referee.child.values import address, leaves, overlap
 
-QUIET_S, LOOK_S = 0.25, 0.06  # OpenMP's idle threads go on spinning for 200 ms
-BUSY = 0.5  # of the time that is looked at
+QUIET_S, LOOK_S = 0.25, 0.05  # OpenMP's idle threads go on spinning for 200 ms
+BUSY = 0.1  # of a core, though nobody called
 _PEEKING = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents")
 _THROUGH = ("inspect.py", "traceback.py")
 
@@ -76,7 +76,14 @@ class Peeking:
 
 def still_working() -> float:
     """Share of a core that this process uses though nobody called it, once idle threads sleep."""
-    sleep(QUIET_S)
+    used = _used()
+    if used > BUSY:
+        sleep(QUIET_S)
+        used = _used()
+    return used
+
+
+def _used() -> float:
     began, used = now(), processor_ns()
     sleep(LOOK_S)
     return (processor_ns() - used) / max(now() - began, 1)
@@ -87,6 +94,8 @@ def working_children() -> list[int]:
     import psutil
 
     children = psutil.Process().children(recursive=True)
+    if not children:
+        return []
     before = {child.pid: _spent(child) for child in children}
     sleep(LOOK_S)
     return [child.pid for child in children if _spent(child) - before[child.pid] > BUSY * LOOK_S]

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fathom.referee.child.guards import now
+from fathom.referee.child.guards import now, sleep
 from fathom.referee.child.values import kind, leaves, raw
 
+GRACE_S = 0.005  # in which work that goes on shows
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -39,6 +40,7 @@ class Processor:
 
     def late(self, result: Any) -> str | None:
         """The reason if the latest call's `result` is no longer what it was when its time was taken."""
+        sleep(GRACE_S)
         return "late-result" if _bytes(result) != self.snapshot else None
 
     def settle(self) -> None:

@@ -55,7 +55,7 @@ def _infinite(values: np.ndarray) -> np.ndarray:
 def diagnose(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> tuple[str, str]:
     """(reason, detail) for numbers beyond their tolerance."""
     seen = errors(found, reference)
-    lower = like(seen, dtype, reduction, found.size)
+    lower = like(seen.norm, dtype, reduction)
     if lower:
         return "lower-precision", f"errors of {seen.norm:.1e} are those of {lower}, not of {dtype}"
     part = _part(found, reference, dtype, reduction)
@@ -64,11 +64,11 @@ def diagnose(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: in
     return "wrong-result", f"relative error {seen.norm:.1e}, worst element {seen.worst:.1e}"
 
 
-def like(seen: Errors, dtype: str, reduction: int, elements: int) -> str | None:
-    """The finest lower precision whose tolerance holds these errors."""
+def like(norm: float, dtype: str, reduction: int) -> str | None:
+    """The finest lower precision whose tolerance holds an error of this norm."""
     for lower in coarser(dtype):
-        allowed = tolerance(lower, reduction, elements)
-        if allowed is not None and seen.within(allowed):
+        allowed = tolerance(lower, reduction, 1)
+        if allowed is not None and norm <= allowed.norm:
             return lower
     return None
 

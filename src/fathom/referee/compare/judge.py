@@ -84,7 +84,7 @@ class Judge:
         found = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
         if not self.exact_reference or dtype in ("float64", "complex128"):
             found = Tolerance(2 * found.norm, 2 * found.worst)  # both sides of the comparison are rounded
-        return found.at_least(AMPLIFIED * theirs.norm)
+        return found.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
 
     def _stale(self, own: Leaf, inputs: str) -> Reason | None:
         """A reason, should this turn out wrong: the same bytes came for other inputs, and are no constant."""

@@ -52,9 +52,9 @@ class Tolerance:
     norm: float
     worst: float
 
-    def at_least(self, norm: float) -> Tolerance:
-        """The same where the norm may be as large as `norm`; the worst element grows with it."""
-        return self if norm <= self.norm else Tolerance(norm, self.worst * norm / self.norm)
+    def at_least(self, norm: float, worst: float) -> Tolerance:
+        """The larger of both, each for itself."""
+        return Tolerance(max(self.norm, norm), max(self.worst, worst))
 
 
 def tolerance(dtype: str, reduction: int, elements: int) -> Tolerance | None:
