@@ -55,7 +55,7 @@ def load(address: str) -> Callable[..., Any]:
         found = getattr(found, part)
     if not callable(found):
         raise BadInputError(f"{address} is no function; name one that can be called.")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def module_of(place: str) -> ModuleType:

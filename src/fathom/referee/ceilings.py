@@ -51,8 +51,8 @@ def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device:
 
 
 def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction | None:
-    """The time that the work needs at the ceilings over the time it took."""
-    fits = cache == "warm" and limits.cache is not None and (work.bytes or 0) <= limits.cache_bytes
+    """The time that the work needs at the ceilings over the time it took; None where none bounds it."""
+    fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
     memory, name = (limits.cache, limits.cache_name) if fits else (limits.memory, limits.memory_name)
     rate = limits.arithmetic.get(work.unit or "")
     needs = {}

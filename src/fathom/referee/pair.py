@@ -45,7 +45,8 @@ class Pair:
         if unknown:
             raise BadInputError(f"'{min(unknown)}' is no reason to refuse; see fathom prove --help.")
         places = ("plain", "tuned", "inputs", "reference", "variants", "work")
-        return replace(self, **{name: _addressed(getattr(self, name)) for name in places})
+        addresses: dict[str, Any] = {name: _addressed(getattr(self, name)) for name in places}
+        return replace(self, **addresses)
 
 
 def _addressed(where: Where | None) -> str | None:

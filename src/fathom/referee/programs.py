@@ -40,20 +40,18 @@ class Programs:
             self.metrics.unlink(missing_ok=True)
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             began = self.clock.now_ns()
-            self._run(self.commands[side], seeds("program"), said.fileno())
+            self._run(self.commands[side], said.fileno())
             ns = self.clock.now_ns() - began
         if self.metrics is not None:
             self.seen.setdefault(side, []).append(read_metrics(self.metrics))
         return Block({"": [float(ns)]})
 
-    def _run(self, command: list[str], seed: int, said: int) -> None:
-        environment = {**os.environ, "FATHOM_SEED": str(seed)}
+    def _run(self, command: list[str], said: int) -> None:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env=environment,
             start_new_session=True,
         )
         try:

@@ -24,7 +24,7 @@ class Settings:
     device's wait for launches counts. `cache`: which condition decides. `patience_s`: how long one answer
     may take, compilation included. `fresh`: a new interpreter for each block, or a fork of one that has
     imported torch. `seed`: draws the inputs, by default anew each time. `bare`: whether the candidate is
-    also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call has to do."""
+    also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do."""
 
     margin: float = MARGIN
     budget_s: float = 120.0

@@ -63,7 +63,7 @@ def widened_tail(tail: float, n: int) -> float:
 
 
 def student(probability: float, freedom: int) -> float:
-    """About the quantile of Student's t, within 2 % for 4 degrees of freedom (Abramowitz and Stegun 26.7.5)."""
+    """About the quantile of Student's t (Abramowitz and Stegun 26.7.5), within 2 % from 4 degrees on."""
     z = NormalDist().inv_cdf(probability)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96

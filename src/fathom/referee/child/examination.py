@@ -51,7 +51,7 @@ def _poison(side: Side) -> None:
 
 
 def _setup(side: Side) -> Found:
-    if "inputs" in side.setup["calls"]:
+    if "inputs" in side.setup_calls:
         yield "work-at-setup", "inputs were made while the module was imported"
 
 

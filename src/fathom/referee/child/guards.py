@@ -146,6 +146,6 @@ def seed_everything(seed: int) -> None:
 
 def random_state() -> list[str]:
     """Where those generators stand, as text."""
-    found = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index,union-attr]
+    found = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index]
     lib = torch()
     return found if lib is None else [*found, repr(lib.get_rng_state().numpy().tobytes())]

@@ -34,10 +34,9 @@ class Side:
         self._upcast = bool(spec.get("upcast"))
         self.bench = self._bench()
         wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
-        began = guards.now()
         with inspection.Calls(wanted, None) as calls:
             self.target = load(spec["target"])
-        self.setup = {"ns": guards.now() - began, "calls": sorted(calls.seen)}
+        self.setup_calls = sorted(calls.seen)
         self.key = inspection.code_key(self.target)
         self.wanted = spec.get("wanted") or {}
         self.slots: list[Call] = []
@@ -64,7 +63,6 @@ class Side:
         return {
             "device": self.bench.device,
             "key": self.key,
-            "setup": self.setup,
             "input_bytes": sum(len(raw(leaf)) for leaf in every),
             "longest": max((extent for form in forms for extent in form), default=1),
             "largest": max((prod(form) for form in forms), default=1),

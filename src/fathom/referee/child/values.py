@@ -77,11 +77,11 @@ def raw(value: Any) -> bytes:
 def described(value: Any) -> dict[str, Any]:
     """`kind`, `type`, and where it has them `dtype`, `shape`, `stride` in elements, and `device`."""
     what = kind(value)
-    words = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
+    words: dict[str, Any] = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
     if what == "tensor":
-        stride = {"stride": list(value.stride()), "device": value.device.type}
+        more = {"stride": list(value.stride()), "device": value.device.type}
         words["type"] = "torch.Tensor"  # a parameter is as good
-        return words | stride | {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        return words | more | {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     if what == "object":
         return words | {"deferred": deferred(value)}
     if what == "text":
@@ -108,7 +108,7 @@ def address(value: Any) -> tuple[int, int] | None:
 
 
 def _bounds(value: np.ndarray) -> tuple[int, int]:
-    return np.byte_bounds(value)  # type: ignore[attr-defined,no-any-return] # numpy 1
+    return np.byte_bounds(value)  # type: ignore[attr-defined] # numpy 1
 
 
 def overlap(one: Any, other: Any) -> bool:
