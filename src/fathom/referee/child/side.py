@@ -41,6 +41,7 @@ class Side:
         self.wanted = spec.get("wanted") or {}
         self.slots: list[Call] = []
         self.results: list[Any] = []
+        gc.freeze()  # what the libraries made is not searched before every sample
 
     def _bench(self) -> Any:
         call = self.fresh(1)
