@@ -51,7 +51,7 @@ class FakeSampler:
         return Block({"": self.draw(self.gain if side == "candidate" else 1.0)})
 
 
-def run(draw: Draw, gain: float, budget_s: float = 60.0) -> tuple[Race, FakeSampler]:
+def run(draw: Draw, gain: float, budget_s: float = 40.0) -> tuple[Race, FakeSampler]:
     clock = FakeClock()
     sampler = FakeSampler(draw, gain, clock)
     found = race(sampler, Settings(budget_s=budget_s), iter(range(1000)), lambda *_: [], clock)

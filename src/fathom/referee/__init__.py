@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fathom.referee.pair import Pair
     from fathom.referee.programs import prove_commands
-    from fathom.referee.prove import prove, prove_pair
+    from fathom.referee.proof import prove, prove_pair
     from fathom.referee.settings import Settings
     from fathom.referee.verdict import Agreement, Comparison, Reason, Timing, Verdict
 
@@ -27,9 +27,9 @@ __all__ = [
 _HOMES = {
     "Pair": "pair",
     "Settings": "settings",
-    "prove": "prove",
+    "prove": "proof",
     "prove_commands": "programs",
-    "prove_pair": "prove",
+    "prove_pair": "proof",
 }
 
 

@@ -60,9 +60,8 @@ def race(
     least = len(found.baseline) + LEAST_ROUNDS
     while not found.reasons and len(found.baseline) < MOST_ROUNDS:
         _round(sampler, found, seeds, judged)
-        rounds = len(found.baseline)
-        spent_s = (clock.now_ns() - began) / 1e9
-        settings.progress(_told(found, spent_s))
+        rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / 1e9
+        settings.progress(f"{rounds} rounds, {spent_s:.0f} s")
         if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
             continue
         if all(settled(found.ratio(c), settings.margin) for c in found.conditions):
@@ -90,12 +89,6 @@ def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) 
     kept = blocks[BASELINE].kept, blocks[CANDIDATE].kept
     if kept[0] and kept[1]:
         found.reasons += judged(kept[0][0], kept[0][1], kept[1][1])
-
-
-def _told(found: Race, spent_s: float) -> str:
-    ratio = found.ratio(found.conditions[-1]) if found.conditions else None
-    shown = "" if ratio is None else f", ratio {ratio.value:.3f}"
-    return f"{len(found.baseline)} rounds{shown}, {spent_s:.0f} s"
 
 
 def comparisons(found: Race, margin: float) -> list[Comparison]:

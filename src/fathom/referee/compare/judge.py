@@ -42,15 +42,15 @@ class Judge:
         if wrong := list(_contract(mine, baseline.leaves)):
             return found + wrong
         for own, base, ref in zip(mine, baseline.leaves, _matching(reference, baseline), strict=True):
-            found += self._leaf(own, base, ref, candidate.inputs)
+            found += self._leaf(own, base, ref)
         return found
 
-    def _leaf(self, own: Leaf, base: Leaf, ref: Leaf, inputs: str) -> list[Reason]:
+    def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Reason]:
         if not own.numeric:
             same = own.data == base.data
             return [] if same else [Reason("wrong-result", f"{own.place} is another than the baseline's")]
         x, b, r = own.numbers(), base.numbers(), ref.numbers()
-        stale = self._stale(own, inputs)
+        stale = self._stale(own, base)
         if x.dtype.kind in "biu":
             return self._exact(own, x, b, stale)
         if not same_gaps(x, r, b):
@@ -86,17 +86,13 @@ class Judge:
             found = Tolerance(2 * found.norm, 2 * found.worst)  # both sides of the comparison are rounded
         return found.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
 
-    def _stale(self, own: Leaf, inputs: str) -> Reason | None:
-        """A reason, should this turn out wrong: the same bytes came for other inputs, and are no constant."""
+    def _stale(self, own: Leaf, base: Leaf) -> Reason | None:
+        """A reason, should this turn out wrong: the same bytes came where the baseline had others."""
         earlier = self._earlier.setdefault(own.place, {})
-        data = blake2b(own.data, digest_size=16).hexdigest()
-        known = earlier.setdefault(data, inputs) != inputs
+        data, theirs = (blake2b(leaf.data, digest_size=16).hexdigest() for leaf in (own, base))
+        known = earlier.setdefault(data, theirs) != theirs
         constant = own.data == own.data[:1] * len(own.data)
-        return (
-            Reason("cached-result", f"{own.place} is that of other inputs")
-            if known and not constant
-            else None
-        )
+        return Reason("cached-result", f"{own.place} is that of other inputs") if known and not constant else None
 
     def _note(
         self,
