@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,14 @@ from fathom.referee.worker import SideError
 
 FOLDER = Path(__file__).parent / "cheats"
 CHEATS = sorted(path.stem for path in FOLDER.glob("[!_]*.py") if not path.stem.startswith(("honest", "gpu_")))
+# Those in torch share a process that has imported it.
+TORCH = (pytest.mark.torch, pytest.mark.xdist_group("referee-torch"))
 SETTINGS = Settings(block_s=0.01, seed=7)
 Judges = dict[str, tuple[Fork, Opponent]]
+
+
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=TORCH) if "torch" in name else name
 
 
 def header(path: Path, name: str) -> str:
@@ -79,7 +86,7 @@ def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> l
     return ordered(found)
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.parametrize("cheat", [marked(name) for name in CHEATS])
 def test_it_is_refused_for_the_right_reason(cheat: str, opponents: Judges) -> None:
     path = FOLDER / f"{cheat}.py"
     if cheat.startswith("torch_"):
@@ -89,7 +96,7 @@ def test_it_is_refused_for_the_right_reason(cheat: str, opponents: Judges) -> No
     assert [reason.code for reason in found][:1] == [expected], found
 
 
-@pytest.mark.parametrize("against", ["honest", "honest_torch"])
+@pytest.mark.parametrize("against", ["honest", marked("honest_torch")])
 def test_an_honest_candidate_is_not(against: str, opponents: Judges) -> None:
     if against.endswith("torch"):
         pytest.importorskip("torch")

@@ -113,10 +113,11 @@ class ProcessSampler:
 
     def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
         taken: list[dict[str, Any]] = []
+        calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
         wanted, left_ns, clocks = LEAST, 1e9 * self._settings.block_s, list[dict[str, float]]()
         while len(taken) < wanted:
             number = len(taken)
-            batch = [seeds(condition, number, call) for call in range(self._calls or 1)]
+            batch = [seeds(condition, number, call) for call in range(calls)]
             worker.ask("place", seeds=batch)
             prepared = worker.waited_ns
             with_check = number == 0 or number == int(chosen * LEAST)
@@ -130,7 +131,7 @@ class ProcessSampler:
                 found.kept = batch[index], self._sides.save(worker, index, batch[index])
             left_ns -= prepared + worker.waited_ns
             wanted = LEAST if left_ns <= 0 else min(MOST, len(taken) + 1 if len(taken) >= LEAST else LEAST)
-        self._count(taken, condition, clocks, found)
+        self._count(taken, condition, calls, clocks, found)
 
     def _watched(self, worker: Worker, **options: Any) -> tuple[dict[str, Any], list[dict[str, float]]]:
         if self._sensors is None:
@@ -141,14 +142,19 @@ class ProcessSampler:
         return sample, watch.looks
 
     def _count(
-        self, taken: list[dict[str, Any]], condition: str, clocks: list[dict[str, float]], found: Block
+        self,
+        taken: list[dict[str, Any]],
+        condition: str,
+        calls: int,
+        clocks: list[dict[str, float]],
+        found: Block,
     ) -> None:
         good, dropped = undisturbed(taken)
         found.discarded += dropped
         ahead = self._device == "cuda" and self._settings.latency == "removed"
         if ahead and not all(sample["queued"] for sample in good):
             found.notes.append("It waits for the device itself, so launch latency is in its time.")
-        found.samples[condition] = [sample["ns"] / (self._calls or 1) for sample in good]
+        found.samples[condition] = [sample["ns"] / calls for sample in good]
         seen = [look["sm_clock_mhz"] for look in clocks if "sm_clock_mhz" in look]
         found.clock_mhz = float(np.median(seen)) if seen else found.clock_mhz
 

@@ -61,7 +61,9 @@ def replaced(before: Found) -> Iterator[tuple[str, str]]:
     """(reason, name) of everything that is no longer what it was."""
     for name, value in before.items():
         home, _, last = name.rpartition(".")
-        if vars(_named(home)).get(last) is not value:
+        there = vars(_named(home)).get(last)
+        # torch's compiler wraps a few functions when it is first used
+        if there is not value and getattr(there, "_torchdynamo_orig_callable", None) is not value:
             yield ("patched-timer" if name.startswith(TIMERS) else "global-state"), name
 
 

@@ -25,14 +25,15 @@ class Side:
     def __init__(self, spec: dict[str, Any]) -> None:
         for name in spec.get("preload", ()):
             importlib.import_module(name)
-        self.functions, self.settings = guards.functions(), guards.settings()
+        self.functions = guards.functions()
         self._inputs = load(spec["inputs"])
         self._variants = load(spec["variants"]) if spec.get("variants") else None
         self._work = load(spec["work"]) if spec.get("work") else None
         self._inputs_code = getattr(self._inputs, "__code__", None)
         self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
         self._upcast = bool(spec.get("upcast"))
-        self.bench = self._bench()
+        self.bench = self._bench()  # its clocks are chosen before the target is imported
+        self.settings = guards.settings()
         wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
         with inspection.Calls(wanted, None) as calls:
             self.target = load(spec["target"])

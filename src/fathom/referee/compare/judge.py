@@ -92,7 +92,11 @@ class Judge:
         data, theirs = (blake2b(leaf.data, digest_size=16).hexdigest() for leaf in (own, base))
         known = earlier.setdefault(data, theirs) != theirs
         constant = own.data == own.data[:1] * len(own.data)
-        return Reason("cached-result", f"{own.place} is that of other inputs") if known and not constant else None
+        return (
+            Reason("cached-result", f"{own.place} is that of other inputs")
+            if known and not constant
+            else None
+        )
 
     def _note(
         self,
