@@ -10,8 +10,9 @@ from fathom.version import VERSION as __version__  # noqa: N811
 if TYPE_CHECKING:
     from fathom.api import Sounding, open, record
     from fathom.probe import region, step
+    from fathom.referee import prove
 
-__all__ = ["FathomError", "Sounding", "__version__", "open", "record", "region", "step"]
+__all__ = ["FathomError", "Sounding", "__version__", "open", "prove", "record", "region", "step"]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +21,8 @@ def __getattr__(name: str) -> Any:
 
     if name in ("step", "region"):
         return getattr(import_module("fathom.probe"), name)
+    if name == "prove":
+        return getattr(import_module("fathom.referee"), name)
     if name in ("Sounding", "open", "record"):
         return getattr(import_module("fathom.api"), name)
     raise AttributeError(f"module 'fathom' has no attribute '{name}'")

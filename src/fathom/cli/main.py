@@ -9,7 +9,11 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+<<<<<<< HEAD
 from fathom.cli import dive, doctor, import_, machine, pack, query, run
+=======
+from fathom.cli import doctor, import_, machine, pack, prove, query, run
+>>>>>>> referee
 from fathom.cli.console import explain, say
 from fathom.cli.report import report
 from fathom.errors import FathomError
@@ -75,6 +79,7 @@ app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
 app.command("query", epilog=query.EXAMPLES)(query.query)
+app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
 app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
 app.add_typer(machine.app, name="machine")
 

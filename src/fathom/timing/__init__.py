@@ -1,7 +1,22 @@
-"""Clock, intervals, robust statistics: one place for what a set of timings says."""
+"""Clock, intervals, robust statistics, decisions: one place for what a set of timings says."""
 
 from fathom.timing.bootstrap import interval
 from fathom.timing.clock import Clock, SystemClock
-from fathom.timing.robust import mad, median
+from fathom.timing.decision import MARGIN, Decision, decide, settled
+from fathom.timing.ratio import Ratio, compare
+from fathom.timing.robust import mad, median, midmean
 
-__all__ = ["Clock", "SystemClock", "interval", "mad", "median"]
+__all__ = [
+    "MARGIN",
+    "Clock",
+    "Decision",
+    "Ratio",
+    "SystemClock",
+    "compare",
+    "decide",
+    "interval",
+    "mad",
+    "median",
+    "midmean",
+    "settled",
+]

@@ -19,3 +19,15 @@ def median(values: Sequence[float] | np.ndarray) -> float:
 def mad(values: Sequence[float] | np.ndarray) -> float:
     """Median absolute deviation, scaled to a standard deviation. Raises ValueError for none."""
     return NORMAL * median(np.abs(np.asarray(values, float) - median(values)))
+
+
+def midmean(values: Sequence[float] | np.ndarray) -> float:
+    """Mean of the middle half: as deaf to wild values as the median, and finer where a clock is coarse.
+
+    Raises ValueError for none.
+    """
+    if not len(values):
+        raise ValueError("the middle of nothing")
+    ordered = np.sort(np.asarray(values, float))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())

@@ -1,0 +1,149 @@
+"""`fathom prove`: whether a candidate is faster than a baseline, and still right."""
+
+from __future__ import annotations
+
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fathom.cli.console import say
+from fathom.errors import BadInputError
+
+if TYPE_CHECKING:
+    from fathom.referee import Verdict
+
+NOT_PROVEN, BAD_INPUT = 1, 2
+EXAMPLES = """Examples:
+
+fathom prove norm.py:plain norm.py:fused
+
+fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:work --json
+
+fathom prove --command 'python a.py' 'python b.py' --metrics losses.json"""
+
+
+class Latency(str, Enum):
+    """Whether the device's wait for launches counts."""
+
+    removed = "removed"
+    included = "included"
+
+
+class Cache(str, Enum):
+    """The condition of L2 that decides."""
+
+    cold = "cold"
+    warm = "warm"
+
+
+class Require(str, Enum):
+    """What the exit status answers."""
+
+    faster = "faster"
+    not_slower = "not-slower"
+
+
+class Fresh(str, Enum):
+    """How processes are started."""
+
+    spawn = "spawn"
+    fork = "fork"
+
+
+_ENOUGH = {Require.faster: ("faster",), Require.not_slower: ("faster", "same")}
+
+
+def prove(
+    baseline: Annotated[str, typer.Argument(help="module:function, file.py:function, or a command.")],
+    candidate: Annotated[str, typer.Argument(help="The same for what claims to be faster.")],
+    inputs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE", help="inputs(seed) returns a call's arguments. [default: beside BASELINE]"
+        ),
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(metavar="WHERE", help="Computes it exactly. [default: BASELINE in double precision]"),
+    ] = None,
+    variants: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="variants(seed): further inputs by name, not timed.")
+    ] = None,
+    work: Annotated[
+        str | None, typer.Option(metavar="WHERE", help="work(*inputs): FLOPs, bytes and unit of a call.")
+    ] = None,
+    flops: Annotated[float | None, typer.Option(help="FLOPs of a call.")] = None,
+    bytes_: Annotated[float | None, typer.Option("--bytes", help="Bytes that a call must move.")] = None,
+    unit: Annotated[str | None, typer.Option(help="The ceiling of its arithmetic: matmul.bf16.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="What the candidate declares to compute in: tf32, bf16, fp16, fp8.")
+    ] = None,
+    reduction: Annotated[int | None, typer.Option(help="Terms that an element of the result sums.")] = None,
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="CODE", help="A reason that is no reason to refuse here.")
+    ] = None,
+    command: Annotated[bool, typer.Option("--command", help="Both sides are whole commands.")] = False,
+    metrics: Annotated[
+        Path | None, typer.Option(help="File that both commands write: .json or .npz, arrays by name.")
+    ] = None,
+    margin: Annotated[float, typer.Option(help="What counts as the same, as a share.")] = 0.01,
+    latency: Annotated[Latency, typer.Option(help="Launch latency of a GPU.")] = Latency.removed,
+    cache: Annotated[Cache, typer.Option(help="The condition of L2 that decides, on a GPU.")] = Cache.cold,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing at most.")] = 120.0,
+    patience: Annotated[float, typer.Option(metavar="SECONDS", help="One answer at most.")] = 600.0,
+    seed: Annotated[int | None, typer.Option(help="Draws the inputs. [default: anew each time]")] = None,
+    fresh: Annotated[Fresh, typer.Option(help="How processes are started; fork is quicker.")] = Fresh.spawn,
+    require: Annotated[Require, typer.Option(help="What the exit status answers.")] = Require.faster,
+    json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
+) -> None:
+    """Prove that a candidate is faster than a baseline, and computes the same.
+
+    Exit status: 0 when it is what --require asks for, 1 when it is not, or refused, 2 when the input cannot
+    be used.
+    """
+    pair = dict(inputs=inputs, reference=reference, variants=variants, work=work)  # noqa: C408
+    declared = dict(precision=precision, reduction=reduction, allow=tuple(allow or ()))  # noqa: C408
+    chosen = dict(latency=latency.value, cache=cache.value, fresh=fresh.value)  # noqa: C408
+    limits = dict(margin=margin, budget_s=budget, patience_s=patience, seed=seed)  # noqa: C408
+    amounts = dict(flops=flops, bytes=bytes_, unit=unit)  # noqa: C408
+    try:
+        verdict = _verdict(
+            baseline, candidate, {**pair, **declared}, {**chosen, **limits, **amounts}, command, metrics
+        )
+    except BadInputError as error:
+        say(str(error))
+        raise typer.Exit(BAD_INPUT) from None
+    _print(verdict, json)
+    raise typer.Exit(0 if verdict.verdict in _ENOUGH[require] else NOT_PROVEN)
+
+
+def _verdict(
+    baseline: str,
+    candidate: str,
+    pair: dict[str, Any],
+    settings: dict[str, Any],
+    command: bool,
+    metrics: Path | None,
+) -> Verdict:
+    from rich.console import Console
+
+    from fathom import referee
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+        settings["progress"] = lambda text: status.update(text)
+        if command:
+            return referee.prove_commands(baseline, candidate, referee.Settings(**settings), metrics)
+        return referee.prove(baseline, candidate, **pair, **settings)
+
+
+def _print(verdict: Verdict, json: bool) -> None:
+    if json:
+        sys.stdout.buffer.write(verdict.to_json() + b"\n")
+        return
+    from fathom.report.verdict import print_verdict
+
+    print_verdict(verdict)

@@ -1,0 +1,79 @@
+"""Where a function is to be found: `module:function`, or `path/to/file.py:function`."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fathom.errors import BadInputError
+
+
+def split(address: str) -> tuple[str, str]:
+    """The place and the name in it. Raises BadInputError."""
+    place, colon, name = address.rpartition(":")
+    if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
+        raise BadInputError(f"'{address}' names no function; write module:function or file.py:function.")
+    return place, name
+
+
+def absolute(address: str) -> str:
+    """The same with the file's whole path, for a process that stands elsewhere. Raises BadInputError."""
+    place, name = split(address)
+    if not place.endswith(".py"):
+        return address
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise BadInputError(f"{place} is no file; name the file that holds {name}.")
+    return f"{path}:{name}"
+
+
+def of(function: Callable[..., Any]) -> str:
+    """The address of a function that another process can import. Raises BadInputError."""
+    name = getattr(function, "__qualname__", "")
+    module = getattr(function, "__module__", None)
+    if not module or not name or "<" in name:
+        raise BadInputError(f"{name or function!r} cannot be imported by its name; define it in a module.")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if module == "__main__" and file is None:
+        raise BadInputError(f"{name} was typed into a session; put it into a file.")
+    return f"{Path(file).resolve()}:{name}" if file and file.endswith(".py") else f"{module}:{name}"
+
+
+def load(address: str) -> Callable[..., Any]:
+    """Import the function. Raises BadInputError where it is not there, and what its module raises."""
+    place, name = split(address)
+    found: Any = module_of(place)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise BadInputError(f"{place} has no '{name}'; name one of its functions.")
+        found = getattr(found, part)
+    if not callable(found):
+        raise BadInputError(f"{address} is no function; name one that can be called.")
+    return found
+
+
+def module_of(place: str) -> ModuleType:
+    """The module, once a process. Its folder can be imported from, as when a script runs."""
+    if not place.endswith(".py"):
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            raise BadInputError(f"{place} cannot be imported: {error}.") from None
+    path = Path(place)
+    name = f"{path.stem}_{sha256(place.encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise BadInputError(f"{place} cannot be imported; name a Python file.")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

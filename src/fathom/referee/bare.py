@@ -1,0 +1,179 @@
+"""The candidate once more where nothing of the referee is to be seen: it must compute the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from fathom.referee import address
+from fathom.referee.compare.decode import Leaf, Saved
+from fathom.referee.compare.judge import Judge
+from fathom.referee.inspecting import Opponent
+from fathom.referee.sides import BASELINE, CANDIDATE, Sides
+from fathom.referee.verdict import Reason
+from fathom.referee.worker import SideError
+
+CODE = "detects-referee"
+SLOWER = 3.0  # times slower than under the referee, where the baseline is not
+OFFSET_NS = 1e6  # that a first look at caches and clocks may cost
+CALLS = 7
+_HIDDEN = ("PYTHONPATH", "PYTHONSAFEPATH")
+
+# Stands alone: it has no file, imports nothing of Fathom, and looks like anybody's script.
+SCRIPT = """
+import importlib.util, json, os, random, sys, time
+clock = time.perf_counter_ns
+job = json.loads(sys.stdin.readline())
+for name in job["preload"]:
+    __import__(name)
+def load(place, name):
+    if not place.endswith(".py"):
+        __import__(place)
+        found = sys.modules[place]
+    else:
+        stem = place.rpartition("/")[2][:-3]
+        sys.path.insert(0, place.rpartition("/")[0])
+        if stem not in sys.modules:
+            spec = importlib.util.spec_from_file_location(stem, place)
+            sys.modules[stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[stem])
+        found = sys.modules[stem]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+make, function = load(*job["inputs"]), load(*job["target"])
+import numpy as np
+def given(seed):
+    random.seed(seed), np.random.seed(seed)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seed)
+    found = make(seed)
+    if isinstance(found, dict):
+        return (), found
+    if isinstance(found, tuple) and [type(part) for part in found] == [tuple, dict]:
+        return found
+    return (found if isinstance(found, tuple) else (found,)), {}
+def wait():
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+def flat(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return [leaf for item in value for leaf in flat(item)]
+    return [value]
+times = []
+for seed in job["seeds"]:
+    args, kwargs = given(seed)
+    wait()
+    begin = clock()
+    result = function(*args, **kwargs)
+    wait()
+    times.append(clock() - begin)
+leaves = []
+with open(job["path"], "wb") as file:
+    for leaf in flat(result):
+        if "torch" in sys.modules and isinstance(leaf, sys.modules["torch"].Tensor):
+            torch = sys.modules["torch"]
+            data = leaf.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        elif hasattr(leaf, "tobytes"):
+            data = np.ascontiguousarray(leaf).tobytes()
+        elif isinstance(leaf, (bool, int, float, complex)) and np.asarray(leaf).dtype.kind != "O":
+            data = np.asarray(leaf).tobytes()
+        else:
+            data = repr(leaf).encode()
+        leaves.append(file.write(data))
+print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".json", "w"))
+"""
+
+
+def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Reason]:
+    """Reasons where the candidate raises, returns something else, or is much slower there."""
+    try:
+        theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
+    except SideError:
+        return []  # the baseline does not run there either: nothing to compare with
+    try:
+        mine, slow, bare = _both(sides, CANDIDATE, seed)
+    except SideError as error:
+        return [Reason(CODE, f"where nothing of the referee is to be seen, {error}")]
+    alone = _substituted(mine, bare)
+    if alone is None:
+        return [Reason(CODE, "its result has another form where nothing of the referee is to be seen")]
+    wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
+    if wrong:
+        return [Reason(CODE, f"where nothing of the referee is to be seen, {wrong[0].detail}")]
+    if slow > SLOWER and slow > SLOWER * slow_baseline:
+        return [Reason(CODE, f"it takes {slow:.1f} times as long where nothing of the referee is to be seen")]
+    return []
+
+
+def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:
+    """One side's result under the referee, how much slower it is without, and the result without."""
+    seeds = [*range(seed + 1, seed + CALLS), seed]
+    with sides.start(side) as worker:
+        times = []
+        for number in seeds:
+            worker.ask("place", seeds=[number])
+            times.append(worker.ask("go", latency="included"))
+        saved = sides.save(worker, 0, seed)
+    target = str(sides.pair.plain if side == BASELINE else sides.pair.tuned)
+    told, data = run_bare(sides, target, seeds)
+    fastest = min(sample.get("host_ns") or sample["ns"] for sample in times)
+    return saved, min(told["times"]) / (fastest + OFFSET_NS), data
+
+
+def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any], list[bytes]]:
+    """Times of all calls in nanoseconds, and the last result's bytes by leaf. Raises SideError."""
+    spec = sides.spec(target)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x"
+        job = {
+            "preload": spec["preload"],
+            "inputs": address.split(spec["inputs"]),
+            "target": address.split(target),
+            "seeds": seeds,
+            "path": str(path),
+        }
+        environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", SCRIPT],
+                input=json.dumps(job) + "\n",
+                capture_output=True,
+                text=True,
+                timeout=sides.patience_s,
+                env=environment,
+            )
+        except subprocess.TimeoutExpired:
+            raise SideError("hangs", f"it gave no answer within {sides.patience_s:g} s") from None
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+            raise SideError("raises", f"it ends with status {done.returncode}: {last[:200]}")
+        told = json.loads((path.parent / "x.json").read_text())
+        data = path.read_bytes()
+    return told, _cut(data, told["leaves"])
+
+
+def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    found, at = [], 0
+    for size in sizes:
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def _substituted(saved: Saved, data: list[bytes]) -> Saved | None:
+    """The same call with the other process's bytes; what is not part of the result stays as it was."""
+    own = [leaf for leaf in saved.leaves if leaf.place.startswith("result")]
+    if len(own) != len(data) or any(len(a.data) != len(b) for a, b in zip(own, data, strict=True)):
+        return None
+    others = saved.leaves[len(own) :]
+    changed = [Leaf(leaf.form, raw) for leaf, raw in zip(own, data, strict=True)]
+    return Saved([*changed, *others], saved.mutated, saved.aliases, saved.inputs)

@@ -1,0 +1,180 @@
+"""One block: a fresh process of one side, its samples, and what was wrong with them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Protocol
+
+import numpy as np
+
+from fathom.gauges.conditions import DOUBTFUL, Sensors, Watch, summary
+from fathom.referee.compare.decode import Saved
+from fathom.referee.settings import Settings
+from fathom.referee.sides import Sides
+from fathom.referee.verdict import Reason
+from fathom.referee.worker import SideError, Worker
+
+WARM, COLD = "warm", "cold"
+LEAST, MOST = 8, 60  # samples of a block
+SAMPLE_NS = 50e3  # a sample is this long at least, where the calls' inputs find room
+MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
+CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of the samples that the parent times too
+SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
+WARM_UPS = 3
+
+
+@dataclass
+class Block:
+    """`samples`: nanoseconds of a call, by the cache's condition; `kept`: one timed call's result."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    discarded: Counter[str] = field(default_factory=Counter)
+    clock_mhz: float | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    kept: tuple[int, Saved] | None = None  # the seed, and the result
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds by what they are for, so that both sides of a round get the same."""
+
+    drawn: int
+
+    def __call__(self, *purpose: object) -> int:
+        return random.Random(f"{self.drawn} {purpose}").randrange(1, 2**31)
+
+
+class Sampler(Protocol):
+    """Whatever times one side."""
+
+    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+        """A block. `seeds` are the same for both sides of a round; `chosen` (0 to 1) tells which sample's
+        result to keep. Raises SideError."""
+        ...
+
+
+class ProcessSampler:
+    """Times callables in fresh processes; the first block decides how many calls make a sample."""
+
+    def __init__(self, sides: Sides, settings: Settings, device: str, input_bytes: int) -> None:
+        self._sides, self._settings, self._device = sides, settings, device
+        self._most_calls = max(1, min(MOST_CALLS, MOST_INPUTS // max(input_bytes, 1)))
+        self._calls: int | None = None
+        self._sensors = Sensors() if device == "cuda" else None
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """Of the cache: both on a GPU; on a processor only what it is."""
+        return (WARM, COLD) if self._device == "cuda" else ("",)
+
+    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+        """Warm up, let both clocks time one long sample, take samples. Raises SideError."""
+        found = Block()
+        with self._sides.start(side) as worker:
+            per_call = self._warm_up(worker, seeds)
+            found.reasons += self._clocks_agree(worker, per_call)
+            for condition in self.conditions:
+                self._sample(worker, seeds, condition, chosen, found)
+            found.reasons += [Reason(*pair) for pair in worker.ask("changed")]
+        return found
+
+    def _go(self, worker: Worker, **options: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
+        return answer
+
+    def _warm_up(self, worker: Worker, seeds: Seeds) -> float:
+        for number in range(WARM_UPS):
+            worker.ask("place", seeds=[seeds("warm-up", number)])
+            last = self._go(worker)
+        if self._calls is None:
+            self._calls = max(1, min(self._most_calls, ceil(SAMPLE_NS / max(last["ns"], 1))))
+        return float(last["ns"])
+
+    def _clocks_agree(self, worker: Worker, per_call_ns: float) -> list[Reason]:
+        """A sample long enough for this process's clock to say how long it was; other work may disturb it,
+        so one of a few has to agree."""
+        repeat = max(1, min(MOST_REPEATS, ceil(CHECK_NS / max(per_call_ns, 1))))
+        looks = 0
+        while looks < LOOKS:
+            told: dict[str, Any] = worker.ask("go", latency="included", repeat=repeat)
+            waited, claimed = worker.waited_ns, told.get("host_ns", told["ns"])
+            if waited < CHECK_NS and repeat < MOST_REPEATS:
+                repeat *= 2
+                continue
+            looks += 1
+            if waited - claimed <= SLACK_NS + SLACK * claimed:
+                return []
+        text = f"it claims {claimed / 1e6:.1f} ms for what took {waited / 1e6:.1f} ms by the referee's clock"
+        return [Reason("patched-timer", text)]
+
+    def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
+        taken: list[dict[str, Any]] = []
+        calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
+        wanted, left_ns, clocks = LEAST, 1e9 * self._settings.block_s, list[dict[str, float]]()
+        while len(taken) < wanted:
+            number = len(taken)
+            batch = [seeds(condition, number, call) for call in range(calls)]
+            worker.ask("place", seeds=batch)
+            prepared = worker.waited_ns
+            with_check = number == 0 or number == int(chosen * LEAST)
+            sample, look = self._watched(worker, cold=condition == COLD, check=with_check)
+            clocks += look
+            taken.append(sample)
+            if sample.get("late"):
+                found.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
+            if number == int(chosen * LEAST) and condition != WARM:
+                index = int(chosen * 1e6) % len(batch)
+                found.kept = batch[index], self._sides.save(worker, index, batch[index])
+            left_ns -= prepared + worker.waited_ns
+            wanted = LEAST if left_ns <= 0 else min(MOST, len(taken) + 1 if len(taken) >= LEAST else LEAST)
+        self._count(taken, condition, calls, clocks, found)
+
+    def _watched(self, worker: Worker, **options: Any) -> tuple[dict[str, Any], list[dict[str, float]]]:
+        if self._sensors is None:
+            return self._go(worker, **options), []
+        with Watch(self._sensors, thread=False) as watch:
+            sample = self._go(worker, **options)
+        sample["reasons"] = summary(watch.looks) and int(watch.looks[-1].get("reasons", 0))
+        return sample, watch.looks
+
+    def _count(
+        self,
+        taken: list[dict[str, Any]],
+        condition: str,
+        calls: int,
+        clocks: list[dict[str, float]],
+        found: Block,
+    ) -> None:
+        good, dropped = undisturbed(taken)
+        found.discarded += dropped
+        ahead = self._device == "cuda" and self._settings.latency == "removed"
+        if ahead and not all(sample["queued"] for sample in good):
+            found.notes.append("It waits for the device itself, so launch latency is in its time.")
+        found.samples[condition] = [sample["ns"] / calls for sample in good]
+        seen = [look["sm_clock_mhz"] for look in clocks if "sm_clock_mhz" in look]
+        found.clock_mhz = float(np.median(seen)) if seen else found.clock_mhz
+
+
+def undisturbed(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """The samples that count, and how many do not, by why; all count where most would not."""
+    good, dropped = [], Counter[str]()
+    for sample in taken:
+        why = _disturbance(sample)
+        if why:
+            dropped[why] += 1
+        else:
+            good.append(sample)
+    return (good, dropped) if 2 * len(good) >= len(taken) else (taken, Counter())
+
+
+def _disturbance(sample: dict[str, Any]) -> str | None:
+    if any(int(sample.get("reasons") or 0) & bit for bit in DOUBTFUL):
+        return "throttled"
+    return "preempted" if sample.get("preempted") else None
+
+
+__all__ = ["Block", "ProcessSampler", "Sampler", "SideError", "undisturbed"]

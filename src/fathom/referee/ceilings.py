@@ -1,0 +1,97 @@
+"""Both sides against what this machine was measured to do, and against what its chip can do at most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from fathom.analysis.roofline import Limits, limits_of
+from fathom.machine import datasheet
+from fathom.referee.compare.tolerance import SHORT
+from fathom.referee.verdict import Comparison, Fraction, Reason, Timing
+
+ABOVE = 1.03  # of a measured ceiling: more than its own spread
+FOOTPRINT = 4  # times the L2 cache that must be moved for none of it to stay there
+_NAMES = {long: short for short, long in SHORT.items()}
+
+
+class Work(msgspec.Struct):
+    """What one call must do and move; `unit` is the ceiling that bounds its arithmetic."""
+
+    flops: float | None = None
+    bytes: float | None = None
+    unit: str | None = None
+    source: str = ""
+
+    @property
+    def known(self) -> bool:
+        return bool(self.flops or self.bytes)
+
+
+def unit_of(dtype: str) -> str:
+    """The matrix rate that bounds products of this dtype."""
+    return f"matmul.{_NAMES.get(dtype, 'fp32')}"
+
+
+def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device: str) -> list[str]:
+    """Put both sides' fractions of the ceiling in; the notes say what could not be done, or is odd."""
+    if not work.known:
+        return []
+    limits = limits_of(machine, 0 if device == "cuda" else None)
+    if limits is None:
+        return ["No ceilings of this machine are known; measure them with fathom machine measure."]
+    notes = set()
+    for comparison in found:
+        for side in (comparison.baseline, comparison.candidate):
+            side.ceiling = fraction(side, work, limits, comparison.cache)
+            if side.ceiling and side.ceiling.fraction > ABOVE:
+                notes.add(f"A side exceeds the measured {side.ceiling.bound}; measure that ceiling again.")
+    return sorted(notes)
+
+
+def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction | None:
+    """The time that the work needs at the ceilings over the time it took; None where none bounds it."""
+    fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
+    memory, name = (limits.cache, limits.cache_name) if fits else (limits.memory, limits.memory_name)
+    rate = limits.arithmetic.get(work.unit or "")
+    needs = {}
+    if work.bytes and memory:
+        needs[name] = 1e9 * work.bytes / memory
+    if work.flops and rate and work.unit:
+        needs[work.unit] = 1e9 * work.flops / rate
+    if not needs or not side.ns > 0:
+        return None
+    bound = max(needs, key=lambda key: needs[key])
+    return Fraction(needs[bound] / side.ns, bound, needs[bound])
+
+
+def above(found: list[Comparison]) -> bool:
+    """Whether a candidate exceeds a measured ceiling, which asks for one more look."""
+    return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in found)
+
+
+def impossible(found: list[Comparison], work: Work, machine: dict[str, Any]) -> list[Reason]:
+    """Reasons where a candidate would exceed the datasheet's peak, at the clock that was observed."""
+    gpus = machine.get("gpus") or []
+    sheet = datasheet.find(gpus[0]) if gpus else None
+    if sheet is None:
+        return []
+    return [reason for c in found for reason in _impossible(c, work, sheet)]
+
+
+def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> list[Reason]:
+    side, reasons = comparison.candidate, []
+    clock = sheet.figure("clock")
+    share = side.clock_mhz * 1e6 / clock.value if side.clock_mhz and clock else 1.0
+    rate, memory = (amount and 1e9 * amount / side.ns for amount in (work.flops, work.bytes))
+    peak = sheet.figure(work.unit) if work.unit else None
+    if peak and rate and rate > ABOVE * peak.value * share:
+        text = f"{rate / 1e12:.0f} TFLOP/s of {peak.value * share / 1e12:.0f} possible"
+        reasons.append(Reason("above-peak", text))
+    published, cache = sheet.figure("hbm"), sheet.figure("l2")
+    far = comparison.cache == "cold" and (work.bytes or 0) > FOOTPRINT * (cache.value if cache else 0)
+    if published and memory and far and memory > ABOVE * published.value:
+        text = f"{memory / 1e9:.0f} GB/s of {published.value / 1e9:.0f} possible"
+        reasons.append(Reason("above-peak", text))
+    return reasons

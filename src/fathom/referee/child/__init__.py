@@ -1,0 +1,1 @@
+"""What runs in the process of one side: standard library, numpy, and what the side itself imports."""

@@ -1,0 +1,136 @@
+"""Timing calls on a CUDA device, by events on the current stream.
+
+With the launch latency removed, a kernel that spins holds the stream back until everything is queued behind
+it, as nvbench's blocking kernel does; a sample counts only if the spinning outlasted the queueing.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fathom.referee.child.guards import now, sleep
+from fathom.referee.child.values import is_tensor, leaves, torch
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
+MOST_SPIN_S = 0.5
+CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
+FLUSH = 2  # times the L2 cache is written between cold calls
+WRITER = 64 * 2**20
+
+
+class Cuda:
+    """One device and its current stream."""
+
+    device = "cuda"
+
+    def __init__(self) -> None:
+        lib = torch()
+        self.lib: Any = lib
+        self.event, self.synchronize, self.spin = lib.cuda.Event, lib.cuda.synchronize, lib.cuda._sleep
+        self.record, self.elapsed = lib.cuda.Event.record, lib.cuda.Event.elapsed_time
+        size = FLUSH * (int(lib.cuda.get_device_properties(0).L2_cache_size) or WRITER)
+        self.flusher = lib.empty(size, dtype=lib.uint8, device="cuda")
+        self.spin_s = SPIN_S
+        self.snapshot: list[Any] = []
+
+    def run(
+        self,
+        target: Callable[..., Any],
+        calls: Sequence[Call],
+        *,
+        repeat: int = 1,
+        cold: bool = False,
+        latency: str = "removed",
+        refresh: Callable[[], None] = lambda: None,
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """One sample over all `calls`: `{"ns", "host_ns", "queued"}`, and their results in order.
+
+        `refresh` writes the inputs once more just before: they are in L2 as far as they fit, unless `cold`
+        has it overwritten. `queued` is False where the host could not keep ahead of the device.
+        """
+        while True:
+            sample, results = self._once(target, calls, repeat, cold, latency == "removed", refresh)
+            if sample["queued"] or latency == "included" or self.spin_s >= MOST_SPIN_S:
+                return sample, results
+            self.spin_s *= 2
+
+    def _once(
+        self,
+        target: Callable[..., Any],
+        calls: Sequence[Call],
+        repeat: int,
+        cold: bool,
+        ahead: bool,
+        refresh: Callable[[], None],
+    ) -> tuple[dict[str, Any], list[Any]]:
+        begin, end = self.event(enable_timing=True), self.event(enable_timing=True)
+        results: deque[Any] = deque(maxlen=len(calls))
+        gc.disable()
+        self.synchronize()
+        refresh()
+        if cold:
+            self.flusher.zero_()
+        if ahead:
+            self.spin(int(self.spin_s * CLOCK_HZ))
+        else:
+            self.synchronize()
+        host = now()
+        self.record(begin)
+        for _ in range(repeat):
+            for args, kwargs in calls:
+                results.append(target(*args, **kwargs))
+        self.record(end)
+        queued = ahead and not begin.query()
+        self.snapshot = self._copies(results[-1])
+        end.synchronize()
+        host_ns = now() - host
+        gc.enable()
+        ns = 1e6 * self.elapsed(begin, end)
+        return {"ns": ns, "host_ns": host_ns, "queued": queued, "preempted": 0}, list(results)
+
+    def late(self, result: Any) -> str | None:
+        """The reason if the latest result changed after its end on the current stream: work elsewhere."""
+        self.synchronize()
+        sleep(0.005)
+        now_there = self._copies(result)
+        self.synchronize()
+        same = all(self._equal(a, b) for a, b in zip(self.snapshot, now_there, strict=True))
+        return None if same else "side-stream"
+
+    def early(self, target: Callable[..., Any], call: Call, fresh: Call) -> Any:
+        """The result of a call whose inputs arrive late on its stream: unordered work elsewhere reads NaN.
+
+        `call` holds the buffers; `fresh` the values that they get once the stream has spun for a while.
+        """
+        buffers = [leaf for _, leaf in leaves(call) if is_tensor(leaf) and leaf.is_cuda]
+        values = [leaf for _, leaf in leaves(fresh) if is_tensor(leaf) and leaf.is_cuda]
+        for buffer in buffers:
+            buffer.data.fill_(float("nan") if buffer.is_floating_point() else 0)
+        self.synchronize()
+        self.spin(int(20 * SPIN_S * CLOCK_HZ))
+        for buffer, value in zip(buffers, values, strict=True):
+            buffer.data.copy_(value.data)
+        result = target(*call[0], **call[1])
+        self.synchronize()
+        return result
+
+    def poison(self) -> None:
+        """Fill what the allocator holds free, and some more, with NaN: what is not written shows."""
+        block = self.lib.full((WRITER,), float("nan"), device="cuda")
+        self.synchronize()
+        del block
+
+    def settle(self) -> None:
+        """Wait until the device is idle."""
+        self.synchronize()
+
+    def _copies(self, result: Any) -> list[Any]:
+        return [leaf.detach().clone() for _, leaf in leaves(result) if is_tensor(leaf)]
+
+    def _equal(self, one: Any, other: Any) -> bool:
+        flat = [t.contiguous().reshape(-1).view(self.lib.uint8) for t in (one, other)]
+        return bool(self.lib.equal(*flat))

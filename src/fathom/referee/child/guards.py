@@ -1,0 +1,153 @@
+"""What a candidate must leave as it found it: clocks, functions of shared libraries, settings.
+
+The references are taken when this module is imported, which is before any code of either side.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from fathom.referee.child.values import torch
+
+now = time.perf_counter_ns
+sleep = time.sleep
+processor_ns = time.process_time_ns
+
+TIMERS = ("time.", "torch.cuda.synchronize", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda._sleep")
+Found = dict[str, Any]
+_HOMES = ("time", "gc", "threading", "os", "numpy", "numpy.linalg", "random", "torch", "torch.Tensor")
+_GPU_HOMES = ("torch.cuda", "torch.cuda.Event", "torch.cuda.Stream", "torch.nn.functional", "torch.linalg")
+
+
+def functions() -> Found:
+    """Every public function and class of the watched libraries, by its name."""
+    found: Found = {}
+    for home in (*_HOMES, *_GPU_HOMES):
+        for name, value in list(vars(_named(home)).items()) if _named(home) else ():
+            if callable(value) and (not name.startswith("_") or name in _WATCHED_PRIVATE):
+                found[f"{home}.{name}"] = value
+    return found
+
+
+_WATCHED_PRIVATE = (
+    "_sleep",
+    "__init__",
+    "__add__",
+    "__mul__",
+    "__matmul__",
+    "__getitem__",
+    "__torch_function__",
+)
+
+
+def _named(home: str) -> Any:
+    parts = home.split(".")
+    found: Any = sys.modules.get(parts[0])
+    for part in parts[1:]:
+        found = getattr(found, part, None)
+    return found
+
+
+def replaced(before: Found) -> Iterator[tuple[str, str]]:
+    """(reason, name) of everything that is no longer what it was."""
+    for name, value in before.items():
+        home, _, last = name.rpartition(".")
+        there = vars(_named(home)).get(last)
+        # torch's compiler wraps a few functions when it is first used
+        if there is not value and getattr(there, "_torchdynamo_orig_callable", None) is not value:
+            yield ("patched-timer" if name.startswith(TIMERS) else "global-state"), name
+
+
+def settings() -> dict[str, str]:
+    """Everything that changes how other code computes or how fast, as text."""
+    return {name: _told(read) for name, read in _READINGS.items()} | _torch_settings() | _environment()
+
+
+_READINGS: dict[str, Callable[[], Any]] = {
+    "numpy.errstate": np.geterr,
+    "gc.isenabled": gc.isenabled,
+    "gc.get_threshold": gc.get_threshold,
+    "sys.getswitchinterval": sys.getswitchinterval,
+    "sys.getrecursionlimit": sys.getrecursionlimit,
+    "sys.gettrace": sys.gettrace,
+    "sys.getprofile": sys.getprofile,
+    "os.getcwd": os.getcwd,
+    "os.sched_getaffinity": lambda: sorted(getattr(os, "sched_getaffinity", lambda _: ())(0)),
+    "os.nice": lambda: os.getpriority(os.PRIO_PROCESS, 0),
+    "threading.excepthook": lambda: threading.excepthook,
+}
+_TORCH_READINGS = (
+    *("get_default_dtype", "get_default_device", "get_num_threads", "is_grad_enabled"),
+    *("get_float32_matmul_precision", "is_inference_mode_enabled", "is_autocast_enabled"),
+    *("are_deterministic_algorithms_enabled", "is_autocast_cache_enabled"),
+)
+_TORCH_FLAGS = (
+    *("backends.cuda.matmul.allow_tf32", "backends.cudnn.allow_tf32", "backends.cudnn.benchmark"),
+    *("backends.cudnn.deterministic", "backends.cuda.matmul.fp32_precision", "backends.fp32_precision"),
+    *("backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cudnn.enabled"),
+    *("backends.cuda.matmul.allow_bf16_reduced_precision_reduction", "backends.mkldnn.enabled"),
+)
+
+
+def _torch_settings() -> dict[str, str]:
+    lib = torch()
+    if lib is None:
+        return {}
+    found = {f"torch.{name}": _told(getattr(lib, name, lambda: None)) for name in _TORCH_READINGS}
+    for name in _TORCH_FLAGS:
+        found[f"torch.{name}"] = _told(lambda name=name: _flag(lib, name))  # type: ignore[misc]
+    if lib.cuda.is_initialized():
+        found["torch.cuda.current_stream"] = _told(lambda: lib.cuda.current_stream().cuda_stream)
+    return found
+
+
+def _flag(lib: Any, name: str) -> Any:
+    for part in name.split("."):
+        lib = getattr(lib, part)
+    return lib
+
+
+def _told(read: Callable[[], Any]) -> str:
+    try:
+        return repr(read())
+    except Exception as error:  # settings of torch that contradict each other raise when they are read
+        return type(error).__name__
+
+
+_OWN = ("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_", "TRITON_", "KMP_", "CUDA_MODULE_LOADING")
+
+
+def _environment() -> dict[str, str]:
+    """Variables, but for those that libraries set for themselves when they are imported or compile."""
+    return {f"environment variable {k}": v for k, v in os.environ.items() if not k.startswith(_OWN)}
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Names of the settings that differ; one that only came to be known with a library does not."""
+    known = [name for name in before if before[name] != after.get(name)]
+    return known + [name for name in after if name not in before and not name.startswith("torch.")]
+
+
+def seed_everything(seed: int) -> None:
+    """Set every generator of random numbers that code may draw from."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    lib = torch()
+    if lib is not None:
+        lib.manual_seed(seed)
+
+
+def random_state() -> list[str]:
+    """Where those generators stand, as text."""
+    found = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index]
+    lib = torch()
+    return found if lib is None else [*found, repr(lib.get_rng_state().numpy().tobytes())]

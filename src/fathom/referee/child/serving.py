@@ -1,0 +1,67 @@
+"""The dialogue with the parent: one JSON object a line, over two pipes of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from typing import IO, Any
+
+from fathom.errors import FathomError
+from fathom.referee.child.side import Side
+
+_ASKED = ("place", "go", "save", "inspect", "work")
+
+
+def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
+    """Set the side up, then do what is asked until the parent closes its end.
+
+    Answers are `{"ok": …}`, or `{"error": {"type", "text", "where", "bad_input"}}`.
+    """
+    side: Side | None = None
+
+    def reply(content: dict[str, Any]) -> None:
+        answer.write(json.dumps(content) + "\n")
+        answer.flush()
+
+    try:
+        side = Side(spec)
+        reply({"ok": side.about()})
+    except BaseException as error:
+        reply({"error": _told(error)})
+        return
+    for line in ask:
+        request = json.loads(line)
+        try:
+            reply({"ok": _do(side, request.pop("do"), request)})
+        except BaseException as error:  # SystemExit too: a candidate may not leave
+            reply({"error": _told(error)})
+
+
+def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
+    if what == "changed":
+        from fathom.referee.child.examination import left_changed
+
+        return [list(found) for found in left_changed(side)]
+    return getattr(side, what if what in _ASKED else "unknown")(**request)
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    text = (str(error).strip().splitlines() or [""])[0][:300]
+    return {
+        "type": type(error).__name__,
+        "text": text,
+        "where": where,
+        "bad_input": isinstance(error, FathomError),
+    }
+
+
+def main() -> None:
+    """`python -m fathom.referee.child SPEC IN OUT`: the pipes by their numbers."""
+    spec, reading, writing = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    del sys.argv[1:]
+    with os.fdopen(reading) as ask, os.fdopen(writing, "w") as answer:
+        serve(spec, ask, answer)

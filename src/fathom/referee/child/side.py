@@ -1,0 +1,133 @@
+"""One side of a proof inside its own process: prepares inputs, times calls, saves results."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from fathom.referee.address import load
+from fathom.referee.child import guards, inspection
+from fathom.referee.child.saving import save
+from fathom.referee.child.upcast import upcast
+from fathom.referee.child.values import arguments, digest, is_tensor, leaves, raw, refilled
+from fathom.referee.child.working import derived, told
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class Side:
+    """Set up by `spec`: `target` and `inputs` (addresses), `preload` (modules), `wanted` (keys of functions
+    that the target must not enter), `upcast` (compute in float64)."""
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        for name in spec.get("preload", ()):
+            importlib.import_module(name)
+        self.functions = guards.functions()
+        self._inputs = load(spec["inputs"])
+        self._variants = load(spec["variants"]) if spec.get("variants") else None
+        self._work = load(spec["work"]) if spec.get("work") else None
+        self._inputs_code = getattr(self._inputs, "__code__", None)
+        self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
+        self._upcast = bool(spec.get("upcast"))
+        self.bench = self._bench()  # its clocks are chosen before the target is imported
+        self.settings = guards.settings()
+        wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
+        with inspection.Calls(wanted, None) as calls:
+            self.target = load(spec["target"])
+        self.setup_calls = sorted(calls.seen)
+        self.key = inspection.code_key(self.target)
+        self.wanted = spec.get("wanted") or {}
+        self.slots: list[Call] = []
+        self.results: list[Any] = []
+        gc.freeze()  # what the libraries made is not searched before every sample
+
+    def _bench(self) -> Any:
+        call = self.fresh(1)
+        if any(is_tensor(leaf) and leaf.is_cuda for _, leaf in leaves(call)):
+            from fathom.referee.child.cuda import Cuda
+
+            return Cuda()
+        from fathom.referee.child.processor import Processor
+
+        return Processor()
+
+    def about(self) -> dict[str, Any]:
+        """What the parent needs to know of this side."""
+        call = self.fresh(1)
+        dtypes = [
+            str(leaf.dtype).removeprefix("torch.") for _, leaf in leaves(call) if hasattr(leaf, "dtype")
+        ]
+        every = [leaf for _, leaf in leaves(call) if hasattr(leaf, "shape")]
+        forms = [tuple(leaf.shape) for leaf in every]
+        return {
+            "device": self.bench.device,
+            "key": self.key,
+            "input_bytes": sum(len(raw(leaf)) for leaf in every),
+            "longest": max((extent for form in forms for extent in form), default=1),
+            "largest": max((prod(form) for form in forms), default=1),
+            "dtype": next((name for name in dtypes if "float" in name), "float32"),
+            "variants": sorted(self._variants(1)) if self._variants else [],
+            "repeatable": digest(call) == digest(self.fresh(1)),
+            "varied": digest(call) != digest(self.fresh(2)) or not every,
+        }
+
+    def fresh(self, seed: int, variant: str | None = None) -> Call:
+        """New inputs, the same for the same seed."""
+        guards.seed_everything(seed)
+        if variant is not None and self._variants is not None:
+            return arguments(self._variants(seed)[variant])
+        return arguments(self._inputs(seed))
+
+    def work(self) -> dict[str, Any]:
+        """What one call has to do, told or derived; {} where neither is possible."""
+        call = self.fresh(1)
+        return told(self._work, call) if self._work else derived(self.target, call)
+
+    def place(self, seeds: list[int], variant: str | None = None) -> None:
+        """Fresh inputs in the slots of earlier ones, one slot a call."""
+        made = [self.fresh(seed, variant) for seed in seeds]
+        self.staged = upcast(made) if self._upcast else made
+        old = self.slots + [((), {})] * (len(made) - len(self.slots))
+        self.slots = [refilled(a, b) for a, b in zip(old, self.staged, strict=False)]
+        self.bench.settle()
+        gc.collect()
+
+    def go(
+        self, *, cold: bool = False, latency: str = "removed", check: bool = False, repeat: int = 1
+    ) -> dict[str, Any]:
+        """One sample over all calls that were placed, `repeat` times. The latest results are kept.
+
+        `check`: whether the last result is looked at twice, for work that goes on after the call.
+        """
+        self.results = []
+        sample, self.results = self.bench.run(
+            self.target, self.slots, repeat=repeat, cold=cold, latency=latency, refresh=self._refresh
+        )
+        return {**sample, "late": self.bench.late(self.results[-1]) if check else None}
+
+    def _refresh(self) -> None:
+        for slot, staged in zip(self.slots, self.staged, strict=False):
+            if slot is not staged:
+                refilled(slot, staged)
+
+    def save(self, index: int, seed: int, path: str, variant: str | None = None) -> dict[str, Any]:
+        """Write the result of the latest sample's call of that index, and what came of its inputs."""
+        self.bench.settle()
+        original = self.fresh(seed, variant)
+        hashed = {"inputs": digest(original)}
+        original = upcast([original])[0] if self._upcast else original
+        call, result = self.slots[index], self.results[index]
+        return hashed | save(result, call, original, Path(path), seed)
+
+    def inspect(self, seeds: list[int]) -> list[list[str]]:
+        """(reason, detail) of all that a call does besides computing."""
+        from fathom.referee.child.examination import examine
+
+        return [list(found) for found in examine(self, seeds)]
+
+    def unchanged_inputs(self) -> bool:
+        """Whether the function that makes the inputs is still the one that was loaded."""
+        return getattr(self._inputs, "__code__", None) is self._inputs_code

@@ -1,0 +1,177 @@
+"""What functions take and return: leaves of nested containers, their raw bytes, and refilling in place.
+
+It imports nothing of Fathom, and torch only where the program did: a process without either runs it too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+TEXT = (str, bytes, type(None))
+NUMBERS = (bool, int, float, complex)
+
+
+def torch() -> Any:
+    """The torch that this process imported, or None."""
+    return sys.modules.get("torch")
+
+
+def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
+    """Every value inside tuples, lists and dicts, with its place."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, f"{path}[{key!r}]")
+    elif isinstance(value, (tuple, list)):
+        for number, item in enumerate(value):
+            yield from leaves(item, f"{path}[{number}]")
+    elif is_module(value):
+        for name, item in (*value.named_parameters(), *value.named_buffers()):
+            yield f"{path}.{name}", item
+    else:
+        yield path, value
+
+
+def is_module(value: Any) -> bool:
+    """Whether it is a torch module."""
+    lib = torch()
+    return lib is not None and isinstance(value, lib.nn.Module)
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether it is a tensor that holds its own data: no subclass that may compute later."""
+    lib = torch()
+    if lib is None or type(value) not in (lib.Tensor, lib.nn.Parameter):
+        return False
+    return value.layout is lib.strided and not value.is_quantized and value.device.type != "meta"
+
+
+def kind(value: Any) -> str:
+    """`tensor`, `array`, `number`, `text`, or `object` for what cannot be looked into."""
+    if is_tensor(value):
+        return "tensor"
+    if type(value) is np.ndarray and value.dtype.kind in "biufc":
+        return "array"
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        return "number"
+    if type(value) in NUMBERS:
+        return "number" if np.asarray(value).dtype.kind != "O" else "text"
+    return "text" if type(value) in TEXT or type(value) is int else "object"
+
+
+def raw(value: Any) -> bytes:
+    """The bytes of a tensor, an array, a number or a text, row by row."""
+    if is_tensor(value):
+        lib = torch()
+        flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+        return bytes(flat.view(lib.uint8).numpy().tobytes())
+    if kind(value) == "text":
+        return repr(value).encode()
+    return bytes(np.ascontiguousarray(value).tobytes())
+
+
+def described(value: Any) -> dict[str, Any]:
+    """`kind`, `type`, and where it has them `dtype`, `shape`, `stride` in elements, and `device`."""
+    what = kind(value)
+    words: dict[str, Any] = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
+    if what == "tensor":
+        more = {"stride": list(value.stride()), "device": value.device.type}
+        words["type"] = "torch.Tensor"  # a parameter is as good
+        return words | more | {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    if what == "object":
+        return words | {"deferred": deferred(value)}
+    if what == "text":
+        return words
+    array = np.asarray(value)
+    stride = [step // max(array.itemsize, 1) for step in array.strides]
+    return words | {"dtype": str(array.dtype), "shape": list(array.shape), "stride": stride}
+
+
+def deferred(value: Any) -> bool:
+    """Whether it looks like a promise: something that computes once it is looked at."""
+    promises = ("__array__", "__torch_function__", "__await__", "__next__", "result", "__call__", "__float__")
+    return any(hasattr(type(value), name) for name in promises)
+
+
+def address(value: Any) -> tuple[int, int] | None:
+    """First and last byte of the memory behind a tensor or an array; None for what has none."""
+    if is_tensor(value):
+        storage = value.untyped_storage()
+        return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
+    if type(value) is np.ndarray and value.size:
+        return np.lib.array_utils.byte_bounds(value) if hasattr(np.lib, "array_utils") else _bounds(value)
+    return None
+
+
+def _bounds(value: np.ndarray) -> tuple[int, int]:
+    return np.byte_bounds(value)  # type: ignore[attr-defined] # numpy 1
+
+
+def overlap(one: Any, other: Any) -> bool:
+    """Whether two values share memory."""
+    a, b = address(one), address(other)
+    return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
+
+
+def digest(value: Any) -> str:
+    """A hash of everything inside."""
+    found = blake2b(digest_size=16)
+    for path, leaf in leaves(value):
+        found.update(path.encode())
+        if kind(leaf) != "object":
+            found.update(raw(leaf))
+    return found.hexdigest()
+
+
+def arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What an `inputs` function returned, as a call takes it: a tuple, a dict, both, or one value."""
+    if isinstance(value, dict):
+        return (), value
+    if (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], tuple)
+        and isinstance(value[1], dict)
+    ):
+        return value
+    return (value if isinstance(value, tuple) else (value,)), {}
+
+
+def refilled(old: Any, new: Any) -> Any:
+    """`new` in the memory of `old` where the forms agree: a cache that goes by address grows stale."""
+    if type(old) is not type(new):
+        return new
+    if isinstance(new, dict):
+        return {key: refilled(old.get(key), item) for key, item in new.items()}
+    if type(new) in (tuple, list):
+        if len(old) != len(new):
+            return new
+        return type(new)(refilled(a, b) for a, b in zip(old, new, strict=True))
+    return old if _copied(old, new) else new
+
+
+def _copied(old: Any, new: Any) -> bool:
+    if is_module(new):
+        pairs = list(zip(leaves(old), leaves(new), strict=False))
+        return old.training == new.training and all(_copied(a, b) for (_, a), (_, b) in pairs)
+    if is_tensor(new):
+        return _copied_tensor(old, new)
+    if kind(new) != "array" or not old.flags.writeable:
+        return False
+    if (old.shape, old.dtype, old.strides) != (new.shape, new.dtype, new.strides):
+        return False
+    np.copyto(old, new)
+    return True
+
+
+def _copied_tensor(old: Any, new: Any) -> bool:
+    form = [(t.shape, t.dtype, t.stride(), t.device, t.requires_grad, t.is_leaf) for t in (old, new)]
+    if form[0] != form[1] or not new.is_leaf:
+        return False
+    old.data.copy_(new.data)
+    old.grad = None
+    return True

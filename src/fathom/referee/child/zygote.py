@@ -1,0 +1,51 @@
+"""`python -m fathom.referee.child.zygote SOCKET MODULE…`: imports the modules, then forks on request."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+from fathom.referee.child.serving import serve
+
+
+def main() -> None:
+    """A request is four bytes of length with three descriptors (questions, answers, errors), then a spec."""
+    parent = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    del sys.argv[1:]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+    while True:
+        head, descriptors, _, _ = socket.recv_fds(parent, 4, 3)
+        if not head:
+            return
+        spec = json.loads(parent.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        pid = os.fork()
+        if pid == 0:
+            parent.close()
+            _serve(spec, *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        parent.sendall(pid.to_bytes(4, "big"))
+
+
+def _serve(spec: dict[str, Any], ask: int, answer: int, errors: int) -> None:
+    with suppress(OSError):
+        os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(errors, 2)
+    try:
+        with os.fdopen(ask) as reading, os.fdopen(answer, "w") as writing:
+            serve(spec, reading, writing)
+    finally:
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

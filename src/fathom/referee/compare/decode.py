@@ -1,0 +1,74 @@
+"""Saved results as numbers in double precision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fathom.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One saved value: its description, its bytes, and its numbers where it has any."""
+
+    form: dict[str, Any]
+    data: bytes
+
+    @property
+    def place(self) -> str:
+        return str(self.form["place"])
+
+    @property
+    def dtype(self) -> str:
+        return str(self.form.get("dtype", ""))
+
+    @property
+    def numeric(self) -> bool:
+        return self.form["kind"] in ("tensor", "array", "number")
+
+    def numbers(self) -> np.ndarray:
+        """The values in float64, complex128, or as the integers they are. Raises BadInputError."""
+        return decode(self.data, self.dtype).reshape(self.form["shape"])
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The result of one call."""
+
+    leaves: list[Leaf]
+    mutated: list[str]
+    aliases: list[str]
+    inputs: str  # a hash of them
+
+
+def read(told: dict[str, Any], path: Path) -> Saved:
+    """What a side saved at `path`."""
+    data = path.read_bytes()
+    leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in told["leaves"]]
+    return Saved(leaves, told["mutated"], told["aliases"], told["inputs"])
+
+
+def decode(data: bytes, dtype: str) -> np.ndarray:
+    """Raw bytes of `dtype` as float64, complex128, or integers. Raises BadInputError for an unknown one."""
+    if dtype == "bfloat16":
+        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
+    if dtype.startswith("float8"):
+        return _narrow(data, dtype)
+    try:
+        values = np.frombuffer(data, np.dtype(dtype))
+    except TypeError:
+        raise BadInputError(f"Results of type {dtype} cannot be compared; return another type.") from None
+    if values.dtype.kind == "f":
+        return values.astype(float)
+    return values.astype(complex) if values.dtype.kind == "c" else values
+
+
+def _narrow(data: bytes, dtype: str) -> np.ndarray:
+    import torch  # who returns such values has it
+
+    bits = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    return np.asarray(bits.view(getattr(torch, dtype)).double().numpy())

@@ -1,0 +1,158 @@
+"""Saved results of a candidate against those of the baseline and of a reference in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+
+from fathom.referee.compare.decode import Leaf, Saved
+from fathom.referee.compare.errors import Errors, diagnose, errors, same_gaps, truncated
+from fathom.referee.compare.tolerance import Tolerance, tolerance
+from fathom.referee.verdict import Agreement, Reason
+
+AMPLIFIED = 2.0  # times the baseline's own error is allowed where a long computation amplifies rounding
+
+
+@dataclass
+class Judge:
+    """Collects what was compared. `claim`: the precision that the candidate declares, else its dtype;
+    `reduction`: terms behind one element; else the longest extent of the inputs, or as many elements of
+    the largest input as there are for each of the result."""
+
+    claim: str | None = None
+    reduction: int | None = None
+    longest: int = 1  # extent of the inputs
+    largest: int = 1  # input, in elements
+    exact_reference: bool = True  # False where the reference is the baseline's own result
+    agreement: dict[str, Agreement] = field(default_factory=dict)
+    _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
+        """Reasons against the candidate's result; the inputs of all three were the same."""
+        if candidate.inputs != reference.inputs:
+            return [Reason("global-state", "the inputs of the same seed are others in its process")]
+        found = [Reason("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases]
+        extra = [place for place in candidate.mutated if place not in baseline.mutated]
+        found += [Reason("mutates-input", f"{place} is another after the call") for place in extra]
+        mutated = {*extra}
+        mine = [leaf for leaf in candidate.leaves if leaf.place not in mutated]
+        if wrong := list(_contract(mine, baseline.leaves)):
+            return found + wrong
+        for own, base, ref in zip(mine, baseline.leaves, _matching(reference, baseline), strict=True):
+            found += self._leaf(own, base, ref)
+        return found
+
+    def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Reason]:
+        if not own.numeric:
+            same = own.data == base.data
+            return [] if same else [Reason("wrong-result", f"{own.place} is another than the baseline's")]
+        x, b, r = own.numbers(), base.numbers(), ref.numbers()
+        stale = self._stale(own, base)
+        if x.dtype.kind in "biu":
+            return self._exact(own, x, b, stale)
+        if not same_gaps(x, r, b):
+            return [stale or Reason("not-finite", own.place)]
+        return self._near(own, x, b, r, stale)
+
+    def _exact(self, own: Leaf, x: np.ndarray, b: np.ndarray, stale: Reason | None) -> list[Reason]:
+        self._note(own, None, None, None, None)
+        wrong = int(np.count_nonzero(x != b))
+        text = f"{own.place}: {wrong} of {x.size} elements differ"
+        return ([stale] if stale else [Reason("wrong-result", text)]) if wrong else []
+
+    def _near(
+        self, own: Leaf, x: np.ndarray, b: np.ndarray, r: np.ndarray, stale: Reason | None
+    ) -> list[Reason]:
+        claim = self.claim or own.dtype
+        seen, theirs = errors(x, r), errors(b, r)
+        length = self.reduction or max(self.longest, self.largest // max(x.size, 1), 1)
+        allowed = self._allowed(claim, length, x.size, theirs)
+        self._note(own, seen, allowed, theirs, length)
+        if seen.within(allowed):
+            narrow = truncated(x, r, claim) if truncated(b, r, claim) is None else None
+            detail = f"{own.place}: every element is a number of {narrow}"
+            return [Reason("lower-precision", detail)] if narrow else []
+        code, detail = diagnose(x, r, claim, length)
+        if own.place.startswith("gradient") or own.place.endswith(".grad"):
+            code = "wrong-gradient" if code != "lower-precision" else code
+        return [stale or Reason(code, f"{own.place}: {detail}")]
+
+    def _allowed(self, dtype: str, length: int, elements: int, theirs: Errors) -> Tolerance:
+        found = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
+        if not self.exact_reference or dtype in ("float64", "complex128"):
+            found = Tolerance(2 * found.norm, 2 * found.worst)  # both sides of the comparison are rounded
+        return found.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
+
+    def _stale(self, own: Leaf, base: Leaf) -> Reason | None:
+        """A reason, should this turn out wrong: the same bytes came where the baseline had others."""
+        earlier = self._earlier.setdefault(own.place, {})
+        data, theirs = (blake2b(leaf.data, digest_size=16).hexdigest() for leaf in (own, base))
+        known = earlier.setdefault(data, theirs) != theirs
+        constant = own.data == own.data[:1] * len(own.data)
+        return (
+            Reason("cached-result", f"{own.place} is that of other inputs")
+            if known and not constant
+            else None
+        )
+
+    def _note(
+        self,
+        own: Leaf,
+        seen: Errors | None,
+        allowed: Tolerance | None,
+        theirs: Errors | None,
+        length: int | None,
+    ) -> None:
+        noted = self.agreement.setdefault(
+            own.place, Agreement(own.place, own.dtype, 0, None, None, None, None)
+        )
+        noted.calls += 1
+        if seen is None or allowed is None or theirs is None:
+            return
+        if noted.relative_norm is None or not seen.norm <= noted.relative_norm:
+            noted.relative_norm, noted.allowed_norm = seen.norm, allowed.norm
+        if noted.worst is None or not seen.worst <= noted.worst:
+            noted.worst, noted.allowed_worst = seen.worst, allowed.worst
+        noted.baseline_norm = max(noted.baseline_norm or 0.0, theirs.norm)
+        noted.reduction = length
+
+
+def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Reason]:
+    for leaf in own:
+        if leaf.form["kind"] == "object":
+            code = "lazy-result" if leaf.form.get("deferred") else "contract"
+            yield Reason(code, f"{leaf.place} is a {leaf.form['type']}")
+            return
+    places = [leaf.place for leaf in own], [leaf.place for leaf in baseline]
+    if places[0] != places[1]:
+        odd = sorted(set(places[0]) ^ set(places[1])) or places[0]
+        yield Reason("contract", f"the structures differ: {', '.join(odd[:3])}")
+        return
+    for mine, theirs in zip(own, baseline, strict=True):
+        for what in ("kind", "dtype", "shape", "stride", "device"):
+            if mine.form.get(what) != theirs.form.get(what) and not _same_layout(what, mine, theirs):
+                text = f"{mine.place}: {what} {mine.form.get(what)} instead of {theirs.form.get(what)}"
+                yield Reason("contract", text)
+                break
+
+
+def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
+    """Strides of extents of one element mean nothing."""
+    if what != "stride" or mine.form.get("shape") != theirs.form.get("shape"):
+        return False
+    steps = zip(mine.form["shape"], mine.form["stride"], theirs.form["stride"], strict=True)
+    return 0 in mine.form["shape"] or all(a == b for extent, a, b in steps if extent > 1)
+
+
+def _matching(reference: Saved, baseline: Saved) -> list[Leaf]:
+    """The reference's leaves in the baseline's order; the baseline's own where it has none of that form."""
+    known = {leaf.place: leaf for leaf in reference.leaves}
+    return [
+        ref
+        if (ref := known.get(base.place)) is not None and ref.form.get("shape") == base.form.get("shape")
+        else base
+        for base in baseline.leaves
+    ]

@@ -1,0 +1,74 @@
+"""How far a right result may be from the reference: from its dtype and the length of its reductions.
+
+A sum of n terms in a precision of unit roundoff u has a relative error of about √n u with high probability
+(Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019,
+theorem 2.4); matrix units accumulate narrow formats in float32. Rounding operands, an intermediate and the
+result to the storing format adds a u of that format each time. Hence
+
+    relative norm  ≤  4 u_storing + 4 √n u_accumulating
+
+and the worst of N elements, errors being about normal, lies within √(2 ln 2N) of that (the expected maximum
+of N normal deviates), relative to the larger of the element and the root mean square of all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+ROUNDINGS = 4
+SPREAD = 4  # λ of the theorem: chance of more is below 2 exp(−λ²/2) an element
+
+# Unit roundoff: half the distance from 1 to the next number, 2^-p with p significant bits.
+ROUNDOFF = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e4m3fnuz": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "float8_e5m2fnuz": 2.0**-3,
+    "complex128": 2.0**-53,
+    "complex64": 2.0**-24,
+    "complex32": 2.0**-11,
+}
+SHORT = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "float8_e4m3fn",
+    "tf32": "tf32",
+}
+_WIDE = ("float64", "complex128")
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Largest relative norm of the error, and largest error of one element."""
+
+    norm: float
+    worst: float
+
+    def at_least(self, norm: float, worst: float) -> Tolerance:
+        """The larger of both, each for itself."""
+        return Tolerance(max(self.norm, norm), max(self.worst, worst))
+
+
+def tolerance(dtype: str, reduction: int, elements: int) -> Tolerance | None:
+    """For a result of `elements` numbers, each of them over `reduction` terms; None for exact dtypes."""
+    storing = ROUNDOFF.get(dtype)
+    if storing is None:
+        return None
+    accumulating = ROUNDOFF["float64" if dtype in _WIDE else "float32"]
+    norm = ROUNDINGS * storing + SPREAD * sqrt(max(reduction, 1)) * accumulating
+    return Tolerance(norm, norm * max(1.0, sqrt(2 * log(2 * max(elements, 1)))))
+
+
+def coarser(dtype: str) -> list[str]:
+    """Precisions below `dtype`, the finest first."""
+    order = ["float64", "float32", "tf32", "bfloat16", "float8_e4m3fn"]
+    own = ROUNDOFF.get(dtype, 0.0)
+    return [name for name in order if ROUNDOFF[name] > own]

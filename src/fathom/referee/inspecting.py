@@ -1,0 +1,194 @@
+"""Before anything is timed: do both sides compute the same, and what do they do besides?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from fathom.errors import BadInputError
+from fathom.referee.compare.decode import Saved
+from fathom.referee.compare.judge import Judge
+from fathom.referee.sides import BASELINE, CANDIDATE, Sides, blaming_baseline
+from fathom.referee.verdict import Reason
+from fathom.referee.worker import SideError, Worker
+
+ALONE = frozenset({"patched-timer"})  # no excuse, though the baseline does the same
+TRIALS = 3
+
+
+class Reference:
+    """What results are compared with: the user's reference, else the baseline, in double precision; where
+    it cannot be had so, the baseline's own result."""
+
+    def __init__(self, sides: Sides) -> None:
+        self._sides = sides
+        self.worker: Worker | None = None
+        self.told = "the baseline's own result"
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Reference:
+        given = self._sides.pair.reference
+        target = str(given or self._sides.pair.plain)
+        name = "the reference" if given else "the baseline"
+        for upcast, words in ((True, f"{name} in double precision"), (False, name)):
+            if self._works(target, upcast, given is not None):
+                self.told = words
+                return self
+            if not given:
+                return self
+        raise BadInputError(f"The reference {target} cannot be used; it fails on these inputs.")
+
+    def _works(self, target: str, upcast: bool, given: bool) -> bool:
+        worker = self._sides.worker(self._sides.spec(target, upcast=upcast))
+        try:
+            self.worker = self._stack.enter_context(worker)
+            found = self._sides.compute(self.worker, 1)
+        except SideError:
+            self.worker = None
+            return False
+        if given or _double(found):
+            return True
+        self.worker = None
+        return False
+
+    @property
+    def exact(self) -> bool:
+        """Whether it is more exact than the baseline."""
+        return self.worker is not None
+
+    def of(self, seed: int, baseline: Saved, variant: str | None = None) -> Saved:
+        """The reference of one call."""
+        if self.worker is None:
+            return baseline
+        try:
+            return self._sides.compute(self.worker, seed, variant)
+        except SideError:
+            return baseline
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def _double(saved: Saved) -> bool:
+    floating = [leaf.dtype for leaf in saved.leaves if "float" in leaf.dtype or "complex" in leaf.dtype]
+    return all(dtype in ("float64", "complex128") for dtype in floating)
+
+
+class Opponent:
+    """A context: the baseline's process and the reference's, and what the baseline itself does besides
+    computing. One serves the inspection of many candidates. Raises BadInputError."""
+
+    def __init__(self, sides: Sides, seeds: Iterator[int]) -> None:
+        self.sides, self._seeds = sides, seeds
+        self.notes: list[str] = []
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Opponent:
+        try:
+            with blaming_baseline():
+                self._begin()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _begin(self) -> None:
+        self.baseline = self._stack.enter_context(self.sides.start(BASELINE))
+        self.about = _usable(self.baseline.about)
+        self.sides.key = self.about["key"]
+        self.reference = self._stack.enter_context(Reference(self.sides))
+        _comparable(self.sides.compute(self.baseline, next(self._seeds)))
+        chosen = [next(self._seeds) for _ in range(3)]
+        self.besides = {Reason(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
+        self.work = self._work()
+
+    def _work(self) -> dict[str, Any]:
+        try:
+            return dict(self.baseline.ask("work"))
+        except SideError as error:
+            self.notes.append(f"What a call has to do is not known: {error}.")
+            return {}
+
+    def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
+        """A judge for one candidate against this opponent."""
+        longest, largest = self.about["longest"], self.about["largest"]
+        return Judge(claim, reduction, longest, largest, self.reference.exact)
+
+    def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
+        """The baseline's result and the reference's. Raises SideError where the baseline fails."""
+        theirs = self.sides.compute(self.baseline, seed, variant)
+        return theirs, self.reference.of(seed, theirs, variant)
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+@dataclass
+class Inspection:
+    """What was found: `reasons` against the candidate, `shared` ones that the baseline gives too."""
+
+    reasons: list[Reason] = field(default_factory=list)
+    shared: list[Reason] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]) -> Inspection:
+    """Start the candidate, and compare results and habits. Raises BadInputError where it is not there."""
+    found = Inspection(notes=list(opponent.notes))
+    try:
+        with sides.start(CANDIDATE) as candidate:
+            for _ in range(TRIALS):
+                seed = next(seeds)
+                with blaming_baseline():
+                    theirs, exact = opponent.results(seed)
+                found.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
+            _besides(opponent, candidate, seeds, found)
+            if not found.reasons:
+                _variants(sides, opponent, judge, candidate, next(seeds), found)
+    except SideError as error:
+        found.reasons.append(Reason(error.code, str(error)))
+    return found
+
+
+def _usable(about: dict[str, Any]) -> dict[str, Any]:
+    if not about["repeatable"]:
+        raise BadInputError("The inputs differ from call to call; draw them from their seed alone.")
+    if not about["varied"]:
+        raise BadInputError("The inputs are the same for every seed; draw them from the seed.")
+    return about
+
+
+def _comparable(baseline: Saved) -> None:
+    for leaf in baseline.leaves:
+        if leaf.form["kind"] == "object":
+            kind = leaf.form["type"]
+            raise BadInputError(
+                f"The baseline returns a {kind}, which cannot be compared; return tensors or arrays."
+            )
+
+
+def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], found: Inspection) -> None:
+    for pair in candidate.ask("inspect", seeds=[next(seeds) for _ in range(3)]):
+        reason = Reason(*pair)
+        excused = reason in opponent.besides and reason.code not in ALONE
+        (found.shared if excused else found.reasons).append(reason)
+
+
+def _variants(
+    sides: Sides, opponent: Opponent, judge: Judge, candidate: Worker, seed: int, found: Inspection
+) -> None:
+    for name in opponent.about["variants"]:
+        try:
+            theirs, exact = opponent.results(seed, name)
+        except SideError as error:
+            found.notes.append(f"The baseline fails on the variant {name}: {error}.")
+            continue
+        try:
+            mine = sides.compute(candidate, seed, name)
+        except SideError as error:
+            found.reasons.append(Reason("fails-on-variants", f"{name}: {error}"))
+            continue
+        for reason in judge.judge(mine, theirs, exact):
+            found.reasons.append(Reason("fails-on-variants", f"{name}: {reason.detail} ({reason.code})"))

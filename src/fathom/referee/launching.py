@@ -1,0 +1,114 @@
+"""Two ways to a fresh process: a new interpreter, or a fork of one that has imported the heavy libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Any, Protocol
+
+END_S = 5.0
+MODULE = "fathom.referee.child"
+
+
+class Started(Protocol):
+    """A process that was started, the leader of its own group."""
+
+    pid: int
+
+    def ended(self) -> str:
+        """How it ended, in a clause."""
+        ...
+
+
+class Launcher(Protocol):
+    """Starts processes that serve one side."""
+
+    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+        """`ask` and `answer` are the process's ends of the pipes; `errors` takes its standard error."""
+        ...
+
+
+class Spawned:
+    """A child of this process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self.pid = process, process.pid
+
+    def ended(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_S)
+        status = self._process.poll()
+        how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
+        return f"its process ended with {how}"
+
+
+class Spawn:
+    """A new interpreter each time: nothing is shared, the layout of memory neither."""
+
+    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+        command = [sys.executable, "-m", MODULE, json.dumps(spec), str(ask), str(answer)]
+        return Spawned(_open(command, (ask, answer), errors))
+
+    def __enter__(self) -> Spawn:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Forked:
+    """A grandchild; its parent takes note of its end and nobody else."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def ended(self) -> str:
+        return "its process ended"
+
+
+class Fork:
+    """Forks of one process that has imported `modules` and run nothing: quicker by their import.
+
+    They share that process's layout of memory and hash seed, so the interval knows less of those.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        self._modules = modules
+
+    def __enter__(self) -> Fork:
+        self._socket, there = socket.socketpair()
+        with there:
+            command = [sys.executable, "-m", f"{MODULE}.zygote", str(there.fileno()), *self._modules]
+            self._process = _open(command, (there.fileno(),), None)
+        return self
+
+    def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
+        content = json.dumps(spec).encode()
+        socket.send_fds(self._socket, [len(content).to_bytes(4, "big")], [ask, answer, errors.fileno()])
+        self._socket.sendall(content)
+        return Forked(int.from_bytes(self._socket.recv(4), "big"))
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+def _open(
+    command: list[str], descriptors: tuple[int, ...], errors: IO[str] | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        pass_fds=descriptors,
+        start_new_session=True,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},  # a torch.py beside the user must not be taken for torch
+    )

@@ -1,0 +1,100 @@
+"""What whole programs leave behind: a loss curve, final weights, tokens; compared run by run."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fathom.errors import BadInputError
+from fathom.referee.compare.errors import errors
+from fathom.referee.compare.tolerance import tolerance
+from fathom.referee.verdict import Agreement, Reason
+
+Metrics = dict[str, np.ndarray]
+SPREAD = 3.0  # times what the baseline's own runs differ by
+_LOSSES = ("loss", "perplexity")
+
+
+def read_metrics(path: Path) -> Metrics:
+    """Arrays by name from a `.npz` file, else from a JSON object. Raises BadInputError."""
+    try:
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as held:
+                return {name: held[name] for name in held.files}
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be read: {error.strerror}; both programs must write it."
+        ) from None
+    except (ValueError, RecursionError, EOFError, KeyError, zipfile.BadZipFile):
+        raise BadInputError(f"{path} is neither JSON nor npz; write one of them.") from None
+    if not isinstance(content, dict):
+        raise BadInputError(f"{path} holds no object; write arrays by name.")
+    return {str(name): _array(path, name, values) for name, values in content.items()}
+
+
+def _array(path: Path, name: str, values: Any) -> np.ndarray:
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise BadInputError(f"'{name}' in {path} is no array of numbers; leave it out.")
+    return array
+
+
+def differences(
+    baseline: Sequence[Metrics], candidate: Sequence[Metrics]
+) -> tuple[list[Reason], list[Agreement]]:
+    """Reasons, and how near each array is.
+
+    Runs of one program differ, and their scatter is the tolerance: the candidate's distance from the mean of
+    the baseline's runs may be three times the largest between two of those, and never less than
+    rounding allows. Integers (tokens) must be equal where the baseline's runs agree on them.
+    """
+    reasons, agreement = [], []
+    for name in sorted({name for run in (*baseline, *candidate) for name in run}):
+        forms = {run[name].shape if name in run else None for run in (*baseline, *candidate)}
+        if len(forms) > 1:
+            reasons.append(Reason("contract", f"{name} is missing or has another shape in some runs"))
+            continue
+        theirs, mine = ([run[name] for run in runs] for runs in (baseline, candidate))
+        found, why = (_exact if theirs[0].dtype.kind in "biu" else _near)(name, theirs, mine)
+        agreement.append(found)
+        reasons += [Reason(_code(name), why)] if why else []
+    return reasons, agreement
+
+
+def _code(name: str) -> str:
+    return "other-losses" if any(word in name.lower() for word in _LOSSES) else "other-weights"
+
+
+def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
+    found = Agreement(name, str(theirs[0].dtype), len(mine), None, None, None, None)
+    repeatable = all(np.array_equal(theirs[0], other) for other in theirs)
+    wrong = max(int(np.count_nonzero(theirs[0] != other)) for other in mine)
+    return found, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
+
+
+def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
+    middle = np.mean([np.asarray(run, float) for run in theirs], axis=0)
+    apart = [errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2)]
+    rounding = tolerance("float32", middle.size, middle.size)
+    allowed = max(SPREAD * max(apart, default=0.0), rounding.norm if rounding else 0.0)
+    seen = max((errors(run, middle) for run in mine), key=lambda found: found.norm)
+    whole = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
+    found = Agreement(
+        name, str(theirs[0].dtype), len(mine), seen.norm, allowed, seen.worst, None, max(apart, default=0.0)
+    )
+    if not whole:
+        return found, f"{name} has NaN or infinities"
+    return (
+        found,
+        "" if seen.norm <= allowed else f"{name} is {seen.norm:.1e} away, {allowed:.1e} is the scatter",
+    )

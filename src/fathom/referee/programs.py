@@ -1,0 +1,131 @@
+"""Whole commands: each run is a fresh process, timed from its start to its end, in turns A B B A."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGKILL
+
+from fathom.errors import BadInputError
+from fathom.referee.blocks import Block, Seeds
+from fathom.referee.metrics import Metrics, differences, read_metrics
+from fathom.referee.race import Race, comparisons, race
+from fathom.referee.settings import Settings
+from fathom.referee.sides import BASELINE
+from fathom.referee.verdict import Verdict, ordered
+from fathom.referee.worker import SideError
+from fathom.timing import Clock, SystemClock
+
+LAST = 300  # characters of what a failing program said
+
+
+@dataclass
+class Programs:
+    """A sampler of commands. Each run's metrics are kept, side by side."""
+
+    commands: dict[str, list[str]]
+    metrics: Path | None
+    patience_s: float
+    clock: Clock = field(default_factory=SystemClock)
+    seen: dict[str, list[Metrics]] = field(default_factory=dict)
+
+    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+        """One run. Raises SideError where it fails or hangs, BadInputError without its metrics."""
+        if self.metrics is not None:
+            self.metrics.unlink(missing_ok=True)
+        with tempfile.TemporaryFile("w+", errors="replace") as said:
+            began = self.clock.now_ns()
+            self._run(self.commands[side], said.fileno())
+            ns = self.clock.now_ns() - began
+        if self.metrics is not None:
+            self.seen.setdefault(side, []).append(read_metrics(self.metrics))
+        return Block({"": [float(ns)]})
+
+    def _run(self, command: list[str], said: int) -> None:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(self.patience_s)
+        except subprocess.TimeoutExpired:
+            raise SideError("hangs", f"it did not end within {self.patience_s:g} s") from None
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)  # with whatever it left behind
+            process.wait()
+        if status:
+            size = os.lseek(said, 0, os.SEEK_END)
+            os.lseek(said, max(0, size - LAST), os.SEEK_SET)
+            lines = os.read(said, LAST).decode(errors="replace").strip().splitlines() or ["no message"]
+            raise SideError("raises", f"it ended with status {status}: {lines[-1]}")
+
+
+def prove_commands(
+    baseline: str,
+    candidate: str,
+    settings: Settings | None = None,
+    metrics: Path | None = None,
+    clock: Clock | None = None,
+) -> Verdict:
+    """The verdict on two command lines, which are run as they are, without a shell.
+
+    `metrics` is the file that both write, JSON or npz: arrays by name, `loss`, weights, `tokens` … Without
+    one only their times are compared, and the verdict says so. Raises BadInputError.
+    """
+    settings, clock = settings or Settings(), clock or SystemClock()
+    began = clock.now_ns()
+    commands = {"baseline": _words(baseline), "candidate": _words(candidate)}
+    sampler = Programs(commands, metrics, settings.patience_s, clock)
+    run = race(sampler, settings, settings.seeds(), lambda *_: [], clock)
+    verdict = Verdict(
+        "ambiguous", None, None, list(run.reasons), settings.margin, baseline, candidate, "whole"
+    )
+    _timed(verdict, run, settings)
+    if metrics is None:
+        verdict.notes.append("What the programs compute was not compared; give the file that they write.")
+    elif not run.reasons:
+        reasons, verdict.agreement = differences(sampler.seen[BASELINE], sampler.seen["candidate"])
+        verdict.reasons = ordered(reasons)
+        verdict.reference = "the baseline's own runs"
+    if verdict.reasons:
+        verdict.verdict = "refused"
+    verdict.seconds = (clock.now_ns() - began) / 1e9
+    return verdict
+
+
+def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
+    verdict.timings = comparisons(run, settings.margin)
+    if verdict.timings:
+        only = verdict.timings[0]
+        verdict.verdict, verdict.ratio, verdict.interval = only.decision, only.ratio, only.interval
+
+
+def _words(command: str) -> list[str]:
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise BadInputError(f"The command {command!r} cannot be read: {error}.") from None
+    if not words:
+        raise BadInputError(
+            "There is no command; give two: fathom prove --command 'python a.py' 'python b.py'."
+        )
+    return _resolved(words)
+
+
+def _resolved(words: list[str]) -> list[str]:
+    from fathom.recorder.command import CannotLaunchError, resolve
+
+    try:
+        path, command = resolve(words)
+    except CannotLaunchError as error:
+        raise BadInputError(str(error)) from None
+    return [path, *command[1:]]

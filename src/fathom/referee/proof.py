@@ -1,0 +1,147 @@
+"""A proof from its beginning to its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from fathom.machine import known_machine
+from fathom.referee import ceilings
+from fathom.referee.bare import behaves_differently
+from fathom.referee.blocks import ProcessSampler
+from fathom.referee.compare.decode import Saved
+from fathom.referee.compare.judge import Judge
+from fathom.referee.compare.tolerance import SHORT
+from fathom.referee.inspecting import Inspection, Opponent, inspect
+from fathom.referee.launching import Fork, Spawn
+from fathom.referee.pair import Pair, Where, beside
+from fathom.referee.race import Race, comparisons, race
+from fathom.referee.settings import Settings
+from fathom.referee.sides import Sides, preloads
+from fathom.referee.verdict import Comparison, Reason, Verdict, ordered
+from fathom.timing import MARGIN, Clock, SystemClock
+
+
+def prove(
+    baseline: Where,
+    candidate: Where,
+    inputs: Where | None = None,
+    margin: float = MARGIN,
+    **options: Any,
+) -> Verdict:
+    """Whether `candidate` computes what `baseline` computes, and how long it takes in comparison.
+
+    Functions are given as `module:function`, `file.py:function` or themselves; `inputs(seed)` returns a
+    call's arguments, by default it is the function of that name beside the baseline. `options` are the
+    fields of `Pair` and of `Settings`. Raises BadInputError where the baseline or its inputs cannot be used.
+    """
+    known = set(Pair.__dataclass_fields__)
+    of_pair = {name: options.pop(name) for name in list(options) if name in known}
+    if inputs is None:
+        pair = Pair(plain=baseline, tuned=candidate, inputs=baseline).addressed()
+        inputs = beside(str(pair.plain))
+    pair = Pair(plain=baseline, tuned=candidate, inputs=inputs, **of_pair)
+    return prove_pair(pair, Settings(margin=margin, **options))
+
+
+def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
+    """The verdict on a pair. Raises BadInputError."""
+    settings, clock, pair = settings or Settings(), clock or SystemClock(), pair.addressed()
+    began, seeds = clock.now_ns(), settings.seeds()
+    modules = preloads(pair)
+    with (
+        Fork(modules) if settings.fresh == "fork" else Spawn() as launcher,
+        Sides(pair, settings.patience_s, launcher) as sides,
+        Opponent(sides, seeds) as opponent,
+    ):
+        judge = opponent.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
+        settings.progress("comparing results")
+        inspection = inspect(sides, opponent, judge, seeds)
+        if settings.bare and not _refusing(inspection.reasons, pair):
+            settings.progress("looking at it unwatched")
+            inspection.reasons += behaves_differently(sides, opponent, judge, next(seeds))
+        verdict = _begun(pair, settings, inspection, opponent)
+        if not _refusing(inspection.reasons, pair):
+            _timed(sides, settings, opponent, partial(_judged, judge, opponent), seeds, verdict)
+    verdict.agreement = list(judge.agreement.values())
+    verdict.seconds = (clock.now_ns() - began) / 1e9
+    return _concluded(verdict, pair, settings)
+
+
+def _refusing(reasons: list[Reason], pair: Pair) -> bool:
+    return any(reason.code not in pair.allow for reason in reasons)
+
+
+def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Reason]:
+    return judge.judge(mine, theirs, opponent.reference.of(seed, theirs))
+
+
+def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opponent) -> Verdict:
+    device = opponent.about["device"]
+    return Verdict(
+        verdict="ambiguous",
+        ratio=None,
+        interval=None,
+        reasons=list(inspection.reasons),
+        margin=settings.margin,
+        baseline=str(pair.plain),
+        candidate=str(pair.tuned),
+        device=device,
+        latency=settings.latency if device == "cuda" else None,
+        reference=opponent.reference.told,
+        shared=inspection.shared,
+        notes=inspection.notes,
+    )
+
+
+def _timed(
+    sides: Sides,
+    settings: Settings,
+    opponent: Opponent,
+    judged: Callable[[int, Saved, Saved], list[Reason]],
+    seeds: Iterator[int],
+    verdict: Verdict,
+) -> None:
+    about, machine = opponent.about, known_machine()
+    work = _work(settings, opponent)
+    sampler = ProcessSampler(sides, settings, about["device"], about["input_bytes"])
+    run: Race | None = None
+    for _ in range(2):  # who exceeds a measured ceiling is measured again
+        run = race(sampler, settings, seeds, judged, run=run)
+        found = comparisons(run, settings.margin)
+        notes = ceilings.placed(found, work, machine, about["device"])
+        if run.reasons or not ceilings.above(found):
+            break
+    assert run is not None
+    verdict.timings = found
+    verdict.work = {"flops": work.flops, "bytes": work.bytes, "unit": work.unit, "source": work.source}
+    verdict.reasons += run.reasons + ceilings.impossible(found, work, machine)
+    told = {note for block in (*run.baseline, *run.candidate) for note in block.notes}
+    verdict.notes += [*notes, *sorted(told)]
+
+
+def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
+    if settings.flops or settings.bytes:
+        work = ceilings.Work(settings.flops, settings.bytes, settings.unit, "given")
+    else:
+        work = ceilings.Work(**opponent.work)
+    work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about["dtype"])
+    return work
+
+
+def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:
+    every = ordered(verdict.reasons)
+    verdict.excused = [reason for reason in every if reason.code in pair.allow]
+    verdict.reasons = [reason for reason in every if reason.code not in pair.allow]
+    chosen = _deciding(verdict.timings, settings.cache)
+    if chosen is not None:
+        verdict.ratio, verdict.interval, verdict.verdict = chosen.ratio, chosen.interval, chosen.decision
+    if verdict.reasons:
+        verdict.verdict = "refused"
+    return verdict
+
+
+def _deciding(timings: list[Comparison], cache: str) -> Comparison | None:
+    """The condition that decides; the only one where the cache has none."""
+    return next((c for c in timings if c.cache in (cache, "")), None)

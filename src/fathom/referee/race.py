@@ -1,0 +1,128 @@
+"""Blocks of both sides in turns, A B B A, until the ratio is settled or the time is spent."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fathom.referee.blocks import Block, Sampler, Seeds
+from fathom.referee.compare.decode import Saved
+from fathom.referee.settings import Settings
+from fathom.referee.sides import BASELINE, CANDIDATE, blaming_baseline
+from fathom.referee.verdict import Comparison, Reason, Timing
+from fathom.referee.worker import SideError
+from fathom.timing import Clock, Ratio, SystemClock, compare, decide, midmean, settled
+
+LEAST_ROUNDS, MOST_ROUNDS = 6, 60
+Judged = Callable[[int, Saved, Saved], list[Reason]]  # seed, baseline's result, candidate's
+
+
+@dataclass
+class Race:
+    """Every block that was run, in order, and what speaks against the candidate."""
+
+    baseline: list[Block] = field(default_factory=list)
+    candidate: list[Block] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+
+    def of(self, side: str) -> list[Block]:
+        return self.baseline if side == BASELINE else self.candidate
+
+    def ratio(self, condition: str) -> Ratio | None:
+        sides = ([b.samples.get(condition, []) for b in blocks] for blocks in (self.baseline, self.candidate))
+        return compare(*sides)
+
+    @property
+    def conditions(self) -> list[str]:
+        return list(self.baseline[0].samples) if self.baseline else []
+
+
+def race(
+    sampler: Sampler,
+    settings: Settings,
+    seeds: Iterator[int],
+    judged: Judged,
+    clock: Clock | None = None,
+    run: Race | None = None,
+) -> Race:
+    """Run rounds; a round is a block of either side, and the sides take turns in going first.
+
+    It goes on from `run` where one is given, for one more look. Raises BadInputError where the baseline
+    fails.
+    """
+    clock = clock or SystemClock()
+    began, found = clock.now_ns(), run or Race()
+    least = len(found.baseline) + LEAST_ROUNDS
+    while not found.reasons and len(found.baseline) < MOST_ROUNDS:
+        _round(sampler, found, seeds, judged)
+        rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / 1e9
+        settings.progress(f"{rounds} rounds, {spent_s:.0f} s")
+        if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
+            continue
+        if all(settled(found.ratio(c), settings.margin) for c in found.conditions):
+            break
+        if spent_s * (rounds + 2) / rounds > settings.budget_s:
+            break
+    return found
+
+
+def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) -> None:
+    order = (BASELINE, CANDIDATE) if len(found.baseline) % 2 == 0 else (CANDIDATE, BASELINE)
+    drawn, chosen = next(seeds), random.SystemRandom().random()
+    blocks: dict[str, Block] = {}
+    for side in order:
+        try:
+            with blaming_baseline() if side == BASELINE else nullcontext():
+                blocks[side] = sampler.block(side, Seeds(drawn), chosen)
+        except SideError as error:
+            found.reasons.append(Reason(error.code, str(error)))
+            return
+    found.baseline.append(blocks[BASELINE])
+    found.candidate.append(blocks[CANDIDATE])
+    known = set(blocks[BASELINE].reasons)
+    found.reasons += [r for r in blocks[CANDIDATE].reasons if r not in known]
+    kept = blocks[BASELINE].kept, blocks[CANDIDATE].kept
+    if kept[0] and kept[1]:
+        found.reasons += judged(kept[0][0], kept[0][1], kept[1][1])
+
+
+def comparisons(found: Race, margin: float) -> list[Comparison]:
+    """Both sides under each condition of the cache."""
+    return [_comparison(found, condition, margin) for condition in found.conditions]
+
+
+def _comparison(found: Race, condition: str, margin: float) -> Comparison:
+    ratio = found.ratio(condition)
+    interval = None if ratio is None or ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
+    return Comparison(
+        cache=condition,
+        decision=decide(ratio, margin),
+        ratio=None if ratio is None else ratio.value,
+        interval=interval,
+        pairs=0 if ratio is None else ratio.pairs,
+        settled=settled(ratio, margin),
+        baseline=_timing(found.baseline, condition),
+        candidate=_timing(found.candidate, condition),
+    )
+
+
+def _timing(blocks: list[Block], condition: str) -> Timing:
+    every = [block.samples[condition] for block in blocks if block.samples.get(condition)]
+    times = [midmean(samples) for samples in every]
+    clocks = [block.clock_mhz for block in blocks if block.clock_mhz]
+    ns = float(np.median(times)) if times else float("nan")
+    clock = float(np.median(clocks)) if clocks else None
+    discarded = sum((block.discarded for block in blocks), Counter[str]())
+    return Timing(
+        ns=ns,
+        blocks=times,
+        samples=sum(map(len, every)),
+        discarded=dict(discarded),
+        cycles=None if clock is None else ns * clock / 1e3,
+        clock_mhz=clock,
+    )

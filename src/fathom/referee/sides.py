@@ -1,0 +1,91 @@
+"""The processes of a proof: who is started with what, and results fetched from them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from fathom.errors import BadInputError
+from fathom.referee import address
+from fathom.referee.compare.decode import Saved, read
+from fathom.referee.launching import Launcher, Spawn
+from fathom.referee.pair import Pair
+from fathom.referee.worker import SideError, Worker
+
+BASELINE, CANDIDATE, REFERENCE = "baseline", "candidate", "reference"
+_TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
+
+
+class Sides:
+    """Starts the sides of one pair. Exchanged results lie in a folder that is gone at the end."""
+
+    def __init__(self, pair: Pair, patience_s: float, launcher: Launcher | None = None) -> None:
+        self.pair, self.patience_s = pair, patience_s
+        self._launcher = launcher or Spawn()
+        self._folder = tempfile.TemporaryDirectory(prefix="fathom-")
+        self._numbers = count()
+        self.key: list[str] | None = None  # of the baseline's code
+        self._preload = preloads(pair)
+
+    def __enter__(self) -> Sides:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def start(self, side: str) -> Worker:
+        """A fresh process of the baseline or the candidate."""
+        target = self.pair.plain if side == BASELINE else self.pair.tuned
+        wanted = {"baseline": self.key} if side == CANDIDATE and self.key else {}
+        return self.worker(self.spec(str(target)) | {"wanted": wanted})
+
+    def worker(self, spec: dict[str, Any]) -> Worker:
+        """A fresh process for `spec`."""
+        return Worker(spec, self.patience_s, self._launcher)
+
+    def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
+        """What a process is told."""
+        pair = self.pair
+        return {
+            "target": target,
+            "inputs": pair.inputs,
+            "variants": pair.variants,
+            "work": pair.work,
+            "preload": self._preload,
+            "upcast": upcast,
+        }
+
+    def compute(self, worker: Worker, seed: int, variant: str | None = None) -> Saved:
+        """The result of one call with the inputs of `seed`."""
+        worker.ask("place", seeds=[seed], variant=variant)
+        worker.ask("go")
+        return self.save(worker, 0, seed, variant)
+
+    def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
+        """The result of one of the latest calls."""
+        path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
+        told = worker.ask("save", index=index, seed=seed, path=str(path), variant=variant)
+        found = read(told, path)
+        path.unlink()
+        return found
+
+
+@contextmanager
+def blaming_baseline() -> Iterator[None]:
+    """A baseline that fails is bad input. Raises BadInputError."""
+    try:
+        yield
+    except SideError as error:
+        raise BadInputError(f"The baseline cannot be measured: {error}.") from None
+
+
+def preloads(pair: Pair) -> Sequence[str]:
+    """Torch where one of the files mentions it: both sides then start alike."""
+    places = {address.split(str(where))[0] for where in (pair.plain, pair.tuned, pair.inputs)}
+    files = [Path(place) for place in places if place.endswith(".py")]
+    return ["torch"] if any(_TORCH.search(file.read_text(errors="replace")) for file in files) else []

@@ -1,0 +1,130 @@
+"""A verdict as lines of text: who is faster by how much, how sure that is, and whether both agree."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.report import units
+from fathom.report.bars import bar
+from fathom.report.screen import cells, console_or_default, put
+
+if TYPE_CHECKING:
+    from fathom.referee import Agreement, Comparison, Timing, Verdict
+
+_STYLES = {"faster": "bold green", "slower": "bold red", "same": "bold cyan", "refused": "bold white on red"}
+_SIDE = 11
+_FIGURES = 38  # cells right of the bar
+
+
+def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
+    """Print the verdict, 80 to 120 columns wide."""
+    console = console_or_default(console)
+    put(page(verdict, cells(console)), console)
+
+
+def page(verdict: Verdict, width: int) -> Iterator[Text]:
+    """The whole screen, one Text a line."""
+    yield headline(verdict)
+    yield Text(f"{_short(verdict.baseline)} → {_short(verdict.candidate)}"[:width], "dim")
+    for reason in verdict.reasons:
+        yield from _reason(f"{reason.says} ({reason.code})", reason.detail, width, "red")
+    for comparison in verdict.timings:
+        yield Text()
+        yield from _comparison(verdict, comparison, width)
+    if verdict.agreement:
+        yield Text()
+        yield from _agreement(verdict, width)
+    for reason in verdict.excused:
+        yield from _reason(f"allowed: {reason.says} ({reason.code})", reason.detail, width, "yellow")
+    for note in verdict.notes:
+        yield from _wrapped(note, width, "  · ", "dim")
+
+
+def headline(verdict: Verdict) -> Text:
+    """The verdict in one line."""
+    line = Text.assemble((f" {verdict.verdict.upper()} ", _STYLES.get(verdict.verdict, "bold yellow")))
+    if verdict.ratio is None:
+        return line
+    line.append(f"  {_gain(verdict.ratio)}", "" if verdict.reasons else "bold")
+    if verdict.interval:
+        low, high = verdict.interval
+        line.append(f"   ratio {verdict.ratio:.4f}, 99 % interval {low:.4f} to {high:.4f}", "dim")
+    return line
+
+
+def _gain(ratio: float) -> str:
+    if abs(1 - ratio) < 0.0005:
+        return "no difference"
+    return f"{1 / ratio:.3g}× as fast" if ratio < 1 else f"takes {ratio:.3g}× as long"
+
+
+def _short(side: str) -> str:
+    place, colon, name = side.rpartition(":")
+    return f"{PurePath(place).name}:{name}" if colon and place.endswith(".py") else side
+
+
+def _reason(says: str, detail: str, width: int, style: str) -> Iterator[Text]:
+    yield from _wrapped(says, width, "✗ ", style)
+    if detail:
+        yield from _wrapped(detail, width, "    ", "dim")
+
+
+def _wrapped(text: str, width: int, lead: str, style: str) -> Iterator[Text]:
+    room = width - len(lead)
+    for number, line in enumerate(textwrap.wrap(text, room, break_on_hyphens=False)):
+        yield Text.assemble((lead if number == 0 else " " * len(lead), style), (line, style))
+
+
+def _comparison(verdict: Verdict, comparison: Comparison, width: int) -> Iterator[Text]:
+    yield Text(_conditions(verdict, comparison), "dim underline")
+    longest = max(comparison.baseline.ns, comparison.candidate.ns)
+    for name, side in (("baseline", comparison.baseline), ("candidate", comparison.candidate)):
+        yield _side(name, side, longest, width)
+    if len(verdict.timings) > 1 and comparison.ratio is not None:
+        yield Text(f"{'':{_SIDE}}{comparison.decision}, ratio {comparison.ratio:.4f}", "dim")
+
+
+def _conditions(verdict: Verdict, comparison: Comparison) -> str:
+    parts = [f"{comparison.cache} L2"] if comparison.cache else []
+    parts += [f"launch latency {verdict.latency}"] if verdict.latency else []
+    parts += [f"{comparison.pairs} pairs of fresh processes"]
+    return " · ".join(parts) + ("" if comparison.settled else " · not settled within its time")
+
+
+def _side(name: str, side: Timing, longest: float, width: int) -> Text:
+    room = max(width - _SIDE - _FIGURES, 10)
+    share = side.ns / longest if longest > 0 else 0.0
+    line = Text(f"{name:<{_SIDE}}").append(bar(share, room), "green" if share < 0.995 else "blue")
+    line.append(f" {units.duration(side.ns / 1e6):>9}", "bold")
+    if side.ceiling is not None:
+        line.append(f"  {side.ceiling.fraction:.0%} of {side.ceiling.bound}", "cyan")
+    dropped = sum(side.discarded.values())
+    return line.append(f"  {dropped} dropped", "dim") if dropped else line
+
+
+def _agreement(verdict: Verdict, width: int) -> Iterator[Text]:
+    against = f"compared with {verdict.reference}"
+    yield Text(
+        f"{against:<{width - 46}}{'relative norm':>16}{'allowed':>10}{'worst':>10}{'allowed':>10}", "dim"
+    )
+    for found in verdict.agreement:
+        label = units.shorten(f"{found.place} · {found.dtype} · {found.calls} calls", width - 47)
+        figures = (found.relative_norm, found.allowed_norm, found.worst, found.allowed_worst)
+        if found.relative_norm is None:
+            yield Text(f"{label:<{width - 46}}{'exact':>16}")
+            continue
+        cell = [units.MISSING if value is None else f"{value:.1e}" for value in figures]
+        line = Text(f"{label:<{width - 46}}{cell[0]:>16}{cell[1]:>10}{cell[2]:>10}{cell[3]:>10}")
+        line.stylize("" if _agrees(found) else "red")
+        yield line
+
+
+def _agrees(found: Agreement) -> bool:
+    pairs = ((found.relative_norm, found.allowed_norm), (found.worst, found.allowed_worst))
+    return all(seen is None or allowed is None or seen <= allowed for seen, allowed in pairs)

@@ -1,0 +1,11 @@
+"""Returns the input's own memory."""
+
+# refused: aliases-input
+# against: honest
+
+import numpy as np
+
+
+def candidate(a, b):
+    a += np.maximum(a @ b, 0)
+    return a

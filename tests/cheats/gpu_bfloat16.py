@@ -1,0 +1,10 @@
+"""Multiplies in bfloat16, and claims float32."""
+
+# refused: lower-precision
+# against: honest_gpu
+
+import torch
+
+
+def candidate(x, w):
+    return torch.tanh((x.bfloat16() @ w.bfloat16()).float()) + x

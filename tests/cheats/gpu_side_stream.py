@@ -1,0 +1,14 @@
+"""Works on a stream of its own, and does not wait for it."""
+
+# refused: side-stream
+# against: honest_gpu
+
+import torch
+
+_stream = torch.cuda.Stream()
+
+
+def candidate(x, w):
+    _stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(_stream):
+        return torch.tanh(x @ w) + x

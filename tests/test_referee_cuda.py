@@ -1,0 +1,114 @@
+"""Timing on a device, on a stand-in for torch whose device has a clock of its own."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fathom.referee.child import cuda, values
+
+
+class Device:
+    """Work is queued and runs in order; spinning takes its cycles at 2 GHz, a call 1 ms, the host 3 ms."""
+
+    def __init__(self) -> None:
+        self.host_s = self.busy_until_s = 0.0
+        self.log: list[str] = []
+
+    def queue(self, seconds: float) -> float:
+        self.busy_until_s = max(self.busy_until_s, self.host_s) + seconds
+        return self.busy_until_s
+
+    def wait(self) -> None:
+        self.host_s = max(self.host_s, self.busy_until_s)
+
+
+def stand_in(device: Device) -> Any:
+    class Event:
+        def __init__(self, enable_timing: bool = False) -> None:
+            self.at = 0.0
+
+        def record(self) -> None:
+            self.at = device.queue(0)
+
+        def query(self) -> bool:
+            return device.host_s >= self.at
+
+        def synchronize(self) -> None:
+            device.host_s = max(device.host_s, self.at)
+
+        def elapsed_time(self, end: Event) -> float:
+            return 1e3 * (end.at - self.at)
+
+    def zero() -> None:
+        device.log.append("flush")
+
+    def sleep(cycles: int) -> None:
+        device.log.append("spin")
+        device.queue(cycles / 2e9)
+
+    gpu = SimpleNamespace(
+        Event=Event,
+        synchronize=device.wait,
+        _sleep=sleep,
+        get_device_properties=lambda _: SimpleNamespace(L2_cache_size=50 * 2**20),
+    )
+    made: list[int] = []
+    empty = lambda size, **_: made.append(size) or SimpleNamespace(zero_=zero)  # noqa: E731
+    return SimpleNamespace(cuda=gpu, empty=empty, uint8=None, made=made)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    found = Device()
+    lib = stand_in(found)
+    monkeypatch.setattr(cuda, "torch", lambda: lib)
+    monkeypatch.setattr(values, "torch", lambda: None)
+    monkeypatch.setattr(cuda, "is_tensor", lambda _: False)
+    found.lib = lib  # type: ignore[attr-defined]
+    return found
+
+
+def call(device: Device, host_s: float = 3e-3, waits: bool = False) -> Any:
+    def target() -> None:
+        device.host_s += host_s
+        device.queue(1e-3)
+        if waits:
+            device.wait()
+
+    return target
+
+
+CALLS = [((), {})] * 2
+
+
+def test_launch_latency_is_removed_by_a_spin_that_outlasts_it(device: Device) -> None:
+    bench = cuda.Cuda()
+    sample, results = bench.run(call(device), CALLS)
+    assert sample["queued"] and sample["ns"] == pytest.approx(2e6) and len(results) == 2
+    assert device.log == ["spin"] * 3  # 2, 4 and 8 ms
+    assert bench.run(call(device), CALLS)[0]["queued"] and len(device.log) == 4  # it remembers
+
+
+def test_latency_that_is_included_counts(device: Device) -> None:
+    sample, _ = cuda.Cuda().run(call(device), CALLS, latency="included")
+    assert sample["ns"] == pytest.approx(7e6) and device.log == []
+
+
+def test_who_waits_for_the_device_is_told_apart(device: Device) -> None:
+    sample, _ = cuda.Cuda().run(call(device, waits=True), CALLS)
+    assert not sample["queued"] and len(device.log) < 12
+
+
+def test_cold_writes_twice_the_cache_after_the_inputs(device: Device) -> None:
+    bench = cuda.Cuda()
+    bench.run(call(device, 0), CALLS, cold=True, refresh=lambda: device.log.append("inputs"))
+    assert device.log == ["inputs", "flush", "spin"] and device.lib.made == [100 * 2**20]  # type: ignore[attr-defined]
+
+
+def test_repeats_keep_the_latest_results(device: Device) -> None:
+    seen: list[int] = []
+    target = lambda: seen.append(1) or len(seen)  # noqa: E731
+    assert cuda.Cuda().run(target, CALLS, repeat=5)[1] == [9, 10]
