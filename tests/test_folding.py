@@ -163,7 +163,7 @@ def test_ratios_are_ratios_of_sums_where_the_denominator_streams():
     prefix = "LTS.TriageCompute.lts__"
     names = [
         truth.ACTIVE,
-        f"{prefix}t_sector_throughput_internal_activity.avg.pct_of_peak_sustained_elapsed",
+        f"{prefix}t_sector_throughput.avg.pct_of_peak_sustained_elapsed",
         f"{prefix}average_t_sector_hit_rate_realtime.ratio",
     ]
     random = np.random.default_rng(8)
