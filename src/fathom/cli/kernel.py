@@ -18,6 +18,9 @@ fathom kernel train.fathom
 fathom kernel train.fathom layer_norm --counters"""
 
 
+NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom run`."
+
+
 def kernel(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
     pattern: Annotated[
@@ -59,9 +62,8 @@ def _portraits(sounding: Path, rank: int | None, machine: Path | None) -> list[P
     chosen = [device for device in devices if device.rank == rank]
     if not chosen:
         ranks = ", ".join(str(one) for one in sorted({device.rank for device in devices}))
-        raise BadInputError(
-            f"Rank {rank} has no timeline; this sounding holds one of rank {ranks or 'none'}."
-        )
+        held = f"Rank {rank} has no timeline; this sounding holds one of rank {ranks}."
+        raise BadInputError(held if ranks else NO_TIMELINE)
     folding = counters_of(opened.store, chosen[0].rank)
     known = bounding(opened.store.machine, machine)
     found = [one for device in chosen for one in portraits(opened.store, device, known, folding)]

@@ -34,7 +34,7 @@ def counters_of(store: Store, rank: int) -> Folding:
     error, in the unit of the value. What was recorded with the sounding (an import, say) is added as it is.
     Counters of more than one group are told by the one with the smallest error.
     """
-    kernels = store.table("kernels", rank).select(_KERNELS).collect()
+    kernels = store.table("kernels", rank).select(_KERNELS).drop_nulls(["start_ns", "end_ns"]).collect()
     samples = store.table("samples", rank).filter(phase=PHASE).collect()
     about = next((r for r in store.manifest.ranks if r.rank == rank), None)
     groups = about.facts.get("counter_groups") if about else None

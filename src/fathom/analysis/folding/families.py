@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from fathom.analysis.folding.fold import Folded
@@ -38,8 +37,10 @@ def tell(
         mine = [state for state, running in enumerate(members) if family in running and times[state] > 0]
         if not mine:
             continue
-        chosen = list(_chosen(family, mine, members, times, by_state))
-        told = [column for column in chosen if _enough(folded, column)]
+        alone, groups = _chosen(family, mine, members, times, by_state)
+        chosen = [*alone, *groups]
+        told = [column for column in alone if _enough(folded, column)]
+        told = told or [column for column in groups if _enough(folded, column)]
         if told:
             columns |= dict.fromkeys(told)
         else:
@@ -49,25 +50,23 @@ def tell(
 
 def _chosen(
     family: int, mine: list[int], members: list[Members], times: Array, by_state: dict[int, int]
-) -> Iterator[int]:
-    """The columns that tell about a family, best first."""
+) -> tuple[list[int], list[int]]:
+    """The column in which a family runs alone, if it does, and those of the groups that it mostly runs in."""
     whole = sum(times[state] for state in mine)
-    alone = [state for state in mine if members[state] == (family,)]
-    if alone and times[alone[0]] >= ALONE * whole:
-        yield by_state[alone[0]]
-        return
-    for state in sorted(mine, key=lambda state: -times[state]):
-        if times[state] >= GROUP * whole:
-            yield by_state[state]
+    alone = [s for s in mine if members[s] == (family,) and times[s] >= ALONE * whole]
+    groups = [s for s in mine if s not in alone and times[s] >= GROUP * whole]
+    return [by_state[s] for s in alone], [by_state[s] for s in sorted(groups, key=lambda s: -times[s])]
 
 
 def _enough(folded: Folded, column: int) -> bool:
-    return bool(folded.information[column].max(initial=0.0) >= ENOUGH)
+    return column != folded.rest and bool(folded.information[column].max(initial=0.0) >= ENOUGH)
 
 
 def _why(folded: Folded, chosen: list[int]) -> str:
     if not chosen:
         return "it runs beside ever different kernels, and seldom alone"
+    if set(chosen) == {folded.rest}:
+        return "so many different mixtures of kernels ran that its rare ones cannot be told apart"
     samples = int(max(folded.samples[column] for column in chosen))
     worth = max(folded.information[column].max(initial=0.0) for column in chosen)
     if not samples:

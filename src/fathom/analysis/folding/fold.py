@@ -11,7 +11,7 @@ from fathom.analysis.folding.fit import Fit, blocks_of, fit, mixed_up, normal
 from fathom.analysis.folding.kinds import Kind, denominator, kind_of
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import IDLE, Shares, States, shares
+from fathom.analysis.folding.states import Shares, States, shares
 from fathom.analysis.intervals import Array
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
@@ -32,6 +32,7 @@ class Folded:
     samples: Array
     information: Array
     unknown: list[str] = field(default_factory=list)  # counters whose kind is not known
+    rest: int | None = None  # the row that stands for all states that were too rare for one of their own
 
 
 def fold(
@@ -46,11 +47,12 @@ def fold(
         return None
     used = readings.only(rows)
     blocks = blocks_of(used.burst)
-    pooled, into = _pool(design)
+    pooled, into, rare = _pool(design)
     gram, _ = normal(pooled, np.zeros((len(rows), 0)), np.ones(len(rows), bool), blocks)
     merge = mixed_up(gram)
     into, pooled = merge[into], pooled.pooled(merge, int(merge.max()) + 1)
     result = _solve(used, pooled, blocks)
+    result.rest = int(into[rare[0]]) if len(rare) else None
     result.columns = [np.flatnonzero(into == column).tolist() for column in range(pooled.columns)]
     _add_alignment_error(result, used, states, alignments, into, blocks)
     return result
@@ -85,14 +87,15 @@ def _design(
     return np.concatenate(rows), Shares(row, column, part, done, names)
 
 
-def _pool(design: Shares) -> tuple[Shares, Array]:
-    """States that hold least time share a column, so that there are at most MOST_STATES; and each one's."""
+def _pool(design: Shares) -> tuple[Shares, Array, Array]:
+    """At most MOST_STATES columns, each state's column, and the states that share the last: the rarest."""
     time = np.bincount(design.column, design.part, design.columns)
     kept = np.argsort(-time, kind="stable")[: MOST_STATES - 1]
     into = np.full(design.columns, len(kept))
     into[kept] = np.arange(len(kept))
     count = int(into.max()) + 1
-    return design.pooled(into, count), into
+    rare = np.flatnonzero(into == len(kept)) if count > len(kept) else np.zeros(0, np.int64)
+    return design.pooled(into, count), into, rare
 
 
 def _solve(readings: Readings, design: Shares, blocks: list[tuple[int, int]]) -> Folded:
@@ -169,8 +172,3 @@ def _add_alignment_error(
     change = np.nan_to_num(other.values - result.values)
     bursts = max(len(np.unique(readings.burst)), 1)
     result.errors = np.sqrt(result.errors**2 + change**2 / bursts)
-
-
-def idle_column(result: Folded) -> int:
-    """The row of values in which nothing ran."""
-    return next(k for k, states in enumerate(result.columns) if IDLE in states)

@@ -34,7 +34,8 @@ def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | No
         top = resources[0]
         share = top.value / 100
         named = top.title if share >= BUSY else _unused(reasons, LATENCY)
-        return named, share, [_about(top), *reasons]
+        others = [reason for reason in reasons if reason.measure != top.name]
+        return named, share, [_about(top), *others]
     best = max(levels, key=lambda level: level.used, default=None)
     used = best.used if best else None
     if best is not None and best.used >= BUSY:
@@ -51,6 +52,7 @@ def _about(top: Measure) -> Reason:
     share = top.value / 100
     if share >= SATURATED:
         text = f"it is bound by {top.title}: {top.value:.0f} % of what there is"
+        text += f"; {top.advice}" if top.advice else ""
     elif share >= BUSY:
         text = f"{top.title} is what it uses most, {top.value:.0f} %: near the limit, with some waiting"
     else:

@@ -11,10 +11,10 @@ from rich.text import Text
 from fathom.analysis.measures.results import Level, Portrait, Reason
 from fathom.report import units
 from fathom.report.bars import bar
-from fathom.report.kernel.words import NOT_KNOWN, colour, measure_of, number, paragraph, runs, value
+from fathom.report.kernel.words import FAIR, NOT_KNOWN, colour, error, measure_of, paragraph, runs, value
 
 _REASONS, _COUNTERS = 4, 16
-_LEVELS, _TABLE, _RAW = 61, 73, 49  # cells of columns with a fixed width
+_LEVELS, _TABLE, _RAW = 61, 63, 49  # cells of columns with a fixed width
 _LAUNCH_SOURCES = ("static", "timeline")
 
 
@@ -51,6 +51,8 @@ def _verdict(one: Portrait, width: int) -> Iterator[Text]:
     nearest = max(one.roofline, key=lambda level: level.used, default=None)
     if nearest is not None and one.bound == nearest.name:
         words += f", {100 * nearest.used:.0f} % of its ceiling"
+    elif one.used is not None and one.used >= FAIR:
+        words += f", {100 * one.used:.0f} % of what there is"
     elif nearest is not None:
         words += f"; the nearest ceiling is {nearest.name}, {100 * nearest.used:.0f} % of it used"
     yield from paragraph("limited by", words, width, f"bold {colour(one.used)}")
@@ -143,10 +145,10 @@ def _measures(one: Portrait, width: int, every: bool) -> Iterator[Text]:
     yield Text()
     if one.counted_as != one.family:
         yield from paragraph("together", f"counters are those of {one.counted_as}", width, "yellow")
-    yield Text(f"{'counters':<38}{'value':>14}{'±':>10}{'samples':>9}  what it is", "dim underline")
+    yield Text(f"{'counters':<32}{'value':>12}{'±':>9}{'samples':>8}  what it is", "dim underline")
     for measure in ordered:
-        line = Text(f"{units.shorten(measure.title, 37):<38}{value(measure):>14}")
-        line.append(f"{number(measure.error, measure.unit):>10}{measure.samples or '':>9}  ")
+        line = Text(f"{units.shorten(measure.title, 31):<32}{value(measure):>12}")
+        line.append(f"{error(measure):>9}{measure.samples or '':>8}  ")
         yield line.append(units.shorten(measure.meaning, max(width - _TABLE, 1)), "dim")
     if len(ordered) < len(sampled):
         yield Text(f"{len(sampled) - len(ordered)} more with --all; all as folded with --counters", "dim")

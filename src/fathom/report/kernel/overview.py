@@ -41,12 +41,17 @@ def _row(one: Portrait, room: int) -> Text:
     line = Text(f"{units.shorten(name(one), room - 1):<{room}}{units.significant(one.ms):>8}")
     each = units.duration(one.time_us["mean"] / 1e3)
     line.append(f"{units.share(one.share, 1.0):>6}{runs(one):>6}{each:>9}  ")
-    known = one.bound != NOT_KNOWN
-    saturated = known and one.used is not None and one.used >= GOOD
-    line.append(
-        f"{units.shorten(one.bound, _BOUND - 1):<{_BOUND}}", "bold" if saturated else "" if known else "dim"
-    )
+    words, style = _bound(one)
+    line.append(f"{units.shorten(words, _BOUND - 1):<{_BOUND}}", style)
     return line.append("" if one.used is None else f"{100 * one.used:>7.0f}", colour(one.used))
+
+
+def _bound(one: Portrait) -> tuple[str, str]:
+    """What limits a family, and how that looks; where it is not known, the ceiling that it is nearest to."""
+    if one.bound != NOT_KNOWN:
+        return one.bound, "bold" if one.used is not None and one.used >= GOOD else ""
+    nearest = max(one.roofline, key=lambda level: level.used, default=None)
+    return (f"under {nearest.name}" if nearest else NOT_KNOWN), "dim"
 
 
 def _counted(found: Sequence[Portrait]) -> str:

@@ -55,6 +55,15 @@ def value(measure: Measure) -> str:
     return f"{number(measure.value, measure.unit)} {apart}".rstrip()
 
 
+def error(measure: Measure) -> str:
+    """A measure's standard error, in the unit of its value."""
+    if measure.unit in (*_SCALED, "s"):
+        return number(measure.error, measure.unit)
+    return (
+        units.significant(measure.error, 2) if measure.error >= 0.001 else "<0.001" if measure.error else "0"
+    )
+
+
 def runs(one: Portrait) -> str:
     """Launches a step."""
     if one.launches is None:
