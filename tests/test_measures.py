@@ -41,7 +41,8 @@ FACTS |= {"seconds", "compulsory_bytes", "algorithmic_flops", "arithmetic_peak"}
     [
         "__import__('os').system('true')", "().__class__", "a[0]", "lambda: 1", "[1 for _ in a]", "not a",
         "a if b else c", "'text'", "1 << 9", "2 ** 9 ** 9", "a == b", "open('x')", "min(*a)", "min(a, key=b)",
-        "min()", "a;b", "", "f'{a}'", "a := 1", "True", "1j", "~a", "x" * 5000, "(" * 500 + ")" * 500, "a\x00b",
+        "min()", "a;b", "", "f'{a}'", "a := 1", "True", "1j", "~a", "x" * 5000, "(" * 500 + ")" * 500,
+        "a\x00b",
     ],
 )  # fmt: skip
 def test_what_is_not_arithmetic_is_refused(text):

@@ -12,6 +12,7 @@ from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array, covered
 
 REACH_NS = 100_000  # how far clocks may lie apart
+FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
 COARSE = 4000  # samples that the search over the whole reach looks at
 CLEAR = 8.0  # nats by which the peak must beat all others, were a tenth of the samples independent
@@ -59,7 +60,8 @@ def _refusal(readings: Readings, states: States) -> str:
 def _rough(readings: Readings, states: States) -> float | None:
     """The shift to half an interval; None where no peak is clear."""
     step = max(readings.interval_ns / 2, 1.0)
-    shifts = np.arange(-np.ceil(REACH_NS / step), np.ceil(REACH_NS / step) + 1) * step
+    steps = max(np.ceil(REACH_NS / step), FEWEST_STEPS)
+    shifts = np.arange(-steps, steps + 1) * step
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
     by_busy = _busy_scores(few, states, shifts)
     found = _peak(shifts, by_busy, len(few.starts), readings.interval_ns)
