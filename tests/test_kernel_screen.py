@@ -5,14 +5,19 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
+import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from fathom.analysis.folding import Stretch
 from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.report.kernel import matching, page
+from fathom.report.kernel.picture import picture
 from tests import kernel_soundings as hand_made
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "soundings" / "train_gpt-h200.fathom.zip"
@@ -123,3 +128,30 @@ def test_the_example_is_told_without_counters():
     status, text = run(EXAMPLE, "GammaBeta")
     assert "6.1 %" in text and "matmul" not in text
     assert "has to move" in text
+
+
+def test_samples_around_a_launch_are_drawn(sounding, bare, tmp_path):
+    file = tmp_path / "gemm.svg"
+    assert run(sounding, "gemm", "--svg", file) == (0, "")
+    drawing = ElementTree.parse(file).getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    lines = drawing.findall(f"{space}polyline")
+    assert len(lines) >= 5
+    heights = [float(point.split(",")[1]) for point in lines[0].get("points").split()]
+    assert max(heights) - min(heights) > 30  # work and idle time are told apart
+    titles = [title.text for title in drawing.iter(f"{space}title")]
+    assert "gemm_kernel 2x66x1·384x1x1" in titles
+    for words in ((bare, "gemm", "--svg", file), (sounding, "gemm", "--svg", tmp_path / "a.png")):
+        assert run(*words)[0] == 1
+    assert run(sounding, "gemm", "--svg", tmp_path / "no" / "a.svg")[0] == 1
+
+
+def test_hostile_names_stay_text_in_a_picture():
+    name = "<script>alert(1)</script>&\x1b[31m\x00 8x1x1·1x1x1"
+    kernels = pl.DataFrame({"label": [name], "stream": [None], "start": [0], "end": [900]})
+    edges = np.array([0, 500, 1000])
+    values = {"<b>__x": np.array([np.nan, 250.0])}
+    drawing = picture(Stretch(1000, kernels, edges[:-1], edges[1:], values), name, name)
+    root = ElementTree.fromstring(drawing)
+    assert "<script" not in drawing and "\x1b" not in drawing
+    assert len(root.findall("{http://www.w3.org/2000/svg}polyline")) == 1

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from fathom.analysis.folding import Stretch
 from fathom.analysis.measures.results import Portrait
 from fathom.errors import BadInputError
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.overview import overview
+from fathom.report.kernel.picture import picture
 from fathom.report.kernel.words import name, paragraph
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.terminal import MARGIN
 
-__all__ = ["matching", "page", "print_kernels"]
+__all__ = ["matching", "page", "print_kernels", "save_picture"]
 
 _LISTED, _NAMED = 25, 4
 
@@ -50,6 +53,16 @@ def print_kernels(
     """
     console = console_or_default(console)
     put(page(found, pattern, cells(console), every=every, counters=counters), console)
+
+
+def save_picture(stretch: Stretch, one: Portrait, path: Path) -> None:
+    """Draw the samples of `stretch` around a launch of the family. Raises BadInputError for the file."""
+    if path.suffix != ".svg":
+        raise BadInputError(f"{path} is no .svg file; name one that ends in .svg.")
+    try:
+        path.write_text(picture(stretch, one.family, f"{name(one)} on {one.device}"), encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def page(
