@@ -45,21 +45,52 @@ def program(random, families, steps, *, low_us=2.0, high_us=2000.0, idle_share=0
     return rows
 
 
-def integrals(rows, levels, edges, idle=0.0):
-    """Brute force: the integral of each counter between consecutive edges; what overlaps adds up."""
-    points = np.unique(np.concatenate([edges, [r[0] for r in rows], [r[1] for r in rows]]))
-    change = np.zeros((len(points), levels.shape[1]))
+def parts(rows, ramp):
+    """(start, end, family, part of its level): nothing at first, half at last, each 30 % of it at most."""
     for start, end, family in rows:
-        change[np.searchsorted(points, start)] += levels[family]
-        change[np.searchsorted(points, end)] -= levels[family]
-    rate = np.cumsum(change, axis=0)[:-1] + idle
+        first, last = (min(length, 0.3 * (end - start)) for length in ramp)
+        yield start + first, end - last, family, 1.0
+        yield end - last, end, family, 0.5
+
+
+def means(rows, levels, ramp):
+    """Mean of each counter over the launches of each family."""
+    total, time = np.zeros(levels.shape), np.zeros((len(levels), 1))
+    for start, end, family, part in parts(rows, ramp):
+        total[family] += part * (end - start) * levels[family]
+    for start, end, family in rows:
+        time[family] += end - start
+    return total / np.maximum(time, 1)
+
+
+def integrals(rows, levels, edges, ramp=(0, 0)):
+    """Brute force: the integral of each counter between consecutive edges; what overlaps adds up."""
+    pieces = list(parts(rows, ramp))
+    points = np.unique(np.concatenate([edges, [r[0] for r in pieces], [r[1] for r in pieces]]))
+    change = np.zeros((len(points), levels.shape[1]))
+    for start, end, family, part in pieces:
+        change[np.searchsorted(points, start)] += part * levels[family]
+        change[np.searchsorted(points, end)] -= part * levels[family]
+    rate = np.cumsum(change, axis=0)[:-1]
     whole = np.vstack([np.zeros(levels.shape[1]), np.cumsum(rate * np.diff(points)[:, None], axis=0)])
     at = np.searchsorted(points, edges)
     return np.diff(whole[at], axis=0)
 
 
-def sampled(random, bursts, levels, *, interval_us=20.0, noise=2.0, reach_us=8.0, drift_ppm=0.0, names=None):
+def sampled(
+    random,
+    bursts,
+    levels,
+    *,
+    interval_us=20.0,
+    noise=2.0,
+    reach_us=8.0,
+    drift_ppm=0.0,
+    names=None,
+    ramp=(0, 0),
+):
     """The truth of several bursts of (start, end, family) rows, sampled with a clock of its own each."""
+    held = means(bursts[0], levels, ramp)
     names = names or [ACTIVE, *(counter(k) for k in range(levels.shape[1] - 1))]
     labels = [f"family_{k} {k + 1}x1x1·128x1x1" for k in range(len(levels))]
     kernels, samples, shifts = [], [], {}
@@ -69,14 +100,14 @@ def sampled(random, bursts, levels, *, interval_us=20.0, noise=2.0, reach_us=8.0
         step = interval_us * 1e3
         last = max(end for _, end, _ in rows)
         edges = np.round(np.arange(random.uniform(-3 * step, 0), last + 3 * step, step)).astype(np.int64)
-        mean = integrals(rows, levels, edges) / np.diff(edges)[:, None]
+        mean = integrals(rows, levels, edges, ramp) / np.diff(edges)[:, None]
         values = mean * (1 + random.normal(0, noise / 50, mean.shape))
         drift = np.round(drift_ppm * 1e-6 * (edges - edges[len(edges) // 2])).astype(np.int64)
         clock = edges + begin - int(shift) - drift
         samples.append(sample_rows(clock, values, burst))
         kernels += [kernel_row(labels[f], begin + s, begin + e, burst, i) for i, (s, e, f) in enumerate(rows)]
     table = conform("kernels", pl.DataFrame(kernels, infer_schema_length=None))
-    return Truth(levels, table, pl.concat(samples), names, shifts, labels)
+    return Truth(held if any(ramp) else levels, table, pl.concat(samples), names, shifts, labels)
 
 
 def sample_rows(edges, values, burst, group=0, device=0):

@@ -37,9 +37,15 @@ def align(readings: Readings, burst: int, states: States) -> Alignment:
     if rough is None:
         why = "no shift of the samples explains them clearly better than others"
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
-    shift, error, explained = precise(readings, states, rough)
-    slope = _drift(readings, states, shift, middle)
-    return Alignment(readings.device, burst, shift, error, 1e6 * slope, middle, explained, count)
+    found = Alignment(readings.device, burst, rough, 0.0, 0.0, middle, 0.0, count)
+    return refined(readings, states, found)
+
+
+def refined(readings: Readings, states: States, near: Alignment) -> Alignment:
+    """The alignment below the interval of a sample."""
+    shift, error, explained = precise(readings, states, near.shift_ns)
+    slope = _drift(readings, states, shift, near.middle_ns)
+    return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
 
 
 def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:

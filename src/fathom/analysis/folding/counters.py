@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.device import detail
-from fathom.analysis.folding.align import align
+from fathom.analysis.folding.align import align, refined
+from fathom.analysis.folding.edges import edges_of
 from fathom.analysis.folding.families import Told, tell
 from fathom.analysis.folding.fold import Folded, fold
 from fathom.analysis.folding.kinds import bare, kind_of
+from fathom.analysis.folding.launches import Launches, launches_of
 from fathom.analysis.folding.readings import Readings, readings_of
 from fathom.analysis.folding.results import Alignment, Folding
-from fathom.analysis.folding.states import Members, States, states_of
+from fathom.analysis.folding.states import Members, States
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.results import Abstained
 from fathom.sounding import Store
@@ -64,41 +65,41 @@ def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -
 def _device(
     readings: list[Readings], kernels: pl.DataFrame
 ) -> tuple[pl.DataFrame, list[Abstained], list[Alignment]]:
-    rows = kernels.with_columns(label=detail())
-    labels = rows["label"].unique().sort().to_list()
-    number = {label: place for place, label in enumerate(labels)}
-    family = np.array([number[label] for label in rows["label"]], np.int64)
+    launches = launches_of(kernels)
     members: list[Members] = [()]
-    states = _states(rows, family, readings, members)
     frames: list[pl.DataFrame] = []
     abstained: list[Abstained] = []
     aligned: list[Alignment] = []
     for one in readings:
-        alignments = _aligned(one, states)
+        whole = _states(one, launches, members, 0.0)
+        alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
+        edges = edges_of(one, launches, members, alignments)
+        cut = _states(one, launches, members, edges) if edges else whole
+        alignments = {b: _again(one, cut[b], a, edges) for b, a in alignments.items()}
         aligned += alignments.values()
-        folded = fold(one, states, alignments, len(members))
         abstained += _unaligned(one, alignments)
+        folded = fold(one, cut, whole, alignments, len(members))
         if folded is None:
             continue
-        total = np.sum([states[burst].times for burst in alignments], axis=0)
-        told, silent = tell(folded, members, total, labels)
+        times = np.sum([states.times for states in whole.values()], axis=0)
+        told, silent = tell(folded, members, times, launches.labels)
         frames.append(_rows(one, folded, told))
         abstained += _silent(one, folded, silent)
     return _best(frames), abstained, aligned
 
 
 def _states(
-    rows: pl.DataFrame, family: np.ndarray, readings: list[Readings], members: list[Members]
+    readings: Readings, launches: Launches, members: list[Members], edges: float
 ) -> dict[int, States]:
-    burst = rows["burst"].fill_null(0).to_numpy()
-    starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    wanted = sorted({int(b) for one in readings for b in np.unique(one.burst)})
-    return {b: states_of(starts[burst == b], ends[burst == b], family[burst == b], members) for b in wanted}
+    return {b: launches.states(b, members, edges) for b in np.unique(readings.burst).tolist()}
 
 
-def _aligned(readings: Readings, states: dict[int, States]) -> dict[int, Alignment]:
-    bursts = np.unique(readings.burst).tolist()
-    return {b: align(readings.only(readings.burst == b), b, states[b]) for b in bursts}
+def _again(readings: Readings, states: States, alignment: Alignment, edges: float) -> Alignment:
+    """The alignment with launches without their edges."""
+    if alignment.why or not edges:
+        return alignment
+    own = readings.only(readings.burst == alignment.burst)
+    return refined(own, states, alignment)._replace(edges_ns=edges)
 
 
 def _unaligned(readings: Readings, alignments: dict[int, Alignment]) -> list[Abstained]:

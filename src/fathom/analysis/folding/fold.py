@@ -11,11 +11,12 @@ from fathom.analysis.folding.fit import Fit, blocks_of, fit, mixed_up, normal
 from fathom.analysis.folding.kinds import Kind, denominator, kind_of
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import Shares, States, shares
+from fathom.analysis.folding.states import IDLE, Shares, States, shares
 from fathom.analysis.intervals import Array
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
 TINY = 1e-9
+EDGES_DIFFER = 0.05  # of what edges take off: they are not the same for every family
 
 
 @dataclass
@@ -36,10 +37,15 @@ class Folded:
 
 
 def fold(
-    readings: Readings, states: dict[int, States], alignments: dict[int, Alignment], names: int
+    readings: Readings,
+    states: dict[int, States],
+    whole: dict[int, States],
+    alignments: dict[int, Alignment],
+    names: int,
 ) -> Folded | None:
     """Fold the samples of the bursts that were aligned; `names` is the number of states of all bursts.
 
+    `states` are those of launches without edges, `whole` those of whole launches, which values are about.
     None where no sample lies among recorded kernels.
     """
     rows, design = _design(readings, states, alignments, names)
@@ -55,7 +61,32 @@ def fold(
     result.rest = int(into[rare[0]]) if len(rare) else None
     result.columns = [np.flatnonzero(into == column).tolist() for column in range(pooled.columns)]
     _add_alignment_error(result, used, states, alignments, into, blocks)
+    _over_whole(result, readings.names, _time(states, into), _time(whole, into), int(into[IDLE]))
     return result
+
+
+def _time(states: dict[int, States], into: Array) -> Array:
+    """The time of each column."""
+    times = np.sum([one.times for one in states.values()], axis=0)
+    return np.bincount(into, times, int(into.max()) + 1)
+
+
+def _over_whole(result: Folded, names: list[str], without: Array, whole: Array, idle: int) -> None:
+    """Turn values of launches without edges into means over whole ones, whose edges are like idle time.
+
+    Ratios of sums stay: an edge adds to neither.
+    """
+    part = np.divide(without, whole, out=np.ones_like(whole), where=whole > 0)
+    part = np.clip(part, 0.0, 1.0)[:, None]
+    part[idle] = 1.0
+    for place, name in enumerate(names):
+        kind = kind_of(name)
+        if kind and kind.kind != "ratio":
+            own, error = result.values[:, [place]], result.errors[:, [place]]
+            rest, spread = own[idle], error[idle]
+            result.values[:, [place]] = part * own + np.where(part < 1, (1 - part) * rest, 0.0)
+            added = (1 - part) * np.hypot(spread, EDGES_DIFFER * (own - rest))
+            result.errors[:, [place]] = np.hypot(part * error, np.where(part < 1, added, 0.0))
 
 
 def _design(
