@@ -9,11 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-<<<<<<< HEAD
-from fathom.cli import dive, doctor, import_, machine, pack, query, run
-=======
-from fathom.cli import doctor, import_, machine, pack, prove, query, run
->>>>>>> referee
+from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, run
 from fathom.cli.console import explain, say
 from fathom.cli.report import report
 from fathom.errors import FathomError
@@ -75,6 +71,7 @@ app.command(
     epilog=run.EXAMPLES,
 )(run.run)
 app.command("report", epilog="Example: fathom report train.fathom --html train.html")(report)
+app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)

@@ -133,7 +133,13 @@ def _about(store: Store) -> dict[str, Any]:
         "ranks": len(manifest.ranks),
         "versions": manifest.versions,
         "machine": _machine(store),
+        "counters": _counted(store),
     }
+
+
+def _counted(store: Store) -> bool:
+    """Whether hardware counters were sampled or imported; `fathom kernel` folds and shows them."""
+    return any(store.table(name).head(1).collect().height for name in ("samples", "counters"))
 
 
 def _machine(store: Store) -> str:

@@ -1,0 +1,18 @@
+"""Hardware counters of kernel families: samples of the whole device, explained by what ran during each."""
+
+from fathom.analysis.folding.counters import counters_of
+from fathom.analysis.folding.kinds import bare, kind_of
+from fathom.analysis.folding.results import Alignment, Folding
+from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.folding.timeline import Stretch, stretch_around
+
+__all__ = [
+    "Alignment",
+    "Folding",
+    "Stretch",
+    "bare",
+    "counters_of",
+    "kind_of",
+    "static_attributes",
+    "stretch_around",
+]

@@ -1,0 +1,126 @@
+"""Where one burst's samples lie on the kernels' clock: the shift at which kernels explain counters best."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fathom.analysis.folding.kinds import activity
+from fathom.analysis.folding.profile import Mixture, precise
+from fathom.analysis.folding.readings import Readings
+from fathom.analysis.folding.results import Alignment
+from fathom.analysis.folding.states import States
+from fathom.analysis.intervals import Array, covered
+
+REACH_NS = 100_000  # how far clocks may lie apart
+FEWEST_STEPS = 16  # of half an interval, to either side
+FEWEST = 64  # samples
+COARSE = 4000  # samples that the search over the whole reach looks at
+CLEAR = 8.0  # nats by which the peak must beat all others, were a tenth of the samples independent
+DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # samples a segment at least, segments at most
+DRIFT_SIGMA = 4.0
+
+
+def align(readings: Readings, burst: int, states: States) -> Alignment:
+    """The shift of one burst: kernels' time = samples' time + shift.
+
+    First the shift that maximises the correlation of an activity counter with the time that kernels were
+    busy, within REACH_NS; where that shows no clear peak, the one at which the mixture of states explains
+    most of all counters. Then the latter decides below the interval of a sample. Its error is a block
+    bootstrap's. A drift counts where shifts of parts of the burst show it.
+    """
+    count = len(readings.starts)
+    middle = int(readings.starts[count // 2]) if count else 0
+    refuse = _refusal(readings, states)
+    if refuse:
+        return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, refuse)
+    rough = _rough(readings, states)
+    if rough is None:
+        why = "no shift of the samples explains them clearly better than others"
+        return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
+    found = Alignment(readings.device, burst, rough, 0.0, 0.0, middle, 0.0, count)
+    return refined(readings, states, found)
+
+
+def refined(readings: Readings, states: States, near: Alignment) -> Alignment:
+    """The alignment below the interval of a sample."""
+    shift, error, explained = precise(readings, states, near.shift_ns)
+    slope = _drift(readings, states, shift, near.middle_ns)
+    return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
+
+
+def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:
+    """Starts and ends of one burst's samples on the kernels' clock."""
+    age = (readings.starts - alignment.middle_ns).astype(float)
+    by = np.rint(alignment.shift_ns + extra_ns + alignment.drift_ppm * 1e-6 * age).astype(np.int64)
+    return readings.starts + by, readings.ends + by
+
+
+def _refusal(readings: Readings, states: States) -> str:
+    if len(readings.starts) < FEWEST:
+        return f"only {len(readings.starts)} samples were taken"
+    if not len(states.state):
+        return "no kernel was recorded with them"
+    return ""
+
+
+def _rough(readings: Readings, states: States) -> float | None:
+    """The shift to half an interval; None where no peak is clear."""
+    step = max(readings.interval_ns / 2, 1.0)
+    steps = max(np.ceil(REACH_NS / step), FEWEST_STEPS)
+    shifts = np.arange(-steps, steps + 1) * step
+    few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
+    by_busy = _busy_scores(few, states, shifts)
+    found = _peak(shifts, by_busy, len(few.starts), readings.interval_ns)
+    if found is not None:
+        return found
+    mixture = Mixture(few, states, columns=24, counters=8)
+    return _peak(shifts, mixture.explained(shifts), len(few.starts), readings.interval_ns)
+
+
+def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
+    """Squared correlation of activity with the busy share, 0 where it is negative."""
+    place = activity(readings.names)
+    if place is None:
+        return np.zeros(len(shifts))
+    active = readings.values[:, place]
+    known = np.isfinite(active)
+    if known.sum() < FEWEST or np.ptp(active[known]) == 0:
+        return np.zeros(len(shifts))
+    scores = []
+    for shift in shifts:
+        by = round(float(shift))
+        busy = covered(states.spans, readings.starts[known] + by, readings.ends[known] + by)
+        varies = np.ptp(busy) > 0
+        scores.append(max(np.corrcoef(busy, active[known])[0, 1], 0.0) ** 2 if varies else 0.0)
+    return np.array(scores)
+
+
+def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float | None:
+    """The best shift, if it beats all that lie more than two intervals away."""
+    best = int(np.argmax(score))
+    others = np.abs(shifts - shifts[best]) > 2 * interval
+    if not others.any() or score[best] <= 0.02:
+        return None
+    rival = score[others].max()
+    gain = 0.5 * samples / 10 * np.log((1 - rival) / max(1 - score[best], 1e-12))
+    return float(shifts[best]) if gain > CLEAR else None
+
+
+def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
+    """Nanoseconds a nanosecond; 0 where the parts of the burst show none beyond their errors."""
+    parts = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
+    if parts < 3:
+        return 0.0
+    found = []
+    for rows in np.array_split(np.arange(len(readings.starts)), parts):
+        part = readings.only(rows)
+        own, error, _ = precise(part, states, shift, widely=False)
+        found.append((float(part.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
+    age, own, error = np.array(found).T
+    weight = error**-2
+    centred = age - np.average(age, weights=weight)
+    spread = float((weight * centred**2).sum())
+    slope = float((weight * centred * own).sum()) / spread
+    misfit = own - np.average(own, weights=weight) - slope * centred
+    noise = max(1.0, float((weight * misfit**2).sum()) / (parts - 2))
+    return slope if abs(slope) > DRIFT_SIGMA * np.sqrt(noise / spread) else 0.0

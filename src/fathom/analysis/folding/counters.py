@@ -1,0 +1,143 @@
+"""Counters of every kernel family of one rank: aligned, folded, and put into the table's rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.folding.align import align, refined
+from fathom.analysis.folding.edges import edges_of
+from fathom.analysis.folding.families import Told, tell
+from fathom.analysis.folding.fold import Folded, fold
+from fathom.analysis.folding.kinds import bare, kind_of
+from fathom.analysis.folding.launches import Launches, launches_of
+from fathom.analysis.folding.readings import Readings, readings_of
+from fathom.analysis.folding.results import Alignment, Folding
+from fathom.analysis.folding.states import Members, States
+from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.results import Abstained
+from fathom.sounding import Store
+from fathom.sounding.schema import COUNTERS, conform
+
+PHASE = "counters"
+SOURCE = "PM sampling"
+_KERNELS = [
+    "device", "kind", "family", "direction", "start_ns", "end_ns", "burst", "phase",
+    "grid", "block", "registers", "shared_bytes", "local_bytes",
+]  # fmt: skip
+
+
+def counters_of(store: Store, rank: int) -> Folding:
+    """Counters by kernel family: rows of COUNTERS, from samples ("PM sampling") and launches ("static").
+
+    A family's value is the device's, averaged over the time in which the family ran alone; families that
+    never do are told as "A + B". `samples` is the number of samples in which it ran, `error` the standard
+    error, in the unit of the value. What was recorded with the sounding (an import, say) is added as it is.
+    Counters of more than one group are told by the one with the smallest error.
+    """
+    kernels = store.table("kernels", rank).select(_KERNELS).drop_nulls(["start_ns", "end_ns"]).collect()
+    samples = store.table("samples", rank).filter(phase=PHASE).collect()
+    about = next((r for r in store.manifest.ranks if r.rank == rank), None)
+    groups = about.facts.get("counter_groups") if about else None
+    recorded = store.table("counters", rank).select(*COUNTERS).collect()
+    found = fold_samples(samples, kernels.filter(phase=PHASE), groups)
+    static = static_attributes(kernels)
+    return Folding(pl.concat([recorded, found.frame, static]), found.abstained, found.alignment)
+
+
+def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -> Folding:
+    """The same, of tables: `groups` are the names of the counters of each group of `samples`."""
+    readings, abstained = readings_of(samples, groups)
+    if not readings:
+        why = "no counters were sampled; record with `fathom run --depth counters`"
+        return Folding(conform("counters", pl.DataFrame()), [*abstained, Abstained("counters", why)], [])
+    frames: list[pl.DataFrame] = []
+    alignments: list[Alignment] = []
+    for device in sorted({one.device for one in readings}):
+        own = kernels.filter(pl.col("device") == device)
+        frame, reasons, aligned = _device([one for one in readings if one.device == device], own)
+        frames.append(frame)
+        abstained += reasons
+        alignments += aligned
+    return Folding(pl.concat(frames), abstained, alignments)
+
+
+def _device(
+    readings: list[Readings], kernels: pl.DataFrame
+) -> tuple[pl.DataFrame, list[Abstained], list[Alignment]]:
+    launches = launches_of(kernels)
+    members: list[Members] = [()]
+    frames: list[pl.DataFrame] = []
+    abstained: list[Abstained] = []
+    aligned: list[Alignment] = []
+    for one in readings:
+        whole = _states(one, launches, members, 0.0)
+        alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
+        edges = edges_of(one, launches, members, alignments)
+        cut = _states(one, launches, members, edges) if edges else whole
+        alignments = {b: _again(one, cut[b], a, edges) for b, a in alignments.items()}
+        aligned += alignments.values()
+        abstained += _unaligned(one, alignments)
+        folded = fold(one, cut, whole, alignments, len(members))
+        if folded is None:
+            continue
+        times = np.sum([states.times for states in whole.values()], axis=0)
+        told, silent = tell(folded, members, times, launches.labels)
+        frames.append(_rows(one, folded, told))
+        abstained += _silent(one, folded, silent)
+    return _best(frames), abstained, aligned
+
+
+def _states(
+    readings: Readings, launches: Launches, members: list[Members], edges: float
+) -> dict[int, States]:
+    return {b: launches.states(b, members, edges) for b in np.unique(readings.burst).tolist()}
+
+
+def _again(readings: Readings, states: States, alignment: Alignment, edges: float) -> Alignment:
+    """The alignment with launches without their edges."""
+    if alignment.why or not edges:
+        return alignment
+    own = readings.only(readings.burst == alignment.burst)
+    return refined(own, states, alignment)._replace(edges_ns=edges)
+
+
+def _unaligned(readings: Readings, alignments: dict[int, Alignment]) -> list[Abstained]:
+    what = f"counters of device {readings.device} in burst "
+    return [Abstained(f"{what}{one.burst}", one.why) for one in alignments.values() if one.why]
+
+
+def _silent(readings: Readings, folded: Folded, silent: list[tuple[str, str]]) -> list[Abstained]:
+    found = [Abstained(f"counters of {family} on device {readings.device}", why) for family, why in silent]
+    return found + [
+        Abstained(f"counter {name}", "its name does not say how to average it") for name in folded.unknown
+    ]
+
+
+def _rows(readings: Readings, folded: Folded, told: list[Told]) -> pl.DataFrame:
+    """The table's rows; counters that were not sampled while a family ran have none."""
+    columns = [one.column for one in told]
+    values, errors = folded.values[columns], folded.errors[columns]
+    width = len(readings.names)
+    units = [kind.unit if (kind := kind_of(name)) else "" for name in readings.names]
+    frame = pl.DataFrame(
+        {
+            "device": readings.device,
+            "family": [one.name for one in told for _ in range(width)],
+            "counter": [bare(name) for name in readings.names] * len(told),
+            "value": values.ravel(),
+            "unit": units * len(told),
+            "samples": np.repeat(folded.samples[columns], width),
+            "error": errors.ravel(),
+            "source": SOURCE,
+        }
+    )
+    return conform("counters", frame.filter(pl.col("value").is_finite(), pl.col("error").is_finite()))
+
+
+def _best(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Of counters that several groups hold, the rows with the smallest error."""
+    if not frames:
+        return conform("counters", pl.DataFrame())
+    keys = ["device", "family", "counter"]
+    return pl.concat(frames).sort(*keys, "error").unique(keys, keep="first", maintain_order=True)

@@ -1,0 +1,56 @@
+"""Kinds of counters, told by their names; the rules are in `kinds.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+OVER_TIME = "a mean over time, because its denominator was not sampled with it"
+
+
+class Kind(NamedTuple):
+    """`kind` is mean, sum or ratio; `unit` that of the folded value; `weight` a ratio's denominator."""
+
+    kind: str
+    unit: str
+    weight: str | None = None
+
+
+def bare(name: str) -> str:
+    """A counter's name without the prefixes of its set: `SM_A.TriageCompute.sm__x.avg` is `sm__x.avg`."""
+    parts = name.split(".")
+    return ".".join(parts[next((i for i, part in enumerate(parts) if "__" in part), 0) :])
+
+
+def base(name: str) -> str:
+    """A counter's name without prefixes and without what is counted of it: `sm__x`."""
+    return bare(name).partition(".")[0]
+
+
+def kind_of(name: str) -> Kind | None:
+    """How the counter folds, or None for a name whose meaning nobody described."""
+    found = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
+    return found and Kind(found["kind"], found["unit"], _rules()["weights"].get(base(name)))
+
+
+def denominator(name: str, names: Sequence[str]) -> int | None:
+    """The place among `names` of what the ratio `name` is a ratio of."""
+    kind = kind_of(name)
+    bases = [base(other) for other in names]
+    weight = kind.weight if kind and kind.kind == "ratio" else None
+    return bases.index(weight) if weight in bases else None
+
+
+def activity(names: Sequence[str]) -> int | None:
+    """The place of the counter that tells best whether anything runs."""
+    bases = [base(name) for name in names]
+    return next((bases.index(known) for known in _rules()["activity"] if known in bases), None)
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    return yaml.safe_load((Path(__file__).parent / "kinds.yaml").read_text(encoding="utf-8"))

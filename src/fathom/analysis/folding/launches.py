@@ -1,0 +1,41 @@
+"""One device's launches as arrays."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import detail
+from fathom.analysis.folding.states import Members, States, states_of
+from fathom.analysis.intervals import Array
+
+MOST = 0.4  # of a launch, which each of its edges may take
+
+
+class Launches(NamedTuple):
+    """Kernels, copies and sets of all bursts; `family` is an index into `labels`."""
+
+    burst: Array
+    starts: Array
+    ends: Array
+    family: Array
+    labels: list[str]
+
+    def states(self, burst: int, members: list[Members], edges: float = 0.0) -> States:
+        """The states of one burst, of launches without their edges (nanoseconds, both together)."""
+        mine = self.burst == burst
+        starts, ends = self.starts[mine], self.ends[mine]
+        cut = np.minimum(edges / 2, MOST * (ends - starts)).astype(np.int64)
+        return states_of(starts + cut, ends - cut, self.family[mine], members)
+
+
+def launches_of(kernels: pl.DataFrame) -> Launches:
+    """The rows of one device."""
+    rows = kernels.with_columns(label=detail())
+    labels = rows["label"].unique().sort().to_list()
+    number = {label: place for place, label in enumerate(labels)}
+    family = np.array([number[label] for label in rows["label"]], np.int64)
+    burst = rows["burst"].fill_null(0).to_numpy()
+    return Launches(burst, rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), family, labels)

@@ -1,0 +1,38 @@
+"""What folding finds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import polars as pl
+
+from fathom.analysis.results import Abstained
+
+
+class Alignment(NamedTuple):
+    """How one burst's samples lie on the kernels' clock: kernel time = sample time + shift.
+
+    `shift_ns` holds at `middle_ns`; `drift_ppm` is how much it grows with time, 0 where none was seen.
+    `explained` is the share of the counters' variance that the kernels explain there. `why` says why the
+    burst could not be aligned, and is empty where it could. `edges_ns`: what the beginning and the end of a
+    launch, in which it does nothing, take together.
+    """
+
+    device: int
+    burst: int
+    shift_ns: float
+    error_ns: float
+    drift_ppm: float
+    middle_ns: int
+    explained: float
+    samples: int
+    why: str = ""
+    edges_ns: float = 0.0
+
+
+class Folding(NamedTuple):
+    """Rows of the table `counters`, what could not be told, and how each burst was aligned."""
+
+    frame: pl.DataFrame
+    abstained: list[Abstained]
+    alignment: list[Alignment]

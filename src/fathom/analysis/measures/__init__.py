@@ -1,0 +1,20 @@
+"""Derived measures of kernel families as data; occupancy, hierarchical roofline, what limits a family."""
+
+from __future__ import annotations
+
+from fathom.analysis.measures.catalogue import catalogue
+from fathom.analysis.measures.occupancy import Occupancy, chip, occupancy
+from fathom.analysis.measures.portraits import portraits
+from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
+
+__all__ = [
+    "Level",
+    "Measure",
+    "Occupancy",
+    "Portrait",
+    "Reason",
+    "catalogue",
+    "chip",
+    "occupancy",
+    "portraits",
+]

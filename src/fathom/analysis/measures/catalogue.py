@@ -1,0 +1,70 @@
+"""The derived measures, as `rows/*.yaml` describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+SOURCES = ("PM sampling", "static", "timeline", "PC sampling", "ncu")
+FILES = ("pipes", "issue", "occupancy", "memory", "shared", "stalls", "mix", "links", "front", "launch")
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A formula over what one source tells; `note` says what to keep in mind about it."""
+
+    source: str
+    formula: str
+    note: str = ""
+
+
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One measure. `sources` are in order of preference: the first whose counters are all there counts.
+
+    `healthy` is [least, most], either null; `low` and `high` say what lies beyond it. `resource`: it is the
+    share, in per cent, of something that can be used up, so that a high value is a limit.
+    """
+
+    name: str
+    title: str
+    group: str
+    unit: str
+    meaning: str
+    sources: list[Source]
+    healthy: tuple[float | None, float | None] = (None, None)
+    low: str = ""
+    high: str = ""
+    resource: bool = False
+
+
+@cache
+def catalogue() -> list[Row]:
+    """Every measure, in the order in which a reader wants them."""
+    folder = Path(__file__).parent / "rows"
+    rows: list[Row] = []
+    for group in FILES:
+        for row in yaml.safe_load((folder / f"{group}.yaml").read_text(encoding="utf-8")):
+            rows += (msgspec.convert({"group": group} | one, Row) for one in _each(row))
+    return rows
+
+
+def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Rows with `each` stand for one row a key: {} in any text is the key, {words} its value."""
+    each = row.pop("each", None)
+    if each is None:
+        yield row
+        return
+    for key, words in each.items():
+        yield _filled(row, key, words)
+
+
+def _filled(part: Any, key: str, words: str) -> Any:
+    if isinstance(part, dict):
+        return {name: _filled(value, key, words) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, key, words) for value in part]
+    return part.replace("{}", key).replace("{words}", words) if isinstance(part, str) else part

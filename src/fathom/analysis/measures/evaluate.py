@@ -1,0 +1,77 @@
+"""Derived measures of one kernel family from its counters and from facts about its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fathom.analysis.folding.kinds import bare, base
+from fathom.analysis.measures.catalogue import SOURCES, Row, Source, catalogue
+from fathom.analysis.measures.formula import MissingError, evaluate, names
+from fathom.analysis.measures.results import Measure
+
+Values = dict[str, tuple[float, float]]
+
+
+class Known:
+    """Values by name of one family: of each source its counters, and facts, which every formula may use."""
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, float]) -> None:
+        self.facts: Values = {name: (value, 0.0) for name, value in facts.items()}
+        self.values: dict[str, Values] = {source: {} for source in SOURCES}
+        self.samples: dict[str, int] = {}
+        for row in rows:
+            self._add(row)
+
+    def _add(self, row: Mapping[str, Any]) -> None:
+        pool = self.facts if row["source"] == "static" else self.values.get(row["source"])
+        if pool is None or row["value"] is None:
+            return
+        told = (float(row["value"]), float(row["error"] or 0.0))
+        pool[bare(row["counter"])] = told
+        pool.setdefault(base(row["counter"]), told)
+        self.samples[base(row["counter"])] = int(row["samples"] or 0)
+
+    def of(self, source: str) -> Values:
+        """What formulas of that source may use."""
+        return self.facts | self.values.get(source, {})
+
+    def counted(self, formula: str) -> int:
+        """The samples behind the formula's least sampled counter; 0 where it reads none."""
+        return min((n for name in names(formula) if (n := self.samples.get(base(name)))), default=0)
+
+
+def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
+    """Every measure of the catalogue that has a value, and of the others why not, by name."""
+    found: list[Measure] = []
+    silent: dict[str, str] = {}
+    for row in catalogue():
+        measure = _first(row, known)
+        if isinstance(measure, Measure):
+            found.append(measure)
+        else:
+            silent[row.name] = measure
+    return found, silent
+
+
+def _first(row: Row, known: Known) -> Measure | str:
+    """The measure by its most preferred source, or why none has a value."""
+    why = ""
+    for source in row.sources:
+        try:
+            value, error = evaluate(source.formula, known.of(source.source))
+        except MissingError as missing:
+            why = why or str(missing)
+            continue
+        return _measure(row, source, value, error, known.counted(source.formula))
+    return why
+
+
+def _measure(row: Row, source: Source, value: float, error: float, samples: int) -> Measure:
+    least, most = row.healthy
+    advice = row.low if least is not None and value + error < least else ""
+    advice = row.high if most is not None and value - error > most else advice
+    return Measure(
+        row.name, row.title, row.group, value, row.unit, error, samples, source.source, row.meaning,
+        row.resource, advice, source.note,
+    )  # fmt: skip

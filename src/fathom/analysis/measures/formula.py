@@ -1,0 +1,123 @@
+"""Formulas over counters, as text: arithmetic, names, min and max, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from fathom.errors import BadInputError
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
+_LONGEST = 2000  # characters of a formula
+_STEP = 1e-4  # of a standard error, for derivatives
+
+
+class FormulaError(BadInputError):
+    """A formula that is not arithmetic over names."""
+
+
+class MissingError(Exception):
+    """A name has no value, or nothing is divided by nothing; the text says which."""
+
+
+@lru_cache(maxsize=1024)
+def parse(text: str) -> ast.expr:
+    """The formula, checked. Raises FormulaError."""
+    try:
+        if len(text) > _LONGEST:
+            raise ValueError
+        tree = ast.parse(text, mode="eval").body
+        _check(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise FormulaError(
+            f"'{text[:60]}' is no formula; use numbers, counters, + - * / and min, max."
+        ) from None
+    return tree
+
+
+def names(text: str) -> set[str]:
+    """Names that the formula reads: `sm__cycles_active`, or `sm__cycles_active.avg.per_second`."""
+    return _names(parse(text))
+
+
+def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
+    """The value and its standard error, from the value and error of each name, taken as independent.
+
+    Raises MissingError where a name has no value or the formula none.
+    """
+    tree = parse(text)
+    needed = sorted(_names(tree))
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise MissingError(f"{missing[0]} was not sampled")
+    at = {name: float(values[name][0]) for name in needed}
+    value = _value(tree, at)
+    variance = 0.0
+    for name in needed:
+        error = float(values[name][1])
+        if error > 0:
+            step = error * _STEP
+            variance += ((_value(tree, at | {name: at[name] + step}) - value) / _STEP) ** 2
+    if not math.isfinite(value) or not math.isfinite(variance):
+        raise MissingError("it has no finite value")
+    return value, math.sqrt(variance)
+
+
+def _check(node: ast.expr) -> None:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        _check(node.left)
+        _check(node.right)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        _check(node.operand)
+    elif isinstance(node, ast.Call) and not node.keywords and node.args:
+        if not isinstance(node.func, ast.Name) or node.func.id not in _FUNCTIONS:
+            raise ValueError
+        for argument in node.args:
+            _check(argument)
+    elif isinstance(node, ast.Constant):
+        if type(node.value) not in (int, float):
+            raise ValueError
+    else:
+        _dotted(node)
+
+
+def _dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    if isinstance(node, ast.Name):
+        return node.id
+    raise ValueError
+
+
+def _names(node: ast.expr) -> set[str]:
+    if isinstance(node, ast.BinOp):
+        return _names(node.left) | _names(node.right)
+    if isinstance(node, ast.UnaryOp):
+        return _names(node.operand)
+    if isinstance(node, ast.Call):
+        return {name for argument in node.args for name in _names(argument)}
+    return set() if isinstance(node, ast.Constant) else {_dotted(node)}
+
+
+def _value(node: ast.expr, values: Mapping[str, float]) -> float:
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, values), _value(node.right, values)
+        if isinstance(node.op, ast.Div) and right == 0:
+            raise MissingError("there was nothing to divide by")
+        return _OPERATORS[type(node.op)](left, right)
+    if isinstance(node, ast.UnaryOp):
+        return -_value(node.operand, values)
+    if isinstance(node, ast.Call):
+        function: Any = node.func
+        return float(_FUNCTIONS[function.id](*(_value(argument, values) for argument in node.args)))
+    return float(node.value) if isinstance(node, ast.Constant) else values[_dotted(node)]  # type: ignore[arg-type]

@@ -1,0 +1,121 @@
+"""Theoretical occupancy: how many warps of a launch fit on a multiprocessor at once, and what stops more."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+
+class Chip(msgspec.Struct, frozen=True):
+    """What a multiprocessor holds, and in which units it is given away; see `chips.yaml`."""
+
+    warp: int
+    schedulers: int
+    registers: int
+    register_unit: int
+    registers_per_thread: int
+    threads_per_block: int
+    shared_unit: int
+    shared_reserved: int
+    threads: int
+    blocks: int
+    shared: int
+    shared_per_block: int
+    alu: int
+    l2_bytes_per_clock: int | None = None
+
+    @property
+    def warps(self) -> int:
+        """Warps that a multiprocessor holds at most."""
+        return self.threads // self.warp
+
+
+class Occupancy(NamedTuple):
+    """Blocks and warps a multiprocessor, the latter as a share (0 to 1) of the most it holds.
+
+    `limiters` are what stops one more block: registers, shared memory, blocks, warps, cluster. `next_at`
+    says, of registers and shared memory, what a thread or block may use so that one more block fits.
+    """
+
+    blocks: int
+    warps: int
+    share: float
+    limiters: list[str]
+    next_at: dict[str, int]
+
+
+@cache
+def _chips() -> dict[str, Any]:
+    return yaml.safe_load((Path(__file__).parent / "chips.yaml").read_text(encoding="utf-8"))
+
+
+def chip(capability: str | None) -> Chip | None:
+    """The chip of a compute capability such as `9.0`; None for one that is not listed."""
+    row = _chips().get(capability or "")
+    return msgspec.convert(row, Chip) if row and capability != "common" else None
+
+
+def occupancy(
+    on: Chip, threads: int, registers: int, shared: int, *, cluster: int = 1, sms_per_gpc: int | None = None
+) -> Occupancy | None:
+    """Occupancy of blocks of `threads` with `registers` a thread and `shared` bytes (static and dynamic).
+
+    `cluster` blocks are placed together within one of the chip's clusters of `sms_per_gpc` multiprocessors.
+    None where such a block cannot run at all. After NVIDIA's `cuda_occupancy.h`, with all shared memory that
+    a multiprocessor can offer.
+    """
+    if threads < 1 or threads > on.threads_per_block or registers > on.registers_per_thread:
+        return None
+    warps = -(-threads // on.warp)
+    limits = {
+        "warps": on.warps // warps,
+        "blocks": on.blocks,
+        "registers": _by_registers(on, warps, registers),
+        "shared memory": _by_shared(on, shared),
+    }
+    blocks = min(limits.values())
+    if cluster > 1 and sms_per_gpc:
+        limits["cluster"] = blocks * sms_per_gpc // cluster * cluster // sms_per_gpc
+        blocks = min(limits.values())
+    if blocks < 1:
+        return None
+    limiters = [name for name, limit in limits.items() if limit == blocks]
+    found = blocks * warps
+    return Occupancy(blocks, found, found / on.warps, limiters, _next(on, warps, registers, shared, blocks))
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _by_registers(on: Chip, warps: int, registers: int) -> int:
+    """Registers are given to warps, from the part of the file that belongs to the warp's scheduler."""
+    if not registers:
+        return on.blocks
+    each = _round_up(registers * on.warp, on.register_unit)
+    if each * _round_up(warps, on.schedulers) > on.registers:
+        return 0
+    return on.registers // on.schedulers // each * on.schedulers // warps
+
+
+def _by_shared(on: Chip, shared: int) -> int:
+    each = _round_up(shared + on.shared_reserved, on.shared_unit)
+    if each > on.shared_per_block + on.shared_reserved:
+        return 0
+    return on.shared // each if each else on.blocks
+
+
+def _next(on: Chip, warps: int, registers: int, shared: int, blocks: int) -> dict[str, int]:
+    """The largest use with which one more block would fit, each by itself."""
+    found = {}
+    fewer = (r for r in range(registers - 1, 0, -1) if _by_registers(on, warps, r) > blocks)
+    if (enough := next(fewer, None)) is not None:
+        found["registers"] = enough
+    room = on.shared // (blocks + 1) // on.shared_unit * on.shared_unit - on.shared_reserved
+    if 0 <= room < shared:
+        found["shared memory"] = room
+    return found

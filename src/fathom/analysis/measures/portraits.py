@@ -1,0 +1,167 @@
+"""Portraits of a device's kernel families: time, launches, work, counters, measures, and what limits them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, detail
+from fathom.analysis.folding import Folding
+from fathom.analysis.measures.evaluate import Known, measures_of
+from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
+from fathom.analysis.measures.hierarchy import levels
+from fathom.analysis.measures.limiting import limit
+from fathom.analysis.measures.results import Portrait
+from fathom.analysis.results import Abstained, Device, Entry
+from fathom.sounding import Store
+
+_WORKING = tuple(ENTRIES[kind] for kind in (COMPUTE, COMMUNICATION, MOVING, COPY))
+_GROUP = " + "
+
+
+def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Folding) -> list[Portrait]:
+    """One portrait a family of one device's ledger, those with most time first.
+
+    `folding` has the counters of the device's rank; the ceilings of `machine` stand over the families.
+    """
+    index = _index(device)
+    on = hardware(machine, index)
+    rows = store.table("kernels", device.rank).filter(pl.col("device") == index).collect()
+    timeline = rows.filter(pl.col("phase") == "timeline")
+    launches = _launches(timeline if timeline.height else rows)
+    clock = _clock(store, device.rank, index, timeline)
+    on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
+    counters = folding.frame.filter(pl.col("device") == index)
+    return [
+        _portrait(entry, device, on, launches[entry.detail], counters, folding.abstained)
+        for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
+        if entry.entry in _WORKING and entry.ms > 0 and entry.detail in launches
+    ]
+
+
+def _index(device: Device) -> int | None:
+    number = device.device.rpartition(":")[2]
+    return int(number) if number.isdigit() else None
+
+
+def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """What a family's launches are like: times in µs, shapes, attributes of its usual launch."""
+    time = (pl.col("end_ns") - pl.col("start_ns")) / 1e3
+    usual = ("grid", "block", "registers", "shared_bytes", "local_bytes")
+    found = (
+        kernels.with_columns(label=detail(), time=time)
+        .group_by("label")
+        .agg(
+            mean=pl.col("time").mean(),
+            p10=pl.col("time").quantile(0.1),
+            p50=pl.col("time").median(),
+            p90=pl.col("time").quantile(0.9),
+            streams=pl.col("stream").n_unique(),
+            **{name: pl.col(name).drop_nulls().mode().sort().first() for name in usual},
+        )
+    )
+    return {row["label"]: row for row in found.iter_rows(named=True)}
+
+
+def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) -> float | None:
+    """The multiprocessors' median clock in Hz: while the timeline was recorded, else while it was busy."""
+    own = (
+        store.table("telemetry", rank).filter(pl.col("device") == index).drop_nulls("sm_clock_mhz").collect()
+    )
+    if kernels.height:
+        start, end = kernels["start_ns"].min(), kernels["end_ns"].max()
+        during = own.filter(pl.col("time_ns").is_between(start, end))
+        own = during if during.height else own.filter(pl.col("busy_percent") > 0)
+    median = own["sm_clock_mhz"].median()
+    return 1e6 * float(median) if median is not None else None  # type: ignore[arg-type]
+
+
+def _portrait(
+    entry: Entry,
+    device: Device,
+    on: Hardware,
+    launch: dict[str, Any],
+    counters: pl.DataFrame,
+    abstained: list[Abstained],
+) -> Portrait:
+    launch = launch | {"threads": _threads(launch["block"])}
+    seconds = launch["mean"] / 1e6
+    work = _work(entry, launch["mean"])
+    rows, counted_as = _rows_of(entry.detail, counters)
+    measures, _ = measures_of(Known(rows, facts_of(on, launch, work, seconds)))
+    roof = levels(measures, work, seconds, on)
+    bound, used, reasons = limit(measures, roof)
+    fit = fits(on, launch)
+    return Portrait(
+        family=entry.detail,
+        entry=entry.entry,
+        rank=device.rank,
+        device=device.device,
+        ms=entry.ms,
+        share=entry.ms / device.total_ms if device.total_ms else 0.0,
+        launches=entry.count,
+        time_us={name: launch[name] for name in ("mean", "p10", "p50", "p90")},
+        launch={name: launch[name] for name in _LAUNCH},
+        occupancy=None if fit is None else fit._asdict(),
+        work=work,
+        measures=measures,
+        counters=rows,
+        counted_as=counted_as,
+        roofline=roof,
+        bound=bound,
+        used=used,
+        reasons=reasons,
+        abstained=_about(entry, abstained, counted_as),
+    )
+
+
+_LAUNCH = ("grid", "block", "threads", "registers", "shared_bytes", "local_bytes", "streams")
+
+
+def _threads(block: str | None) -> int | None:
+    sides = (block or "").split("x")
+    if not all(side.isdigit() for side in sides):
+        return None
+    count = 1
+    for side in sides:
+        count *= int(side)
+    return count
+
+
+def _work(entry: Entry, mean_us: float) -> dict[str, Any]:
+    """The entry's work a step, and of one launch of mean length."""
+    part = mean_us / 1e3 / entry.ms
+    return {
+        "flops": entry.flops,
+        "bytes": entry.bytes,
+        "flops_per_s": entry.flops_per_s,
+        "bytes_per_s": entry.bytes_per_s,
+        "flops_a_launch": entry.flops * part if entry.flops is not None else None,
+        "bytes_a_launch": entry.bytes * part if entry.bytes is not None else None,
+        "at_ceiling_ms": entry.at_ceiling_ms,
+        "bound": entry.bound,
+        "unit": entry.unit,
+        "abstained": entry.abstained,
+    }
+
+
+def _rows_of(family: str, counters: pl.DataFrame) -> tuple[list[dict[str, Any]], str]:
+    """A family's rows, and what they are about: itself, or the group that it always runs in."""
+    static = pl.col("source") == "static"
+    own = counters.filter(pl.col("family") == family)
+    if own.filter(~static).height:
+        return own.to_dicts(), family
+    groups = counters.filter(~static, pl.col("family").str.contains(_GROUP, literal=True))
+    names = groups["family"].unique(maintain_order=True).to_list()
+    group = next((name for name in names if family in name.split(_GROUP)), "")
+    return own.to_dicts() + groups.filter(pl.col("family") == group).to_dicts(), group
+
+
+def _about(entry: Entry, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
+    """What could not be told of this family."""
+    found = [Abstained("work", entry.abstained)] if entry.abstained else []
+    if not counted_as:
+        own = [one for one in abstained if one.what.startswith(f"counters of {entry.detail} on")]
+        found += own or [one for one in abstained if one.what == "counters"]
+    return found

@@ -1,0 +1,88 @@
+"""`fathom kernel`: kernel families in depth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fathom.errors import BadInputError
+
+if TYPE_CHECKING:
+    from fathom.analysis.folding import Folding
+    from fathom.analysis.measures import Portrait
+    from fathom.sounding import Store
+
+EXAMPLES = """Examples:
+
+fathom kernel train.fathom
+
+fathom kernel train.fathom layer_norm --counters"""
+NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom run`."
+NO_SAMPLES = "No samples lie around this kernel; record with `fathom run --depth counters`."
+
+
+def kernel(
+    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    pattern: Annotated[
+        str | None, typer.Argument(help="A part of the family's name, or a pattern with * and ?.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Every family, and every measure.")] = False,
+    counters: Annotated[bool, typer.Option("--counters", help="Add every counter, as folded.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the samples around a launch of the family to this .svg file.")
+    ] = None,
+    rank: Annotated[int | None, typer.Option(help="Of this rank; the first by default.")] = None,
+    machine: Annotated[
+        Path | None,
+        typer.Option(help="A machine file whose ceilings stand in where the sounding holds none."),
+    ] = None,
+) -> None:
+    """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
+    from fathom.report.kernel import matching, print_kernels
+
+    store, folding, found = _portraits(sounding, rank, machine)
+    if svg:
+        _draw(store, folding, matching(found, pattern), svg)
+    if json:
+        import msgspec
+
+        sys.stdout.buffer.write(msgspec.json.encode(matching(found, pattern)) + b"\n")
+    elif not svg:
+        print_kernels(found, pattern, every=every, counters=counters)
+
+
+def _portraits(
+    sounding: Path, rank: int | None, machine: Path | None
+) -> tuple[Store, Folding, list[Portrait]]:
+    from fathom.analysis.folding import counters_of
+    from fathom.analysis.measures import portraits
+    from fathom.api import open
+    from fathom.machine.store import bounding
+
+    opened = open(sounding, machine=machine)
+    devices = opened.examine().devices
+    rank = devices[0].rank if rank is None and devices else rank
+    chosen = [device for device in devices if device.rank == rank]
+    if not chosen:
+        ranks = ", ".join(str(one) for one in sorted({device.rank for device in devices}))
+        held = f"Rank {rank} has no timeline; this sounding holds one of rank {ranks}."
+        raise BadInputError(held if ranks else NO_TIMELINE)
+    folding = counters_of(opened.store, chosen[0].rank)
+    known = bounding(opened.store.machine, machine)
+    found = [one for device in chosen for one in portraits(opened.store, device, known, folding)]
+    return opened.store, folding, sorted(found, key=lambda one: -one.ms)
+
+
+def _draw(store: Store, folding: Folding, found: list[Portrait], path: Path) -> None:
+    from fathom.analysis.folding import stretch_around
+    from fathom.report.kernel import save_picture
+
+    for one in found[:1]:
+        stretch = stretch_around(store, one.rank, one.device, one.family, folding)
+        if stretch is not None:
+            return save_picture(stretch, one, path)
+    raise BadInputError(NO_SAMPLES)

@@ -1,0 +1,71 @@
+"""Names, numbers and paragraphs that the screens about kernels share."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from fathom.analysis.measures.results import Measure, Portrait, Reason
+from fathom.analysis.results import Entry
+from fathom.report import ledger, units
+
+LABEL = 12  # cells of what a paragraph is called
+GOOD, FAIR = 0.8, 0.5  # of a ceiling
+NOT_KNOWN = "not known"
+_SCALED = ("B", "B/s", "Hz", "/s")
+
+
+def name(one: Portrait) -> str:
+    """What a family is called in a line."""
+    return ledger.name(Entry("", one.family, one.ms))
+
+
+def colour(used: float | None) -> str:
+    """How a share of a ceiling looks."""
+    if used is None:
+        return "dim"
+    return "green" if used >= GOOD else "yellow" if used >= FAIR else "red"
+
+
+def paragraph(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
+    """`text` in lines, right of its label; nothing for none."""
+    for place, line in enumerate(textwrap.wrap(text, max(width - LABEL, 20))):
+        yield Text(f"{label if not place else '':<{LABEL}}", "bold").append(line, style)
+
+
+def measure_of(one: Portrait, reason: Reason) -> Measure | None:
+    """The measure that a reason is about."""
+    return next((measure for measure in one.measures if measure.name == reason.measure), None)
+
+
+def number(value: float, unit: str) -> str:
+    """A measure's value, without the unit where that stands apart."""
+    if unit == "s":
+        return units.duration(value * 1e3)
+    if unit in _SCALED:
+        return units.scaled(value, unit)
+    return f"{value:.1f}" if unit == "%" else units.significant(value)
+
+
+def value(measure: Measure) -> str:
+    """A measure's value and unit."""
+    apart = "" if measure.unit in (*_SCALED, "s") else {"x": "×"}.get(measure.unit, measure.unit)
+    return f"{number(measure.value, measure.unit)} {apart}".rstrip()
+
+
+def error(measure: Measure) -> str:
+    """A measure's standard error, in the unit of its value."""
+    if measure.unit in (*_SCALED, "s"):
+        return number(measure.error, measure.unit)
+    return (
+        units.significant(measure.error, 2) if measure.error >= 0.001 else "<0.001" if measure.error else "0"
+    )
+
+
+def runs(one: Portrait) -> str:
+    """Launches a step."""
+    if one.launches is None:
+        return ""
+    return f"{one.launches:.0f}" if one.launches >= 10 else units.significant(one.launches, 2)
