@@ -1,0 +1,85 @@
+"""A replay as tables: the recorded rows at their new times, ready for the ledger."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+from fathom.analysis.recording import Timeline
+from fathom.analysis.replay.part import Part
+from fathom.analysis.replay.weights import Durations
+
+
+def replayed(timeline: Timeline, parts: list[tuple[Part, Durations]], epoch: int, at: Array) -> Timeline:
+    """The timeline with the times since `epoch` that `at` gives to the instants of its bursts."""
+    maps = {part.burst: _Map(part, durations, epoch, at) for part, durations in parts}
+    return Timeline(
+        timeline.about,
+        _moved(timeline.steps, ("mark_ns", "end_ns"), maps),
+        _moved(timeline.ops, ("start_ns", "end_ns"), maps),
+        _moved(timeline.calls, ("start_ns", "end_ns"), maps),
+        _kernels(timeline.kernels, parts, epoch, at, maps),
+        _moved(timeline.waits, ("start_ns", "end_ns"), maps),
+    )
+
+
+class _Map:
+    """From recorded to replayed times of one burst's host."""
+
+    def __init__(self, part: Part, durations: Durations, epoch: int, at: Array) -> None:
+        self._epoch = epoch
+        self._team = part.team.threads
+        self._knots, self._elapsed = part.team.knots, durations.elapsed
+        self._anchored, self._at = part.anchored(), at[part.anchors()]
+
+    def __call__(self, times: Array, threads: Array) -> Array:
+        """The team's own records change with its work; others come as long after its last call as they did."""
+        last = np.searchsorted(self._anchored, times, "right") - 1
+        since = np.maximum(last, 0)
+        own = np.isin(threads, list(self._team))
+        worked = (times - self._anchored[since]).astype(float)
+        if len(self._knots):
+            worked = np.where(own, self._work(times) - self._work(self._anchored)[since], worked)
+        before = last < 0
+        moved = np.where(before, times - self._anchored[0], worked) + self._at[since]
+        return self._epoch + np.rint(moved).astype(np.int64)
+
+    def _work(self, times: Array) -> Array:
+        return np.interp(times - self._knots[0], self._knots - self._knots[0], self._elapsed)
+
+
+def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: dict[int, _Map]) -> pl.DataFrame:
+    if rows.is_empty():
+        return rows
+    bursts, threads = rows["burst"].fill_null(0).to_numpy(), rows["thread"].fill_null(-1).to_numpy()
+    return rows.with_columns(_times(rows[name], bursts, threads, maps) for name in columns)
+
+
+def _times(column: pl.Series, bursts: Array, threads: Array, maps: dict[int, _Map]) -> pl.Series:
+    known = column.is_not_null().to_numpy()
+    times = column.fill_null(0).to_numpy().copy()
+    for burst, moved in maps.items():
+        rows = known & (bursts == burst)
+        times[rows] = moved(times[rows], threads[rows])
+    return pl.Series(column.name, times).set(pl.Series(~known), None)
+
+
+def _kernels(
+    rows: pl.DataFrame, parts: list[tuple[Part, Durations]], epoch: int, at: Array, maps: dict[int, _Map]
+) -> pl.DataFrame:
+    start, end = rows["start_ns"].to_numpy().copy(), rows["end_ns"].to_numpy().copy()
+    arrived = rows["arrived_ns"].fill_null(-1).to_numpy().copy() if "arrived_ns" in rows.columns else None
+    for part, durations in parts:
+        ends = at[part.ends]
+        begun = np.where(part.pieces.met, at[part.starts], ends - durations.piece)
+        start[part.rows], end[part.rows] = (epoch + np.rint(t).astype(np.int64) for t in (begun, ends))
+        if arrived is not None:
+            moving = np.rint(ends - durations.piece).astype(np.int64)
+            arrived[part.rows] = np.where(part.pieces.met, epoch + moving, -1)
+    columns = [pl.Series("start_ns", start), pl.Series("end_ns", end)]
+    if arrived is not None:
+        columns.append(pl.Series("arrived_ns", arrived).set(pl.Series(arrived < 0), None))
+    bursts, threads = rows["burst"].to_numpy(), rows["launcher"].fill_null(-1).to_numpy()
+    columns.append(_times(rows["launched"], bursts, threads, maps))
+    return rows.with_columns(columns)
