@@ -20,6 +20,7 @@ DEEP = 256  # fewer pending launches than this never block one
 LONG_NS = 20_000  # calls that are shorter don't block
 OWN_NS = 5_000.0  # of a call that blocks, where no call of its name ever returned at once
 READY_NS = 200_000  # a batch that took longer was not ready
+PROMPT_NS = 100_000  # room in a queue is taken so soon after it was made
 RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waited for it
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
@@ -84,6 +85,8 @@ def _queue(part: Part, queue: Array) -> Blocks:
     pending = np.arange(len(queue)) - ended
     deepest = int(pending.max(initial=0))
     full = (calls.length[call] > LONG_NS) & (pending >= max(DEEP, NEARLY_FULL * deepest)) & (ended > 0)
+    made = pieces.end[queue[np.maximum(ended - 1, 0)]] if len(queue) else ended
+    full &= calls.end[call] - made <= PROMPT_NS
     depth = int(np.median(pending[full])) if full.any() else max(QUEUE, deepest)
     room = np.where(full, ended - 1, np.arange(len(queue)) - depth - 1)
     piece = queue[np.maximum(room, 0)] if len(queue) else queue
@@ -156,7 +159,9 @@ def _one(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
     recent = np.where(last >= 0, pieces.launched[np.maximum(last, 0)], np.iinfo(np.int64).min)
     asked = last[np.arange(len(rows)), recent.argmax(1)] if len(rows) else rows
     piece = np.where(waited, latest, np.where(event, -1, asked))
-    piece = np.where(waited, piece, np.where(event & (calls.length[rows] > LONG_NS), _prompt(part, rows), piece))
+    piece = np.where(
+        waited, piece, np.where(event & (calls.length[rows] > LONG_NS), _prompt(part, rows), piece)
+    )
     waited |= (piece >= 0) & (pieces.end[np.maximum(piece, 0)] > calls.start[rows])
     lost = ~waited & (calls.length[rows] > 2 * LONG_NS)
     part.facts["synchronisations undetermined"] = float(lost.sum())
@@ -165,12 +170,14 @@ def _one(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
 
 
 def _prompt(part: Part, rows: Array) -> Array:
-    """The piece that ended last before each call returned, if that was inside it and it was launched before."""
+    """The piece that ended last before each call returned: inside it, and launched before it."""
     pieces, calls = part.pieces, part.calls
     order = np.argsort(pieces.end, kind="stable")
     place = np.searchsorted(pieces.end[order], calls.end[rows], "right") - 1
     piece = order[np.maximum(place, 0)]
-    inside = (place >= 0) & (pieces.end[piece] > calls.start[rows]) & (pieces.launched[piece] < calls.start[rows])
+    inside = (
+        (place >= 0) & (pieces.end[piece] > calls.start[rows]) & (pieces.launched[piece] < calls.start[rows])
+    )
     return np.where(inside, piece, -1)
 
 
@@ -180,7 +187,7 @@ def _joined(found: list[Blocks]) -> Blocks:
 
 
 def _batches(part: Part, late: Array) -> None:
-    """A batch that was not ready is so some time after the one before it that was not; the first, once asked."""
+    """A batch that was late comes some time after the late one before it; the first, after it was asked for."""
     if not len(late):
         return
     ends = part.calls.end[late]

@@ -89,7 +89,10 @@ def _meet(parts: list[Part]) -> Array:
         begun = part.pieces.start[rows]
         # Where the last to come is not among those recorded, the wait for it stays as it was.
         part.edges.add(
-            Kind.PEER, part.starts[rows], first + place, np.where(begun == last[place], instants[place] - begun, 0.0)
+            Kind.PEER,
+            part.starts[rows],
+            first + place,
+            np.where(begun == last[place], instants[place] - begun, 0.0),
         )
         part.edges.add(Kind.PEER, first + place, part.ends[rows], 0.0, None, rows)
     return instants

@@ -18,7 +18,10 @@ DEVICE = {
 }
 CAUSES = ("python", "dispatching", "gc", "allocator", "compilation", "checkpoint")
 HOST = ("op", "launch", "input", "sync", *CAUSES)
-DEVICE_SIDE = ("device-gap", "launch-latency")  # gaps between pieces of one stream; from a launch to its start
+DEVICE_SIDE = (
+    "device-gap",
+    "launch-latency",
+)  # gaps between pieces of one stream; from a launch to its start
 NAMED = ("family", "op")  # need a pattern
 MAY_NAME = ("family", "op", "copy", "communication", "all-kernels")
 MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")

@@ -1,4 +1,4 @@
-"""The host as a sequence: the threads that run a step one after another, cut where anything begins or ends."""
+"""The host as a sequence: the threads that run a step in turns, cut where anything begins or ends."""
 
 from __future__ import annotations
 
@@ -113,7 +113,10 @@ def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads:
     columns = ["thread", "api", "start_ns", "end_ns", "correlation"]
     caller = min(threads, default=-1)
     waits = pl.DataFrame({"start_ns": batches.starts, "end_ns": batches.ends}).select(
-        thread=pl.lit(caller, pl.Int64), api=pl.lit(INPUT), start_ns="start_ns", end_ns="end_ns",
+        thread=pl.lit(caller, pl.Int64),
+        api=pl.lit(INPUT),
+        start_ns="start_ns",
+        end_ns="end_ns",
         correlation=pl.lit(None, pl.Int64),
     )
     rows = pl.concat([rows.select(columns), waits.select(columns)]).sort("start_ns", maintain_order=True)
@@ -125,7 +128,9 @@ def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads:
     launched = rows.with_row_index("call").select("correlation", pl.col("call").cast(pl.Int64)).drop_nulls()
     launched = launched.unique("correlation", keep="first", maintain_order=True)
     api = rows["api"].fill_null("").to_list()
-    return Calls(start, end, team, thread, api, (end - start).astype(float), np.zeros(len(api), bool), launched)
+    return Calls(
+        start, end, team, thread, api, (end - start).astype(float), np.zeros(len(api), bool), launched
+    )
 
 
 def _synchronises(api: str) -> bool:

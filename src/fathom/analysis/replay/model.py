@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
-from fathom.analysis.device import device_work
 from fathom.analysis.intervals import Array
 from fathom.analysis.peers import meetings
 from fathom.analysis.recording import Timeline, read_timeline
@@ -18,7 +16,6 @@ from fathom.analysis.replay.graph import Graph
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.replayed import replayed
 from fathom.analysis.replay.weights import Durations, weights
-from fathom.analysis.windows import Boundary, Windows, make_windows
 from fathom.sounding import Store
 
 
@@ -64,17 +61,3 @@ class Replayed:
         """The rank's timeline at its new times."""
         mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
         return replayed(self.model.timelines[rank], mine, self.model.graph.epoch, self.at)
-
-
-def windows_of(timeline: Timeline, device: int | None, used: Array | None = None) -> Windows:
-    """The windows of one device (None: the processor); `used` from elsewhere if given."""
-    if device is None:
-        nothing = np.zeros(0, np.int64)
-        boundary = Boundary(nothing, nothing, nothing, None)
-    else:
-        work = device_work(timeline.kernels.filter(pl.col("device") == device))
-        boundary = Boundary(work.stream, work.launched, work.ends, work.usual_stream)
-    windows = make_windows(timeline.steps, boundary)
-    if used is not None:
-        windows.used = used
-    return windows

@@ -73,7 +73,13 @@ class Part:
 
 
 def number(
-    origin: int, rank: int, burst: int, team: Team, calls: Calls, pieces: Pieces, rows: Array, 
+    origin: int,
+    rank: int,
+    burst: int,
+    team: Team,
+    calls: Calls,
+    pieces: Pieces,
+    rows: Array,
 ) -> Part:
     """A part whose instants are numbered from `origin`."""
     count = len(calls.start)

@@ -1,4 +1,4 @@
-"""Device work as the replay needs it: each piece with its call, the piece before it, and what explains its start."""
+"""Device work as the replay needs it: each piece with its call and the piece before it on its stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ class Pieces:
     kinds: list[str]
     families: list[str]
     directions: list[str]
-    stream: Array
     inner: Array = field(default_factory=lambda: np.zeros(0, bool))
     before: Array = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -55,9 +54,13 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
     """The pieces and the rows of `kernels` that they are, with `call_of`: correlation and call."""
     rows = kernels.with_row_index("row").sort("start_ns", "end_ns", maintain_order=True)
     rows = rows.join(call_of, on="correlation", how="left", maintain_order="left")
-    line = rows.select(pl.struct(pl.col("device").fill_null(-1), pl.col("stream").fill_null(-1)).rank("dense"))
+    line = rows.select(
+        pl.struct(pl.col("device").fill_null(-1), pl.col("stream").fill_null(-1)).rank("dense")
+    )
     coded = {name: _codes(rows[name]) for name in ("kind", "family", "direction")}
-    arrived = rows["arrived_ns"] if "arrived_ns" in rows.columns else pl.Series([-1] * rows.height, dtype=pl.Int64)
+    arrived = (
+        rows["arrived_ns"] if "arrived_ns" in rows.columns else pl.Series([-1] * rows.height, dtype=pl.Int64)
+    )
     found = Pieces(
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
@@ -66,9 +69,12 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
         rows["call"].fill_null(-1).to_numpy(),
         rows["launched"].fill_null(BEFORE_ALL).to_numpy(),
         arrived.fill_null(-1).to_numpy(),
-        *(coded[name][0] for name in coded),
-        *(coded[name][1] for name in coded),
-        stream=rows["stream"].fill_null(-1).to_numpy(),
+        coded["kind"][0],
+        coded["family"][0],
+        coded["direction"][0],
+        coded["kind"][1],
+        coded["family"][1],
+        coded["direction"][1],
     )
     found.before = _before(found.line)
     found.inner = _inner(found.call)
@@ -77,7 +83,9 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
 
 def _codes(column: pl.Series) -> tuple[Array, list[str]]:
     names = column.fill_null("").unique(maintain_order=True)
-    return column.fill_null("").cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64), names.to_list()
+    return column.fill_null("").cast(pl.Enum(names)).to_physical().to_numpy().astype(
+        np.int64
+    ), names.to_list()
 
 
 def _before(line: Array) -> Array:

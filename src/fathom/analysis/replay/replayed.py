@@ -34,7 +34,7 @@ class _Map:
         self._anchored, self._at = part.anchored(), at[part.anchors()]
 
     def __call__(self, times: Array, threads: Array) -> Array:
-        """The team's own records change with its work; others come as long after its last call as they did."""
+        """The team's own records change with its work, others stay as long after its last call."""
         last = np.searchsorted(self._anchored, times, "right") - 1
         since = np.maximum(last, 0)
         own = np.isin(threads, list(self._team))

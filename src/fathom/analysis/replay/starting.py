@@ -1,4 +1,4 @@
-"""When device work can begin: after its launch, after the work before it, after what it waits for elsewhere."""
+"""When device work can begin: after its launch, the work before it, and what it waits for elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from fathom.analysis.replay.typical import typical, usual_mean
 
 LATENCY_NS = 5_000.0  # from a launch to its work where this recording never shows it
 GAP_NS = 1_000.0
-PROMPT_NS = 20_000  # work that begins so soon after other work ended waited for it, if nothing else explains it
+PROMPT_NS = (
+    20_000  # work that begins so soon after other work ended waited for it, if nothing else explains it,
+)
+SMALL_PART = 0.02  # or so soon as part of what is to be explained
 DRAIN_NS = 10_000  # a kernel begins so much before the one that held its processors is quite done
 STRANGE_NS = 10_000  # a later start than launch and stream explain, by more than this, has another cause
 
@@ -72,23 +75,25 @@ def _elsewhere(part: Part, inputs: _Inputs) -> Array:
     """
     pieces = part.pieces
     found = np.full(len(pieces.start), -1)
-    late = np.flatnonzero(inputs.late() > STRANGE_NS)
+    delay = inputs.late()
+    late = np.flatnonzero(delay > STRANGE_NS)
+    prompt = np.maximum(PROMPT_NS, SMALL_PART * delay[late])
     order = np.argsort(pieces.end, kind="stable")
     place = np.searchsorted(pieces.end[order], pieces.start[late] + DRAIN_NS, "right")
-    for piece, until in zip(late.tolist(), place.tolist(), strict=True):
-        found[piece] = _just_ended(part, order, piece, until)
+    for piece, until, soon in zip(late.tolist(), place.tolist(), prompt.tolist(), strict=True):
+        found[piece] = _just_ended(part, order, piece, until, soon)
     left = int((found[late] < 0).sum())
     part.facts["late starts explained"] = float(len(late) - left)
     part.facts["late starts unexplained"] = float(left)
     return found
 
 
-def _just_ended(part: Part, order: Array, piece: int, until: int) -> int:
+def _just_ended(part: Part, order: Array, piece: int, until: int, soon: float) -> int:
     """The other stream's piece whose end is nearest, not later than where work that shares engines drains."""
     pieces = part.pieces
     others = order[max(until - 16, 0) : until]
     here = (pieces.line[others] != pieces.line[piece]) & (pieces.device[others] == pieces.device[piece])
-    here &= pieces.start[piece] - pieces.end[others] <= PROMPT_NS
+    here &= pieces.start[piece] - pieces.end[others] <= soon
     here &= (pieces.end[others] < pieces.end[piece]) & (pieces.start[others] < pieces.start[piece])
     near = others[here]
     return int(near[np.abs(pieces.start[piece] - pieces.end[near]).argmin()]) if len(near) else -1
@@ -137,7 +142,9 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
         (Kind.STREAM, follows, _ends(part, pieces.before), inputs.stream, inputs.gap, pieces.before),
         (Kind.EVENT, crossing, _ends(part, elsewhere), across, np.full(len(across), crossed), elsewhere),
     )
-    excess = np.column_stack([np.where(there, slack - usual, np.inf) for _, there, _, slack, usual, _ in columns])
+    excess = np.column_stack(
+        [np.where(there, slack - usual, np.inf) for _, there, _, slack, usual, _ in columns]
+    )
     binding = excess.argmin(1)
     recorded = (pieces.call < 0) | (pieces.inner & ~crossing)  # only the recording tells when they begin
     for place, (kind, there, source, slack, usual, other) in enumerate(columns):
@@ -154,7 +161,7 @@ def _entering(pieces: Pieces) -> Array:
 
 
 def _add_rest(part: Part, rows: Array) -> None:
-    """Nodes of a graph come some time after its launch; work of which nothing is known, after the beginning."""
+    """Nodes of a graph come some time after its launch, work of which nothing is known after the beginning."""
     pieces = part.pieces
     inner = pieces.inner[rows]
     nodes, lost = rows[inner], rows[~inner]
@@ -180,4 +187,3 @@ def _into(
     edges: Edges = part.edges
     piece = np.where(part.pieces.met[rows], -1, rows)
     edges.add(kind, source, part.starts[rows], kept, usual, piece, other)
-

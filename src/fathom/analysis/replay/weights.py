@@ -120,9 +120,21 @@ def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
 def named_pieces(part: Part, change: Change) -> Array:
     """Pieces whose family (a copy's direction) matches the change's pattern."""
     pieces = part.pieces
-    names, codes = (pieces.directions, pieces.direction) if change.selector == "copy" else (pieces.families, pieces.family)
+    names, codes = (
+        (pieces.directions, pieces.direction)
+        if change.selector == "copy"
+        else (pieces.families, pieces.family)
+    )
     matches = np.array([change.matches(name) for name in names], bool)
     return matches[codes] if len(names) else np.zeros(len(codes), bool)
+
+
+def changes_something(part: Part, change: Change) -> bool:
+    """Whether anything that the change is about was recorded."""
+    if change.selector in DEVICE:
+        kinds = DEVICE[change.selector]
+        return bool(part.pieces.of_kind(*kinds).any() if kinds else len(part.pieces.start))
+    return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 
 def weights(part: Part, edges: EdgeTable, durations: Durations, typical: bool) -> Array:
@@ -137,7 +149,9 @@ def weights(part: Part, edges: EdgeTable, durations: Durations, typical: bool) -
     found[rows] *= np.where(found[rows] < 0, overlap, durations.gap)
     if durations.loader is not None:
         rows = mine[Kind.LOADER]
-        found[rows] = found[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
+        found[rows] = (
+            found[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
+        )
     if not durations.synchronous:
         found[mine[Kind.SYNC]] = NEVER
     rows = edges.piece >= 0
@@ -147,7 +161,9 @@ def weights(part: Part, edges: EdgeTable, durations: Durations, typical: bool) -
 
 def _between_knots(part: Part, edges: EdgeTable, durations: Durations, found: Array, rows: Array) -> None:
     at = np.zeros(part.count)
-    at[part.anchors() - part.origin] = durations.elapsed[np.searchsorted(part.team.knots, part.anchored())] if len(part.team.knots) else 0.0
+    at[part.anchors() - part.origin] = (
+        durations.elapsed[np.searchsorted(part.team.knots, part.anchored())] if len(part.team.knots) else 0.0
+    )
     found[rows] = at[edges.target[rows] - part.origin] - at[edges.source[rows] - part.origin]
 
 
