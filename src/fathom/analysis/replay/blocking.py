@@ -187,7 +187,7 @@ def _joined(found: list[Blocks]) -> Blocks:
 
 
 def _batches(part: Part, late: Array) -> None:
-    """A batch that was late comes some time after the late one before it; the first, after it was asked for."""
+    """A batch that was late comes some time after the late one before it; the first, after it was asked."""
     if not len(late):
         return
     ends = part.calls.end[late]

@@ -57,7 +57,7 @@ class Replayed:
     durations: list[Durations]
     at: Array  # by instant
 
-    def timeline(self, rank: int) -> Timeline:
-        """The rank's timeline at its new times."""
+    def timeline(self, rank: int, *, host: bool = True) -> Timeline:
+        """The rank's timeline at its new times; without `host` only its marks and device work."""
         mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
-        return replayed(self.model.timelines[rank], mine, self.model.graph.epoch, self.at)
+        return replayed(self.model.timelines[rank], mine, self.model.graph.epoch, self.at, host=host)

@@ -60,6 +60,10 @@ class Replay:
         self._add_clean(found, changes)
         return found
 
+    def step_ms(self, changes: Sequence[Change] = ()) -> float | Abstained:
+        """The mean of the replayed steps, as profiled."""
+        return self._refusal or float(self._steps(changes).mean())
+
     @cached_property
     def clean(self) -> Clean | None:
         """The clean step, where one was recorded."""
@@ -74,7 +78,8 @@ class Replay:
     def pace(self) -> float:
         """The host's clean time as a share of its profiled time: with it the replay takes the clean step.
 
-        Where the device hides the host, it is QUICKEST. What idle time that the host caused cannot hold is left to the observer, as in the ledger.
+        Where the device hides the host, it is QUICKEST. What the host's idle time cannot hold is left to the
+        observer, as in the ledger.
         """
         if self.clean is None or self.seen is None:
             return 1.0
@@ -108,7 +113,9 @@ class Replay:
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
         """Milliseconds of each used step in a replay."""
         one = self._seen
-        return one.steps_ms(self.model.times(changes, host=host, typical=typical).timeline(one.rank))
+        return one.steps_ms(
+            self.model.times(changes, host=host, typical=typical).timeline(one.rank, host=False)
+        )
 
     @property
     def _seen(self) -> Seen:
@@ -155,7 +162,7 @@ class Replay:
         found.clean_predicted_ms, found.clean_ci_ms = _less(self.clean.median_ms, gain)
         if not self._pace_known:
             found.notes.append(
-                "the device hides the host, so its pace without a profiler is not known; the interval allows for it"
+                "the device hides the host, whose pace when not profiled is not known; the interval allows for it"
             )
 
 

@@ -11,16 +11,21 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.weights import Durations
 
 
-def replayed(timeline: Timeline, parts: list[tuple[Part, Durations]], epoch: int, at: Array) -> Timeline:
-    """The timeline with the times since `epoch` that `at` gives to the instants of its bursts."""
+def replayed(
+    timeline: Timeline, parts: list[tuple[Part, Durations]], epoch: int, at: Array, *, host: bool
+) -> Timeline:
+    """The timeline with the times since `epoch` that `at` gives to the instants of its bursts.
+
+    Without `host`, what the host did is left out: windows need no more than marks and device work.
+    """
     maps = {part.burst: _Map(part, durations, epoch, at) for part, durations in parts}
+    ops, calls, waits = (
+        _moved(table if host else table.clear(), ("start_ns", "end_ns"), maps)
+        for table in (timeline.ops, timeline.calls, timeline.waits)
+    )
+    steps = _moved(timeline.steps, ("mark_ns", "end_ns"), maps)
     return Timeline(
-        timeline.about,
-        _moved(timeline.steps, ("mark_ns", "end_ns"), maps),
-        _moved(timeline.ops, ("start_ns", "end_ns"), maps),
-        _moved(timeline.calls, ("start_ns", "end_ns"), maps),
-        _kernels(timeline.kernels, parts, epoch, at, maps),
-        _moved(timeline.waits, ("start_ns", "end_ns"), maps),
+        timeline.about, steps, ops, calls, _kernels(timeline.kernels, parts, epoch, at, maps), waits
     )
 
 

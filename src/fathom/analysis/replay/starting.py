@@ -8,7 +8,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import Edges, Kind
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched, Pieces
-from fathom.analysis.replay.typical import typical, usual_mean
+from fathom.analysis.replay.typical import typical, usual_mean, usual_median
 
 LATENCY_NS = 5_000.0  # from a launch to its work where this recording never shows it
 GAP_NS = 1_000.0
@@ -44,10 +44,11 @@ class _Inputs:
         self.launch = (pieces.start - np.where(blocked, end, start)).astype(float)
         self.stream = (pieces.start - pieces.end[before]).astype(float)
         at_once = self.launched & ~blocked & (~self.follows | (self.stream >= self.launch))
-        latency = _usual(self.launch, at_once, pieces.kind, LATENCY_NS)
+        kinds, count = pieces.kind, len(pieces.kinds)
+        latency = typical(self.launch[at_once], kinds[at_once], count, LATENCY_NS, usual_median)[kinds]
         self.latency = np.where(blocked, np.maximum(latency - own, 0.0), latency)
         in_turn = self.follows & ~(self.launched & (self.launch - self.stream < self.latency))
-        self.gap = _usual(self.stream, in_turn, pieces.kind, GAP_NS)
+        self.gap = typical(self.stream[in_turn], kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
 
     def late(self) -> Array:
         """How much later pieces began than launch and stream explain."""
@@ -59,13 +60,6 @@ class _Inputs:
 
 def _padded(column: Array) -> Array:
     return column if len(column) else np.zeros(1, column.dtype)
-
-
-def _usual(slack: Array, rows: Array, kind: Array, fallback: float) -> Array:
-    """By piece: the mean slack of `rows` of its kind."""
-    constants = typical(slack[rows], kind[rows], fallback)
-    missing = int(kind.max(initial=0)) + 1 - len(constants)
-    return np.append(constants, np.full(missing, usual_mean(slack[rows], fallback)))[kind]
 
 
 def _elsewhere(part: Part, inputs: _Inputs) -> Array:
@@ -135,7 +129,7 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
     """Add the edges: the one that was in force keeps its recorded slack, the others are usual at most."""
     pieces, crossing = part.pieces, elsewhere >= 0
     across = (pieces.start - pieces.end[np.maximum(elsewhere, 0)]).astype(float)
-    crossed = usual_mean(across[crossing & (across <= PROMPT_NS)], GAP_NS)
+    crossed = usual_median(across[crossing & (across <= PROMPT_NS)], GAP_NS)
     follows = inputs.follows & ~_entering(pieces)
     columns = (
         (Kind.LAUNCH, inputs.launched, inputs.source, inputs.launch, inputs.latency, inputs.call),
@@ -161,7 +155,7 @@ def _entering(pieces: Pieces) -> Array:
 
 
 def _add_rest(part: Part, rows: Array) -> None:
-    """Nodes of a graph come some time after its launch, work of which nothing is known after the beginning."""
+    """Nodes of a graph come some time after its launch, work of which nothing is known after the start."""
     pieces = part.pieces
     inner = pieces.inner[rows]
     nodes, lost = rows[inner], rows[~inner]
