@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import doctor, import_, machine, pack, query, run
+from fathom.cli import doctor, import_, machine, pack, query, run, what_if
 from fathom.cli.console import explain, say
 from fathom.cli.report import report
 from fathom.errors import FathomError
@@ -74,6 +74,7 @@ app.command("report", epilog="Example: fathom report train.fathom --html train.h
 app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("query", epilog=query.EXAMPLES)(query.query)
+app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
 app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
 app.add_typer(machine.app, name="machine")
 

@@ -9,7 +9,7 @@ from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.blocking import block_edges
-from fathom.analysis.replay.graph import EdgeTable, Graph, Kind
+from fathom.analysis.replay.graph import Edges, EdgeTable, Graph, Kind
 from fathom.analysis.replay.host import batch_waits, calls_of, team_of, team_threads
 from fathom.analysis.replay.part import Part, host_edges, number
 from fathom.analysis.replay.pieces import pieces_of
@@ -63,12 +63,12 @@ def _orderings(calls: pl.DataFrame) -> Array:
 def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
     """The graph of all parts, and which part each of its edges belongs to."""
     met = _meet(parts)
-    tables = [part.edges.table() for part in parts]
+    tables = [Edges().table(), *(part.edges.table() for part in parts)]
     every = EdgeTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
     recorded = np.concatenate([*(part.recorded() for part in parts), met])
     host = np.concatenate([*(part.host() for part in parts), np.zeros(len(met), bool)])
     graph, chosen = Graph.of(recorded, host, every)
-    owner = np.repeat(np.arange(len(parts)), [len(table.kind) for table in tables])
+    owner = np.repeat(np.arange(len(tables)) - 1, [len(table.kind) for table in tables])
     return graph, owner[chosen]
 
 
@@ -78,7 +78,8 @@ def _meet(parts: list[Part]) -> Array:
     Each meeting is an instant after those of the parts; returns when they were.
     """
     first = sum(part.count for part in parts)
-    instants = np.unique(np.concatenate([part.pieces.arrived[part.pieces.met] for part in parts]))
+    arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]
+    instants = np.unique(np.concatenate(arrivals))
     last = np.full(len(instants), np.iinfo(np.int64).min)
     for part in parts:
         place = np.searchsorted(instants, part.pieces.arrived[part.pieces.met])

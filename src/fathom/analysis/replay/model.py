@@ -36,7 +36,8 @@ class Model:
         parts: list[Part] = []
         for timeline in timelines.values():
             parts += parts_of(timeline, sum(part.count for part in parts))
-        return cls(timelines, parts, *graph_of(parts))
+        graph, owner = graph_of(parts)
+        return cls(timelines, parts, graph, owner)
 
     def times(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Replayed:
         """Replay. `host`: a factor on what recording slows down; `typical`: with constants for all slack."""

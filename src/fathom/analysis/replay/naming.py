@@ -12,7 +12,7 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.weights import changes_something, named_pieces
 from fathom.errors import BadInputError
 
-SHOWN = 4  # names in an error
+SHOWN, WIDE = 4, 60  # names in an error, characters of a name
 
 
 def check(model: Model, changes: Sequence[Change]) -> None:
@@ -38,7 +38,8 @@ def _largest(parts: Iterable[Part], change: Change) -> list[str]:
     for part in parts:
         for name, ns in _op_times(part) if change.selector == "op" else _piece_times(part, change):
             total[name] = total.get(name, 0.0) + ns
-    return sorted(total, key=lambda name: -total[name])[:SHOWN]
+    largest = sorted(total, key=lambda name: -total[name])[:SHOWN]
+    return [name if len(name) <= WIDE else name[: WIDE - 1] + "…" for name in largest]
 
 
 def _op_times(part: Part) -> Iterable[tuple[str, float]]:
@@ -75,7 +76,7 @@ def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
 
 
 _FACTS = {
-    "late starts unexplained": "why {} pieces of work began late is not recorded; they stay as late",
-    "event waits undetermined": "what {} waits between streams are for is not recorded; they hold up nothing",
-    "synchronisations undetermined": "what {} synchronisations waited for is not recorded; they stay as long",
+    "late starts unexplained": "device work that began late, nothing tells why, stays late: {} times",
+    "event waits undetermined": "streams that wait, nothing tells for what, are taken not to: {} times",
+    "synchronisations undetermined": "calls that waited, nothing tells for what, stay as long: {} times",
 }

@@ -11,7 +11,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
-from fathom.analysis.replay.recorded import Seen, clean_of, seen
+from fathom.analysis.replay.recorded import MS, Seen, clean_of, seen
 from fathom.analysis.replay.results import Gain, Moved, Prediction
 from fathom.analysis.results import Abstained
 from fathom.analysis.steps import Clean
@@ -71,8 +71,12 @@ class Replay:
 
     @cached_property
     def error(self) -> float:
-        """How far a replay that knows only constants for all slack is from the recorded step, as a share."""
-        return abs(float(self._steps(typical=True).mean()) / self._recorded - 1)
+        """How far a replay that knows only constants for all slack is from the recorded step, as a share.
+
+        With the recorded slack it is exact, unless records contradict each other: then that counts too.
+        """
+        both = (float(self._steps(typical=typical).mean()) for typical in (True, False))
+        return max(abs(ms / self._recorded - 1) for ms in both)
 
     @cached_property
     def pace(self) -> float:
@@ -98,7 +102,8 @@ class Replay:
 
     @cached_property
     def _recorded(self) -> float:
-        return float(self._steps().mean())
+        windows = self._seen.windows
+        return windows.total_ns / int(windows.used.sum()) / MS
 
     @cached_property
     def _refusal(self) -> Abstained | None:
@@ -162,7 +167,7 @@ class Replay:
         found.clean_predicted_ms, found.clean_ci_ms = _less(self.clean.median_ms, gain)
         if not self._pace_known:
             found.notes.append(
-                "the device hides the host, whose pace when not profiled is not known; the interval allows for it"
+                "the device hides the host, whose pace unprofiled is not known; the interval allows for it"
             )
 
 

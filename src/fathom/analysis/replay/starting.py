@@ -43,7 +43,7 @@ class _Inputs:
         self.source = np.where(blocked, _padded(part.done)[call], _padded(part.begin)[call])
         self.launch = (pieces.start - np.where(blocked, end, start)).astype(float)
         self.stream = (pieces.start - pieces.end[before]).astype(float)
-        at_once = self.launched & ~blocked & (~self.follows | (self.stream >= self.launch))
+        at_once = self.launched & ~blocked & (_reach(pieces) <= start)
         kinds, count = pieces.kind, len(pieces.kinds)
         latency = typical(self.launch[at_once], kinds[at_once], count, LATENCY_NS, usual_median)[kinds]
         self.latency = np.where(blocked, np.maximum(latency - own, 0.0), latency)
@@ -56,6 +56,16 @@ class _Inputs:
         by_stream = np.where(self.follows, self.stream - self.gap, np.inf)
         late = np.minimum(by_launch, by_stream)
         return np.where(np.isfinite(late), late, -1.0)
+
+
+def _reach(pieces: Pieces) -> Array:
+    """By piece: when all work of its device that began before it was done."""
+    reach = np.empty(len(pieces.end), np.int64)
+    for device in np.unique(pieces.device):
+        mine = np.flatnonzero(pieces.device == device)
+        ends = np.maximum.accumulate(pieces.end[mine])
+        reach[mine] = np.append(np.iinfo(np.int64).min, ends[:-1])
+    return reach
 
 
 def _padded(column: Array) -> Array:
@@ -129,7 +139,8 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
     """Add the edges: the one that was in force keeps its recorded slack, the others are usual at most."""
     pieces, crossing = part.pieces, elsewhere >= 0
     across = (pieces.start - pieces.end[np.maximum(elsewhere, 0)]).astype(float)
-    crossed = usual_median(across[crossing & (across <= PROMPT_NS)], GAP_NS)
+    in_force = crossing & (across <= PROMPT_NS) & (across < inputs.late())
+    crossed = usual_median(across[in_force], GAP_NS)
     follows = inputs.follows & ~_entering(pieces)
     columns = (
         (Kind.LAUNCH, inputs.launched, inputs.source, inputs.launch, inputs.latency, inputs.call),
