@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+    from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Step
     from fathom.recorder import Session
     from fathom.sounding import Manifest, Store
@@ -25,6 +26,7 @@ class Sounding:
     def __init__(self, store: Store, machine: Path | None = None) -> None:
         self.store = store
         self._machine = machine
+        self._replays: dict[int | None, Replay] = {}
 
     @property
     def path(self) -> Path:
@@ -66,6 +68,18 @@ class Sounding:
     def findings(self) -> list[dict[str, Any]]:
         """Named causes of loss."""
         return self.examine().findings
+
+    def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
+        """The step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
+
+        Raises BadInputError for changes that cannot be made, and for a rank that was not recorded.
+        """
+        from fathom.analysis.replay import Replay, parse
+
+        wanted = [parse(change) for change in changes]
+        if rank not in self._replays:
+            self._replays[rank] = Replay(self.store, rank)
+        return self._replays[rank].predict(wanted)
 
     def table(self, name: str) -> pl.LazyFrame:
         """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one."""

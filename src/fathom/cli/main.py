@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, run
+from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, run, what_if
 from fathom.cli.console import explain, say
 from fathom.cli.report import report
 from fathom.errors import FathomError
@@ -77,6 +77,7 @@ app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
 app.command("query", epilog=query.EXAMPLES)(query.query)
 app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
+app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
 app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
 app.add_typer(machine.app, name="machine")
 

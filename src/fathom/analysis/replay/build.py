@@ -1,0 +1,99 @@
+"""From a rank's recorded timeline to the parts of its graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.host import HostRecords
+from fathom.analysis.intervals import Array
+from fathom.analysis.recording import Timeline
+from fathom.analysis.replay.blocking import block_edges
+from fathom.analysis.replay.graph import Edges, EdgeTable, Graph, Kind
+from fathom.analysis.replay.host import batch_waits, calls_of, team_of, team_threads
+from fathom.analysis.replay.part import Part, host_edges, number
+from fathom.analysis.replay.pieces import pieces_of
+from fathom.analysis.replay.starting import start_edges
+
+STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
+
+
+def parts_of(timeline: Timeline, origin: int) -> list[Part]:
+    """One part a burst, with its instants numbered from `origin` on and all edges but those between ranks."""
+    bursts = np.unique(
+        np.concatenate([t["burst"].to_numpy() for t in (timeline.steps, timeline.kernels, timeline.calls)])
+    )
+    hosts = timeline.host(bursts)
+    found = []
+    for burst in bursts.tolist():
+        found.append(_part(timeline, hosts[burst], burst, origin))
+        origin += found[-1].count
+    return found
+
+
+def _part(timeline: Timeline, host: HostRecords, burst: int, origin: int) -> Part:
+    ops, calls, kernels, waits, steps = (
+        table.filter(pl.col("burst") == burst)
+        for table in (timeline.ops, timeline.calls, timeline.kernels, timeline.waits, timeline.steps)
+    )
+    threads = team_threads(host)
+    batches = batch_waits(ops, waits, calls, threads)
+    met = calls_of(calls, kernels["correlation"].drop_nulls().unique(), batches, threads)
+    marks = pl.concat([steps["mark_ns"], steps["end_ns"]]).drop_nulls().to_numpy()
+    team = team_of(host, [ops, calls, waits], met, marks)
+    pieces, rows = pieces_of(kernels, met.launched)
+    rank = timeline.about.rank
+    part = number(origin, rank, burst, team, met, pieces, _rows(timeline, burst)[rows])
+    block_edges(part)
+    start_edges(part, _orderings(calls))
+    host_edges(part)
+    return part
+
+
+def _rows(timeline: Timeline, burst: int) -> Array:
+    return np.flatnonzero(timeline.kernels["burst"].to_numpy() == burst)
+
+
+def _orderings(calls: pl.DataFrame) -> Array:
+    """Begin and thread of every call that lets a stream wait."""
+    rows = calls.filter(pl.col("api").str.contains(STREAM_WAIT)).drop_nulls("thread")
+    return rows.select("start_ns", "thread").to_numpy()
+
+
+def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
+    """The graph of all parts, and which part each of its edges belongs to."""
+    met = _meet(parts)
+    tables = [Edges().table(), *(part.edges.table() for part in parts)]
+    every = EdgeTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
+    recorded = np.concatenate([*(part.recorded() for part in parts), met])
+    host = np.concatenate([*(part.host() for part in parts), np.zeros(len(met), bool)])
+    graph, chosen = Graph.of(recorded, host, every)
+    owner = np.repeat(np.arange(len(tables)) - 1, [len(table.kind) for table in tables])
+    return graph, owner[chosen]
+
+
+def _meet(parts: list[Part]) -> Array:
+    """Collectives whose peers are known: all have to begin before any of them moves bytes.
+
+    Each meeting is an instant after those of the parts; returns when they were.
+    """
+    first = sum(part.count for part in parts)
+    arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]
+    instants = np.unique(np.concatenate(arrivals))
+    last = np.full(len(instants), np.iinfo(np.int64).min)
+    for part in parts:
+        place = np.searchsorted(instants, part.pieces.arrived[part.pieces.met])
+        np.maximum.at(last, place, part.pieces.start[part.pieces.met])
+    for part in parts:
+        rows = np.flatnonzero(part.pieces.met)
+        place = np.searchsorted(instants, part.pieces.arrived[rows])
+        begun = part.pieces.start[rows]
+        # Where the last to come is not among those recorded, the wait for it stays as it was.
+        part.edges.add(
+            Kind.PEER,
+            part.starts[rows],
+            first + place,
+            np.where(begun == last[place], instants[place] - begun, 0.0),
+        )
+        part.edges.add(Kind.PEER, first + place, part.ends[rows], 0.0, None, rows)
+    return instants

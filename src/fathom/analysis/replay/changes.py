@@ -1,0 +1,114 @@
+"""What is asked to change: `SELECTOR=FACTOR` or `SELECTOR=DURATION`, and which records a selector names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import isfinite
+
+from fathom.errors import BadInputError
+
+# What a selector acts on: pieces of device work of these kinds (all for none), or host time of this cause.
+DEVICE = {
+    "family": (),
+    "all-kernels": ("compute",),
+    "copy": ("copy", "set"),
+    "communication": ("collective",),
+}
+CAUSES = ("python", "dispatching", "gc", "allocator", "compilation", "checkpoint")
+HOST = ("op", "launch", "input", "sync", *CAUSES)
+DEVICE_SIDE = (
+    "device-gap",
+    "launch-latency",
+)  # gaps between pieces of one stream; from a launch to its start
+NAMED = ("family", "op")  # need a pattern
+MAY_NAME = ("family", "op", "copy", "communication", "all-kernels")
+MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")
+ENTRIES = {  # rows of the ledger under the selector that changes them
+    "compute": "all-kernels",
+    "communication": "communication",
+    "moving bytes": "communication",
+    "copy": "copy",
+    "idle: input": "input",
+    "idle: synchronisation": "sync",
+    "idle: launch latency": "launch-latency",
+    "idle: device gap": "device-gap",
+    **{f"idle: {cause}": cause for cause in CAUSES},
+}
+_UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
+FORMS = (
+    "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
+    "input, sync, " + ", ".join(CAUSES)
+)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change: durations that `selector` (and `pattern`) names times `factor`, or set to `ns`.
+
+    A pattern is found anywhere in a name, whatever its case; `*` stands for anything.
+    """
+
+    selector: str
+    pattern: str = ""
+    factor: float | None = None
+    ns: float | None = None
+
+    def matches(self, name: str) -> bool:
+        """Whether the pattern is in `name`."""
+        pattern = self.pattern.lower().replace("[", "[[]").replace("?", "[?]")
+        return fnmatchcase(name.lower(), f"*{pattern}*")
+
+    def of(self, ns: float) -> float:
+        """What becomes of a duration."""
+        return self.ns if self.ns is not None else ns * (1.0 if self.factor is None else self.factor)
+
+    def __str__(self) -> str:
+        what = f"{self.selector}:{self.pattern}" if self.pattern else self.selector
+        return f"{what}={self.factor:g}" if self.factor is not None else f"{what}={(self.ns or 0) / 1e3:g}us"
+
+
+def parse(text: str) -> Change:
+    """`family:softmax=0.5`, `entry:idle: python=0`, `launch=4us`. Raises BadInputError."""
+    what, equals, value = text.rpartition("=")
+    if not equals or not what.strip():
+        raise BadInputError(f"'{text}' is no change; write SELECTOR=FACTOR with one of: {FORMS}.")
+    selector, _, pattern = (part.strip() for part in what.partition(":"))
+    if selector == "entry":
+        selector, pattern = _of_entry(pattern), ""
+    _check(text, selector, pattern)
+    factor, ns = _value(text, value.strip())
+    if ns is not None and selector not in MAY_SET:
+        raise BadInputError(f"'{text}' sets a duration, which only {', '.join(MAY_SET)} take; give a factor.")
+    if selector == "sync" and factor != 0:
+        raise BadInputError("Synchronisation can only be left out as a whole; write sync=0.")
+    return Change(selector, pattern, factor, ns)
+
+
+def _check(text: str, selector: str, pattern: str) -> None:
+    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE):
+        raise BadInputError(f"'{text}' names no selector; there are: {FORMS}.")
+    if selector in NAMED and not pattern:
+        raise BadInputError(f"'{text}' needs a name after the colon, like {selector}:softmax=0.5.")
+    if pattern and selector not in MAY_NAME:
+        raise BadInputError(f"'{selector}' takes no name; write {selector}=FACTOR.")
+
+
+def _of_entry(row: str) -> str:
+    if row not in ENTRIES:
+        raise BadInputError(f"No change of the row '{row}' can be replayed; try {', '.join(ENTRIES)}.")
+    return ENTRIES[row]
+
+
+def _value(text: str, value: str) -> tuple[float | None, float | None]:
+    """(factor, None) or (None, nanoseconds)."""
+    found = _VALUE.fullmatch(value)
+    try:
+        number = float(found["number"]) if found else -1.0
+    except ValueError:
+        number = -1.0
+    if found is None or number < 0 or not isfinite(number) or (found["unit"] and found["unit"] not in _UNITS):
+        raise BadInputError(f"'{text}' ends in no factor or duration; write =0.5 or =20us.")
+    return (None, number * _UNITS[found["unit"]]) if found["unit"] else (number, None)

@@ -1,0 +1,64 @@
+"""All recorded ranks as one graph, replayed with changed durations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fathom.analysis.intervals import Array
+from fathom.analysis.peers import meetings
+from fathom.analysis.recording import Timeline, read_timeline
+from fathom.analysis.replay.build import graph_of, parts_of
+from fathom.analysis.replay.changes import Change
+from fathom.analysis.replay.graph import Graph
+from fathom.analysis.replay.part import Part
+from fathom.analysis.replay.replayed import replayed
+from fathom.analysis.replay.weights import Durations, weights
+from fathom.sounding import Store
+
+
+@dataclass
+class Model:
+    """The parts of all ranks and their graph; `timelines` by rank."""
+
+    timelines: dict[int, Timeline]
+    parts: list[Part]
+    graph: Graph
+    _owner: Array
+
+    @classmethod
+    def of(cls, store: Store) -> Model:
+        """The model of a sounding's timelines; empty where none was recorded."""
+        met = meetings(store)
+        timelines = {rank: read_timeline(store, rank, met=met.of.get(rank)) for rank in store.ranks}
+        parts: list[Part] = []
+        for timeline in timelines.values():
+            parts += parts_of(timeline, sum(part.count for part in parts))
+        graph, owner = graph_of(parts)
+        return cls(timelines, parts, graph, owner)
+
+    def times(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Replayed:
+        """Replay. `host`: a factor on what recording slows down; `typical`: with constants for all slack."""
+        durations = [Durations.of(part, changes, host) for part in self.parts]
+        found = np.zeros(len(self._owner))
+        for i, (part, mine) in enumerate(zip(self.parts, durations, strict=True)):
+            rows = self._owner == i
+            edges = type(self.graph.edges)(*(column[rows] for column in self.graph.edges))
+            found[rows] = weights(part, edges, mine, typical)
+        return Replayed(self, durations, self.graph.times(found))
+
+
+@dataclass
+class Replayed:
+    """When everything would have been."""
+
+    model: Model
+    durations: list[Durations]
+    at: Array  # by instant
+
+    def timeline(self, rank: int, *, host: bool = True) -> Timeline:
+        """The rank's timeline at its new times; without `host` only its marks and device work."""
+        mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
+        return replayed(self.model.timelines[rank], mine, self.model.graph.epoch, self.at, host=host)

@@ -1,0 +1,82 @@
+"""Whether the names in changes are there, and what a reader must know of those that change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fathom.analysis.replay.changes import DEVICE, NAMED, Change
+from fathom.analysis.replay.model import Model
+from fathom.analysis.replay.part import Part
+from fathom.analysis.replay.weights import changes_something, named_pieces
+from fathom.errors import BadInputError
+
+SHOWN, WIDE = 4, 60  # names in an error, characters of a name
+
+
+def check(model: Model, changes: Sequence[Change]) -> None:
+    """Raises BadInputError for a pattern that names nothing that was recorded."""
+    for change in changes:
+        if change.pattern and model.parts and not any(_named(part, change) for part in model.parts):
+            what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
+            known = ", ".join(_largest(model.parts, change)) or "none"
+            raise BadInputError(f"No {what} matches '{change.pattern}'; the largest are: {known}.")
+
+
+def _named(part: Part, change: Change) -> bool:
+    if change.selector == "op":
+        return any(change.matches(name) for name in part.team.ops["name"].unique().to_list())
+    rows = named_pieces(part, change)
+    kinds = DEVICE[change.selector]
+    return bool((rows & part.pieces.of_kind(*kinds) if kinds else rows).any())
+
+
+def _largest(parts: Iterable[Part], change: Change) -> list[str]:
+    """Names that could have been meant, those with most time first."""
+    total: dict[str, float] = {}
+    for part in parts:
+        for name, ns in _op_times(part) if change.selector == "op" else _piece_times(part, change):
+            total[name] = total.get(name, 0.0) + ns
+    largest = sorted(total, key=lambda name: -total[name])[:SHOWN]
+    return [name if len(name) <= WIDE else name[: WIDE - 1] + "…" for name in largest]
+
+
+def _op_times(part: Part) -> Iterable[tuple[str, float]]:
+    ops = part.team.ops
+    length = (ops["end_ns"] - ops["start_ns"]).to_list()
+    return zip(ops["name"].to_list(), length, strict=True)
+
+
+def _piece_times(part: Part, change: Change) -> Iterable[tuple[str, float]]:
+    pieces = part.pieces
+    of_copies = change.selector == "copy"
+    names, codes = (pieces.directions, pieces.direction) if of_copies else (pieces.families, pieces.family)
+    kinds = DEVICE[change.selector]
+    length = np.where(pieces.of_kind(*kinds), pieces.length, 0) if kinds else pieces.length
+    spent = np.bincount(codes, length, len(names)).tolist()
+    return ((name, ns) for name, ns in zip(names, spent, strict=True) if ns > 0)
+
+
+def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
+    """What limits the prediction."""
+    mine = [part for part in model.parts if part.rank == rank]
+    found = [
+        f"nothing that {change} is about was recorded"
+        for change in changes
+        if change.selector not in NAMED and not any(changes_something(part, change) for part in mine)
+    ]
+    if any((part.pieces.of_kind("collective") & ~part.pieces.met).any() for part in mine):
+        found.append("collectives keep their recorded length: when their peers came is not known")
+    for fact, text in _FACTS.items():
+        count = sum(part.facts.get(fact, 0.0) for part in mine)
+        if count:
+            found.append(text.format(int(count)))
+    return found
+
+
+_FACTS = {
+    "late starts unexplained": "device work that began late, nothing tells why, stays late: {} times",
+    "event waits undetermined": "streams that wait, nothing tells for what, are taken not to: {} times",
+    "synchronisations undetermined": "calls that waited, nothing tells for what, stay as long: {} times",
+}

@@ -1,0 +1,125 @@
+"""Device work as the replay needs it: each piece with its call and the piece before it on its stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import BEFORE_ALL
+from fathom.analysis.intervals import Array
+
+
+@dataclass
+class Pieces:
+    """One burst's device work in order of start. Index -1 means: none is known.
+
+    `call` launched it, `inner` are nodes of a graph after its first; `before` is the piece before it on its
+    stream. `arrived` is when all peers of a collective were there (-1: not known, or no collective).
+    """
+
+    start: Array
+    end: Array
+    line: Array  # device and stream
+    device: Array
+    call: Array
+    launched: Array  # begin of the call; BEFORE_ALL where none is recorded
+    arrived: Array
+    kind: Array
+    family: Array
+    direction: Array
+    kinds: list[str]
+    families: list[str]
+    directions: list[str]
+    inner: Array = field(default_factory=lambda: np.zeros(0, bool))
+    before: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def length(self) -> Array:
+        """Nanoseconds of device time; of a met collective only what follows its peers' arrival."""
+        return self.end - np.where(self.met, self.arrived, self.start)
+
+    @property
+    def met(self) -> Array:
+        """Collectives whose peers are known."""
+        return self.arrived >= 0
+
+    def of_kind(self, *names: str) -> Array:
+        """Pieces of these kinds."""
+        return np.isin(self.kind, [i for i, name in enumerate(self.kinds) if name in names])
+
+
+def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Array]:
+    """The pieces and the rows of `kernels` that they are, with `call_of`: correlation and call."""
+    rows = kernels.with_row_index("row").sort("start_ns", "end_ns", maintain_order=True)
+    rows = rows.join(call_of, on="correlation", how="left", maintain_order="left")
+    line = rows.select(
+        pl.struct(pl.col("device").fill_null(-1), pl.col("stream").fill_null(-1)).rank("dense")
+    )
+    coded = {name: _codes(rows[name]) for name in ("kind", "family", "direction")}
+    arrived = (
+        rows["arrived_ns"] if "arrived_ns" in rows.columns else pl.Series([-1] * rows.height, dtype=pl.Int64)
+    )
+    found = Pieces(
+        rows["start_ns"].to_numpy(),
+        rows["end_ns"].to_numpy(),
+        line.to_series().to_numpy().astype(np.int64),
+        rows["device"].fill_null(-1).to_numpy(),
+        rows["call"].fill_null(-1).to_numpy(),
+        rows["launched"].fill_null(BEFORE_ALL).to_numpy(),
+        arrived.fill_null(-1).to_numpy(),
+        coded["kind"][0],
+        coded["family"][0],
+        coded["direction"][0],
+        coded["kind"][1],
+        coded["family"][1],
+        coded["direction"][1],
+    )
+    found.before = _before(found.line)
+    found.inner = _inner(found.call)
+    return found, rows["row"].to_numpy()
+
+
+def _codes(column: pl.Series) -> tuple[Array, list[str]]:
+    names = column.fill_null("").unique(maintain_order=True)
+    return column.fill_null("").cast(pl.Enum(names)).to_physical().to_numpy().astype(
+        np.int64
+    ), names.to_list()
+
+
+def _before(line: Array) -> Array:
+    """The piece before each on its stream, in order of start."""
+    order = np.argsort(line, kind="stable")
+    before = np.full(len(line), -1)
+    follows = line[order[1:]] == line[order[:-1]]
+    before[order[1:][follows]] = order[:-1][follows]
+    return before
+
+
+def _inner(call: Array) -> Array:
+    """Pieces that are not the first of their call."""
+    inner = call >= 0
+    inner[np.unique(call, return_index=True)[1]] = False
+    return inner
+
+
+class Launched:
+    """Which piece of a stream was the last to be launched before an instant."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        self.lines = np.unique(pieces.line).tolist()
+        self._order, self._launched = {}, {}
+        for line in self.lines:
+            mine = np.flatnonzero(pieces.line == line)
+            order = mine[np.argsort(pieces.launched[mine], kind="stable")]
+            self._order[line], self._launched[line] = order, pieces.launched[order]
+
+    def before(self, line: int, instants: Array) -> Array:
+        """The piece of `line` launched last before each instant, or -1."""
+        place = np.searchsorted(self._launched[line], instants, "left") - 1
+        return np.where(place >= 0, self._order[line][np.maximum(place, 0)], -1)
+
+    def queue(self, line: int) -> Array:
+        """The pieces of `line` in order of launch."""
+        return self._order[line]

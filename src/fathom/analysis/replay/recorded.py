@@ -1,0 +1,82 @@
+"""One device of the model: its windows, its ledger, and its clean step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import device_work
+from fathom.analysis.intervals import Array
+from fathom.analysis.ledger import device_ledger
+from fathom.analysis.processor import processor_ledger
+from fathom.analysis.recording import Timeline
+from fathom.analysis.steps import Clean, clean_step, stretches, undisturbed
+from fathom.analysis.windows import Boundary, Windows, make_windows
+from fathom.sounding import Store
+
+MS = 1e6
+
+
+@dataclass
+class Seen:
+    """One device (None: the processor) of a rank; `windows` as recorded, which decide what is used."""
+
+    rank: int
+    index: int | None
+    windows: Windows
+
+    @property
+    def used(self) -> Array:
+        """Which windows enter the means."""
+        return self.windows.used
+
+    def steps_ms(self, timeline: Timeline) -> Array:
+        """Lengths of the used windows on another timeline of the same rank."""
+        found = self._windows(timeline)
+        return (found.ends - found.starts)[self.used] / MS
+
+    def ledger_ms(self, timeline: Timeline) -> dict[str, float]:
+        """Milliseconds a step by entry."""
+        windows = self._windows(timeline)
+        host = timeline.host(windows.bursts)
+        if self.index is None:
+            ledger = processor_ledger(timeline.ops, windows, host)
+        else:
+            work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
+            ledger = device_ledger(work, windows, host)
+        used = np.flatnonzero(self.used).tolist()
+        rows = ledger.rows.filter(pl.col("window").is_in(used)).group_by("entry").agg(pl.col("ns").sum())
+        return {entry: ns / len(used) / MS for entry, ns in rows.iter_rows()}
+
+    def _windows(self, timeline: Timeline) -> Windows:
+        found = windows_of(timeline, self.index)
+        found.used = self.used
+        return found
+
+
+def seen(timeline: Timeline) -> Seen | None:
+    """A rank's first device with used windows, or its processor; None without a timeline."""
+    if timeline.steps.is_empty():
+        return None
+    devices: list[int | None] = [*timeline.devices] or [None]
+    found = [Seen(timeline.about.rank, index, windows_of(timeline, index)) for index in devices]
+    return next((one for one in found if one.used.any()), None)
+
+
+def windows_of(timeline: Timeline, device: int | None) -> Windows:
+    """The windows of one device (None: the processor)."""
+    nothing = np.zeros(0, np.int64)
+    boundary = Boundary(nothing, nothing, nothing, None)
+    if device is not None:
+        work = device_work(timeline.kernels.filter(pl.col("device") == device))
+        boundary = Boundary(work.stream, work.launched, work.ends, work.usual_stream)
+    return make_windows(timeline.steps, boundary)
+
+
+def clean_of(store: Store, rank: int, kind: str) -> Clean | None:
+    """The rank's clean step of the kind that is replayed."""
+    steps = store.table("steps", rank).collect()
+    profiled = steps.filter(pl.col("phase").is_in(["timeline", "attribution", "slow"]))["mark_ns"].min()
+    return clean_step(undisturbed(stretches(steps, kind), profiled)[0])  # type: ignore[arg-type]

@@ -1,0 +1,176 @@
+"""What changes do to the time between instants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fathom.analysis.intervals import Array
+from fathom.analysis.replay.changes import CAUSES, DEVICE, Change
+from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
+from fathom.analysis.replay.part import Part
+
+INFLATED = ("python", "dispatching")  # what recording slows down, with launch latency (decision 2)
+
+
+@dataclass
+class Durations:
+    """Of one part: the host's time up to each knot, by call what it took and takes, by piece its time."""
+
+    elapsed: Array
+    call: Array  # factor on a call's time
+    piece: Array
+    pace: Array  # factor on a piece's time
+    latency: float
+    gap: float
+    loader: Change | None
+    synchronous: bool
+
+    @classmethod
+    def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0) -> Durations:
+        """`host`: a factor on everything that recording slows down."""
+        factors = _host_factors(part, changes, host)
+        base = part.team.lengths * _working(part)
+        elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
+        length = part.pieces.length.astype(float)
+        piece = _piece_times(part, changes, length)
+        return cls(
+            elapsed,
+            _call_factors(part, base, factors),
+            piece,
+            np.divide(piece, length, out=np.ones_like(length), where=length > 0),
+            host * _product(changes, "launch-latency"),
+            _product(changes, "device-gap"),
+            next((c for c in changes if c.selector == "input"), None),
+            not any(c.selector == "sync" for c in changes),
+        )
+
+
+def _product(changes: Sequence[Change], selector: str) -> float:
+    return float(np.prod([c.factor for c in changes if c.selector == selector and c.factor is not None]))
+
+
+def _working(part: Part) -> Array:
+    """By interval: the share in which the host works, where its call waits for the rest."""
+    calls, call = part.calls, part.team.call
+    if not len(calls.start):
+        return np.ones(len(call))
+    share = np.divide(calls.own, calls.length, out=np.ones(len(calls.own)), where=calls.length > 0)
+    return np.where(call >= 0, share[np.maximum(call, 0)], 1.0)
+
+
+def _host_factors(part: Part, changes: Sequence[Change], host: float) -> Array:
+    factors = np.ones(len(part.team.call))
+    for cause in INFLATED if host != 1.0 else ():
+        factors[part.team.masks.get(cause, [])] *= host
+    for change in changes:
+        rows, by = _rows(part, change)
+        factors[rows] *= by[rows] if isinstance(by, np.ndarray) else by
+    return factors
+
+
+def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
+    """The intervals that a change is about, and its factor on them."""
+    team, nothing = part.team, np.zeros(len(part.team.call), bool)
+    factor = 1.0 if change.factor is None else change.factor
+    if change.selector in (*CAUSES, "input"):
+        return team.masks.get(change.selector, nothing), factor
+    if change.selector == "sync":
+        return team.masks.get("synchronisation", nothing), 0.0
+    if change.selector == "op":
+        return team.named(change), factor
+    if change.selector == "launch":
+        return _launching(part, change)
+    return nothing, 1.0
+
+
+def _launching(part: Part, change: Change) -> tuple[Array, Array | float]:
+    calls, call = part.calls, part.team.call
+    launches = np.zeros(len(calls.start) + 1, bool)
+    launches[part.pieces.call[part.pieces.call >= 0]] = True
+    if change.ns is None:
+        return launches[call], change.of(1.0)
+    own = np.append(calls.own, 1.0)[call]
+    return launches[call], np.divide(change.ns, own, out=np.ones(len(own)), where=own > 0)
+
+
+def _call_factors(part: Part, base: Array, factors: Array) -> Array:
+    """By call: how much longer its working time takes."""
+    count, call = len(part.calls.start), part.team.call
+    inside = call >= 0
+    was = np.bincount(call[inside], base[inside], count)
+    now = np.bincount(call[inside], (base * factors)[inside], count)
+    return np.divide(now, was, out=np.ones(count), where=was > 0)
+
+
+def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
+    pieces = part.pieces
+    for change in changes:
+        if change.selector not in DEVICE:
+            continue
+        rows = pieces.of_kind(*DEVICE[change.selector]) if DEVICE[change.selector] else length >= 0
+        if change.pattern:
+            rows = rows & named_pieces(part, change)
+        length = np.where(rows, change.of(1.0) * length if change.ns is None else change.ns, length)
+    return length
+
+
+def named_pieces(part: Part, change: Change) -> Array:
+    """Pieces whose family (a copy's direction) matches the change's pattern."""
+    pieces = part.pieces
+    names, codes = (
+        (pieces.directions, pieces.direction)
+        if change.selector == "copy"
+        else (pieces.families, pieces.family)
+    )
+    matches = np.array([change.matches(name) for name in names], bool)
+    return matches[codes] if len(names) else np.zeros(len(codes), bool)
+
+
+def changes_something(part: Part, change: Change) -> bool:
+    """Whether anything that the change is about was recorded."""
+    if change.selector in DEVICE:
+        kinds = DEVICE[change.selector]
+        return bool(part.pieces.of_kind(*kinds).any() if kinds else len(part.pieces.start))
+    return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
+
+
+def weights(part: Part, edges: EdgeTable, durations: Durations, typical: bool) -> Array:
+    """Weights of a part's own edges, whose `piece` and `other` count inside the part."""
+    found = np.array(edges.typical if typical else edges.kept, float)
+    mine = [edges.kind == kind for kind in Kind]
+    _between_knots(part, edges, durations, found, mine[Kind.HOST])
+    rows = mine[Kind.LAUNCH]
+    found[rows] = _latencies(part, durations, edges.other[rows], found[rows])
+    rows = mine[Kind.STREAM]
+    overlap = durations.pace[edges.other[rows]] if rows.any() else np.ones(0)
+    found[rows] *= np.where(found[rows] < 0, overlap, durations.gap)
+    if durations.loader is not None:
+        rows = mine[Kind.LOADER]
+        found[rows] = (
+            found[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
+        )
+    if not durations.synchronous:
+        found[mine[Kind.SYNC]] = NEVER
+    rows = edges.piece >= 0
+    found[rows] += durations.piece[edges.piece[rows]]
+    return found
+
+
+def _between_knots(part: Part, edges: EdgeTable, durations: Durations, found: Array, rows: Array) -> None:
+    at = np.zeros(part.count)
+    at[part.anchors() - part.origin] = (
+        durations.elapsed[np.searchsorted(part.team.knots, part.anchored())] if len(part.team.knots) else 0.0
+    )
+    found[rows] = at[edges.target[rows] - part.origin] - at[edges.source[rows] - part.origin]
+
+
+def _latencies(part: Part, durations: Durations, call: Array, slack: Array) -> Array:
+    """From a call's begin to its work: the part inside the call changes with it, the rest is latency."""
+    if not len(call):
+        return slack
+    inside = np.where(call >= 0, np.clip(slack, 0.0, part.calls.own[call]), 0.0)
+    rest = slack - inside
+    return inside * durations.call[call] + np.where(rest > 0, rest * durations.latency, rest)

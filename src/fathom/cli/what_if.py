@@ -1,0 +1,38 @@
+"""`fathom what-if`: what a step would take with changed durations."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLES = """Examples:
+
+fathom what-if train.fathom 'family:softmax=0.5' 'input=0'
+
+fathom what-if train.fathom 'entry:idle: python=0' 'launch=4us'
+
+Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
+launch-latency, device-gap, input, sync (=0 only), python, dispatching, gc, allocator, compilation,
+checkpoint. A value is a factor, or a duration (20us) where each piece has one."""
+
+
+def what_if(
+    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    changes: Annotated[
+        list[str], typer.Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, as many as wanted.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
+    rank: Annotated[int | None, typer.Option(help="Predict this rank's step; the first by default.")] = None,
+) -> None:
+    """Predict a step by replaying its recorded dependencies with changed durations."""
+    from fathom.api import open
+    from fathom.report.what_if import print_prediction, to_json
+
+    found = open(sounding).what_if(*changes, rank=rank)
+    if json:
+        sys.stdout.buffer.write(to_json(found) + b"\n")
+    else:
+        print_prediction(found)
