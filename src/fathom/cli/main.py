@@ -9,9 +9,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, run, what_if
+from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, report, run, what_if
 from fathom.cli.console import explain, say
-from fathom.cli.report import report
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -70,16 +69,16 @@ app.command(
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
-app.command("report", epilog="Example: fathom report train.fathom --html train.html")(report)
+app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
-app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
-app.command("import", epilog=import_.EXAMPLES)(import_.import_)
-app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
-app.command("query", epilog=query.EXAMPLES)(query.query)
-app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
 app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
-app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
+app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
+app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
 app.add_typer(machine.app, name="machine")
+app.command("import", epilog=import_.EXAMPLES)(import_.import_)
+app.command("query", epilog=query.EXAMPLES)(query.query)
+app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
+app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
 
 
 def main() -> None:

@@ -8,6 +8,12 @@ from typing import Annotated
 
 import typer
 
+EXAMPLES = """Examples:
+
+fathom report train.fathom --roofline
+
+fathom report train.fathom --html train.html"""
+
 
 def report(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
