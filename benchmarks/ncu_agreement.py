@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 import yaml
 
-from fathom.analysis.explaining.expression import counters_in, evaluate
+from fathom.analysis.measures.formula import names, value_of
 from fathom.sounding import Store, import_ncu, open_store
 
 HERE = Path(__file__).resolve().parent
@@ -102,7 +102,7 @@ def base_and_shape(family: str) -> tuple[str, str]:
 
 def first(expressions: list[str], counters: dict[str, float]) -> float | None:
     """The value of the first expression that can be had."""
-    found = (evaluate(expression, counters) for expression in expressions)
+    found = (value_of(expression, counters) for expression in expressions)
     return next((value for value in found if value is not None), None)
 
 
@@ -147,8 +147,10 @@ def table(summary: list[dict[str, Any]]) -> str:
 
 def ncu_options() -> str:
     """Options for ncu that have every counter collected, with the program's own clocks and caches."""
-    names = sorted({c for m in metrics().values() for e in m["ncu"][:1] for c in counters_in(e)})
-    return f"--clock-control none --cache-control none --target-processes all --metrics {','.join(names)}"
+    metric_names = sorted({c for m in metrics().values() for e in m["ncu"][:1] for c in names(e)})
+    return (
+        f"--clock-control none --cache-control none --target-processes all --metrics {','.join(metric_names)}"
+    )
 
 
 def do_compare(options: argparse.Namespace) -> None:

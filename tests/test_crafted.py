@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fathom.analysis.explaining.expression import counters_in
+from fathom.analysis.measures.formula import names
 from fathom.sounding import Manifest, Rank, Writer, conform
 
 ROOT = Path(__file__).parent.parent
@@ -282,7 +282,7 @@ def test_thresholds_lie_between_what_the_model_expects_of_both_forms() -> None:
     }
     for name, (flawed, mended) in expected.items():
         assert judge.beyond(read[name], flawed) and not judge.beyond(read[name], mended)
-    assert all(counters_in(expression) for flaw in read.values() for expression in flaw["of"])
+    assert all(names(expression) for flaw in read.values() for expression in flaw["of"])
 
 
 # The driver, on stand-ins for torch and cuda.core

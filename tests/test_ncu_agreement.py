@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from benchmarks import ncu_agreement as agreement
 
-from fathom.analysis.explaining.expression import counters_in
+from fathom.analysis.measures.formula import names
 from fathom.sounding import Manifest, Rank, Writer, conform
 
 XU = "SM_A.TriageCompute.sm__inst_executed_pipe_xu_realtime.avg.pct_of_peak_sustained_elapsed"
@@ -121,7 +121,7 @@ def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
         else None
     )
     for metric in agreement.metrics().values():
-        used = set(counters_in(metric["live"][0]))
+        used = set(names(metric["live"][0]))
         assert used and (streams is None or used <= streams)
     assert "--cache-control none" in agreement.ncu_options() and NCU_XU in agreement.ncu_options()
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from fathom.analysis.explaining.expression import counters_in, evaluate
+from fathom.analysis.measures.formula import names, value_of
 from fathom.sounding import Store, import_ncu, open_store
 
 HERE = Path(__file__).resolve().parent
@@ -64,7 +64,7 @@ def judge(name: str, flaw: dict[str, Any], counters: Counters) -> dict[str, Any]
     for source in (*SOURCES, *sorted(counters.keys() - set(SOURCES))):
         for expression in flaw["of"]:
             kernels = counters.get(source, {})
-            values = {form: evaluate(expression, kernels.get(f"{name}_{form}", {})) for form in FORMS}
+            values = {form: value_of(expression, kernels.get(f"{name}_{form}", {})) for form in FORMS}
             if None not in values.values():
                 holds = {form: beyond(flaw, value) for form, value in values.items()}
                 shown = {"shown": holds["flawed"], "shown_on_twin": holds["mended"]}
@@ -83,7 +83,7 @@ def why_not(name: str, flaw: dict[str, Any], counters: Counters) -> str:
     missing = [form for form in FORMS if f"{name}_{form}" not in seen]
     if missing:
         return f"no counters of {' and '.join(f'{name}_{form}' for form in missing)}"
-    return f"no source has {', '.join(counters_in(flaw['of'][0]))}, or what stands in for it, of both forms"
+    return f"no source has {', '.join(names(flaw['of'][0]))}, or what stands in for it, of both forms"
 
 
 def table(rows: list[dict[str, Any]]) -> str:

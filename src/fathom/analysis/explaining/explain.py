@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from fathom.analysis.explaining.expression import counters_in, evaluate
+from fathom.analysis.measures.formula import names, value_of
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ def explain(family: str, counters: Mapping[str, float]) -> Explanation:
 
 def _fact(name: str, rule: dict[str, Any], counters: Mapping[str, float]) -> Fact | None:
     for expression in rule["of"]:
-        value = evaluate(expression, counters)
+        value = value_of(expression, counters)
         if value is None:
             continue
         holds = value > rule["above"] if "above" in rule else value < rule["below"]
-        weights = (evaluate(weight, counters) for weight in rule.get("weight", ()))
+        weights = (value_of(weight, counters) for weight in rule.get("weight", ()))
         weight = next((w for w in weights if w is not None), 0.0)
         words = rule["words"].format(value=value)
-        used = tuple(counters_in(expression))
+        used = tuple(names(expression))
         return Fact(
             name, rule["title"], value, rule["unit"], holds, max(weight, 0.0), words, rule["remedy"], used
         )
@@ -86,5 +86,5 @@ def _fact(name: str, rule: dict[str, Any], counters: Mapping[str, float]) -> Fac
 
 
 def _missing(rule: dict[str, Any], counters: Mapping[str, float]) -> str:
-    wanted = next(iter(counters_in(rule["of"][0])), "")
-    return next((name for name in counters_in(rule["of"][0]) if name not in counters), f"a {wanted} above 0")
+    wanted = names(rule["of"][0])
+    return next((name for name in wanted if name not in counters), f"a {wanted[0]} above 0")

@@ -45,9 +45,9 @@ def parse(text: str) -> ast.expr:
     return tree
 
 
-def names(text: str) -> set[str]:
-    """Names that the formula reads: `sm__cycles_active`, or `sm__cycles_active.avg.per_second`."""
-    return _names(parse(text))
+def names(text: str) -> list[str]:
+    """Names in the order in which the formula reads them: `sm__cycles_active.avg.per_second`."""
+    return list(dict.fromkeys(_names(parse(text))))
 
 
 def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
@@ -56,7 +56,7 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
     Raises MissingError where a name has no value or the formula none.
     """
     tree = parse(text)
-    needed = sorted(_names(tree))
+    needed = names(text)
     missing = [name for name in needed if name not in values]
     if missing:
         raise MissingError(f"{missing[0]} was not sampled")
@@ -71,6 +71,14 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
     if not math.isfinite(value) or not math.isfinite(variance):
         raise MissingError("it has no finite value")
     return value, math.sqrt(variance)
+
+
+def value_of(text: str, values: Mapping[str, float]) -> float | None:
+    """The value alone, from exact ones; None where a name has no value or the formula none."""
+    try:
+        return evaluate(text, {name: (value, 0.0) for name, value in values.items()})[0]
+    except MissingError:
+        return None
 
 
 def _check(node: ast.expr) -> None:
@@ -99,14 +107,14 @@ def _dotted(node: ast.expr) -> str:
     raise ValueError
 
 
-def _names(node: ast.expr) -> set[str]:
+def _names(node: ast.expr) -> list[str]:
     if isinstance(node, ast.BinOp):
-        return _names(node.left) | _names(node.right)
+        return _names(node.left) + _names(node.right)
     if isinstance(node, ast.UnaryOp):
         return _names(node.operand)
     if isinstance(node, ast.Call):
-        return {name for argument in node.args for name in _names(argument)}
-    return set() if isinstance(node, ast.Constant) else {_dotted(node)}
+        return [name for argument in node.args for name in _names(argument)]
+    return [] if isinstance(node, ast.Constant) else [_dotted(node)]
 
 
 def _value(node: ast.expr, values: Mapping[str, float]) -> float:
