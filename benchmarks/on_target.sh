@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The measurements that need NVIDIA GPUs, in parts that take at most ten minutes each:
 #
-#     benchmarks/on_target.sh PART OUT      # PART: stress, ceilings, record, cost, tests, links
+#     benchmarks/on_target.sh PART OUT      # stress, ceilings, record, cost, tests, links, counters, crafted, agreement
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -50,6 +50,36 @@ links() { # on several GPUs: peers, collectives, and data parallel training over
         "$python" -m torch.distributed.run --standalone --nproc-per-node="$ranks" \
         benchmarks/programs/ddp.py --device cuda
     tar -C "$out" -czf "$out/ddp-nccl.tar.gz" ddp-nccl.fathom && rm -r "$out/ddp-nccl.fathom"
+}
+
+counters() { # needs cupti-python; samples of a few programs, and what taking them costs
+    "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
+    for program in train_gpt compiled cuda_graph timm_jpeg generate; do
+        file=benchmarks/programs/$program.py
+        [ -e "$file" ] || file=examples/$program.py
+        "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after \
+            -o "$out/counters-$program.fathom" -- "$python" "$file" || echo "$program: status $?"
+        tar -C "$out" -czf "$out/counters-$program.tar.gz" "counters-$program.fathom"
+        rm -r "$out/counters-$program.fathom"
+    done
+    "$python" benchmarks/counters_cost.py steps train_gpt --pairs "${PAIRS:-10}" --out "$out/counters" -- --steps 600
+    "$python" benchmarks/counters_cost.py steps launch_bound --pairs "${PAIRS:-10}" --out "$out/counters" -- --steps 1500
+}
+
+crafted() { # every flaw and its mended twin under ncu: one CSV a form
+    for kernel in benchmarks/crafted/*.cu; do
+        name=$(basename "$kernel" .cu)
+        for form in flawed mended; do
+            ncu --set full --clock-control none --launch-skip 5 --launch-count 5 --csv --page raw \
+                --kernel-name "regex:${name}_$form" "$python" benchmarks/crafted/run.py "$name" "$form" --steps 3 \
+                > "$out/crafted-$name-$form.csv" 2> "$out/crafted-$name-$form.log" || echo "$name $form: status $?"
+        done
+    done
+}
+
+agreement() { # the GPT step under ncu, to be set beside its folded counters
+    ncu $("$python" benchmarks/ncu_agreement.py options) --launch-skip 30000 --launch-count "${LAUNCHES:-400}" \
+        -f -o "$out/gpt" "$python" examples/train_gpt.py --steps 120
 }
 
 "$part"
