@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
-PROGRAMS = HERE / "programs"
+PROGRAMS, TELEMETRY = HERE / "programs", HERE / "telemetry"
 GROUPS = ("input", "host", "kernels", "device", "numbers")
 FORMS = ("faulty", "mended")
 
@@ -25,8 +24,8 @@ class Fault:
     faulty form must raise, the costliest first; `forbidden` are tempting ones that would be wrong on it;
     `allowed` are true of the program beside its fault, in either form, and count neither way. `share` is what
     the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
-    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true) and cores (a
-    number). `agree` is the relative tolerance within which both forms give the same loss, None where
+    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true) and cores
+    (how many). `agree` is the relative tolerance within which both forms give the same loss, None where
     they work on different numbers.
     """
 
@@ -57,8 +56,14 @@ class Program:
 
     @property
     def module(self) -> str:
-        """What `python -m` runs from the root of the repository."""
-        return f"tests.faults.programs.{self.group}.{self.name}"
+        """What `python -m` runs from the root of the repository; of synthetic telemetry, where `build` is."""
+        place = "" if self.synthetic else "programs."
+        return f"tests.faults.{place}{self.group}.{self.name}"
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is telemetry made by hand."""
+        return self.group == TELEMETRY.name
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -83,11 +88,13 @@ def programs() -> tuple[Program, ...]:
 
 
 @cache
+def builders() -> tuple[Program, ...]:
+    """Synthetic telemetry of devices that are unwell."""
+    files = sorted(file for file in TELEMETRY.glob("*.py") if file.stem not in ("__init__", "builder"))
+    return tuple(Program(TELEMETRY.name, file.stem, read(file)) for file in files)
+
+
+@cache
 def kinds() -> dict[str, dict[str, Any]]:
     """The catalogue `kinds.yaml`: one entry a finding kind, by id."""
     return {entry["id"]: entry for entry in yaml.safe_load((HERE / "kinds.yaml").read_text())}
-
-
-def as_json(fault: Fault) -> dict[str, Any]:
-    """The labels as plain data."""
-    return dataclasses.asdict(fault)
