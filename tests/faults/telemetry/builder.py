@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,11 @@ WELL = {
 
 @dataclass
 class Synthetic:
-    """A device for the length of a recording: what its sensors say of it, and how fast it computes and copies.
+    """A device for the length of a recording: what its sensors say, and how fast it computes and copies.
 
-    `sensors` replace values of WELL, each a number or a function of time (0 to 1); `gpu` replaces entries of the
-    inventory; `clock` is the clock that kernels run at, as a share of its maximum; `copy_gb_s` the link's rate.
+    `sensors` replace values of WELL, each a number or a function of time (0 to 1); `gpu` replaces entries of
+    the inventory; `clock` is the clock that kernels run at, as a share of its maximum; `copy_gb_s` is the
+    link's rate.
     """
 
     sensors: dict[str, Any] = field(default_factory=dict)
@@ -74,7 +76,9 @@ class Synthetic:
         """Rows of the telemetry table."""
         chance, length = random.Random(seed), self.step_ms * (CLEAN + TIMELINE) * MS
         count = int(length / PERIOD) + 1
-        return [self._row(number, number / max(1, count - 1), chance) for number in range(count)]
+        rows = [self._row(number, number / max(1, count - 1), chance) for number in range(count)]
+        energy = accumulate(row["power_w"] * PERIOD / 1e9 for row in rows)
+        return [{**row, "energy_j": 1e6 + joules} for row, joules in zip(rows, energy, strict=True)]
 
     def _row(self, number: int, when: float, chance: random.Random) -> dict[str, Any]:
         now = {
@@ -82,7 +86,6 @@ class Synthetic:
         }
         now["power_w"] = float(now["power_w"]) + chance.uniform(-4, 4)
         now["temperature_c"] = int(now["temperature_c"]) + chance.randint(0, 1)
-        now["energy_j"] = 1e6 + number * float(now["power_w"]) * PERIOD / 1e9
         return {"device": 0, "time_ns": START + number * PERIOD, **now}
 
     def machine(self) -> dict[str, Any]:

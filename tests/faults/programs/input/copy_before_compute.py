@@ -23,7 +23,7 @@ FAULT = Fault(
 
 def main(options):
     rows, features = options.size(8192, 16), options.size(options.by(2048, 4096, 8192), 16)
-    batches = [(torch.randn(rows, features), torch.randint(64, (rows,))) for _ in range(4)]
+    batches = [(torch.randn(rows, features), torch.randint(64, (rows,))) for _ in range(2)]
     if options.cuda:
         batches = [[tensor.pin_memory() for tensor in batch] for batch in batches]
     width = options.size(4096, 32)

@@ -30,7 +30,7 @@ class Table(Dataset):
     """Rows that are many megabytes together; a sample is a whole batch, as columnar readers give it."""
 
     def __init__(self, rows, width):
-        self.batches = [(torch.randn(rows, width), torch.randint(64, (rows,))) for _ in range(4)]
+        self.batches = [(torch.randn(rows, width), torch.randint(64, (rows,))) for _ in range(2)]
         for batch in self.batches:
             for tensor in batch:
                 tensor.share_memory_()

@@ -21,7 +21,7 @@ FAULT = Fault(
         "2 layers"
     ),
     needs={"gpu": True},
-    agree=1e-2,
+    agree=5e-2,
 )
 
 
@@ -33,7 +33,7 @@ def main(options):
     optimizer = AdamW(model.parameters(), lr=1e-5, fused=True)
     values, classes = options.normal(batch, width), options.choices(words, batch)
     for _ in options.laps():
-        loss = F.cross_entropy(model(values)[:, :words], classes)
+        loss = F.cross_entropy(model(values), classes)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -30,7 +30,7 @@ FAULT = Fault(
 
 def main(options):
     rows, width = options.size(16384, 16), options.size(4096, 32)
-    batches = [(torch.randn(rows, width).to(options.dtype), torch.randint(64, (rows,))) for _ in range(4)]
+    batches = [(torch.randn(rows, width).to(options.dtype), torch.randint(64, (rows,))) for _ in range(2)]
     if options.cuda and not options.faulty:
         batches = [[tensor.pin_memory() for tensor in batch] for batch in batches]
     model = tower(width, options.size(5, 2)).to(options.device, options.dtype)
