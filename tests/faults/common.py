@@ -75,7 +75,7 @@ def start(main: Callable[[Options], Tensor]) -> float:
     """Run `main`, and print the last loss and the host's step times as one line of JSON."""
     options = parse()
     torch.manual_seed(0)
-    loss = float(main(options))  # waits for the device
+    loss = main(options).item()  # waits for the device
     end = time.perf_counter()
     laps = [after - before for before, after in pairwise(options.ticks)]
     told = {"form": options.form, "severity": options.severity, "steps": len(laps), "loss": loss}
