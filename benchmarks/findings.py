@@ -1,0 +1,21 @@
+"""How often the diagnosis names the true cause, and how far its predicted gains are from what came true.
+
+On the suite in tests/faults, whose recordings lie in tests/data/faults.
+"""
+
+from __future__ import annotations
+
+import json
+
+
+def bench() -> str:
+    """Examine every recording of the suite, write benchmarks/results/findings.json, return the tables."""
+    from tests.faults.examined import KEPT, examined
+    from tests.faults.score import RESULTS, score
+    from tests.faults.tables import tables
+
+    if not any(KEPT.glob("*.fathom.zip")):
+        return f"No recordings in {KEPT}: see tests/faults/record.py."
+    result = score(examined())
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    return tables(result)

@@ -1,0 +1,46 @@
+"""The recordings of the suite, examined: those that are kept, and the synthetic ones made on the spot."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+
+from tests.faults.labels import FORMS, HERE, builders, programs
+from tests.faults.score import Case, case_of
+
+KEPT = HERE.parent / "data" / "faults"
+ENDING = ".fathom.zip"
+
+
+def examined(folder: Path = KEPT) -> list[Case]:
+    """Every recording that is there, and every synthetic one. Names of unknown programs raise KeyError."""
+    return [*recorded(folder), *synthetic()]
+
+
+def recorded(folder: Path) -> list[Case]:
+    """GROUP.NAME.FORM.SEVERITY.fathom.zip of a folder."""
+    import fathom
+
+    known = {program.id: program for program in programs()}
+    cases = []
+    for file in sorted(folder.glob("*" + ENDING)):
+        group, name, form, severity = file.name.removesuffix(ENDING).split(".")
+        found = fathom.open(file).examine()
+        cases.append(case_of(known[f"{group}/{name}"], form, int(severity), found))
+    return cases
+
+
+def synthetic() -> list[Case]:
+    """Devices that are unwell, at every severity, and well."""
+    from fathom.diagnosis import examine
+
+    cases = []
+    for builder in builders():
+        build = importlib.import_module(builder.module).build
+        for severity in builder.fault.severity:
+            for form in FORMS:
+                with tempfile.TemporaryDirectory() as scratch:
+                    found = examine(build(form, severity).write(Path(scratch) / "device.fathom"))
+                cases.append(case_of(builder, form, severity, found))
+    return cases

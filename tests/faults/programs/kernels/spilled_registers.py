@@ -1,0 +1,57 @@
+"""Ask for full occupancy with `__launch_bounds__`, of a kernel that keeps an array in registers.
+
+The user believes that more threads are faster. Thirty-two registers a thread cannot hold the array, so the
+compiler puts it into local memory, and every use of it is a load.
+"""
+
+import torch
+
+from tests.faults.common import Fault, start
+from tests.faults.cuda import Kernel, Launches
+
+FAULT = Fault(
+    kind="kernels-register-spills",
+    expected=["kernels-register-spills"],
+    forbidden=["kernels-low-occupancy", "kernels-uncoalesced", "kernels-bank-conflicts"],
+    share=[0.3, 0.5, 0.6],
+    why="of 40, 64, 96 accumulators all but about 20 are loaded and stored for each multiplication",
+    needs={"gpu": True, "cupy": True},
+    agree=1e-3,
+)
+SOURCE = """
+__global__ __launch_bounds__(BOUNDS) void filter(const float* x, float* y, int n, int rounds) {
+    long i = blockIdx.x * (long)blockDim.x + threadIdx.x;
+    float held[HELD];
+#pragma unroll
+    for (int k = 0; k < HELD; ++k) held[k] = x[(i + k) % n];
+    for (int round = 0; round < rounds; ++round) {
+        float carry = held[HELD - 1];
+#pragma unroll
+        for (int k = 0; k < HELD; ++k) {
+            float next = fmaf(held[k], 0.999f, 0.001f * carry);
+            carry = held[k];
+            held[k] = next;
+        }
+    }
+    float sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < HELD; ++k) sum += held[k];
+    y[i] = sum;
+}
+"""
+
+
+@torch.no_grad()
+def main(options):
+    bounds = "1024, 2" if options.faulty else "256"
+    source = SOURCE.replace("BOUNDS", bounds).replace("HELD", str(options.by(40, 64, 96)))
+    kernel, n = Kernel(source, "filter"), 132 * 2048 * 4
+    model = Launches(lambda x, y: kernel[n // 256, 256](x, y, n, 64), 8)
+    x, y = options.normal(n, dtype=torch.float32), torch.empty(n, device=options.device)
+    for _ in options.laps():
+        model(x, y)
+    return y.square().mean()
+
+
+if __name__ == "__main__":
+    start(main)

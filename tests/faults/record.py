@@ -1,0 +1,240 @@
+"""Record the suite of faults.
+
+    fathom machine measure                                                 # on the target, once: the ceilings
+    python -m tests.faults.record record OUT --minutes 9 --tar faults.tar  # there, until nothing is left
+    python -m tests.faults.record finish faults.tar                        # here: into tests/data/faults
+
+`record` needs no library but Python's, PyYAML and what the programs import. A run that ended well is not
+repeated; `--minutes` starts none after that time, and the tar holds what is there so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.faults.labels import FORMS, HERE, Program, programs
+
+ROOT = HERE.parents[1]
+KEPT = ROOT / "tests" / "data" / "faults"
+MOST_BYTES = 15_000_000  # of all soundings together
+PATIENCE_S = 180
+RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One form of one program at one severity."""
+
+    program: Program
+    form: str
+    severity: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.program.group}.{self.program.name}.{self.form}.{self.severity}"
+
+    def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
+        """The program under `fathom run --raw`."""
+        fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
+        words = ["--form", self.form, "--severity", str(self.severity), "--steps", str(options.steps)]
+        words += ["--device", "cpu", "--small"] if options.small else []
+        program = [sys.executable, "-m", self.program.module, *words, "--times", str(folder / TIMES)]
+        return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]
+
+
+def chosen(options: argparse.Namespace) -> Iterator[Run]:
+    """Both forms next to each other, so that they meet the same machine."""
+    for program in programs():
+        if options.only and not {program.id, program.name} & set(options.only):
+            continue
+        if options.group and program.group not in options.group:
+            continue
+        for severity in options.severity:
+            if severity in program.fault.severity:
+                yield from (Run(program, form, severity) for form in program.forms if form in options.form)
+
+
+def unmet(program: Program, small: bool) -> str:
+    """Why it cannot run here; empty where it can."""
+    needs, cores = program.fault.needs, len(os.sched_getaffinity(0))
+    if needs.get("gpu") and not small and not Path("/dev/nvidiactl").exists():
+        return "it needs an NVIDIA GPU"
+    if needs.get("cupy") and (small or not importlib.util.find_spec("cupy")):
+        return "its kernels need cupy and a GPU"
+    if not small and needs.get("cores", 0) > cores:
+        return f"it needs {needs['cores']} cores, and here are {cores}"
+    return ""
+
+
+def record(options: argparse.Namespace) -> int:
+    """Record what is not recorded yet; 1 where something failed or is left."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    until, left, failed = time.monotonic() + 60 * options.minutes, 0, 0
+    for run in chosen(options):
+        if (options.folder / f"{run.name}.tar.xz").exists():
+            continue
+        if why := unmet(run.program, options.small):
+            print(f"{run.name}: left out, {why}", flush=True)
+        elif time.monotonic() > until:
+            left += 1
+        else:
+            failed += not recorded(run, options)
+    if options.tar:
+        bundle(options.folder, options.tar)
+    print(f"{failed} failed, {left} left")
+    return int(bool(failed or left))
+
+
+def recorded(run: Run, options: argparse.Namespace) -> bool:
+    """Record one run into OUT/NAME.tar.xz, and say how it went; the log of one that failed stays."""
+    folder = options.folder / run.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    start = time.perf_counter()
+    status = execute(run.command(folder, options), folder / LOG)
+    wall = time.perf_counter() - start
+    told = json.loads((folder / TIMES).read_text()) if (folder / TIMES).exists() else {}
+    well = status == 0 and bool(told)
+    size = compress(folder) if well else 0
+    step = f"{told['mean_ms']:8.2f} ms a step" if well else f"status {status}, see {folder / LOG}"
+    print(f"{run.name:<56} {wall:5.1f} s {size / 1e3:6.0f} kB {step}", flush=True)
+    return well
+
+
+def execute(command: list[str], log: Path) -> int:
+    """Run a command from the root of the repository; 124 where it takes too long."""
+    path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    with log.open("wb") as out:
+        try:
+            done = subprocess.run(
+                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=PATIENCE_S
+            )
+        except subprocess.TimeoutExpired:
+            return 124
+    return done.returncode
+
+
+def compress(folder: Path) -> int:
+    """Replace a folder by NAME.tar.xz; its size in bytes."""
+    archive, part = folder.with_name(f"{folder.name}.tar.xz"), folder.with_name(f"{folder.name}.part")
+    with tarfile.open(part, "w:xz", preset=2) as tar:
+        tar.add(folder, folder.name)
+    part.replace(archive)
+    shutil.rmtree(folder)
+    return archive.stat().st_size
+
+
+def bundle(folder: Path, target: Path) -> None:
+    """One tar of all that was recorded."""
+    with tarfile.open(target, "w") as tar:
+        for archive in sorted(folder.glob("*.tar.xz")):
+            tar.add(archive, archive.name)
+    print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
+
+
+def finish(options: argparse.Namespace) -> int:
+    """Make small soundings of raw records; 1 where they are too large together or one failed."""
+    kept = options.into
+    kept.mkdir(parents=True, exist_ok=True)
+    index_file, failed = kept / "index.json", 0
+    index = json.loads(index_file.read_text()) if index_file.exists() else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for archive in archives(options.tars, Path(scratch)):
+            try:
+                told = kept_sounding(archive, kept)
+            except Exception as error:  # of one recording: the others are still of use
+                failed += 1
+                print(f"{archive.name}: {error}")
+                continue
+            index[archive.name.removesuffix(".tar.xz")] = told
+    index_file.write_text(json.dumps(dict(sorted(index.items())), indent=1) + "\n")
+    total = sum(file.stat().st_size for file in kept.glob("*.fathom.zip"))
+    print(f"{len(index)} soundings, {total / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f}; {failed} failed")
+    return int(bool(failed) or total > MOST_BYTES)
+
+
+def archives(paths: list[Path], scratch: Path) -> Iterator[Path]:
+    """The archives of single runs, out of tars or folders of them."""
+    for number, path in enumerate(paths):
+        folder = path
+        if path.is_file():
+            folder = scratch / str(number)
+            with tarfile.open(path) as tar:
+                tar.extractall(folder, filter="data")
+        yield from sorted(folder.glob("*.tar.xz"))
+
+
+def kept_sounding(archive: Path, kept: Path) -> dict[str, Any]:
+    """Import one run and pack it into `kept`; what its program said of itself."""
+    from fathom.recorder import import_any
+    from fathom.sounding import pack
+
+    name = archive.name.removesuffix(".tar.xz")
+    target = kept / f"{name}.fathom.zip"
+    with tempfile.TemporaryDirectory() as scratch:
+        with tarfile.open(archive) as tar:
+            tar.extractall(scratch, filter="data")
+        folder = Path(scratch) / name
+        store = import_any([folder / RAW])
+        shrink(store.path)
+        target.unlink(missing_ok=True)
+        pack(store.path, target)
+        told = json.loads((folder / TIMES).read_text())
+    print(f"{name}: {target.stat().st_size / 1e3:.0f} kB")
+    return {key: told[key] for key in ("form", "severity", "steps", "loss", "median_ms", "mean_ms")}
+
+
+def shrink(folder: Path) -> None:
+    """Write a sounding's tables anew, compressed as far as it goes, and its checksums."""
+    import polars as pl
+
+    from fathom.sounding.checksums import checksum
+
+    for file in folder.glob("rank-*/*.parquet"):
+        pl.read_parquet(file).write_parquet(file, compression="zstd", compression_level=19, statistics=False)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["checksums"] = {name: checksum(folder / name) for name in manifest["checksums"]}
+    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    on_target = commands.add_parser("record", help="record what is not recorded yet")
+    on_target.set_defaults(command=record)
+    on_target.add_argument("folder", type=Path)
+    on_target.add_argument("--only", nargs="+", metavar="GROUP/NAME")
+    on_target.add_argument("--group", nargs="+")
+    on_target.add_argument("--form", nargs="+", choices=FORMS, default=FORMS)
+    on_target.add_argument("--severity", nargs="+", type=int, choices=(1, 2, 3), default=[2])
+    on_target.add_argument("--steps", type=int, default=80, help="that the program makes")
+    on_target.add_argument("--windows", type=int, default=4, help="steps that each phase records")
+    on_target.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
+    on_target.add_argument("--tar", type=Path, help="put everything recorded into this file at the end")
+    on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
+    here = commands.add_parser("finish", help="make soundings of raw records")
+    here.set_defaults(command=finish)
+    here.add_argument("tars", nargs="+", type=Path, metavar="TAR")
+    here.add_argument("--into", type=Path, default=KEPT)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    options = arguments()
+    sys.exit(options.command(options))

@@ -1,0 +1,165 @@
+"""The figures of the suite of faults, on examinations made by hand."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from fathom.analysis.results import Examination, Integrity, Step
+from tests.faults import score
+from tests.faults.labels import Fault, Program, builders
+from tests.faults.tables import tables
+
+
+def fault(kind: str | None = "host-python", **more) -> Program:
+    labels = {"expected": [kind] if kind else [], "severity": [2], "share": [0.5] if kind else []}
+    return Program("host", more.pop("name", "a"), Fault(kind=kind, **labels | more))
+
+
+def finding(name: str, gain: float | None = None, low: float | None = None, high: float | None = None):
+    return {"id": name, "gain_ms": gain, "low_ms": low, "high_ms": high}
+
+
+def case(program: Program, form: str, step_ms: float, *findings) -> score.Case:
+    return score.Case(program, form, 2, list(findings), step_ms)
+
+
+def test_the_place_of_the_true_cause():
+    second = case(fault(), "faulty", 10.0, finding("host-logging", 3), finding("host-python", 2))
+    assert score.place(second) == 2
+    allowed = case(fault(allowed=["host-logging"]), "faulty", 10.0, *second.findings)
+    assert score.place(allowed) == 1 and score.place(allowed, strictly=True) == 2
+    assert score.place(case(fault(), "faulty", 10.0)) is None
+
+
+def test_accuracy_counts_faulty_forms_whose_fault_can_be_seen():
+    three = [finding(f"host-{n}", 1) for n in ("logging", "checkpoint", "item")]
+    cases = [
+        case(fault(name="first"), "faulty", 10.0, finding("host-python", 4)),
+        case(fault(name="third"), "faulty", 10.0, *three[:2], finding("host-python", 1)),
+        case(fault(name="fourth"), "faulty", 10.0, *three, finding("host-python", 1)),
+        case(fault(name="missing"), "faulty", 10.0),
+        case(fault(name="gap", known_gap="cannot be seen"), "faulty", 10.0),
+        case(fault(name="first"), "mended", 5.0),
+    ]
+    told = score.accuracy(cases)
+    assert (told["cases"], told["first"], told["third"]) == (4, 0.25, 0.5)
+    assert told["not_first"] == {"host/third 2": 3, "host/fourth 2": 4, "host/missing 2": None}
+    assert told["missed"] == ["host/missing 2: host-python"] and told["gaps"] == {"host/gap 2": None}
+
+
+def test_false_findings_are_large_ones_without_a_fault_and_forbidden_ones_with_one():
+    program = fault(forbidden=["host-logging"], allowed=["host-sync-item"])
+    cases = [
+        case(program, "mended", 100.0, finding("host-python", 4.0), finding("host-checkpoint", 2.0)),
+        case(program, "mended", 100.0, finding("host-sync-item", 50.0), finding("device-ecc")),
+        case(program, "faulty", 100.0, finding("host-logging", 10.0), finding("host-checkpoint", 10.0)),
+        case(fault(None, name="tuned"), "mended", 100.0, finding("host-python", 3.0)),
+    ]
+    found = [(one["form"], one["finding"], one["share"]) for one in score.false_findings(cases)]
+    assert found == [
+        ("mended", "host-python", 0.04),
+        ("mended", "device-ecc", None),
+        ("faulty", "host-logging", 0.1),
+        ("mended", "host-python", 0.03),
+    ]
+
+
+def test_gains_are_compared_with_the_mended_twin():
+    both = fault(name="two", expected=["host-python", "host-logging"])
+    cases = [
+        case(fault(name="one"), "faulty", 10.0, finding("host-python", 5.0, 3.0, 6.0)),
+        case(fault(name="one"), "mended", 6.0),
+        case(both, "faulty", 20.0, finding("host-python", 6, 5, 7), finding("host-logging", 3, 2, 4)),
+        case(both, "mended", 10.0),
+        case(fault(name="nothing"), "faulty", 10.0, finding("host-python", 5.0, 4.0, 6.0)),
+        case(fault(name="nothing"), "mended", 9.9),
+        case(fault(name="silent"), "faulty", 10.0),
+        case(fault(name="silent"), "mended", 5.0),
+        case(fault(name="alone"), "faulty", 10.0, finding("host-python", 5.0, 4.0, 6.0)),
+    ]
+    one, two, nothing, silent = score.gains(cases)
+    assert (one.realised_ms, one.inside, one.width) == (4.0, True, 0.75)
+    assert one.error == pytest.approx(0.25) and one.labelled == 0.5
+    assert (two.predicted_ms, two.low_ms, two.high_ms, two.faults) == (9, 7, 11, 2)
+    assert two.error == pytest.approx(-0.1) and two.inside
+    told = score.prediction([one, two, nothing, silent])
+    assert told["cases"] == 2 and told["error"] == pytest.approx(0.175)
+    assert told["coverage"] == 1.0 and told["width"] == pytest.approx((0.75 + 0.4) / 2)
+    assert told["cost_nothing_here"] == ["host/nothing 2"] and told["not_predicted"] == ["host/silent 2"]
+
+
+def test_an_outcome_outside_its_interval_counts_against_coverage():
+    cases = [
+        case(fault(), "faulty", 10.0, finding("host-python", 2.0, 1.0, 3.0)),
+        case(fault(), "mended", 5.0),
+    ]
+    assert score.prediction(score.gains(cases))["coverage"] == 0.0
+
+
+def test_confusion_counts_first_findings_of_every_form():
+    program = fault(allowed=["host-sync-item"])
+    cases = [
+        case(program, "faulty", 10.0, finding("host-sync-item", 5), finding("host-logging", 4)),
+        case(program, "faulty", 10.0, finding("host-python", 0.1)),
+        case(program, "mended", 10.0),
+        case(fault(None), "mended", 10.0, finding("host-python", 5.0)),
+    ]
+    assert score.confusion(cases) == {
+        "(nothing)": {score.NOTHING: 1, "host-python": 1},
+        "host-python": {"host-logging": 1, score.NOTHING: 1},
+    }
+
+
+def test_bars_are_met_or_not_or_not_measured():
+    nothing = score.score([])
+    assert {bar["met"] for bar in nothing["bars"].values()} == {None}
+    right = [
+        case(fault(), "faulty", 10.0, finding("host-python", 5.0, 4.5, 5.5)),
+        case(fault(), "mended", 5.0),
+    ]
+    assert {bar["met"] for bar in score.score(right)["bars"].values()} == {True}
+    wrong = [
+        case(fault(), "faulty", 10.0, finding("host-logging", 5.0), finding("host-python", 1.0, 0.0, 4.0)),
+        case(fault(), "mended", 5.0, finding("host-logging", 1.0)),
+    ]
+    told = score.score(wrong)["bars"]
+    assert {name for name, bar in told.items() if bar["met"] is False} == set(told) - {"third"}
+
+
+def test_synthetic_recordings_are_counted_apart():
+    builder = next(one for one in builders() if one.name == "thermal")
+    told = score.score([score.Case(builder, "faulty", 2, [finding("device-thermal", 4.0)], 20.0)])
+    assert told["recordings"] == 0 and told["accuracy"]["cases"] == 0
+    assert told["synthetic"]["accuracy"]["first"] == 1.0
+
+
+def test_tables_name_what_went_wrong_and_are_plain_json_before():
+    wrong = [
+        case(fault(), "faulty", 10.0, finding("host-logging", 5.0), finding("host-python", 1.0, 0.5, 4.0)),
+        case(fault(), "mended", 5.0, finding("host-checkpoint", 1.0)),
+        case(fault(name="gap", known_gap="cannot be seen"), "faulty", 10.0),
+    ]
+    text = tables(json.loads(json.dumps(score.score(wrong))))
+    for word in ("NOT met", "host-checkpoint, 20% of the step", "host/gap 2: missing", "host/a 2: 2", "5.00"):
+        assert word in text
+
+
+def test_an_examination_and_its_json_make_the_same_case():
+    step = Step(clean_ms=5.0, timeline_ms=6.0, ci_ms=None, n=20, kind="train", clean_mean_ms=5.5)
+    told = Examination(
+        step=step,
+        devices=[],
+        integrity=Integrity(True, []),
+        input=None,
+        memory=None,
+        energy=None,
+        findings=[finding("host-python", 1.0)],
+    )
+    plain = json.loads(msgspec.json.encode(told))
+    assert score.case_of(fault(), "faulty", 2, told) == score.case_of(fault(), "faulty", 2, plain)
+    assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.5
+    told.step.clean_mean_ms = None
+    assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.0

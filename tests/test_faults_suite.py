@@ -1,0 +1,244 @@
+"""The suite of faults: labels that hold together, programs that run, recordings that are kept."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+import tarfile
+from collections import Counter, defaultdict
+
+import pytest
+
+from fathom.sounding import open_store
+from tests.faults import record
+from tests.faults.labels import GROUPS, HERE, PROGRAMS, Fault, Program, builders, kinds, programs, read
+from tests.running import environment
+from tests.small_sounding import make
+
+ROOT = HERE.parents[1]
+EVERY = (*programs(), *builders())
+FAULTY = [program for program in EVERY if program.fault.kind]
+SAMPLE = (
+    *("input/few_workers", "input/collate_lists", "host/norm_of_each_gradient", "host/routed_experts"),
+    *(
+        "host/metrics_in_python",
+        "kernels/math_attention",
+        "kernels/loss_by_hand",
+        "kernels/recomputed_layers",
+    ),
+    *("numbers/odd_vocabulary", "two/attention_and_norm", "tuned/wide_training"),
+)
+
+
+# kinds
+
+
+def test_every_kind_is_described_in_full():
+    assert len(kinds()) >= 45
+    for name, kind in kinds().items():
+        assert set(kind) == {"id", "group", "title", "mechanism", "shows", "remedy", "references"}, name
+        assert kind["group"] in GROUPS and name.startswith(kind["group"] + "-")
+        assert name == name.lower() and " " not in name
+        assert all(kind[key].strip() for key in ("title", "mechanism", "shows", "remedy"))
+        assert kind["references"] and all(link.startswith("https://") for link in kind["references"])
+
+
+def test_no_id_or_title_is_taken_twice():
+    text = (HERE / "kinds.yaml").read_text()
+    assert text.count("\n- id: ") == len(kinds())
+    assert len({kind["title"] for kind in kinds().values()}) == len(kinds())
+
+
+def test_every_kind_has_a_program_or_synthetic_telemetry():
+    assert set(kinds()) == {program.fault.kind for program in FAULTY}
+
+
+def test_the_suite_is_as_large_as_promised():
+    count = Counter(program.group == "tuned" for program in programs())
+    assert count[False] >= 75 and count[True] == 10
+    assert sum(len(program.fault.expected) >= 2 for program in programs()) >= 5
+
+
+# labels
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=lambda program: program.id)
+def test_labels_of_a_fault_hold_together(program: Program):
+    fault = program.fault
+    named = [*fault.expected, *fault.forbidden, *fault.allowed]
+    assert set(named) <= set(kinds()) and len(named) == len(set(named))
+    assert fault.kind not in fault.forbidden + fault.allowed
+    assert fault.forbidden and fault.why
+    assert fault.expected[:1] == [fault.kind] or fault.known_gap
+    assert fault.severity == sorted(set(fault.severity)) and set(fault.severity) <= {1, 2, 3}
+    assert len(fault.share) == len(fault.severity)
+    assert fault.share == sorted(fault.share) and all(0 <= part < 1 for part in fault.share)
+    assert min(fault.share) >= 0.05 or fault.known_gap
+    assert set(fault.needs) <= {"gpu", "compile", "cupy", "cores"}
+
+
+def test_well_tuned_programs_expect_nothing():
+    for program in programs():
+        if program.group == "tuned":
+            fault = program.fault
+            assert (fault.kind, fault.expected, fault.forbidden) == (None, [], [])
+            assert set(fault.allowed) <= set(kinds()) and fault.why
+            assert program.forms == ("mended",)
+
+
+def test_a_file_without_labels_is_refused(tmp_path):
+    (tmp_path / "bare.py").write_text("x = 1\n")
+    with pytest.raises(ValueError, match="FAULT"):
+        read(tmp_path / "bare.py")
+
+
+# programs
+
+
+@pytest.mark.parametrize("program", programs(), ids=lambda program: program.id)
+def test_a_program_is_ordinary_pytorch(program: Program):
+    source = (PROGRAMS / program.group / f"{program.name}.py").read_text()
+    tree = ast.parse(source)
+    compile(tree, program.id, "exec")
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert not any(name.partition(".")[0] == "fathom" for name in imported)
+    assert {"tests.faults.common"} <= imported
+    told = ast.get_docstring(tree) or ""
+    assert len(told.split("\n\n")) == (2 if program.fault.kind else 1)
+    assert ("options.faulty" in source) == bool(program.fault.kind)
+    assert ("options.by(" in source) == (program.fault.severity == [1, 2, 3])
+
+
+@pytest.fixture(scope="module")
+def losses() -> dict[str, dict[str, float]]:
+    """Of a few programs, by id and form, after three steps on a processor."""
+    if not importlib.util.find_spec("torch"):
+        pytest.skip("needs torch")
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.smoke", *SAMPLE],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in done.stdout.splitlines():
+        told = json.loads(line)
+        found[told["id"]][told["form"]] = told["loss"]
+    return found
+
+
+@pytest.mark.torch
+@pytest.mark.xdist_group("faults")
+@pytest.mark.parametrize("program", [p for p in programs() if p.id in SAMPLE], ids=lambda p: p.id)
+def test_both_forms_run_on_a_processor_and_agree(program: Program, losses):
+    told = losses[program.id]
+    assert set(told) == set(program.forms)
+    assert all(math.isfinite(loss) for loss in told.values())
+    if program.fault.agree is not None:
+        assert told["faulty"] == pytest.approx(told["mended"], rel=program.fault.agree)
+
+
+# synthetic telemetry
+
+
+@pytest.mark.parametrize("builder", builders(), ids=lambda builder: builder.name)
+def test_a_device_that_is_unwell_is_as_slow_as_its_label_says(builder: Program, tmp_path):
+    build = importlib.import_module(builder.module).build
+    for severity, part in zip(builder.fault.severity, builder.fault.share, strict=True):
+        well, unwell = build("mended", severity), build("faulty", severity)
+        assert 1 - well.step_ms / unwell.step_ms == pytest.approx(part, abs=0.01)
+        assert unwell.telemetry() != well.telemetry() or unwell.machine() != well.machine()
+    store = unwell.write(tmp_path / "device.fathom")
+    rows = open_store(store.path).verify().table("telemetry").collect()
+    assert rows["energy_j"].is_sorted() and rows["time_ns"].is_sorted() and len(rows) > 20
+    steps = store.table("steps").collect()
+    lengths = (steps["end_ns"] - steps["mark_ns"]).unique().to_list()
+    assert lengths == [round(unwell.step_ms * 1e6)]
+
+
+# recording
+
+
+def options(folder, **more) -> argparse.Namespace:
+    told = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
+    return argparse.Namespace(
+        **told | {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True} | more
+    )
+
+
+def test_both_forms_are_recorded_side_by_side(tmp_path):
+    runs = list(record.chosen(options(tmp_path, severity=[1, 2], only=["metrics_in_python"])))
+    assert [(run.form, run.severity) for run in runs] == [
+        *[("faulty", 1), ("mended", 1), ("faulty", 2), ("mended", 2)]
+    ]
+    assert {run.program.group for run in record.chosen(options(tmp_path, group=["two"]))} == {"two"}
+    assert len({run.name for run in record.chosen(options(tmp_path))}) == sum(
+        len(program.forms) for program in programs() if 2 in program.fault.severity
+    )
+
+
+def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
+    started = []
+
+    def execute(command, log):
+        started.append(command)
+        folder = log.parent
+        if "mended" in command:
+            return 3
+        (folder / record.TIMES).write_text(json.dumps({"mean_ms": 1.0}))
+        return 0
+
+    monkeypatch.setattr(record, "execute", execute)
+    some = options(tmp_path / "out", only=["host/metrics_in_python"], tar=tmp_path / "all.tar")
+    assert record.record(some) == 1 and len(started) == 2
+    assert "status 3" in capsys.readouterr().out
+    assert record.record(some) == 1 and len(started) == 3  # the one that failed
+    assert [file.name for file in record.archives([tmp_path / "all.tar"], tmp_path)] == [
+        "host.metrics_in_python.faulty.2.tar.xz"
+    ]
+    late = options(tmp_path / "later", only=["host/metrics_in_python"], minutes=-1)
+    assert record.record(late) == 1 and len(started) == 3
+    assert "2 left" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("needs", "small", "reason"),
+    [
+        ({"cores": 1 << 20}, False, "cores"),
+        ({"cores": 1 << 20}, True, ""),
+        ({"cupy": True}, True, "cupy"),
+        ({"gpu": True}, True, ""),
+        ({}, False, ""),
+    ],
+)
+def test_programs_that_cannot_run_here_are_left_out_with_the_reason(needs, small, reason):
+    told = record.unmet(Program("x", "y", Fault(kind=None, needs=needs)), small)
+    assert reason in told and bool(told) == bool(reason)
+
+
+def test_a_damaged_record_does_not_stop_the_others(tmp_path, capsys):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "host.a.faulty.2.tar.xz").write_bytes(b"no archive")
+    with tarfile.open(tmp_path / "raw" / "host.b.faulty.2.tar.xz", "w:xz"):
+        pass
+    told = argparse.Namespace(tars=[tmp_path / "raw"], into=tmp_path / "kept")
+    assert record.finish(told) == 1
+    assert "2 failed" in capsys.readouterr().out
+    assert json.loads((tmp_path / "kept" / "index.json").read_text()) == {}
+
+
+def test_a_shrunk_sounding_is_the_same_sounding(tmp_path):
+    store = make(tmp_path / "a.fathom")
+    before = store.table("kernels").collect()
+    record.shrink(store.path)
+    assert open_store(store.path).verify().table("kernels").collect().equals(before)
