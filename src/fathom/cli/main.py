@@ -9,7 +9,20 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from fathom.cli import dive, doctor, import_, kernel, machine, pack, prove, query, report, run, what_if
+from fathom.cli import (
+    dive,
+    doctor,
+    explain_,
+    import_,
+    kernel,
+    machine,
+    pack,
+    prove,
+    query,
+    report,
+    run,
+    what_if,
+)
 from fathom.cli.console import explain, say
 from fathom.errors import FathomError
 from fathom.version import VERSION
@@ -70,6 +83,7 @@ app.command(
     epilog=run.EXAMPLES,
 )(run.run)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("explain", epilog=explain_.EXAMPLES)(explain_.explain)
 app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
 app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)

@@ -1,0 +1,39 @@
+"""The catalogue, read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+import yaml
+
+GROUPS = ("input", "host", "kernels", "device", "numbers")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of finding, in words."""
+
+    id: str
+    group: str
+    title: str
+    mechanism: str
+    shows: str
+    remedy: str
+    references: tuple[str, ...]
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Every kind by its id, group by group."""
+    folder = files("fathom.diagnosis.kinds")
+    rows = [row for group in GROUPS for row in yaml.safe_load((folder / f"{group}.yaml").read_text())]
+    return {row["id"]: Kind(**{**row, "references": tuple(row["references"])}) for row in rows}
+
+
+def resembling(name: str) -> list[str]:
+    """Ids that are spelled like `name` or hold it, best first."""
+    holding = [kind for kind in kinds() if name.lower() in kind]
+    return list(dict.fromkeys([*holding, *get_close_matches(name.lower(), kinds(), n=5, cutoff=0.4)]))

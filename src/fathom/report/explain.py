@@ -1,0 +1,48 @@
+"""Kinds of findings as a person reads them."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.diagnosis.kinds import Kind
+from fathom.report.screen import cells, console_or_default, put
+
+_INDENT = 2
+
+
+def print_kind(kind: Kind, console: Console | None = None) -> None:
+    """One kind in full."""
+    console = console_or_default(console)
+    put(_page(kind, cells(console)), console)
+
+
+def print_kinds(found: Sequence[Kind], console: Console | None = None) -> None:
+    """Ids and titles, one a line, group by group."""
+    console = console_or_default(console)
+    wide = max(len(kind.id) for kind in found) + 2
+    put((Text.assemble((f"{kind.id:<{wide}}", "bold"), kind.title) for kind in found), console)
+
+
+def _page(kind: Kind, width: int) -> Iterator[Text]:
+    yield Text()
+    yield Text.assemble((kind.title, "bold"), (f"   {kind.id}", "dim"))
+    yield from _part("why it costs", _wrapped(kind.mechanism, width))
+    yield from _part("how it shows", _wrapped(kind.shows, width))
+    yield from _part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
+    yield from _part("read more", kind.references, "dim")
+    yield Text()
+
+
+def _part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
+    yield Text()
+    yield Text(title, "bold dim")
+    for line in lines:
+        yield Text(" " * _INDENT + line, style)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width - _INDENT)
