@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict, dataclass
 from typing import Any
-
-import msgspec
 
 from fathom.machine.ceilings import Ceiling
 
@@ -34,7 +33,8 @@ _FIGURE_OF = {
 }
 
 
-class Figure(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Figure:
     """A published value: `unit` is B/s, FLOP/s, 1/s, B, Hz or W, or empty for a count."""
 
     value: float
@@ -42,7 +42,8 @@ class Figure(msgspec.Struct, frozen=True):
     source: str
 
 
-class Sheet(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Sheet:
     """What is published of one chip. Keys: `hbm`, `matmul.bf16`, `vector.fp32`, `link`, `pcie` (each one
     direction), `power`, and of the chip `sms`, `clock`, `l2`, `memory`."""
 
@@ -80,4 +81,4 @@ def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:
     figure = sheet.figure(ceiling.id) if sheet else None
     if figure is None or figure.unit != ceiling.unit or figure.value <= 0:
         return None
-    return {**msgspec.structs.asdict(figure), "fraction": ceiling.value / figure.value}
+    return {**asdict(figure), "fraction": ceiling.value / figure.value}
