@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from fathom.gauges import QUICK
@@ -52,6 +53,15 @@ def test_a_recording_measures_first_what_was_never_measured(tmp_path):
         "run", "--raw", "-o", "o.fathom", "true", cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1"
     )
     assert "--no-measure" not in done.stderr  # once is enough
+
+
+def test_a_home_that_cannot_be_written_costs_no_recording(tmp_path):
+    (tmp_path / "home").write_text("in the way")
+    words = ["run", "--raw", "-o", "out.fathom", "sh", "-c", "exit 3"]
+    home = str(tmp_path / "home")
+    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=home, FATHOM_MEASURE="1", PATH=os.environ["PATH"])
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert launched(tmp_path)["fingerprint"] == inventory()["fingerprint"]
 
 
 def test_no_measure_leaves_it_out(tmp_path):

@@ -39,6 +39,12 @@ def test_a_missing_or_unreadable_file_says_so(tmp_path):
         store.read(tmp_path)
 
 
+def test_a_home_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(MachineFileError, match="FATHOM_HOME"):
+        store.remember(MACHINE, tmp_path / "home")
+
+
 def test_the_home_can_be_moved(monkeypatch, tmp_path):
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     assert store.place("ab12").parent == tmp_path / "machines"

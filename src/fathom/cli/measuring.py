@@ -74,7 +74,12 @@ def _with_ceilings() -> dict[str, Any]:
             f"measuring what this machine can do, once: about {gauges.seconds(plan):.0f} s"
             " (--no-measure leaves it out)"
         )
-        return gauges.keep(machine, *measured(plan))[0]
-    except FathomError as error:
+        found = measured(plan)
+    except (FathomError, OSError) as error:
         say(f"its ceilings were not measured: {error}")
         return machine
+    try:
+        return gauges.keep(machine, *found)[0]
+    except FathomError as error:
+        say(str(error))
+        return gauges.merge(machine, machine, *found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
-    from fathom.gauges.keeping import keep, quick_missing, recall
+    from fathom.gauges.keeping import keep, merge, quick_missing, recall
     from fathom.gauges.others import BusyGpuError
     from fathom.gauges.parent import Progress, measure, seconds
     from fathom.gauges.planning import Plan, plan
@@ -20,6 +20,7 @@ __all__ = [
     "Progress",
     "keep",
     "measure",
+    "merge",
     "plan",
     "quick_missing",
     "recall",
@@ -32,6 +33,7 @@ _HOMES = {
     "Progress": "parent",
     "keep": "keeping",
     "measure": "parent",
+    "merge": "keeping",
     "plan": "planning",
     "quick_missing": "keeping",
     "recall": "keeping",

@@ -36,7 +36,11 @@ def place(fingerprint: str, folder: Path | None = None) -> Path:
 def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] | None:
     """The machine file of this fingerprint, or None where it was never measured. Raises MachineFileError."""
     path = place(fingerprint, folder)
-    return read(path) if path.exists() else None
+    try:
+        known = path.exists()
+    except OSError as error:
+        raise MachineFileError(f"{path} cannot be looked for: {error.strerror}.") from None
+    return read(path) if known else None
 
 
 def bounding(
@@ -68,10 +72,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
-    """Keep `machine` under its fingerprint, whole or not at all; returns its place."""
+    """Keep `machine` under its fingerprint, whole or not at all: its place. Raises MachineFileError."""
     path = place(machine["fingerprint"], folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(machine, file, indent=1)
-    Path(file.name).replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            json.dump(machine, file, indent=1)
+        Path(file.name).replace(path)
+    except OSError as error:
+        why = f"What was measured cannot be kept in {path.parent}: {error.strerror}"
+        raise MachineFileError(f"{why}; name a folder that can be written in ${HOME}.") from None
     return path
