@@ -72,6 +72,8 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
         pl.col("kind") == "collective", pl.col("name").str.contains(_MEETS), **phase
     )
     kernels = rows.select(*PIECE, "end_ns", "burst", "correlation").collect()
+    if kernels.is_empty():
+        return kernels
     calls = store.table("launches", rank).filter(**phase).collect()
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
     called = join_launches(kernels, calls).with_columns(called=pl.coalesce("launched", "start_ns"))

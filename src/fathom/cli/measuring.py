@@ -63,12 +63,14 @@ def _with_ceilings() -> dict[str, Any]:
     from fathom.errors import FathomError
     from fathom.machine import known_machine
 
-    machine = known_machine()
+    damage: list[str] = []
+    machine = known_machine(say=damage.append)
     wanted = gauges.quick_missing(machine)
-    if not wanted:
+    if damage or not wanted:
+        for why in damage:
+            say(f"its ceilings were not measured: {why}")
         return machine
     try:
-        gauges.recall(machine)  # a damaged file is better known before than after
         plan = gauges.plan(machine, only=wanted)
         say(
             f"measuring what this machine can do, once: about {gauges.seconds(plan):.0f} s"

@@ -32,7 +32,7 @@ def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
 
 def _row(entry: Entry, room: int) -> Text:
     need = entry.at_ceiling_ms or 0.0
-    rates = f"{_rate(entry.flops_per_s, 1e12):>9}{_rate(entry.bytes_per_s, 1e9):>8}"
+    rates = f"{units.rate(entry.flops_per_s, 1e12):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
     share = 100 * need / entry.ms
     label = f"{units.shorten(name(entry), room - 1):<{room}}"
     bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"
@@ -47,7 +47,3 @@ def _lost(entry: Entry) -> float:
 
 def _intensity(entry: Entry) -> str:
     return units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""
-
-
-def _rate(value: float | None, unit: float) -> str:
-    return units.significant(value / unit) if value else ""

@@ -133,7 +133,7 @@ def _work(
     counts = [entry.count for entry in entries if entry.count is not None]
     runs = _runs(sum(counts) if counts else None)
     share = f"{_of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
-    return f"{runs:>6}{_rate(flops_per_s, 1e12):>9}{_rate(bytes_per_s, 1e9):>8}{share}".rstrip()
+    return f"{runs:>6}{units.rate(flops_per_s, 1e12):>9}{units.rate(bytes_per_s, 1e9):>8}{share}".rstrip()
 
 
 def _of_ceiling(entries: list[Entry]) -> str:
@@ -147,7 +147,3 @@ def _runs(count: float | None) -> str:
     if count is None:
         return ""
     return f"{count:.0f}" if count >= 100 or count == round(count) else f"{count:.1f}"
-
-
-def _rate(value: float | None, unit: float) -> str:
-    return units.significant(value / unit) if value else ""

@@ -29,6 +29,11 @@ def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
     return f"{text} {_THOUSANDS[prefix]}{unit}".rstrip() if unit else f"{text}{_THOUSANDS[prefix]}"
 
 
+def rate(value: float | None, unit: float) -> str:
+    """`value` in so large units; nothing where it is not known or zero."""
+    return significant(value / unit) if value else ""
+
+
 def duration(ms: float | None) -> str:
     """A time in the unit that suits it: 850 ns, 12.3 µs, 46.3 ms, 1.21 s."""
     if not ms:

@@ -11,7 +11,6 @@ from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 _COPIES = {
     "HtoD pinned": "copy.h2d.pinned",
     "HtoD pageable": "copy.h2d.pageable",
@@ -73,7 +72,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
         cache=known.rate("l2.read"),
         cache_bytes=_cache_bytes(machine, index),
         copies=copies | {"DtoD": memory},
-        link=known.fastest(tuple(f"collective.{kind}" for kind in COLLECTIVES)),
+        link=known.fastest_of("collective."),
         launch_s=known.rate("latency.graph_node"),
     )
 
@@ -109,6 +108,9 @@ class _Known:
 
     def fastest(self, names: Sequence[str]) -> float | None:
         return max((rate for name in names if (rate := self.rate(name))), default=None)
+
+    def fastest_of(self, prefix: str) -> float | None:
+        return self.fastest([ceiling.id for ceiling in self.ceilings if ceiling.id.startswith(prefix)])
 
 
 def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:

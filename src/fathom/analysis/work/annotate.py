@@ -8,7 +8,7 @@ import polars as pl
 from fathom.analysis.roofline import Limits, needs
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import evaluate, is_product
-from fathom.analysis.work.tree import grow, rows_of
+from fathom.analysis.work.tree import grow
 
 PARTS = "its parts carry its work"
 NO_FORMULA = "no formula for this operator"
@@ -21,6 +21,7 @@ WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abst
 def annotate(ops: pl.DataFrame) -> pl.DataFrame:
     """`ops` with flops, bytes, work_dtype and abstained (why a figure is null; null where both are known).
 
+    `again`: it repeats a part of the forward pass.
     Columns may be summed: an op whose parts are in the table has none of its own.
     """
     tree = grow(ops)
@@ -33,7 +34,7 @@ def annotate(ops: pl.DataFrame) -> pl.DataFrame:
         filled = pl.select(
             pl.when(pl.Series(bears)).then(own[name]).otherwise(filled[name]).alias(name) for name in WORK
         )
-    return ops.with_columns(filled.get_columns())
+    return ops.with_columns(filled.get_columns(), again=pl.Series(recomputed(ops, tree.parent)))
 
 
 def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
@@ -103,7 +104,7 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
 def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
     """Work and calls a step of each op that counts; parts of another op don't."""
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
-    works = annotate(ops).with_columns(again=pl.Series(recomputed(ops, rows_of(ops, ops, "parent"))))
+    works = annotate(ops)
     works = works.filter(counted).with_columns(
         pl.col("name").map_elements(is_product, return_dtype=pl.Boolean).alias("product"),
         footprint="bytes",

@@ -12,7 +12,7 @@ from fathom.analysis.work.dtypes import DTYPES
 from fathom.analysis.work.links import connect
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import is_product
-from fathom.analysis.work.tree import Rows, rows_of
+from fathom.analysis.work.tree import Rows
 
 _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element
@@ -62,7 +62,7 @@ def kernel_works(
     `again`: it repeats a part of the forward pass. `time` is in nanoseconds, at least one.
     """
     links = connect(ops, launches, kernels, steps)
-    again = recomputed(ops, rows_of(ops, ops, "parent"))
+    again = recomputed(ops, links.parent)
     time = (kernels["end_ns"] - kernels["start_ns"]).clip(lower_bound=1).alias("time")
     frame = pl.DataFrame(
         {

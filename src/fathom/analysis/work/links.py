@@ -23,6 +23,7 @@ class Links:
     owner: Rows  # op whose work the kernel does
     instance: Rows  # which execution of the owner: kernels that share both share its work
     why: pl.Series  # reason where there is no owner
+    parent: Rows  # over ops: row of the caller
 
 
 def connect(
@@ -35,7 +36,7 @@ def connect(
     op = np.where(launch >= 0, by_launch[launch], NONE) if launches.height else launch.copy()
     owner = nearest(tree, op)
     once = np.zeros(kernels.height, dtype=np.int64)
-    links = Links(op, owner, once, _reasons(ops, kernels, launch, op, owner))
+    links = Links(op, owner, once, _reasons(ops, kernels, launch, op, owner), tree.parent)
     replayed = graphs.replayed(launches, launch)
     if replayed.any():
         found = graphs.owners(ops, launches, kernels, launch, replayed, nearest(tree, by_launch))

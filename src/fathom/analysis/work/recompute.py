@@ -24,6 +24,8 @@ _FORWARD = (
 def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
     """Rows of `ops` that run a part of the forward pass again; `parent` is each op's caller, or negative."""
     names = ops["name"].fill_null("")
+    if not names.unique().str.starts_with(_NODE).any():
+        return np.zeros(len(names), dtype=bool)
     node = names.str.starts_with(_NODE).to_numpy()
     again = names.str.contains(_BUILT_IN).to_numpy() | (names == _CHECKPOINT).to_numpy()
     inside = _inherit(parent, node, again)  # the innermost node decides
