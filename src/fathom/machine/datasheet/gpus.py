@@ -18,6 +18,8 @@ _ABOUT = {"source", "divide_by", "because"}
 def find(gpu: dict[str, Any]) -> Sheet | None:
     """The sheet of one of the inventory's GPUs, by its `name`; None for a chip that is not listed."""
     name = str(gpu.get("name") or "")
+    if not name:  # an imported trace: nothing has to be read
+        return None
     return next((sheet for pattern, sheet in sheets() if re.fullmatch(pattern, name, re.I)), None)
 
 
