@@ -37,17 +37,23 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     allocated: Any = field(default=None, name="Total Allocated")
     reserved: Any = field(default=None, name="Total Reserved")
     owner: Any = field(default=None, name="Device Id")
-    collective: Any = field(default=None, name="Collective name")
-    element: Any = field(default=None, name="dtype")
-    sent: Any = field(default=None, name="In msg nelems")
-    received: Any = field(default=None, name="Out msg nelems")
-    ranks: Any = field(default=None, name="Group size")
     kernel_file: Any = None
     kernel_backend: Any = None
     kernel_hash: Any = None
 
 
-NO_ARGS = Args()
+class CollectiveArgs(Args, gc=False, frozen=True):
+    """The same with a collective's message: read only where one is told, as each field costs every event."""
+
+    collective: Any = field(default=None, name="Collective name")
+    element: Any = field(default=None, name="dtype")
+    sent: Any = field(default=None, name="In msg nelems")
+    received: Any = field(default=None, name="Out msg nelems")
+    ranks: Any = field(default=None, name="Group size")
+
+
+NO_ARGS, NO_MESSAGE = Args(), CollectiveArgs()
+_TELLS_MESSAGES = b'"Collective name"'
 
 
 class Event(msgspec.Struct, gc=False):
@@ -70,14 +76,32 @@ class ExactEvent(Event, gc=False):
     dur: Raw = NOTHING  # type: ignore[assignment]
 
 
+class CollectiveEvent(Event, gc=False):
+    """One event among collectives."""
+
+    args: CollectiveArgs = NO_MESSAGE
+
+
+class ExactCollectiveEvent(ExactEvent, gc=False):
+    """One event among collectives whose times stay text."""
+
+    args: CollectiveArgs = NO_MESSAGE
+
+
 class Decoder:
     """Decodes lists of events, and damaged ones one by one."""
 
     def __init__(self, exact: bool) -> None:
-        self._kind = ExactEvent if exact else Event
+        self._kind = ExactCollectiveEvent if exact else CollectiveEvent
+        lean = ExactEvent if exact else Event
         self._time: Callable[[Any], Any] = _as_text if exact else _as_number
-        self.all: Callable[[bytes], list[Event]] = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
+        self._lean = msgspec.json.Decoder(list[lean]).decode  # type: ignore[valid-type]
+        self._full = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
         self._one = msgspec.json.Decoder(self._kind).decode
+
+    def all(self, text: bytes) -> list[Event]:
+        """The events of a list."""
+        return self._full(text) if _TELLS_MESSAGES in text else self._lean(text)
 
     def damaged(self, text: bytes) -> Event:
         """One event with fields of the wrong type, or numbers that are none: what is unusable becomes None.
@@ -98,12 +122,12 @@ class Decoder:
             tid=fields.get("tid"),
             ts=self._time(fields.get("ts")),
             dur=self._time(fields.get("dur")),
-            args=_args(args) if isinstance(args, dict) else NO_ARGS,
+            args=_args(args) if isinstance(args, dict) else NO_MESSAGE,
         )
 
 
-def _args(fields: dict[str, Any]) -> Args:
-    return msgspec.json.decode(json.dumps(fields, default=str), type=Args)
+def _args(fields: dict[str, Any]) -> CollectiveArgs:
+    return msgspec.json.decode(json.dumps(fields, default=str), type=CollectiveArgs)
 
 
 def _text(value: Any) -> str | None:
