@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.gauges.counters import NoCountersError, keep_counters, needed, parent, prevented, qualify
@@ -36,7 +36,6 @@ def chips(draw: Any) -> tuple[FakeChip, list[str]]:
     return chip, draw(st.permutations(names))
 
 
-@settings(deadline=None)
 @given(chips(), st.data())
 def test_what_streams_is_found_whatever_is_missing(made: tuple[FakeChip, list[str]], data: Any) -> None:
     chip, names = made

@@ -181,7 +181,7 @@ def busy(draw):
     return np.array(starts, int), np.array(starts, int) + np.array(lengths, int), np.array(family, int)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(busy(), st.integers(1, 40), st.integers(-50, 50))
 def test_shares_are_those_of_counting_every_nanosecond(kernels, interval, first):
     starts, ends, family = kernels

@@ -28,7 +28,8 @@ def small(monkeypatch):
     monkeypatch.setattr(matmul, "FULL_SHAPES", ((32,) * 3, (64,) * 3))
     monkeypatch.setattr(matmul, "SUSTAINED", (64,) * 3)
     monkeypatch.setattr(matmul, "CHUNK_S", 1e-4)
-    monkeypatch.setattr(matmul, "REST_S", 1e-4)
+    for pace in (matmul.TRY, matmul.BEST):
+        monkeypatch.setitem(pace, "rest_s", 1e-4)
     monkeypatch.setattr(attention, "LENGTHS", (64,))
     monkeypatch.setattr(attention, "FULL_LENGTHS", (64, 128))
     monkeypatch.setattr(attention, "TOKENS", 128)

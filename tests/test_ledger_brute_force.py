@@ -164,7 +164,7 @@ def totals(device: Device) -> dict[tuple[str, str], int]:
     return {(entry.entry, entry.detail): entry.ns for entry in device.ledger}
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(timelines())
 def test_every_nanosecond_is_where_the_design_puts_it(made: Timeline) -> None:
     if not made.tables.get("kernels"):

@@ -64,7 +64,7 @@ def test_a_file_of_any_length_below_the_limit_is_read_whole(tmp_path: Path) -> N
     assert Host(root=tmp_path).octets("long") == content
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.dictionaries(
         st.sampled_from(sorted({n for check in checks() for n in check.using.get("names", [])})),

@@ -239,7 +239,7 @@ def test_the_balance_is_measured_where_both_were_measured():
 
 
 @given(st.floats(1e3, 1e15), st.floats(1e3, 1e15), st.floats(0, 0.2), st.floats(0, 0.2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_ratio_and_its_way_back_agree(x, y, spread_x, spread_y):
     a, b = (
         with_ceilings(ceiling("hbm.copy", x, spread=spread_x)),

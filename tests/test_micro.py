@@ -43,7 +43,7 @@ def test_micro_steps_are_as_long_as_their_work(tmp_path, lead):
     assert device.micro_ms == pytest.approx([2.0, 2.0, 5.0])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.lists(st.integers(1000, MS), min_size=2, max_size=5), min_size=1, max_size=5),
     st.integers(0, 2 * MS),

@@ -49,7 +49,7 @@ def test_compute_hides_waiting_and_moving_alike(tmp_path: Path) -> None:
     assert (early["compute"], early["waiting for peers"], early["moving bytes"]) == (6000, 1000, 2000)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_each_collective_is_matched_with_its_peers(tmp_path_factory, data: st.DataObject) -> None:
     """Any number of ranks and collectives: waiting is what lies before the latest start, in sum."""

@@ -164,7 +164,7 @@ plans = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(plans, st.lists(st.integers(1, 10**10), min_size=1, max_size=250), st.integers(1, 300_000))
 def test_any_program_is_recorded_in_whole_windows(plan, lengths, events):
     program = Program(plan, events)

@@ -61,7 +61,7 @@ def programs(draw):
     return len(step), draw(ends) + step * count + draw(ends)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(programs())
 def test_the_period_is_found_between_prologue_and_epilogue(program):
     period, sequence = program

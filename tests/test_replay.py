@@ -25,7 +25,7 @@ TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
 SMALL = [Do("launch", 5 * US, 40 * US, name) for name in ("gemm", "softmax", "gemm")]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 7), st.integers(0, 9)), max_size=12))
 def test_every_instant_comes_at_the_end_of_its_longest_path(drawn: list[tuple[int, int, int]]) -> None:
     edges = [edge for edge in drawn if edge[0] < edge[1]]

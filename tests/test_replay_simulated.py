@@ -80,13 +80,13 @@ def programs(low: int, high: int, *others: st.SearchStrategy[Do]) -> st.SearchSt
     return some.map(lambda made: [*made, Do("launch", 5 * US, 50 * US, "softmax")])
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(programs(2, 15, collection), st.sampled_from(CHANGES), factors)
 def test_where_launches_set_the_pace(program: list[Do], change: str, factor: float) -> None:
     agree(program, Machine(), *changed(Machine(), change, factor))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(programs(60, 400), st.sampled_from(CHANGES), factors)
 def test_where_the_device_sets_the_pace(program: list[Do], change: str, factor: float) -> None:
     agree(program, Machine(), *changed(Machine(), change, factor))
@@ -96,7 +96,7 @@ item = st.just(Do("item", 3 * US, 4 * US))
 whole = st.just(Do("sync", stream=None))
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(programs(20, 300, item, whole), st.sampled_from([*CHANGES, "copy", "sync"]), factors)
 def test_where_the_host_often_waits(program: list[Do], change: str, factor: float) -> None:
     program = [*program, Do("item", 3 * US, 4 * US)]
@@ -106,14 +106,14 @@ def test_where_the_host_often_waits(program: list[Do], change: str, factor: floa
         agree(program, Machine(), *changed(Machine(), change, factor))
 
 
-@settings(deadline=None, max_examples=7)
+@settings(max_examples=7)
 @given(programs(20, 200, item), st.sampled_from([*CHANGES, "input"]), factors)
 def test_where_the_loader_sets_the_pace(program: list[Do], change: str, factor: float) -> None:
     machine = Machine(batch=25_000 * US)
     agree([Do("batch"), *program], machine, *changed(machine, change, factor))
 
 
-@settings(deadline=None, max_examples=7)
+@settings(max_examples=7)
 @given(st.lists(launches(20, 300), min_size=6, max_size=20), st.integers(50, 900), st.data())
 def test_two_streams_that_wait_for_each_other(program: list[Do], reduce_us: int, data: st.DataObject) -> None:
     """As in data-parallel training: gradients are reduced beside the backward pass, the optimizer waits."""
@@ -131,7 +131,7 @@ def test_two_streams_that_wait_for_each_other(program: list[Do], reduce_us: int,
     agree(program, Machine(), *changed(Machine(), change, data.draw(factors)))
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(st.lists(launches(20, 120), min_size=8, max_size=20), st.sampled_from(CHANGES), factors)
 def test_a_backward_pass_on_the_engines_thread(program: list[Do], change: str, factor: float) -> None:
     half = len(program) // 2

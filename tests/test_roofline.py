@@ -90,7 +90,7 @@ def test_a_fused_kernel_without_a_flop_count_is_bound_by_its_traffic() -> None:
 AMOUNT = st.none() | st.floats(0, 1e15)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -119,7 +119,7 @@ shapes = st.lists(st.integers(1, 6), max_size=4)
 
 
 @given(shapes, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_broadcast_and_promotion_are_torchs_own(shape: list[int], data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(shape)))
     other = [data.draw(st.sampled_from([1, size])) for size in shape[cut:]]

@@ -13,6 +13,7 @@ from fathom.gauges.trials import NotHereError, Trial
 
 Work = Callable[[], object]
 GIB = 2**30
+CYCLES_A_SECOND = 2e9  # about
 AWAKE_S = 0.5  # an idle GPU takes this long at most to raise its clocks
 SHARE = 0.8  # of the free memory that one measurement may take
 
@@ -61,9 +62,14 @@ class Gpu:
             return torch.randint(limits.min, limits.max, shape, dtype=dtype, device="cuda")
         return torch.randn(shape, dtype=dtype, device="cuda")
 
-    def seconds(self, work: Work, count: int) -> float:
-        """Device time of `count` repetitions, first start to last end."""
+    def seconds(self, work: Work, count: int, lead_s: float = 0.0) -> float:
+        """Device time of `count` repetitions, first start to last end.
+
+        After a rest the host is slow to issue the first one; behind a kernel of `lead_s` that does not show.
+        """
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        if lead_s and hasattr(self.torch.cuda, "_sleep"):
+            self.torch.cuda._sleep(round(CYCLES_A_SECOND * lead_s))
         begin.record()
         for _ in range(count):
             work()
@@ -73,7 +79,7 @@ class Gpu:
 
     def sample(self, work: Work, effort: Effort) -> Sample:
         """Samples of `work`'s device time."""
-        return sample(lambda count: self.seconds(work, count), effort)
+        return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
     def trial(
         self, at: dict[str, Any], work: Work, amount: float, effort: Effort, flags: tuple[str, ...] = ()

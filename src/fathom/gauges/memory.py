@@ -13,8 +13,8 @@ from fathom.machine import Ceiling
 
 THREADS, UNROLL, WORD = 256, 8, 16  # as in kernels/memory.cu
 TILE = THREADS * UNROLL * WORD  # bytes
-SIZES = (GIB // 4, GIB, 4 * GIB)  # of one array
-FULL_SIZES = (GIB // 4, GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB)
+SIZES = (GIB, 4 * GIB, 16 * GIB)  # of one array
+FULL_SIZES = (GIB // 4, GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 16 * GIB)
 CACHES = 4  # an array has to be this many times the second-level cache
 STAYING = 16  # blocks a multiprocessor where a grid strides over the array
 ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move

@@ -18,12 +18,16 @@ WIDE = 0.10  # quartiles further apart than this share of the median are a reaso
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: seconds of warm-up, of one sample, of rest between samples, of everything."""
+    """How long to measure: seconds of warm-up, of one sample, of rest between samples, of everything.
+
+    `lead_s`: how long the device is kept from a sample's work until the host has issued enough of it.
+    """
 
     budget_s: float = 0.5
     warm_s: float = 0.05
     sample_s: float = 0.005
     rest_s: float = 0.0
+    lead_s: float = 3e-4
     precision: float = 0.001  # of the median, as a share of it
 
     def scaled(self, factor: float) -> Effort:

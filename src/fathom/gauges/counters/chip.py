@@ -29,11 +29,14 @@ class CuptiChip:
         self._host = import_module("cupti.profiler_host")
         self._work = Work()
         self._collector = CuptiCollector(0, BUFFER_BYTES)
-        self.trigger = TIME
-        self.name = chip_name(import_module("cupti.cupti"))
+        self.trigger, self.name = TIME, ""
 
     def __enter__(self) -> CuptiChip:
         self._collector.open()
+        # Before the profiler is initialised, asking for the name kills the process.
+        self.name = chip_name(
+            import_module("cupti.cupti")
+        )
         return self
 
     def __exit__(self, *_: object) -> None:

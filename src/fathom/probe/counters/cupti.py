@@ -12,6 +12,9 @@ from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, 
 IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 128 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 4_000
 MOST_CHUNKS = 10_000
+# Before 13.3 libcupti wants this structure without its last field, the name of a single-pass set, and refuses a
+# longer one. The bindings take its size from their module.
+HOST_PARAMETERS, SHORT_BYTES = "PROFILER_HOST_INITIALIZE_PARAMS_STRUCT_SIZE", 48
 
 
 class CuptiCollector:
@@ -26,6 +29,7 @@ class CuptiCollector:
     def open(self) -> None:
         """Raises PermissionError without the privilege, RuntimeError where somebody else samples."""
         self._collector.enable()
+        fit_library()
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
         """Raises ValueError for counters that the chip does not have or cannot count in one pass."""
@@ -68,6 +72,15 @@ class CuptiCollector:
 
     def close(self) -> None:
         self._collector.disable()
+
+
+def fit_library() -> None:
+    """Make cupti-python speak to the libcupti that the process has loaded, which may be older than itself."""
+    host = import_module("cupti.profiler_host")
+    try:
+        host.get_single_pass_sets(host.get_supported_chips()[0])
+    except RuntimeError:  # the function is not found: it came with the field
+        setattr(import_module("cupti.cupti"), HOST_PARAMETERS, SHORT_BYTES)
 
 
 def at_once(counters: int) -> int:
