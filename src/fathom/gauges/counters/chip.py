@@ -34,9 +34,7 @@ class CuptiChip:
     def __enter__(self) -> CuptiChip:
         self._collector.open()
         # Before the profiler is initialised, asking for the name kills the process.
-        self.name = chip_name(
-            import_module("cupti.cupti")
-        )
+        self.name = chip_name(import_module("cupti.cupti"))
         return self
 
     def __exit__(self, *_: object) -> None:

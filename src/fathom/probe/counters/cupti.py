@@ -12,8 +12,8 @@ from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, 
 IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 128 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 4_000
 MOST_CHUNKS = 10_000
-# Before 13.3 libcupti wants this structure without its last field, the name of a single-pass set, and refuses a
-# longer one. The bindings take its size from their module.
+# Before 13.3 libcupti wants this structure without its last field, the name of a single-pass set, and refuses
+# a longer one. The bindings take its size from their module.
 HOST_PARAMETERS, SHORT_BYTES = "PROFILER_HOST_INITIALIZE_PARAMS_STRUCT_SIZE", 48
 
 
