@@ -6,8 +6,8 @@
 
 A pair is one recording: its clean steps by device events, its steps inside bursts by the boundaries of the
 traced kernels, so that neither is a step of the host. `memory` records with as many rounds of bursts as fit
-the time. Both need counters that are qualified (`fathom machine measure --only counters`). What follows `--`
-goes to the program.
+the time. Both need counters that are qualified (`fathom machine measure --only counters`), and no table
+library, so that they run on any target; `summary` needs one. What follows `--` goes to the program.
 """
 
 from __future__ import annotations
@@ -28,32 +28,38 @@ HOST = -1  # the telemetry's device
 SETTLED_SHARE = 0.2  # of the samples of memory, before which caches and pools still grow
 
 
-def record(options: argparse.Namespace, *flags: str) -> Path:
+def record(options: argparse.Namespace, name: str) -> Path:
     """Record the program; returns the recording, still raw. Stops on a failure."""
     options.out.mkdir(parents=True, exist_ok=True)
-    folder = options.out / "recording.fathom"
+    folder = options.out / f"{name}.fathom"
     shutil.rmtree(folder, ignore_errors=True)
     program = [sys.executable, str(script(options.program)), *options.arguments]
     log = options.out / "log.txt"
-    command = under_fathom(program, folder, ["--depth", "counters", "--no-measure", *flags])
+    command = under_fathom(program, folder, ["--depth", "counters", "--no-measure"])
     if execute(steady(command, options.cores), log).status:
         sys.exit(f"{options.program} failed: see {log}")
     return folder
 
 
 def steps(options: argparse.Namespace) -> None:
-    """Run the pairs, and append one line a pair to the output folder's `pairs.jsonl`."""
+    """Record the pairs, each into the output folder, with one line a pair in its `pairs.jsonl`."""
+    for number in range(options.pairs):
+        folder = record(options, f"{options.program}-{number}")
+        row = {"program": options.program, "depth": "counters", "pair": number, "device": device_name()}
+        append(options.out / "pairs.jsonl", row | {"recording": folder.name})
+
+
+def measured(row: dict[str, Any], out: Path) -> dict[str, Any]:
+    """The pair with its figures: medians of its clean steps and of its steps inside bursts."""
     from fathom.sounding import import_raw
 
-    for number in range(options.pairs):
-        store = import_raw(record(options))
-        clean, burst = clean_ns(store), burst_ns(store)
-        if not len(clean) or not len(burst):
-            sys.exit(f"no clean steps or none with counters: {store.manifest.abstained}")
-        plain, sampled = float(np.median(clean)), float(np.median(burst))
-        row = {"program": options.program, "depth": "counters", "pair": number, "steps": len(burst)}
-        row |= {"untouched_ms": plain / 1e6, "recorded_ms": sampled / 1e6, "ratio": sampled / plain}
-        append(options.out / "pairs.jsonl", row | {"device": device_name()})
+    store = import_raw(out / row["recording"])
+    clean, burst = clean_ns(store), burst_ns(store)
+    if not len(clean) or not len(burst):
+        sys.exit(f"{row['recording']}: no clean steps or none with counters: {store.manifest.abstained}")
+    plain, sampled = float(np.median(clean)), float(np.median(burst))
+    figures = {"untouched_ms": plain / 1e6, "recorded_ms": sampled / 1e6, "ratio": sampled / plain}
+    return row | figures | {"steps": len(burst)}
 
 
 def clean_ns(store: Any) -> np.ndarray:
@@ -83,7 +89,7 @@ def memory(options: argparse.Namespace) -> None:
     """Resident memory of the program while bursts go on, and its slope in bytes a second."""
     rounds = many_rounds(10_000)
     try:
-        folder = record(options)
+        folder = record(options, f"{options.program}-memory")
     finally:
         rounds()
     rows = [row for row in lines(folder / "raw" / "telemetry.jsonl") if row.get("device") == HOST]
@@ -112,10 +118,10 @@ def many_rounds(count: int) -> Any:
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Write what the lines in the output folder amount to: ratios with 95 % bounds, and slopes of memory."""
+    """Write what the output folder amounts to: ratios with 95 % bounds, and slopes of memory."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in lines(options.out / "pairs.jsonl"):
-        groups.setdefault((row["program"], row["device"]), []).append(row)
+        groups.setdefault((row["program"], row["device"]), []).append(measured(row, options.out))
     found = {
         "step_time": [asdict(cost_of(rows)) for rows in groups.values()],
         "memory": lines(options.out / "memory.jsonl"),

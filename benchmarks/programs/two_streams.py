@@ -2,6 +2,7 @@
 
 import argparse
 from contextlib import nullcontext
+from itertools import pairwise
 
 import torch
 from common import Block, Stopwatch, arguments
@@ -17,7 +18,7 @@ class ImageTower(nn.Module):
         sizes = (3, width, 2 * width, 4 * width)
         layers = [
             layer
-            for before, after in zip(sizes, sizes[1:], strict=False)
+            for before, after in pairwise(sizes)
             for layer in (nn.Conv2d(before, after, 3, 2, 1), nn.BatchNorm2d(after), nn.ReLU())
         ]
         self.layers = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, out))
