@@ -17,8 +17,8 @@ from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
 
 Shape = tuple[int, int, int]  # rows of the result, its columns, the length of the sums
-SHAPES: tuple[Shape, ...] = ((4096,) * 3, (8192,) * 3, (8192, 8192, 4096))
-FULL_SHAPES: tuple[Shape, ...] = (*SHAPES, (2048,) * 3, (6144,) * 3, (16384,) * 3, (16384, 4096, 8192))
+SHAPES: tuple[Shape, ...] = ((4096,) * 3, (6144,) * 3, (8192,) * 3)
+FULL_SHAPES: tuple[Shape, ...] = (*SHAPES, (2048,) * 3, (8192, 8192, 4096), (16384,) * 3, (16384, 4096, 8192))
 SUSTAINED: Shape = (8192,) * 3
 SUSTAINED_S = 3.0
 HEATING_S = 1.0  # of which so much is not counted: clocks are still falling

@@ -25,6 +25,7 @@ class CuptiCollector:
         self._buffer_bytes = buffer_bytes
         self._collector = self._api.Collector(device_index=device)
         self._at_once = MOST_SAMPLES
+        self._configured = False
 
     def open(self) -> None:
         """Raises PermissionError without the privilege, RuntimeError where somebody else samples."""
@@ -33,6 +34,10 @@ class CuptiCollector:
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
         """Raises ValueError for counters that the chip does not have or cannot count in one pass."""
+        if self._configured:  # a second time without this, samples never come complete (CUPTI 13.0)
+            self._collector.disable()
+            self._collector.enable()
+        self._configured = True
         modes = self._api.TriggerMode
         self._collector.configure(
             metrics=list(names),
@@ -72,6 +77,7 @@ class CuptiCollector:
 
     def close(self) -> None:
         self._collector.disable()
+        self._configured = False
 
 
 def fit_library() -> None:
