@@ -105,7 +105,7 @@ def test_others_need_the_modules_leave_for_counters(tmp_path, monkeypatch):
         ((), {}, "there is no GPU (no driver)"),
         (({**GPU, "mig": True},), {}, "MIG"),
         ((GPU,), {"cuda_built": "12.8"}, "CUDA 12.8"),
-        ((GPU,), {"cupti_python": None}, "pip install 'fathom-perf[counters]'"),
+        ((GPU,), {"cupti_python": None}, "pip install --no-deps cupti-python"),
         ((GPU,), {"cupti_python": "13.0.1"}, "cupti-python 13.0.1 has no PM sampling"),
         ((GPU,), {"kineto": False}, "without Kineto"),
     ],

@@ -49,7 +49,8 @@ class Phases:
         self._begun = self._looked_deeper = False
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = 0
-        self._events_a_step = self._last_ns = self._in_phase = 0
+        self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
+        self._profiled_ns = 0.0  # a step under the profiler, which is longer than a clean one
 
     # what the driver asks and tells
 
@@ -82,6 +83,7 @@ class Phases:
         job, self._job = self._job, None
         if job is not None and job.phase == "timeline":
             self._events_a_step = max(1, events // (job.windows + 1))
+            self._profiled_ns = (self._last_ns - self._started_ns) / job.windows
             self._follow(job)
         self.kept += kept and job is not None and job.keep_above_ns is not None
         self._state, self._recover = "recover", RECOVERY
@@ -106,7 +108,7 @@ class Phases:
 
     def without_counters(self) -> None:
         """Counters cannot be sampled here: the other phases go on."""
-        self._groups = 0
+        self._groups = []
         self._jobs = [job for job in self._jobs if job.phase != "counters"]
         if self._job is not None and self._job.phase == "counters":
             self._job = None
@@ -197,9 +199,7 @@ class Phases:
                 self._jobs.append(Job("memory", 1))
 
     def _counter_jobs(self) -> list[Job]:
-        settling = _differences(self._marks)
-        step_ns = self._reference or (median(settling) if settling else 0.0)
-        jobs = budget.jobs(step_ns, self._groups, self.plan.counters or {})
+        jobs = budget.jobs(self._profiled_ns, self._groups, self.plan.counters or {})
         return [replace(job, windows=self._fitting(job.windows)) for job in jobs]
 
     def _is_quicker(self) -> bool:
@@ -265,7 +265,7 @@ class Phases:
 
     def _start(self) -> Orders:
         assert self._job is not None
-        self._state, self._left = "running", self._job.windows
+        self._state, self._left, self._started_ns = "running", self._job.windows, self._last_ns
         self._burst += 1
         return Orders(self._job.phase, self._burst, start=self._job)
 

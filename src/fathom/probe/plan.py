@@ -42,9 +42,9 @@ class Plan:
         )
 
     @property
-    def groups(self) -> int:
-        """How many groups of counters are to be sampled."""
-        return len((self.counters or {}).get("groups") or ()) if self.depth in ("auto", "counters") else 0
+    def groups(self) -> list[list[str]]:
+        """The groups of counters that are to be sampled."""
+        return (self.counters or {}).get("groups") or [] if self.depth in ("auto", "counters") else []
 
     @classmethod
     def read(cls, raw: str) -> Plan:

@@ -40,7 +40,7 @@ def of_chip(capability: str) -> list[str]:
 def candidates(own: Sequence[str], capability: str) -> list[str]:
     """What to qualify: `own` is what the chip lists itself, [] where it does not tell."""
     named = list(dict.fromkeys([*map(rolled, own), *of_chip(capability)]))
-    covered = {counter(name) for name in named}
+    covered = {counter(name).removesuffix("_realtime") for name in named}
     return named + [rolled(name) for name in table()["bare"] if counter(name) not in covered]
 
 

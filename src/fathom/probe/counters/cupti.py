@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
+from fathom.probe.counters import budget
 from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, OverflowedError
 
-# An image to decode into takes about 20 KB and 1.5 KB a counter for each sample (GH100, CUPTI 13.4).
-IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 128 << 20, 20_000, 1_500
-LEAST_SAMPLES, MOST_SAMPLES = 250, 4_000
 MOST_CHUNKS = 10_000
 # Before 13.3 libcupti wants this structure without its last field, the name of a single-pass set, and refuses
 # a longer one. The bindings take its size from their module.
@@ -24,7 +22,7 @@ class CuptiCollector:
         self._api: Any = import_module("cupti.pm_sampling")
         self._buffer_bytes = buffer_bytes
         self._collector = self._api.Collector(device_index=device)
-        self._at_once = MOST_SAMPLES
+        self._at_once = budget.MOST_SAMPLES
         self._configured = False
 
     def open(self) -> None:
@@ -45,7 +43,7 @@ class CuptiCollector:
             sampling_interval=interval,
             trigger_mode=modes.GPU_TIME_INTERVAL if trigger == TIME else modes.GPU_SYSCLK_INTERVAL,
         )
-        self._at_once = at_once(len(names))
+        self._at_once = budget.samples(len(names))
 
     def start(self) -> None:
         self._collector.start()
@@ -87,9 +85,3 @@ def fit_library() -> None:
         host.get_single_pass_sets(host.get_supported_chips()[0])
     except RuntimeError:  # the function is not found: it came with the field
         setattr(import_module("cupti.cupti"), HOST_PARAMETERS, SHORT_BYTES)
-
-
-def at_once(counters: int) -> int:
-    """How many samples of that many counters to decode into one image."""
-    fitting = IMAGE_BYTES // (SAMPLE_BYTES + COUNTER_BYTES * counters)
-    return max(LEAST_SAMPLES, min(MOST_SAMPLES, fitting))

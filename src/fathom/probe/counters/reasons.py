@@ -7,7 +7,8 @@ from importlib import metadata
 from typing import Any
 
 OLDEST = (13, 3)
-INSTALL = "pip install 'fathom-perf[counters]'"
+# Its dependencies would replace the libcupti that torch was built with.
+INSTALL = "pip install --no-deps cupti-python pyelftools"
 PRIVILEGE = (
     "hardware counters are for administrators here; load the nvidia module with"
     " NVreg_RestrictProfilingToAdminUsers=0, or run as root or with CAP_SYS_ADMIN"
