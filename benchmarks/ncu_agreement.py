@@ -1,6 +1,7 @@
 """Counters folded from the live program against Nsight Compute, family by family.
 
-    ncu $(python benchmarks/ncu_agreement.py options) -o gpt python examples/train_gpt.py …
+    ncu $(python benchmarks/ncu_agreement.py options) --profile-from-start off -o gpt \\
+        python benchmarks/profiled_steps.py 20 2 examples/train_gpt.py --steps 30
     python benchmarks/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep --out OUT/gpt.json
     python benchmarks/ncu_agreement.py summary OUT/*.json
 

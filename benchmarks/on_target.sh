@@ -66,20 +66,15 @@ counters() { # needs cupti-python; samples of a few programs, and what taking th
     "$python" benchmarks/counters_cost.py steps launch_bound --pairs "${PAIRS:-10}" --out "$out/counters" -- --steps 1500
 }
 
-crafted() { # every flaw and its mended twin under ncu: one CSV a form
-    for kernel in benchmarks/crafted/*.cu; do
-        name=$(basename "$kernel" .cu)
-        for form in flawed mended; do
-            ncu --set full --clock-control none --launch-skip 5 --launch-count 5 --csv --page raw \
-                --kernel-name "regex:${name}_$form" "$python" benchmarks/crafted/run.py "$name" "$form" --steps 3 \
-                > "$out/crafted-$name-$form.csv" 2> "$out/crafted-$name-$form.log" || echo "$name $form: status $?"
-        done
-    done
+crafted() { # every flaw and its mended twin under ncu
+    ncu --set full --clock-control none --profile-from-start off -f -o "$out/crafted" \
+        "$python" benchmarks/crafted/run.py all all --steps 3 --launches 2
+    ncu --import "$out/crafted.ncu-rep" --csv --page raw > "$out/crafted.csv"
 }
 
 agreement() { # the GPT step under ncu, to be set beside its folded counters
-    ncu $("$python" benchmarks/ncu_agreement.py options) --launch-skip 30000 --launch-count "${LAUNCHES:-400}" \
-        -f -o "$out/gpt" "$python" examples/train_gpt.py --steps 120
+    ncu $("$python" benchmarks/ncu_agreement.py options) --profile-from-start off -f -o "$out/gpt" \
+        "$python" benchmarks/profiled_steps.py 20 "${STEPS:-2}" examples/train_gpt.py --steps 30
 }
 
 "$part"

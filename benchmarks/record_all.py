@@ -66,6 +66,7 @@ def planted(name: str, *delays: str) -> Program:
 
 PROGRAMS = (
     Program("train_gpt", "train_gpt", takes_small=False),
+    Program("train_gpt-compiled", "train_gpt", ("--compile",), takes_small=False),
     Program("hf_trainer", "hf_trainer"),
     Program("lightning", "lightning_run"),
     Program("timm_jpeg", "timm_jpeg"),
@@ -74,6 +75,7 @@ PROGRAMS = (
     Program("cuda_graph-callables", "cuda_graph", ("--mode", "callables")),
     Program("cuda_graph-reduce-overhead", "cuda_graph", ("--mode", "reduce-overhead")),
     Program("generate", "generate"),
+    Program("two_streams", "two_streams"),
     Program("launch_bound", "launch_bound"),
     Program("many_events", "many_events"),
     Program("ddp", "ddp", ("--device", "cpu", "--small"), ranks=2),
@@ -96,7 +98,9 @@ def record(options: argparse.Namespace) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         command = program.command(folder, options.small)
-        command = under_fathom(command, folder / f"{program.name}.fathom", list(program.options))
+        command = under_fathom(
+            command, folder / f"{program.name}.fathom", ["--depth", options.depth, *program.options]
+        )
         outcome = execute(command, folder / "log.txt")
         archive = pack(folder)
         size = archive.stat().st_size / 1e6
@@ -213,6 +217,7 @@ def main() -> None:
         sub.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(p.name for p in PROGRAMS))
         if command is record:
             sub.add_argument("--small", action="store_true", help="sizes for a CPU")
+            sub.add_argument("--depth", default="auto", help="as in `fathom run`")
     options = parser.parse_args()
     options.command(options)
 

@@ -1,10 +1,11 @@
-"""One crafted kernel in steps, to be recorded or dived into.
+"""Crafted kernels in steps, to be recorded or dived into.
 
     fathom run -o strided.fathom -- python benchmarks/crafted/run.py strided flawed --steps 200
     fathom dive strided.fathom strided_flawed
+    ncu --set full --profile-from-start off … python benchmarks/crafted/run.py all all --steps 3 --launches 1
 
-Compiles the file with cuda.core, checks the kernel's answer against numpy on random numbers, and then
-launches it `--launches` times a step.
+Compiles the files with cuda.core, checks each kernel's answer against numpy on random numbers, and then
+launches it `--launches` times a step. CUDA's profiler is switched on for the last step alone.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from forms import FLAWS, FORMS, Flaw
 
+ALL = "all"
 CHECKED = {"uncoalesced": 512, "bank_conflicts": 512}  # n for the check; the rest take 2^16 elements
 
 
@@ -91,17 +93,20 @@ def steps(kernel: Kernel, count: int, launches: int) -> None:
     n = kernel.flaw.n
     from_ = kernel.torch.from_numpy(kernel.flaw.make(n)).cuda()
     to = kernel.output(n)
-    for _ in range(count):
+    for step in range(count):
         fathom.step()
+        if step == count - 1:
+            kernel.torch.cuda.cudart().cudaProfilerStart()
         for _ in range(launches):
             kernel.launch(from_, to, n)
         kernel.torch.cuda.synchronize()
+    kernel.torch.cuda.cudart().cudaProfilerStop()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("flaw", choices=FLAWS)
-    parser.add_argument("form", choices=FORMS)
+    parser.add_argument("flaw", choices=[*FLAWS, ALL])
+    parser.add_argument("form", choices=[*FORMS, ALL])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--launches", type=int, default=20, help="of the kernel, in a step")
     options = parser.parse_args()
@@ -109,9 +114,11 @@ def main() -> None:
 
     if not torch.cuda.is_available():
         sys.exit("the crafted kernels need a CUDA device, and torch sees none")
-    kernel = Kernel(torch, FLAWS[options.flaw], options.form)
-    kernel.check(CHECKED.get(options.flaw, 1 << 16))
-    steps(kernel, options.steps, options.launches)
+    for flaw in FLAWS if options.flaw == ALL else [options.flaw]:
+        for form in FORMS if options.form == ALL else [options.form]:
+            kernel = Kernel(torch, FLAWS[flaw], form)
+            kernel.check(CHECKED.get(flaw, 1 << 16))
+            steps(kernel, options.steps, options.launches)
 
 
 if __name__ == "__main__":
