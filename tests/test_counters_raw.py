@@ -30,11 +30,11 @@ class Truth:
         self.rate, self.origin, self.jitter_ns = rate, origin, jitter_ns
 
     def burst(self, begun: int, samples: int, late: int = 0) -> tuple[ticks.Stamped, np.ndarray]:
-        """A burst whose first sample began `late` after the host had asked; and its true starts in ns."""
+        """A burst whose first sample began `late` after the host was told so; and its true starts in ns."""
         real = begun + late + INTERVAL * np.arange(samples)
         starts, ends = self._stamped(real), self._stamped(real + INTERVAL)
         end = int(real[-1]) + INTERVAL
-        around = (begun - self.jitter_ns, begun + self.jitter_ns)
+        around = (begun - 2 * self.jitter_ns, begun)
         return ticks.Stamped(starts, ends, around, (end, end + 2 * self.jitter_ns), INTERVAL), real
 
     def _stamped(self, real: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from fathom.sounding.schema import empty
 STAMP, VALUE = np.dtype("<u8"), np.dtype("<f4")
 LARGEST_STAMP = 1 << 62
 MOST_DROPPED = 0.1
+TOO_LONG = 2
 KEPT = ("burst", "device", "interval_ns", "trigger", "populated", "completed", "overflow", "decode_ns")
 
 
@@ -82,7 +83,8 @@ def _read(raw: Raw, record: Record) -> _Burst:
     starts = np.frombuffer(data, STAMP, count)
     ends = np.frombuffer(data, STAMP, count, count * STAMP.itemsize)
     values = np.frombuffer(data, VALUE, offset=2 * count * STAMP.itemsize).reshape(count, len(names))
-    kept = (starts > 0) & (ends > starts) & (ends < LARGEST_STAMP)  # the first one may be stamped 0
+    kept = (starts > 0) & (ends > starts) & (ends < LARGEST_STAMP)
+    kept[0] &= _began_with_sampling(starts, ends)
     dropped = count - int(kept.sum())
     if (
         dropped > max(1, MOST_DROPPED * count)
@@ -92,6 +94,12 @@ def _read(raw: Raw, record: Record) -> _Burst:
         raise LostError(f"The times of {record['file']} are damaged, so its burst was left out.")
     stamped = _stamped(record, starts[kept], ends[kept])
     return _Burst(record, int(record["device"]), int(record["burst"]), names, stamped, values[kept], dropped)
+
+
+def _began_with_sampling(starts: np.ndarray, ends: np.ndarray) -> bool:
+    """Whether the first sample is as long as the others: the driver may have it begin long before."""
+    lengths = ends.astype(np.int64) - starts.astype(np.int64)
+    return bool(lengths[0] <= TOO_LONG * np.median(lengths))
 
 
 def _stamped(record: Record, starts: np.ndarray, ends: np.ndarray) -> ticks.Stamped:
@@ -141,7 +149,7 @@ def _facts(burst: _Burst, speed: float | None) -> Record:
         "dropped": burst.dropped,
         "clock": "ns" if told else "ticks",
         "ticks_per_ns": None if told else speed,
-        "clock_error_ns": 0 if told else (unsure + 1) // 2,
+        "clock_error_ns": 0 if told else unsure,
         "start_ns": list(stamped.started),
         "stop_ns": list(stamped.stopped),
     }
