@@ -85,6 +85,26 @@ def test_a_burst_never_holds_more_than_an_image(step_ns, interval, sizes):
         assert job.interval_ns == interval or job.windows == 1
 
 
+@given(
+    st.lists(st.integers(1, 120), min_size=1, max_size=4), st.floats(0, 1), st.floats(1e5, 1e8), st.randoms()
+)
+def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy, step_ns, random):
+    planned = budget.jobs(step_ns, [["a"] * size for size in sizes], {})
+    tally, queue, active, done = budget.Tally(planned), list(planned), Counter(), Counter()
+    while queue:
+        job = queue.pop(0)
+        shown = busy * random.random() * budget.samples(sizes[job.group])
+        active[job.group] += shown
+        done[job.group] += 1
+        if more := tally.again(job, shown):
+            assert (more.phase, more.group, more.windows) == (job.phase, job.group, job.windows)
+            queue.insert(0, more)
+    for group, count in Counter(job.group for job in planned).items():
+        most = done[group] == budget.MOST_TIMES * count
+        assert count <= done[group] <= budget.MOST_TIMES * count
+        assert active[group] >= budget.ENOUGH_ACTIVE or most
+
+
 def test_where_counters_cannot_be_sampled_the_other_phases_go_on():
     phases = Phases(Plan(counters=COUNTERS), memory=True)
     for k in range(120):

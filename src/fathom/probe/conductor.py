@@ -123,7 +123,7 @@ class Conductor:
             self._events.wait()
             events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
             self._mind_counters()
-            self.orders = orders = self.phases.stopped(events, kept)
+            self.orders = orders = self.phases.stopped(events, kept, self.recorder.sampler.active)
         if orders.arm is not None and (
             self.capturing or not self.safely(lambda: self.recorder.arm(orders.arm))  # type: ignore[arg-type]
         ):

@@ -32,6 +32,7 @@ class Phases:
     def __init__(self, plan: Plan, lead: int = 0, memory: bool = False) -> None:
         self.plan, self.lead, self.memory = plan, lead, memory
         self._groups = plan.groups
+        self._tally = budget.Tally(())
         self.appointments: dict[int, Job | None] = {}
         self.settled_in_time = True
         self.finished = False
@@ -78,9 +79,11 @@ class Phases:
         self._decide(k)
         return self._keep(k)
 
-    def stopped(self, events: int, kept: bool = True) -> Orders:
-        """The burst that just ended held about `events` events; what comes next."""
+    def stopped(self, events: int, kept: bool = True, active: float = 0.0) -> Orders:
+        """The burst that just ended held about `events` events and `active` samples; what comes next."""
         job, self._job = self._job, None
+        if job is not None and job.phase == "counters" and (more := self._tally.again(job, active)):
+            self._jobs.insert(0, more)
         if job is not None and job.phase == "timeline":
             self._events_a_step = max(1, events // (job.windows + 1))
             self._profiled_ns = (self._last_ns - self._started_ns) / job.windows
@@ -199,7 +202,9 @@ class Phases:
                 self._jobs.append(Job("memory", 1))
 
     def _counter_jobs(self) -> list[Job]:
-        jobs = budget.jobs(self._profiled_ns, self._groups, self.plan.counters or {})
+        wanted = self.plan.counters or {}
+        jobs = budget.jobs(self._profiled_ns, self._groups, wanted)
+        self._tally = budget.Tally(() if wanted.get("rounds") else jobs)
         return [replace(job, windows=self._fitting(job.windows)) for job in jobs]
 
     def _is_quicker(self) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fathom.probe.orders import Job
@@ -14,6 +16,8 @@ IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 384 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 8_000
 MOST_STEPS = 50
 ENOUGH_SAMPLES = 16_000  # of each group
+ENOUGH_ACTIVE = 5_000.0  # of them, as if of a device all of whose multiprocessors are at work
+MOST_TIMES = 4  # so many bursts as were planned, where the device has little to do
 
 
 def samples(counters: int) -> int:
@@ -44,3 +48,22 @@ def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, A
         Job("counters", divided[group][0], group=group, interval_ns=divided[group][1], last=n == len(order))
         for n, group in enumerate(order, 1)
     ]
+
+
+class Tally:
+    """What the bursts of each group showed so far: samples of an idle device tell nothing of its kernels."""
+
+    def __init__(self, planned: Sequence[Job]) -> None:
+        self._left = Counter(job.group for job in planned)
+        self._more = Counter({group: (MOST_TIMES - 1) * count for group, count in self._left.items()})
+        self._active: dict[int, float] = {}
+
+    def again(self, job: Job, active: float) -> Job | None:
+        """The burst that has to follow this one, which showed so many active samples; None where none has."""
+        self._left[job.group] -= 1
+        known = self._active[job.group] = self._active.get(job.group, 0.0) + active
+        if self._left[job.group] > 0 or known >= ENOUGH_ACTIVE or not self._more[job.group]:
+            return None
+        self._left[job.group] += 1
+        self._more[job.group] -= 1
+        return replace(job, last=True)

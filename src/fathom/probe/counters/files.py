@@ -16,6 +16,7 @@ class Samples:
     def __init__(self) -> None:
         self.starts, self.ends, self.values = array("Q"), array("Q"), array("f")
         self.populated = 0
+        self.active = 0.0  # samples, as if each were of a device all of whose multiprocessors are at work
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -27,6 +28,7 @@ class Samples:
         self.ends.extend(chunk.ends)
         for row in chunk.values:
             self.values.extend(row)
+            self.active += max(0.0, row[0]) / 100  # each group begins with an anchor, in percent
 
     def write(self, path: str) -> int:
         """Write the file, little-endian, whole or not at all; returns its CRC-32."""

@@ -53,6 +53,7 @@ class Sampler:
         self._started: Between | None = None
         self._stopped: Between | None = None
         self.off = False
+        self.active = 0.0  # what the last burst showed of the device at work, in samples
 
     def arm(self, job: Job) -> bool:
         """Configure the burst's group of counters. False where it cannot be sampled, which is told once."""
@@ -105,6 +106,7 @@ class Sampler:
         except OverflowedError:
             overflow, self._stretch = True, min(MOST_STRETCH, 2 * self._stretch)
         file = f"samples-{os.getpid()}-{burst}.bin"
+        self.active = samples.active
         check = samples.write(os.path.join(self._session.raw, file))
         about = {"t": "samples", "burst": burst, "device": self._device, "k0": first, "k1": last}
         counts = {"populated": samples.populated, "completed": len(samples), "overflow": overflow}
