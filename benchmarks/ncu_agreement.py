@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 from collections import defaultdict
@@ -63,42 +64,55 @@ def live_counters(store: Store) -> pl.DataFrame:
         return stored
     from fathom.analysis.folding import counters_of
 
-    return pl.concat([counters_of(store, rank) for rank in store.ranks])
+    return pl.concat([counters_of(store, rank).frame for rank in store.ranks])
 
 
 def lengths(store: Store) -> dict[str, float]:
     """Median duration of each family in the live program, in µs; never ncu's."""
+    from fathom.analysis.device import detail
+
     took = (pl.col("end_ns") - pl.col("start_ns")).median() / 1e3
-    kernels = store.table("kernels").filter(pl.col("family").is_not_null())
-    return dict(kernels.group_by("family").agg(took).collect().iter_rows())
+    return dict(store.table("kernels").group_by(detail()).agg(took).collect().iter_rows())
 
 
 def matched(live: list[str], ncu: list[str]) -> tuple[dict[str, str], list[str]]:
     """(family of the program -> ncu's name of it, families that ncu has and the program not, or not alone).
 
-    Demanglers spell template arguments differently, so what is left is paired by base name and launch shape
-    where that is one to one.
+    Demanglers spell namespaces and template arguments differently, ncu even from run to run. Among families of
+    one base name and launch shape those are pairs that share more words with each other than with any other.
     """
-    pairs = {family: family for family in live if family in ncu}
-    rest = {name: [f for f in names if f not in pairs] for name, names in (("live", live), ("ncu", ncu))}
-    keys: dict[str, defaultdict[tuple[str, str], list[str]]] = {}
-    for name, families in rest.items():
-        keys[name] = defaultdict(list)
+    buckets: dict[tuple[str, str], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for place, families in enumerate((live, ncu)):
         for family in families:
-            keys[name][base_and_shape(family)].append(family)
-    for key, own in keys["live"].items():
-        other = keys["ncu"].get(key, [])
-        if key[1] and len(own) == len(other) == 1:
-            pairs[own[0]] = other[0]
+            buckets[base_and_shape(family)][place].append(family)
+    pairs = {
+        family: other
+        for (_, shape), (own, others) in buckets.items()
+        for family in own
+        if shape and (other := closest(family, others)) and closest(other, own) == family
+    }
     return pairs, [family for family in ncu if family not in pairs.values()]
 
 
+def closest(family: str, others: list[str]) -> str | None:
+    """The one that shares most words with the family; None where two do."""
+    ranked = sorted(((likeness(family, other), other) for other in others), reverse=True)
+    if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
+        return None
+    return ranked[0][1]
+
+
+def likeness(one: str, other: str) -> float:
+    """Shared words of both over all words, namespaces left out."""
+    mine, theirs = (set(re.findall(r"\w+(?!\w*::)", name)) for name in (one, other))
+    return len(mine & theirs) / len(mine | theirs)
+
+
 def base_and_shape(family: str) -> tuple[str, str]:
-    """`gemm<float> 2x1x1·128x1x1` is (gemm, 2x1x1·128x1x1); no shape is an empty one."""
+    """`a::gemm<float> 2x1x1·128x1x1` is (gemm, 2x1x1·128x1x1); no shape is an empty one."""
     front, _, shape = family.rpartition(" ")
-    if "·" not in shape:
-        return family.partition("<")[0], ""
-    return front.partition("<")[0], shape
+    name = (front if "·" in shape else family).partition("<")[0]
+    return name.rpartition("::")[2], shape if "·" in shape else ""
 
 
 def first(expressions: list[str], counters: dict[str, float]) -> float | None:

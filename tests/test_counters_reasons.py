@@ -178,5 +178,5 @@ def test_images_stay_small_and_an_overflow_is_one(monkeypatch: pytest.MonkeyPatc
     assert (chunk.populated, chunk.starts, chunk.ends, chunk.values) == (3, [1, 2], [2, 3], [[1], [2]])
     with pytest.raises(cupti.OverflowedError):
         list(collector.chunks())
-    assert collector._collector.at_once[0] * 168_500 <= 384 << 20
+    assert collector._collector.at_once[0] * 168_500 <= 640 << 20
     assert 250 <= budget.samples(1000) <= budget.samples(99) <= budget.samples(4) <= 8_000

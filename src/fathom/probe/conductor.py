@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fathom.probe import memory
 from fathom.probe.chooser import Signal
+from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock
 from fathom.probe.faults import fault
 from fathom.probe.phases import Orders, Phases
@@ -30,6 +31,7 @@ class Conductor:
         self._schedule = Schedule(session.raw)
         self._recorder: Recorder | None = None
         self._events = DeviceClock(self._cuda)
+        self._device = 0
         self._trigger = os.path.join(session.raw, "trigger")
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self.capturing = self.foreign_profiler = False
@@ -108,7 +110,7 @@ class Conductor:
         """The current stream's handle, where a burst runs; 0 is the default stream."""
         if self._recorder is None or not self._recorder.running or not self._cuda.is_initialized():
             return None
-        return self._session.torch._C._cuda_getCurrentRawStream(self._cuda.current_device())
+        return self._session.torch._C._cuda_getCurrentRawStream(self._device)
 
     def _start(self, k: int, signal: Signal) -> Signal:
         """Switch a recorder on; the step then opens afterwards, so that it is whole."""
@@ -144,6 +146,7 @@ class Conductor:
         session.say({"t": "phase", "phase": orders.phase, "burst": orders.burst, "ns": ns, "k": k})
         for record in memory.peaks(self._cuda):
             session.say(record)
+        self._device = device_in_use(self._cuda)
         if orders.phase == "clean":
             self._events.begin(orders.burst)
 

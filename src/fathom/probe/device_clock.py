@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fathom.probe.device import device_in_use
+
 APART_NS = 2_000_000  # below 2 ms a step, not every mark gets an event
 REBASE_MS = 1_000.0  # elapsed times are float32: beyond a second they lose resolution
 
@@ -15,25 +17,25 @@ class DeviceClock:
         self._cuda = cuda
         self._pool: list[Any] = []
         self._open: list[tuple[int, Any]] = []
-        self._burst = 0
+        self._burst = self._device = 0
         self._base: Any = None
         self._base_ns = 0
         self._last_ns = 0
 
     def begin(self, burst: int) -> None:
         """A burst of clean steps begins: times count from its first event."""
-        self._burst = burst
+        self._burst, self._device = burst, device_in_use(self._cuda)
         self._open.clear()
         self._base, self._base_ns, self._last_ns = None, 0, 0
 
     def record(self, k: int, now_ns: int) -> None:
-        """Record the boundary of step k on the current stream, unless one was just recorded."""
+        """Record the boundary of step k on the device's current stream, unless one was just recorded."""
         if now_ns - self._last_ns < APART_NS or not self._cuda.is_initialized():
             return
         if self._cuda.is_current_stream_capturing():
             return
         event = self._pool.pop() if self._pool else self._cuda.Event(enable_timing=True)
-        event.record()
+        event.record(self._cuda.current_stream(self._device))
         self._open.append((k, event))
         self._last_ns = now_ns
 

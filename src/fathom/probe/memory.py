@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from fathom.probe.device import device_in_use
+
 if TYPE_CHECKING:
     from fathom.probe.session import Session
 
@@ -43,14 +45,14 @@ class Snapshot:
 
     @classmethod
     def possible(cls, session: Session) -> Snapshot | None:
-        """A snapshot of the current device; None (and a note) where the program records one itself."""
+        """A snapshot of the device in use; None (and a note) where the program records one itself."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():
             return None
         if _history_is_on(session.torch):
             session.note("memory", "the program records the allocator's history itself")
             return None
-        return cls(cuda.memory, cuda.current_device())
+        return cls(cuda.memory, device_in_use(cuda))
 
     def begin(self) -> None:
         """Start the allocator's history, without stacks."""

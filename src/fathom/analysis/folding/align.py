@@ -11,7 +11,7 @@ from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array, covered
 
-REACH_NS = 100_000  # how far clocks may lie apart
+REACH_NS = 250_000  # how far clocks may lie apart
 FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
 COARSE = 4000  # samples that the search over the whole reach looks at

@@ -15,6 +15,7 @@ from fathom.analysis.folding.readings import Readings, readings_of
 from fathom.analysis.folding.results import Alignment, Folding
 from fathom.analysis.folding.states import Members, States
 from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.folding.together import together
 from fathom.analysis.results import Abstained
 from fathom.sounding import Store
 from fathom.sounding.schema import COUNTERS, conform
@@ -76,6 +77,7 @@ def _device(
         edges = edges_of(one, launches, members, alignments)
         cut = _states(one, launches, members, edges) if edges else whole
         alignments = {b: _again(one, cut[b], a, edges) for b, a in alignments.items()}
+        alignments = together(one, cut, alignments)
         aligned += alignments.values()
         abstained += _unaligned(one, alignments)
         folded = fold(one, cut, whole, alignments, len(members))

@@ -10,7 +10,7 @@ from fathom.analysis.intervals import Array
 
 ALONE = 0.02  # of a family's time: what it runs alone stands for it from here on
 GROUP = 0.05  # of a family's time: a set of families that run together is worth rows of its own
-ENOUGH = 1.0  # whole samples' worth of information
+ENOUGH = 0.25  # whole samples' worth of information
 LONGEST = 3  # families of a group that are named
 REST = "others"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from fathom.analysis.folding.readings import Readings
@@ -22,7 +24,7 @@ class Mixture:
 
     def __init__(self, readings: Readings, states: States, columns: int, counters: int) -> None:
         self.readings, self.states = readings, states
-        self.values = _standard(readings.values, counters)
+        self.values = standard(readings.values, counters)
         times = states.times
         largest = np.argsort(-times, kind="stable")[: min(columns, max(len(readings.starts) // 20, 2))]
         self.columns = len(largest) + 1
@@ -46,7 +48,7 @@ class Mixture:
         return np.array([1 - self.residuals(shift).sum() / whole for shift in shifts])
 
 
-def _standard(values: Array, most: int) -> Array:
+def standard(values: Array, most: int) -> Array:
     """At most so many counters without gaps, those with the least noise, each with mean 0 and variance 1."""
     whole = np.flatnonzero(np.isfinite(values).all(axis=0))
     chosen = values[:, whole]
@@ -71,14 +73,19 @@ def precise(
     interval = readings.interval_ns
     if widely:
         near = _minimum(near + WIDE * interval, mixture)
-    shifts = near + NARROW * interval
-    profile = np.array([mixture.residuals(shift) for shift in shifts])
+    best, error, least = settled_shift(mixture.residuals, near + NARROW * interval)
+    whole = float((mixture.values**2).sum())
+    return best, error, 1 - least / whole if whole else 0.0
+
+
+def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[float, float, float]:
+    """The shift that leaves least, its standard error (a block bootstrap's), and what is left."""
+    profile = np.array([residuals(shift) for shift in shifts])
     blocks = np.array([part.sum(axis=1) for part in np.array_split(profile, BLOCKS, axis=1)])
     best = _vertex(shifts, blocks.sum(axis=0))
     drawn = np.random.default_rng(0).integers(0, len(blocks), (RESAMPLES, len(blocks)))
     error = float(np.std([_vertex(shifts, blocks[rows].sum(axis=0)) for rows in drawn]))
-    whole = float((mixture.values**2).sum())
-    return best, error, 1 - float(blocks.sum(axis=0).min()) / whole if whole else 0.0
+    return best, error, float(blocks.sum(axis=0).min())
 
 
 def _minimum(shifts: Array, mixture: Mixture) -> float:

@@ -12,7 +12,7 @@ from fathom.probe.orders import Job
 INTERVAL_NS = 20_000
 # What an image does not hold is lost once sampling has stopped (CUPTI 13.0). For each sample it takes about
 # 20 KB, and 1.5 KB a counter (GH100).
-IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 384 << 20, 20_000, 1_500
+IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 640 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 8_000
 MOST_STEPS = 50
 ENOUGH_SAMPLES = 16_000  # of each group
@@ -35,15 +35,16 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
 
 
 def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
-    """One job a burst, of `wanted["steps"]` steps at most: the groups in turn until each has enough samples.
+    """One job a burst, of `wanted["steps"]` steps at most.
 
-    `wanted["rounds"]` says how many bursts of each there are instead; `step_ns` is 0 where it is unknown.
+    The first group is the largest: it comes before the others, lest the program end. `wanted["rounds"]` says
+    how many bursts of each there are instead; `step_ns` is 0 where it is unknown.
     """
     most = int(wanted.get("steps") or MOST_STEPS)
     interval = int(wanted.get("interval_ns") or INTERVAL_NS)
     divided = [burst(step_ns, interval, len(names), most) for names in groups]
     rounds = [int(wanted.get("rounds") or -(-ENOUGH_SAMPLES // samples(len(names)))) for names in groups]
-    order = [group for turn in range(max(rounds, default=0)) for group, n in enumerate(rounds) if turn < n]
+    order = [group for group, count in enumerate(rounds) for _ in range(count)]
     return [
         Job("counters", divided[group][0], group=group, interval_ns=divided[group][1], last=n == len(order))
         for n, group in enumerate(order, 1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fathom.probe.counters import reasons
 from fathom.probe.counters.collector import TIME, Collector, OverflowedError
 from fathom.probe.counters.files import Samples
+from fathom.probe.device import device_in_use
 
 if TYPE_CHECKING:
     from fathom.probe.phases import Job
@@ -30,7 +31,7 @@ def cupti_collector(torch: Any) -> Collector:
         raise CannotSampleError(why)
     from fathom.probe.counters.cupti import CuptiCollector
 
-    return CuptiCollector(torch.cuda.current_device())
+    return CuptiCollector(device_in_use(torch.cuda))
 
 
 make: Callable[[Any], Collector] = cupti_collector
@@ -64,7 +65,7 @@ class Sampler:
             collector = make(self._session.torch)
             collector.open()
             self._collector = collector
-        self._device = _current(self._session.torch.cuda)
+        self._device = device_in_use(self._session.torch.cuda)
         self._interval = job.interval_ns * self._stretch
         self._collector.configure(self._names(job), self._interval, self._wanted.get("trigger") or TIME)
         self._job, self._started, self._stopped = job, None, None
@@ -144,10 +145,6 @@ def _between(action: Callable[[], None]) -> Between:
     before = time.time_ns()
     action()
     return before, time.time_ns()
-
-
-def _current(cuda: Any) -> int:
-    return cuda.current_device() if cuda.is_initialized() else 0
 
 
 def _warn(text: str) -> None:

@@ -1,0 +1,103 @@
+"""Bursts of one group aligned by what the others showed.
+
+Alone, a burst in which little ran is explained by almost any shift, since every state may take the value that
+suits it best. All bursts share the values of their states: with these given, few samples tell the shift.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fathom.analysis.folding.profile import (
+    COLUMNS,
+    MOST,
+    NARROW,
+    WIDE,
+    settled_shift,
+    standard,
+)
+from fathom.analysis.folding.readings import Readings
+from fathom.analysis.folding.results import Alignment
+from fathom.analysis.folding.states import Shares, States, shares
+from fathom.analysis.intervals import Array
+
+SURE_NS = 150.0  # an alignment with a smaller error stays as it is
+TRUSTED_NS = 2_000.0  # and one with a larger one does not tell values, where others do
+COUNTERS = 24
+ROUNDS, STILL_NS = 6, 25.0
+
+
+def together(
+    readings: Readings, states: dict[int, States], alignments: dict[int, Alignment]
+) -> dict[int, Alignment]:
+    """The alignments, those that were unsure decided by values that fit all bursts."""
+    found = dict(alignments)
+    sound = [burst for burst, one in found.items() if not one.why]
+    unsure = [burst for burst in sound if found[burst].error_ns > SURE_NS]
+    if len(sound) < 2 or not unsure:
+        return found
+    model = _Model(readings, states, sound)
+    for _ in range(ROUNDS):
+        telling = [b for b in sound if found[b].error_ns <= TRUSTED_NS] or sound
+        values = model.values({burst: found[burst].shift_ns for burst in telling})
+        before = [found[burst].shift_ns for burst in unsure]
+        for burst in unsure:
+            found[burst] = model.aligned(found[burst], values)
+        moved = np.abs(np.subtract(before, [found[burst].shift_ns for burst in unsure]))
+        if moved.max() < STILL_NS:
+            break
+    return found
+
+
+class _Model:
+    """Standardised values of the counters that tell most, and the states that hold most time."""
+
+    def __init__(self, readings: Readings, states: dict[int, States], bursts: list[int]) -> None:
+        rows = {burst: _some(np.flatnonzero(readings.burst == burst)) for burst in bursts}
+        place = np.concatenate(list(rows.values()))
+        scaled = standard(readings.values[place], COUNTERS)
+        self.seen = np.split(scaled, np.cumsum([len(own) for own in rows.values()])[:-1])
+        self.bursts = {burst: number for number, burst in enumerate(rows)}
+        self.readings = [readings.only(own) for own in rows.values()]
+        self.states = [states[burst] for burst in rows]
+        count = max(len(one.times) for one in self.states)
+        times = np.sum([np.pad(one.times, (0, count - len(one.times))) for one in self.states], axis=0)
+        largest = np.argsort(-times, kind="stable")[: min(COLUMNS, max(len(place) // 20, 2))]
+        self.columns = len(largest) + 1
+        self.into = np.full(count, len(largest))
+        self.into[largest] = np.arange(len(largest))
+        self.interval = readings.interval_ns
+
+    def values(self, shifts: dict[int, float]) -> Array:
+        """The least-squares values of the states, columns x counters, with bursts moved so."""
+        gram, right = 1e-6 * np.eye(self.columns), 0.0
+        for burst, shift in shifts.items():
+            design = self._design(self.bursts[burst], shift)
+            gram += design.T @ design
+            right += design.T @ self.seen[self.bursts[burst]]
+        return np.linalg.solve(gram, right)
+
+    def aligned(self, alignment: Alignment, values: Array) -> Alignment:
+        """The burst's alignment where states have these values."""
+        number = self.bursts[alignment.burst]
+
+        def residuals(shift: float) -> Array:
+            left = self.seen[number] - self._design(number, shift) @ values
+            return (left**2).sum(axis=1)
+
+        wide = alignment.shift_ns + WIDE * self.interval
+        near = float(wide[np.argmin([residuals(shift).sum() for shift in wide])])
+        shift, error, least = settled_shift(residuals, near + NARROW * self.interval)
+        whole = float((self.seen[number] ** 2).sum())
+        explained = 1 - least / whole if whole else 0.0
+        return alignment._replace(shift_ns=shift, error_ns=error, explained=explained)
+
+    def _design(self, number: int, shift: float) -> Array:
+        own, by = self.readings[number], round(float(shift))
+        found: Shares = shares(self.states[number], own.starts + by, own.ends + by)
+        return found.pooled(self.into, self.columns).dense(0, found.rows)
+
+
+def _some(rows: Array) -> Array:
+    """At most MOST of the rows, in order."""
+    return rows[np.linspace(0, len(rows), min(len(rows), MOST), endpoint=False, dtype=int)]

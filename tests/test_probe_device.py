@@ -1,0 +1,35 @@
+"""On which device a process computes, as torch's allocator tells."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from fathom.probe.device import device_in_use
+
+
+def cuda(held: list[int], current: int = 0, started: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(
+        is_initialized=lambda: started,
+        current_device=lambda: current,
+        device_count=lambda: len(held),
+        memory_allocated=lambda device: held[device],
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "current", "expected"),
+    [([0, 0], 1, 1), ([5, 9], 0, 1), ([5, 5], 1, 1), ([7, 0, 0], 2, 0), ([0], 0, 0)],
+)
+def test_the_device_that_holds_most_is_in_use_and_else_the_current_one(held, current, expected):
+    assert device_in_use(cuda(held, current)) == expected
+
+
+def test_nothing_is_asked_of_a_driver_that_was_not_started():
+    def never(*_: object) -> int:
+        raise AssertionError("asked")
+
+    asked = cuda([1], started=False)
+    asked.current_device = asked.memory_allocated = asked.device_count = never
+    assert device_in_use(asked) == 0
