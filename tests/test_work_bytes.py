@@ -91,6 +91,17 @@ CASES = {
     "max_pool2d_with_indices.ceil": (t(2, 3, 9, 10), [2, 2], [2, 2], [0, 0], [1, 1], True),
     "_adaptive_avg_pool2d": (t(2, 3, 9, 10), [2, 5]),
     "convolution": (t(2, 6, 9, 11), t(8, 3, 3, 3), t(8), [2, 1], [1, 1], [1, 1], False, [0, 0], 2),
+    "convolution.every_second": (
+        t(2, 6, 8, 8),
+        t(8, 6, 1, 1),
+        t(8),
+        [2, 2],
+        [0, 0],
+        [1, 1],
+        False,
+        [0, 0],
+        1,
+    ),
     "native_dropout": (t(4, 5), 0.5, True),
     "mse_loss": (t(4, 5), t(4, 5)),
     "bitwise_and": (t(9, dtype=torch.bool), t(9, dtype=torch.bool)),
@@ -100,6 +111,7 @@ READS = {
     "index_select": lambda x: moved(x[2]) + 20 * 4 * 4,
     "gather": lambda x: moved(x[2]) + 20 * 4 * 4,
     "native_layer_norm_backward": lambda x: moved(x) - moved(x[6]),
+    "convolution.every_second": lambda x: moved(x[:3]) - 3 * moved(x[0]) / 4,
 }
 
 

@@ -42,6 +42,19 @@ def test_the_overload_behind_a_number_is_counted_once() -> None:
     assert ops["flops"].to_list() == [None, 100.0]
 
 
+def test_a_lookup_is_counted_whole_where_its_index_is_spread_for_a_gather() -> None:
+    lookup = {
+        "shapes": "[[256, 64], [], [100]]",
+        "dtypes": '["float", "", "long"]',
+        "values": '["", "0", ""]',
+    }
+    spread = {"shapes": "[[256, 64], [], [100, 64], []]", "dtypes": '["float", "", "long", ""]'}
+    spread["values"] = '["", "0", "", "False"]'
+    ops = annotate(frame("ops", [op(1, "aten::index_select", **lookup), op(2, "aten::gather", 1, **spread)]))
+    assert ops["bytes"].to_list() == [2 * 100 * 64 * 4 + 100 * 8, 0.0]
+    assert ops["abstained"].to_list() == [None, None]
+
+
 @pytest.mark.parametrize(
     ("name", "rest", "why"),
     [

@@ -6,6 +6,7 @@ The gradient of the bias is the sum that torch runs for it, and is counted there
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,8 @@ def _forward(layout: Layout) -> Callable[[Call], Work]:
         if not all(size > 0 for size in out[2:]):
             raise UnknownWorkError("its shapes do not fit together: the output would be empty")
         extra = sum(call.tensor(i).bytes for i in (layout.bias, *layout.more) if i >= 0 and call.has(i))
-        moved = x.bytes + weight.bytes + numel(out) * x.size + extra
+        read = x.bytes * (1.0 if transposed else _touched(x.shape, weight.shape, out))
+        moved = read + weight.bytes + numel(out) * x.size + extra
         return Work(_flops(x.shape, weight, out, transposed), moved, x.dtype)
 
     return formula
@@ -76,6 +78,12 @@ def _forward(layout: Layout) -> Callable[[Call], Work]:
 
 def _batched(x: Tensor, weight: Tensor) -> Tensor:
     return Tensor((1, *x.shape), x.dtype) if len(x.shape) == len(weight.shape) - 1 else x
+
+
+def _touched(x: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]) -> float:
+    """The share of the input that is read: a filter that is shorter than its stride leaves out the rest."""
+    sizes = zip(x[2:], weight[2:], out[2:], strict=True)
+    return math.prod(min(1.0, kernel * positions / max(n, 1)) for n, kernel, positions in sizes)
 
 
 def _flops(x: tuple[int, ...], weight: Tensor, out: tuple[int, ...], transposed: bool) -> float:
@@ -117,9 +125,10 @@ def _backward(call: Call) -> Work:
     """The gradients of input and filter, as the mask asks; each is as many FLOPs as the forward pass."""
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     mask = json.loads(call.value(10).lower())
-    asked = [bool(mask[0]), bool(mask[1])]
-    one = _flops(x.shape, weight, grad.shape, call.flag(7))
-    moved = grad.bytes + sum(asked) * (x.bytes + weight.bytes)
+    asked, transposed = [bool(mask[0]), bool(mask[1])], call.flag(7)
+    one = _flops(x.shape, weight, grad.shape, transposed)
+    read = x.bytes * (1.0 if transposed else _touched(x.shape, weight.shape, grad.shape))
+    moved = grad.bytes + asked[0] * x.bytes + asked[1] * read + sum(asked) * weight.bytes
     return Work(one * sum(asked), moved if any(asked) else 0.0, x.dtype)
 
 

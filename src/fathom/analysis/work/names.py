@@ -47,3 +47,6 @@ COMPOSITE = _aten(
     "max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d avg_pool1d "
     "upsample_nearest2d"
 )
+
+# Their parts see less than they do: on CUDA index_select gathers by an index that is spread over rows, not moved.
+WHOLE = {"aten::index_select"}

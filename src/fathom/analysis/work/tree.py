@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fathom.analysis.work.names import COMPOSITE, MOVES, WITHOUT_WORK
+from fathom.analysis.work.names import COMPOSITE, MOVES, WHOLE, WITHOUT_WORK
 from fathom.analysis.work.registry import is_known, is_product
 
 NONE = -1  # no row
@@ -24,7 +24,7 @@ class Tree:
 
     parent: Rows  # row of the caller, or NONE
     known: Flags  # there is a formula
-    idle: Flags  # a view or metadata: no work by definition
+    idle: Flags  # a view, metadata, or a part of what is counted whole: no work by definition
     composite: Flags  # its parts do the work, where they are seen
     covered: Flags  # a descendant carries its work
 
@@ -56,14 +56,16 @@ def grow(ops: pl.DataFrame) -> Tree:
     parent = rows_of(ops, ops, "parent")
     names = ops["name"].fill_null("").unique()
     codes = _codes(ops["name"].fill_null(""), names)
-    known = _flags(names, codes, is_known)
+    inside = _below(parent, _flags(names, codes, WHOLE.__contains__))
+    known = _flags(names, codes, is_known) & ~inside
     composite = _flags(names, codes, lambda n: n in COMPOSITE or n.startswith("aten::_foreach_"))
     product = _flags(names, codes, is_product)
     move = _flags(names, codes, MOVES.__contains__)
     parts = np.where(product, _above(parent, product), _above(parent, known & ~move))
     parts |= move & _above(parent, known)
     covered = (composite & parts) | _wraps_itself(parent, codes, known)
-    return Tree(parent, known, _flags(names, codes, WITHOUT_WORK.__contains__), composite, covered)
+    idle = _flags(names, codes, WITHOUT_WORK.__contains__) | inside
+    return Tree(parent, known, idle, composite, covered)
 
 
 def signatures(ops: pl.DataFrame, rows: Rows) -> pl.Series:
@@ -106,6 +108,17 @@ def _above(parent: Rows, marked: Flags) -> Flags:
         frontier = frontier[(frontier >= 0) & ~above[frontier]]
         above[frontier] = True
     return above
+
+
+def _below(parent: Rows, marked: Flags) -> Flags:
+    """Rows that have a marked ancestor."""
+    below = np.zeros(len(parent), dtype=bool)
+    while marked.any():
+        found = (parent >= 0) & (marked | below)[parent] & ~below
+        if not found.any():
+            break
+        below |= found
+    return below
 
 
 def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:
