@@ -1,14 +1,14 @@
 """Counters folded from the live program against Nsight Compute, family by family.
 
     ncu $(python benchmarks/ncu_agreement.py options) --profile-from-start off -o gpt \\
-        python benchmarks/profiled_steps.py 20 2 examples/train_gpt.py --steps 30
-    python benchmarks/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep --out OUT/gpt.json
+        python benchmarks/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
+    ncu $(python benchmarks/ncu_agreement.py options --replayed) --profile-from-start off -o gpt-hits …
+    python benchmarks/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep gpt-hits.ncu-rep --out OUT/gpt.json
     python benchmarks/ncu_agreement.py summary OUT/*.json
 
 `compare` pairs families by name and launch shape, and writes a table of all pairs; `summary` joins tables and
 writes results/ncu_agreement.json: median and 95th percentile of the absolute differences, in points, of
-kernels of 20 µs and more, and of 5 to 20 µs apart. What is compared is told in ncu_agreement.yaml. Hit rates
-need a run of their own with `--replay-mode application`.
+kernels of 20 µs and more, and of 5 to 20 µs apart. What is compared is told in ncu_agreement.yaml.
 """
 
 from __future__ import annotations
@@ -160,20 +160,22 @@ def table(summary: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def ncu_options() -> str:
-    """Options for ncu that have every counter collected, with the program's own clocks and caches."""
-    metric_names = sorted({c for m in metrics().values() for e in m["ncu"][:1] for c in names(e)})
-    return (
-        f"--clock-control none --cache-control none --target-processes all --metrics {','.join(metric_names)}"
-    )
+def ncu_options(replayed: bool) -> str:
+    """Options for ncu that have the counters of one run collected, with the program's own clocks and caches."""
+    chosen = [metric for metric in metrics().values() if bool(metric.get("replayed")) == replayed]
+    wanted = ",".join(sorted({c for metric in chosen for c in names(metric["ncu"][0])}))
+    how = "--replay-mode application " if replayed else ""
+    return f"--clock-control none --cache-control none --target-processes all {how}--metrics {wanted}"
 
 
 def do_compare(options: argparse.Namespace) -> None:
     live = open_store(options.live)
     with tempfile.TemporaryDirectory() as scratch:
-        path = options.ncu
-        other = open_store(path) if path.is_dir() else import_ncu([path], Path(scratch) / "ncu.fathom")
-        theirs = values_of(other.table("counters").collect(), "ncu")
+        tables = [
+            open_store(path) if path.is_dir() else import_ncu([path], Path(scratch) / f"{number}.fathom")
+            for number, path in enumerate(options.ncu)
+        ]
+        theirs = values_of(pl.concat([one.table("counters").collect() for one in tables]), "ncu")
     ours = values_of(live_counters(live), "PM sampling")
     rows = compare(options.program, ours, theirs, lengths(live))
     if not rows:
@@ -197,11 +199,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True)
     show = commands.add_parser("options", help="options for ncu")
-    show.set_defaults(do=lambda _: print(ncu_options()))
+    show.add_argument("--replayed", action="store_true", help="those that take more than one pass")
+    show.set_defaults(do=lambda options: print(ncu_options(options.replayed)))
     one = commands.add_parser("compare", help="one program: its sounding and ncu's result of it")
     one.add_argument("program")
     one.add_argument("live", type=Path)
-    one.add_argument("ncu", type=Path)
+    one.add_argument("ncu", type=Path, nargs="+")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(do=do_compare)
     all_ = commands.add_parser("summary", help="all programs")

@@ -73,8 +73,12 @@ crafted() { # every flaw and its mended twin under ncu
 }
 
 agreement() { # the GPT step under ncu, to be set beside its folded counters
-    ncu $("$python" benchmarks/ncu_agreement.py options) --profile-from-start off -f -o "$out/gpt" \
-        "$python" benchmarks/profiled_steps.py 20 "${STEPS:-2}" examples/train_gpt.py --steps 30
+    for run in "" --replayed; do # the options are made where the table libraries are: OPTIONS, OPTIONS_replayed
+        options=OPTIONS${run/--/_}
+        ncu ${!options:-$("$python" benchmarks/ncu_agreement.py options $run)} --profile-from-start off -f \
+            -o "$out/gpt$run" "$python" benchmarks/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
+        ncu --import "$out/gpt$run.ncu-rep" --csv --page raw --print-units base > "$out/gpt$run.csv"
+    done
 }
 
 "$part"

@@ -48,5 +48,5 @@ COMPOSITE = _aten(
     "upsample_nearest2d"
 )
 
-# Their parts see less than they do: on CUDA index_select gathers by an index that is spread over rows, not moved.
+# Their parts see less: on CUDA index_select gathers by an index that is spread over rows, but not moved.
 WHOLE = {"aten::index_select"}
