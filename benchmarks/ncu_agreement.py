@@ -78,8 +78,8 @@ def lengths(store: Store) -> dict[str, float]:
 def matched(live: list[str], ncu: list[str]) -> tuple[dict[str, str], list[str]]:
     """(family of the program -> ncu's name of it, families that ncu has and the program not, or not alone).
 
-    Demanglers spell namespaces and template arguments differently, ncu even from run to run. Among families of
-    one base name and launch shape those are pairs that share more words with each other than with any other.
+    Demanglers spell namespaces and template arguments differently, ncu even from run to run. Among families
+    of one base name and launch shape, pairs share more words with each other than with any other.
     """
     buckets: dict[tuple[str, str], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for place, families in enumerate((live, ncu)):
@@ -161,7 +161,7 @@ def table(summary: list[dict[str, Any]]) -> str:
 
 
 def ncu_options(replayed: bool) -> str:
-    """Options for ncu that have the counters of one run collected, with the program's own clocks and caches."""
+    """Options for ncu that collect the counters of one run, with the program's own clocks and caches."""
     chosen = [metric for metric in metrics().values() if bool(metric.get("replayed")) == replayed]
     wanted = ",".join(sorted({c for metric in chosen for c in names(metric["ncu"][0])}))
     how = "--replay-mode application " if replayed else ""

@@ -123,7 +123,9 @@ def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
     for metric in agreement.metrics().values():
         used = set(names(metric["live"][0]))
         assert used and (streams is None or used <= streams)
-    assert "--cache-control none" in agreement.ncu_options() and NCU_XU in agreement.ncu_options()
+    once, replayed = agreement.ncu_options(False), agreement.ncu_options(True)
+    assert all("--cache-control none" in options for options in (once, replayed))
+    assert NCU_XU in once and NCU_XU not in replayed and "--replay-mode application" in replayed
 
 
 def test_the_commands_from_soundings_to_a_committed_table(
