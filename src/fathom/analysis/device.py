@@ -80,8 +80,7 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 def device_work(kernels: pl.DataFrame) -> DeviceWork:
     """One device's pieces from its joined kernels; pieces without a duration are left out."""
-    rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns"))
-    rows = _after_which(rows).with_columns(_launched())
+    rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
     rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
     groups, index = _groups(rows)
     return DeviceWork(
@@ -111,18 +110,11 @@ def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([rows.filter(pl.col("arrived_ns").is_null()), waiting, moving])
 
 
-def _after_which(rows: pl.DataFrame) -> pl.DataFrame:
-    """`rows` with `after`: when all work of earlier bursts had ended; BEFORE_ALL in the first."""
-    ends = rows.group_by("burst").agg(after=pl.col("end_ns").max()).sort("burst")
-    ends = ends.with_columns(pl.col("after").cum_max().shift(1).fill_null(BEFORE_ALL))
-    return rows.join(ends, on="burst", how="left", nulls_equal=True, maintain_order="left")
-
-
 def _launched() -> list[pl.Expr]:
-    """Correlations count up, so work below the first recorded call's was launched before the burst began."""
+    """Correlations count up, so work below the first recorded call's was launched before the recording."""
     first = pl.col("correlation").filter(pl.col("launched").is_not_null()).min().over("burst")
     before = pl.col("launched").is_null() & (pl.col("correlation") < first).fill_null(False)
-    at = pl.when(before).then("after").otherwise(pl.col("launched"))
+    at = pl.when(before).then(BEFORE_ALL).otherwise(pl.col("launched"))
     return [
         pl.coalesce(at, pl.col("start_ns")).alias("launched_at"),
         (before | pl.col("launched").is_not_null()).alias("launch_known"),

@@ -34,7 +34,9 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
         if mine.height < 2:
             continue
         start, end = int(windows.starts[window]), int(windows.ends[window])
-        opened = boundary.at(mine["mark_ns"].to_numpy(), mine["stream"].to_list())
+        opened = boundary.at(
+            mine["mark_ns"].to_numpy(), mine["stream"].to_list(), mine["burst"].fill_null(0).to_numpy()
+        )
         edges = np.maximum.accumulate(np.clip(opened, start, end))
         edges[0] = start
         bounds = [*edges.tolist(), end]

@@ -56,15 +56,14 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
     boundary of its own end.
     """
     rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
-    marks, ends, bursts = (rows[name].to_numpy() for name in ("mark_ns", "end_ns", "burst"))
+    marks, ends, bursts = (rows[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
     follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
     closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
     streams = rows["stream"].to_list()
     # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
-    opened = np.maximum.accumulate(boundary.at(marks, streams))
-    closed = np.where(
-        follows, np.append(opened[1:], 0)[: len(marks)], np.maximum(boundary.at(ends, streams), opened)
-    )
+    opened = np.maximum.accumulate(boundary.at(marks, streams, bursts))
+    last = np.maximum(boundary.at(ends, streams, bursts), opened)
+    closed = np.where(follows, np.append(opened[1:], 0)[: len(marks)], last)
     found = Windows(
         opened,
         closed,
@@ -80,19 +79,24 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
 
 
 class Boundary:
-    """Where device work that was launched before an instant ends, by stream of one device."""
+    """Where device work that was launched before an instant ends, by stream of one device and by burst.
 
-    def __init__(self, stream: Array, launched: Array, ends: Array, usual: int | None) -> None:
+    Of work launched before its burst began nothing tells when: it must not reach into another burst.
+    """
+
+    def __init__(self, stream: Array, launched: Array, ends: Array, burst: Array, usual: int | None) -> None:
         self._stream, self._launched, self._ends, self._usual = stream, launched, ends, usual
-        self._reach: dict[int | None, tuple[Array, Array]] = {}
+        self._burst = burst
+        self._reach: dict[tuple[int | None, int], tuple[Array, Array]] = {}
 
-    def at(self, instants: Array, streams: list[int | None]) -> Array:
+    def at(self, instants: Array, streams: list[int | None], bursts: Array) -> Array:
         """B of each instant on its stream; one that is null, or has no work here, means the usual stream."""
         result = instants.copy()
-        wanted = np.array([self._known(stream) for stream in streams], object)
-        for stream in set(wanted.tolist()):
-            launched, reach = self._of(stream)
-            chosen = np.flatnonzero(wanted == stream)
+        places: dict[tuple[int | None, int], list[int]] = {}
+        for place, (stream, burst) in enumerate(zip(streams, bursts.tolist(), strict=True)):
+            places.setdefault((self._known(stream), burst), []).append(place)
+        for (stream, burst), chosen in places.items():
+            launched, reach = self._of(stream, burst)
             index = np.searchsorted(launched, instants[chosen], "left")
             result[chosen] = np.maximum(instants[chosen], reach[index])
         return result
@@ -100,14 +104,16 @@ class Boundary:
     def _known(self, stream: int | None) -> int | None:
         return stream if stream is not None and (self._stream == stream).any() else self._usual
 
-    def _of(self, stream: int | None) -> tuple[Array, Array]:
-        if stream not in self._reach:
-            mine = np.flatnonzero(self._stream == stream) if stream is not None else np.zeros(0, np.int64)
+    def _of(self, stream: int | None, burst: int) -> tuple[Array, Array]:
+        key = stream, burst
+        if key not in self._reach:
+            wanted = (self._stream == stream) & (self._burst == burst)
+            mine = np.flatnonzero(wanted) if stream is not None else np.zeros(0, np.int64)
             order = mine[np.argsort(self._launched[mine], kind="stable")]
             ends = np.maximum.accumulate(self._ends[order])
             never = np.iinfo(np.int64).min
-            self._reach[stream] = self._launched[order], np.concatenate(([never], ends))
-        return self._reach[stream]
+            self._reach[key] = self._launched[order], np.concatenate(([never], ends))
+        return self._reach[key]
 
 
 def _mode(column: pl.Series) -> int | None:

@@ -68,10 +68,10 @@ def seen(timeline: Timeline) -> Seen | None:
 def windows_of(timeline: Timeline, device: int | None) -> Windows:
     """The windows of one device (None: the processor)."""
     nothing = np.zeros(0, np.int64)
-    boundary = Boundary(nothing, nothing, nothing, None)
+    boundary = Boundary(nothing, nothing, nothing, nothing, None)
     if device is not None:
         work = device_work(timeline.kernels.filter(pl.col("device") == device))
-        boundary = Boundary(work.stream, work.launched, work.ends, work.usual_stream)
+        boundary = Boundary(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
     return make_windows(timeline.steps, boundary)
 
 
