@@ -76,7 +76,10 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
         return kernels
     calls = store.table("launches", rank).filter(**phase).collect()
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
-    called = join_launches(kernels, calls).with_columns(called=pl.coalesce("launched", "start_ns"))
+    called = join_launches(kernels, calls).with_columns(called="launched")
+    if called["called"].null_count() == called.height:  # nothing tells of launches
+        called = called.with_columns(called="start_ns")
+    called = called.drop_nulls("called")  # of the step before the burst: a peer may have finished its own
     return (
         called.with_columns(step=_step(called["called"], steps))
         .filter(pl.col("step") >= 0)

@@ -7,6 +7,7 @@ import os
 import time
 from typing import Any
 
+from fathom.probe.device import device_in_use
 from fathom.probe.quiet import quiet
 
 MARK = "fathom.mark#"
@@ -72,7 +73,7 @@ class Kineto:
         """Stop recording; waits until the device has finished what was recorded."""
         cuda = self._torch.cuda
         if cuda.is_initialized():
-            cuda.synchronize()
+            cuda.synchronize(device_in_use(cuda))
         with quiet():
             self._result = self._disable()
         self.enabled = False

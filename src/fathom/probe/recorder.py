@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from fathom.probe.counters.sampler import Sampler
+from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
@@ -103,7 +104,8 @@ class Recorder:
             self._snapshot = None
             return 0, True
         if job.phase == "counters" and self._session.torch.cuda.is_initialized():
-            self._session.torch.cuda.synchronize()  # the last step's kernels are sampled to their end
+            cuda = self._session.torch.cuda
+            cuda.synchronize(device_in_use(cuda))  # the last step's kernels are sampled to their end
         stop_ns = time.time_ns()
         self.sampler.stop()
         self.kineto.disable()
