@@ -71,6 +71,7 @@ def _device(
     frames: list[pl.DataFrame] = []
     abstained: list[Abstained] = []
     aligned: list[Alignment] = []
+    silent: dict[str, str] = {}
     for one in readings:
         whole = _states(one, launches, members, 0.0)
         alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
@@ -84,10 +85,19 @@ def _device(
         if folded is None:
             continue
         times = np.sum([states.times for states in whole.values()], axis=0)
-        told, silent = tell(folded, members, times, launches.labels)
+        told, untold = tell(folded, members, times, launches.labels)
         frames.append(_rows(one, folded, told))
-        abstained += _silent(one, folded, silent)
-    return _best(frames), abstained, aligned
+        silent = dict(untold) | silent
+        abstained += _unaveraged(folded)
+    best = _best(frames)
+    known = set(best["family"])
+    device = readings[0].device
+    abstained += [
+        Abstained(f"counters of {family} on device {device}", why)
+        for family, why in silent.items()
+        if family not in known
+    ]
+    return best, abstained, aligned
 
 
 def _states(
@@ -109,9 +119,8 @@ def _unaligned(readings: Readings, alignments: dict[int, Alignment]) -> list[Abs
     return [Abstained(f"{what}{one.burst}", one.why) for one in alignments.values() if one.why]
 
 
-def _silent(readings: Readings, folded: Folded, silent: list[tuple[str, str]]) -> list[Abstained]:
-    found = [Abstained(f"counters of {family} on device {readings.device}", why) for family, why in silent]
-    return found + [
+def _unaveraged(folded: Folded) -> list[Abstained]:
+    return [
         Abstained(f"counter {name}", "its name does not say how to average it") for name in folded.unknown
     ]
 
