@@ -43,7 +43,11 @@ def kernel(
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
     from fathom.report.kernel import matching, print_kernels
+    from fathom.sounding import open_store
 
+    if families := _profiled_by_ncu(store := open_store(sounding)):
+        _explain(store, families, pattern, json)
+        return
     store, folding, found = _portraits(sounding, rank, machine)
     if svg:
         _draw(store, folding, matching(found, pattern), svg)
@@ -53,6 +57,34 @@ def kernel(
         sys.stdout.buffer.write(msgspec.json.encode(matching(found, pattern)) + b"\n")
     elif not svg:
         print_kernels(found, pattern, every=every, counters=counters)
+
+
+def _profiled_by_ncu(store: Store) -> list[str]:
+    """The families of an imported result of ncu, which holds no timeline; [] of anything else."""
+    if any(store.table("steps", rank).limit(1).collect().height for rank in store.ranks):
+        return []
+    rows = store.table("counters").filter(source="ncu").select("family").unique().collect()
+    return sorted(rows["family"])
+
+
+def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
+    """What ncu's counters say about each family that the pattern names."""
+    from dataclasses import asdict
+
+    import msgspec
+
+    from fathom.recorder.dive import explanation_of, spots_of
+    from fathom.report.dive import print_dive
+    from fathom.report.kernel import named
+
+    chosen = [explanation_of(store, family) for family in named(families, pattern)]
+    spots = spots_of(store) if len(families) == 1 else []
+    if json:
+        found = [{**asdict(one), "hot_spots": spots} for one in chosen]
+        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        return
+    for one in chosen:
+        print_dive(one, spots)
 
 
 def _portraits(

@@ -1,7 +1,17 @@
 """One kernel of a recorded program in depth: chosen from its sounding, profiled by ncu, explained."""
 
 from fathom.recorder.dive.choosing import Target, choose
-from fathom.recorder.dive.diving import Dive, dive
+from fathom.recorder.dive.diving import Dive, dive, explanation_of, spots_of
 from fathom.recorder.dive.profiling import SETS, CannotProfileError, ncu_command
 
-__all__ = ["SETS", "CannotProfileError", "Dive", "Target", "choose", "dive", "ncu_command"]
+__all__ = [
+    "SETS",
+    "CannotProfileError",
+    "Dive",
+    "Target",
+    "choose",
+    "dive",
+    "explanation_of",
+    "ncu_command",
+    "spots_of",
+]

@@ -66,7 +66,7 @@ def dive(
         report = profile(target, words, sections, Path(folder), environment)
         store = _import(report, parent, target, words, output, environment)
         shutil.copyfile(report, store.path / REPORT)
-    return Dive(store, target, explanation_of(store, target.family), _spots(store))
+    return Dive(store, target, explanation_of(store, target.family), spots_of(store))
 
 
 def _recorded(parent: Store) -> list[str]:
@@ -133,5 +133,6 @@ def explanation_of(store: Store, family: str) -> Explanation:
     return explain(family, dict(means.iter_rows()))
 
 
-def _spots(store: Store) -> list[dict[str, Any]]:
+def spots_of(store: Store) -> list[dict[str, Any]]:
+    """Where warps waited, by source line and instruction; [] where that was not sampled."""
     return [spot for rank in store.manifest.ranks for spot in rank.facts.get("hot_spots", [])]

@@ -19,7 +19,7 @@ from fathom.report.kernel.words import name, paragraph
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.terminal import MARGIN
 
-__all__ = ["matching", "page", "print_kernels", "save_picture"]
+__all__ = ["matching", "named", "page", "print_kernels", "save_picture"]
 
 _LISTED, _NAMED = 25, 4
 
@@ -29,11 +29,17 @@ def matching(found: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
 
     Raises BadInputError where it names none.
     """
+    wanted = set(named([one.family for one in found], pattern))
+    return [one for one in found if one.family in wanted]
+
+
+def named(families: Sequence[str], pattern: str | None) -> list[str]:
+    """The same, of names alone."""
     if pattern is None:
-        return list(found)
+        return list(families)
     words = pattern.lower()
-    own = [one for one in found if words in one.family.lower()]
-    own = own or [one for one in found if fnmatchcase(one.family.lower(), words)]
+    own = [family for family in families if words in family.lower()]
+    own = own or [family for family in families if fnmatchcase(family.lower(), words)]
     if not own:
         raise BadInputError(f"No kernel family is named like '{pattern}'; without a name all are listed.")
     return own
