@@ -94,6 +94,18 @@ def test_each_bursts_clock_is_found_within_its_error(seed):
         assert one.error_ns < 1000
 
 
+def test_bursts_in_which_little_ran_are_aligned_by_what_the_others_showed():
+    random = np.random.default_rng(1)
+    levels = random.uniform(5, 90, (12, 6))
+    idle = {"low_us": 1, "high_us": 5, "idle_share": 0.9, "gap_us": 150}
+    bursts = [truth.program(random, 12, 4, **idle) for _ in range(12)]
+    found = truth.sampled(random, bursts, levels, noise=1.0, reach_us=60.0)
+    told = [one for one in folded(found).alignment if not one.why]
+    assert len(told) >= 10
+    off = [abs(one.shift_ns - found.shifts[one.burst]) for one in told]
+    assert np.median(off) < 400 and max(off) < 1500
+
+
 @pytest.mark.parametrize("ramp", [(0, 0), (2000, 3000)])
 def test_a_real_timeline_of_74_families_is_told_to_a_point(ramp):
     """Kernels as an H200 ran them, eight steps a burst; levels, noise, clocks and slow starts are made up."""

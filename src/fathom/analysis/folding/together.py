@@ -21,7 +21,7 @@ from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import Shares, States, shares
 from fathom.analysis.intervals import Array
 
-SURE_NS = 150.0  # an alignment with a smaller error stays as it is
+SURE_NS = 500.0  # an alignment with a smaller error stays as it is
 TRUSTED_NS = 2_000.0  # and one with a larger one does not tell values, where others do
 COUNTERS = 24
 ROUNDS, STILL_NS = 6, 25.0
