@@ -1,0 +1,71 @@
+"""Signals of the input pipeline."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+MS = 1e6
+STAGES = ("fetch", "transform", "collate", "pin", "copy")
+NO_LOADER = "no data loader was seen"
+NO_STAGES = "the loader's stages were not recorded"
+
+
+def _fed(recorded: Recorded) -> dict:
+    if recorded.feeding is None:
+        raise UnknownSignalError(NO_LOADER)
+    return recorded.feeding
+
+
+@signal("input.wait_ms", "ms a step")
+def wait_ms(recorded: Recorded) -> float | None:
+    """What the steps that stand for the program waited for a batch."""
+    return _fed(recorded).get("wait_ms")
+
+
+@signal("input.stages_ms", "ms a batch")
+def stages(recorded: Recorded) -> dict[str, float]:
+    """Medians by stage; `fetch` holds transform and collate where those are told apart."""
+    found = {stage: float(ms) for stage in STAGES if (ms := _fed(recorded).get(f"{stage}_ms")) is not None}
+    if "fetch" not in found:
+        raise UnknownSignalError(NO_STAGES)
+    return found
+
+
+@signal("input.workers")
+def workers(recorded: Recorded) -> int:
+    """Processes that load; 0: the program's own does."""
+    _fed(recorded)
+    rows = recorded.store.table("input", recorded.account.rank).select("worker", "fetch_ns").collect()
+    if rows["fetch_ns"].null_count() == rows.height:
+        raise UnknownSignalError(NO_STAGES)
+    return rows["worker"].drop_nulls().n_unique()
+
+
+@signal("input.supply_ms", "ms a batch")
+def supply_ms(recorded: Recorded) -> float:
+    """How often all workers together finish a batch."""
+    return stages(recorded)["fetch"] / max(workers(recorded), 1)
+
+
+@signal("input.restarts")
+def restarts(recorded: Recorded) -> int:
+    """How often a loader began anew after its first time."""
+    rows = recorded.store.table("input", recorded.account.rank).select("loader", "batch").collect()
+    firsts = rows.filter(pl.col("batch") == 0)
+    return max(firsts.height - rows["loader"].n_unique(), 0)
+
+
+@signal("host.busy_percent", "% of the host's cores")
+def busy_percent(recorded: Recorded) -> float | None:
+    rows = recorded.store.table("telemetry").filter(pl.col("device") == -1).collect()
+    median = rows["busy_percent"].median()
+    return None if median is None else float(median)  # type: ignore[arg-type]
+
+
+@signal("host.cores")
+def cores(recorded: Recorded) -> int | None:
+    cpu = recorded.machine.get("host", {}).get("cpu", {})
+    return cpu.get("quota_cores") or cpu.get("usable_cores") or cpu.get("logical_cores")
