@@ -28,8 +28,8 @@ class Sized:
 def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
     """The findings with claims that sum to no more than each row of `ledger` (milliseconds) holds.
 
-    Larger gains claim first; a later one keeps what is left of its rows, and that share of its gain. Gains
-    below `least` milliseconds are dropped. Largest first.
+    Larger gains claim first; a later one keeps what is left of its rows, and that share of its gain, which
+    never exceeds what it claims. Gains below `least` milliseconds are dropped. Largest first.
     """
     left = dict(ledger)
     kept = []
@@ -65,8 +65,12 @@ def _settled(one: Sized, left: Mapping[Row, float]) -> Sized:
     claims = [claim for claim in claims if claim.ms > 0]
     total = sum(wanted.values())
     share = sum(claim.ms for claim in claims) / total if total > 0 else 1.0
-    figures = (None if ms is None else ms * share for ms in (one.ms, one.low, one.high))
-    return Sized(replace(one.candidate, claims=claims), *figures)
+    ms, low, high = (None if ms is None else ms * share for ms in (one.ms, one.low, one.high))
+    kept = sum(claim.ms for claim in claims)
+    if ms is not None and low is not None and one.candidate.changes:
+        within = min(1.0, kept / ms) if ms > 0 else 1.0
+        ms, low, high = ms * within, low * within, (high or ms) * within
+    return Sized(replace(one.candidate, claims=claims), ms, low, high)
 
 
 def _merged(claims: Iterable[Claim]) -> dict[Row, float]:

@@ -9,7 +9,7 @@ from fathom.analysis.replay import Gain
 from fathom.diagnosis.engine.claims import Sized
 from fathom.diagnosis.rules import Candidate
 
-MOST = 16  # replays of one sounding: each takes a tenth of a second and more
+MOST = 12  # replays of one sounding: each takes a tenth of a second and more
 Replayed = Callable[[tuple[str, ...]], Gain | Abstained | None]
 Known = dict[tuple[str, ...], Gain | Abstained | None]
 UNREPLAYED = 0.5  # of the gain: the doubt in what no replay has told

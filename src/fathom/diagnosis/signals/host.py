@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import polars as pl
@@ -14,6 +15,8 @@ from fathom.diagnosis.signals.rows import Call
 from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
+COPYING = r"Memcpy\w*Async"  # returns at once, unless
+BLOCKING = r"^DtoH pageable"  # it copies to memory that is not pinned: the call waits for all work before it
 _KEY = ["phase", "burst", "op"]
 
 
@@ -22,10 +25,10 @@ def calls(recorded: Recorded) -> list[Call]:
     """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
     rows = _of_the_program(recorded, recorded.calls)
     names = rows["api"].unique().drop_nulls().to_list()
-    known = {api: cause for api in names if (cause := causes.api_cause(api))}
+    known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
-    rows = rows.with_columns(inside=recorded.inside(rows)).with_row_index("row")
-    found = _described(recorded, rows)
+    found = _described(recorded, rows.with_columns(inside=recorded.inside(rows)))
+    found = found.filter(~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING))
     sources = _sources(found)
     inside = found.filter("inside").group_by("api", "path", "copies", maintain_order=True)
     totals = inside.agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len()).sort(
@@ -43,6 +46,10 @@ def calls(recorded: Recorded) -> list[Call]:
         )
         for api, path, copies, ns, count in totals.iter_rows()
     ]
+
+
+def _copying(api: str) -> str | None:
+    return "synchronisation" if re.search(COPYING, api) else None
 
 
 def _of_the_program(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:

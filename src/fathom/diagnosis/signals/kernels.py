@@ -6,15 +6,16 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.device import detail
-from fathom.analysis.folding import counters_of
-from fathom.analysis.measures import portraits
+from fathom.analysis.folding import Folding
+from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.measures import Portrait, portraits
 from fathom.analysis.roofline import limits_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.sounding.schema import COUNTERS
 
-NO_COUNTERS = "no hardware counters were sampled; record with `fathom run --depth counters`"
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source"]
 
@@ -22,7 +23,7 @@ _OF_OPS = ["path", "shapes", "dtypes", "module", "source"]
 @signal("kernels.work", "ms a step")
 def work(recorded: Recorded) -> list[Work]:
     """Device work by family and op, longest first; each family's sums to its row of the ledger."""
-    rows = _linked(recorded)
+    rows = linked(recorded)
     keys = ["entry", "label", *_OF_OPS]
     shape = [pl.col(name).mode().sort().first() for name in ("grid", "block")]
     rest = [pl.col("alone").all(), pl.col("bytes").sum(), pl.col("ns").sum(), pl.len().alias("count"), *shape]
@@ -52,7 +53,8 @@ def _work(row: dict, ms: float, steps: int) -> Work:
     )
 
 
-def _linked(recorded: Recorded) -> pl.DataFrame:
+@signal("kernels.linked")
+def linked(recorded: Recorded) -> pl.DataFrame:
     """Kernels of the used windows with their family and what is known of their ops."""
     kernels = recorded.kernels
     op, owner = recorded.links.op, recorded.links.owner
@@ -124,21 +126,17 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms a step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Families with hardware counters of their own, longest first."""
+    """Families with what their launches say of themselves, and with counters that were recorded by family.
+
+    Samples are not folded here: that takes as long as `fathom kernel`, which does it.
+    """
     store, rank = recorded.store, recorded.account.rank
-    if not any(store.table(name, rank).head(1).collect().height for name in ("samples", "counters")):
-        raise UnknownSignalError(NO_COUNTERS)
-    found = portraits(store, recorded.device, recorded.machine, counters_of(store, rank))
-    return [
-        Family(
-            one.family,
-            one.ms,
-            one.bound,
-            one.used,
-            {measure.name: measure.value for measure in one.measures},
-            one.launch,
-            one.occupancy,
-        )
-        for one in found
-        if one.entry == "compute"
-    ]
+    known = store.table("counters", rank).select(list(COUNTERS)).collect()
+    frame = pl.concat([known, static_attributes(recorded.kernels)])
+    found = portraits(store, recorded.device, recorded.machine, Folding(frame, [], []))
+    return [_family(one) for one in found if one.entry == "compute"]
+
+
+def _family(one: Portrait) -> Family:
+    measures = {measure.name: measure.value for measure in one.measures}
+    return Family(one.family, one.ms, one.bound, one.used, measures, one.launch, one.occupancy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Recorded:
     step: Step
     feeding: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
+    read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
 
     @property
     def device(self) -> Device:

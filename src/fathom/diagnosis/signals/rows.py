@@ -97,6 +97,26 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Kernels in a row over `numel` numbers, `count` times; `saved` is what fusing saves of each family."""
+
+    ops: tuple[str, ...]
+    ms: float
+    saved: dict[str, float]
+    count: float
+    numel: int
+    last: int  # length of the last dimension
+    source: str | None = None
+    module: str | None = None
+    backward: bool = False
+
+    @property
+    def saved_ms(self) -> float:
+        """Of all its families."""
+        return sum(self.saved.values())
+
+
+@dataclass(frozen=True)
 class Family:
     """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -35,11 +36,20 @@ READERS: dict[str, Reader] = {}
 
 
 def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], Callable[[Recorded], Any]]:
-    """Register the function that reads the signal `name`; it raises UnknownSignalError to abstain."""
+    """Register the function that reads the signal `name`; it raises UnknownSignalError to abstain.
+
+    Signals that others are made of are read once, too.
+    """
 
     def register(read: Callable[[Recorded], Any]) -> Callable[[Recorded], Any]:
-        READERS[name] = Reader(unit, read)
-        return read
+        @wraps(read)
+        def once(recorded: Recorded) -> Any:
+            if name not in recorded.read:
+                recorded.read[name] = read(recorded)
+            return recorded.read[name]
+
+        READERS[name] = Reader(unit, once)
+        return once
 
     return register
 

@@ -6,6 +6,7 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, 
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 ENTRY = "idle: input"
+READY = 0.5  # of the step: a batch made quicker is there in time, and taking it is all that is waited for
 MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
 BUSY = 80.0  # percent of the host's cores: more, and there is no room for more workers
 IDLE = 30.0  # percent: less, with all workers waiting, and storage is what they wait for
@@ -30,6 +31,8 @@ def starved(signals: Signals) -> Found:
         stages, workers = signals["input.stages_ms"], int(signals["input.workers"])
     except UnknownSignalError:
         stages, workers = {}, 0
+    if stages and workers and stages["fetch"] / workers < READY * signals["step.ms"]:
+        return
     if stages:
         evidence += _evidence(signals, stages, workers)
     yield Candidate(
@@ -64,6 +67,9 @@ def _evidence(signals: Signals, stages: dict[str, float], workers: int) -> list[
         Evidence(f"{made} take this for a batch", stages["fetch"], "ms"),
         Evidence("so a batch is ready every", stages["fetch"] / max(workers, 1), "ms"),
     ]
+    busy = signals.get("host.busy_percent").value
+    if busy is not None:
+        found.append(Evidence("of the host's cores are busy", busy, "%"))
     return found + [
         Evidence(f"of which {stage}", ms, "ms") for stage, ms in stages.items() if stage in STAGES and ms
     ]

@@ -22,6 +22,7 @@ TENSOR = re.compile(r"tf32|tensorop|1688|wgmma|hmma", re.IGNORECASE)
 FLOAT = re.compile(r"<float\b|float>")
 ABOVE = 1.1  # of the ceiling without tensor cores: a product that is faster has them
 LARGE = 64  # rows, columns and depth of a product that tensor cores help
+MOSTLY = 0.5  # of the products: less, and the program has chosen float32 for a part
 MEMORY = 0.55  # of an activation's time when it has half the bytes
 
 
@@ -36,7 +37,7 @@ def precision(signals: Signals) -> Found:
     if plain:
         factor = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
         yield _candidate("kernels-tf32-off", plain, shrink(plain, total, factor), factor)
-    if tensor:
+    if sum(one.ms for one in tensor) > MOSTLY * sum(one.work.ms for one in signals["numbers.products"]):
         factor = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
         around = [
             w for w in works if w.entry == "compute" and FLOAT.search(w.family) and "Optimizer" not in w.path
