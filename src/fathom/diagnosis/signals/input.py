@@ -60,7 +60,14 @@ def restarts(recorded: Recorded) -> int:
 
 @signal("host.busy_percent", "% of the host's cores")
 def busy_percent(recorded: Recorded) -> float | None:
+    """The median while steps ran as usual: starting up and compiling say nothing of loading."""
+    steps = recorded.store.table("steps", recorded.account.rank).filter(
+        pl.col("phase").is_in(["clean", "timeline"])
+    )
+    first, last = steps.select(pl.col("mark_ns").min(), pl.col("end_ns").max()).collect().row(0)
     rows = recorded.store.table("telemetry").filter(pl.col("device") == -1).collect()
+    if first is not None and last is not None:
+        rows = rows.filter(pl.col("time_ns").is_between(first, last))
     median = rows["busy_percent"].median()
     return None if median is None else float(median)  # type: ignore[arg-type]
 

@@ -1,0 +1,449 @@
+"""Every rule on signals that must raise it, and on those that must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fathom.diagnosis.engine import findings
+from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.rules import rules
+from fathom.diagnosis.rules.kernels.attention import grows
+from fathom.diagnosis.signals import Call, Chain, Family, Sensors, Signals, UnknownSignalError
+from tests.findings_fakes import compute, idle, product, raised, signals, work
+
+H200 = {
+    "matmul.fp32": 51e12,
+    "matmul.tf32": 360e12,
+    "matmul.bf16": 780e12,
+    "HtoD pinned": 55e9,
+    "HtoD pageable": 25e9,
+}
+GPU = {
+    "sm_clock_max_mhz": 1980,
+    "pcie_width": 16,
+    "pcie_width_max": 16,
+    "pcie_generation": 5,
+    "pcie_generation_max": 5,
+}
+
+
+def test_rules_name_kinds_of_the_catalogue_and_no_kind_has_two_rules():
+    named = [kind for rule in rules() for kind in rule.kinds]
+    assert set(named) <= set(kinds())
+    assert len(named) == len(set(named))
+
+
+def test_a_device_that_waits_for_launches_is_launch_bound():
+    found = raised(
+        signals(
+            [compute("a", 4.0), idle("dispatching", 3.0), idle("launch latency", 2.0), idle("python", 1.0)]
+        ),
+        "host-launch-bound",
+    )
+    assert set(found) == {"host-launch-bound"}
+    assert any("pieces" in line.text and line.value == 500 for line in found["host-launch-bound"].evidence)
+
+
+def test_python_that_dominates_is_named_instead():
+    found = raised(signals([compute("a", 4.0), idle("dispatching", 1.0), idle("python", 5.0)]), "host-python")
+    assert set(found) == {"host-python"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        signals([compute("a", 9.5), idle("dispatching", 0.5)]),
+        signals([compute("a", 4.0), idle("dispatching", 6.0)], kernels_count=3.0),
+        signals([compute("a", 4.0), idle("synchronisation", 6.0)]),
+    ],
+)
+def test_a_busy_device_or_few_kernels_are_not_launch_bound(given):
+    assert raised(given, "host-launch-bound") == {}
+
+
+SYNCS = {
+    "host-sync-item": Call(
+        "cudaStreamSynchronize", "synchronisation", 1.0, 2, ("aten::item", "aten::_local_scalar_dense")
+    ),
+    "host-sync-copy": Call(
+        "cudaStreamSynchronize",
+        "synchronisation",
+        1.0,
+        1,
+        ("aten::to", "aten::copy_"),
+        copies="DtoH pageable",
+    ),
+    "host-sync-nonzero": Call("cudaStreamSynchronize", "synchronisation", 1.0, 1, ("aten::nonzero",)),
+    "host-sync-boolean-index": Call(
+        "cudaStreamSynchronize", "synchronisation", 1.0, 1, ("aten::index", "aten::nonzero")
+    ),
+    "host-sync-explicit": Call("cudaDeviceSynchronize", "synchronisation", 1.0, 1),
+    "input-synchronous-copy": Call(
+        "cudaStreamSynchronize", "synchronisation", 1.0, 1, ("aten::copy_",), copies="HtoD pinned"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SYNCS)
+def test_a_synchronisation_is_told_by_its_op(kind):
+    ledger = [compute("a", 8.0), idle("synchronisation", 2.0)]
+    assert set(raised(signals(ledger, host_calls=[SYNCS[kind]]), kind)) == {kind}
+
+
+def test_synchronisations_share_what_is_idle_by_how_long_they_wait():
+    calls = [SYNCS["host-sync-item"], Call("cudaDeviceSynchronize", "synchronisation", 3.0, 1)]
+    found = raised(signals([idle("synchronisation", 4.0)], host_calls=calls), "host-sync-item")
+    assert {kind: one.claims[0].ms for kind, one in found.items()} == {
+        "host-sync-item": 1.0,
+        "host-sync-explicit": 3.0,
+    }
+
+
+def test_printing_is_told_from_reading_a_value():
+    item, masked = (
+        SYNCS["host-sync-item"],
+        Call("cudaMemcpyAsync", "synchronisation", 1.0, 1, ("aten::masked_select", "aten::nonzero")),
+    )
+    ledger = [idle("synchronisation", 4.0)]
+    printing = {"aten::masked_select": 1.0, "aten::isfinite": 1.0}
+    assert set(raised(signals(ledger, host_calls=[item, masked], host_ops=printing), "host-sync-print")) == {
+        "host-sync-print"
+    }
+    assert "host-sync-print" not in raised(
+        signals(ledger, host_calls=[item], host_ops={"aten::item": 1.0}), "host-sync-print"
+    )
+
+
+def test_no_synchronisation_raises_nothing():
+    launch = Call("cudaMalloc", "allocator", 1.0, 1)
+    assert raised(signals([idle("synchronisation", 1.0)], host_calls=[launch]), "host-sync-item") == {}
+
+
+@pytest.mark.parametrize(
+    ("cause", "kind"),
+    [
+        ("gc", "host-garbage-collection"),
+        ("checkpoint", "host-checkpoint"),
+        ("compilation", "host-compiling-in-steps"),
+    ],
+)
+def test_recorded_waits_are_what_they_are_called(cause, kind):
+    assert set(raised(signals([compute("a", 8.0), idle(cause, 2.0)], host_waits_ms={}), kind)) == {kind}
+    rare = raised(signals([compute("a", 10.0)], host_waits_ms={cause: 3.0}), kind)[kind]
+    assert rare.gain_ms == 3.0
+    assert raised(signals([compute("a", 10.0)], host_waits_ms={}), kind) == {}
+
+
+def test_frees_beside_allocations_mean_an_emptied_cache():
+    ledger = [compute("a", 8.0), idle("allocator", 2.0)]
+    asks, frees = Call("cudaMalloc", "allocator", 1.0, 3.0), Call("cudaFree", "allocator", 1.0, 3.0)
+    assert set(raised(signals(ledger, host_calls=[asks, frees]), "host-cuda-malloc")) == {"host-empty-cache"}
+    assert set(raised(signals(ledger, host_calls=[asks]), "host-cuda-malloc")) == {"host-cuda-malloc"}
+    seldom = Call("cudaMalloc", "allocator", 0.1, 0.1)
+    assert raised(signals(ledger, host_calls=[seldom]), "host-cuda-malloc") == {}
+    pins = Call("cudaHostAlloc", "allocator", 1.0, 1.0)
+    assert set(raised(signals(ledger, host_calls=[pins]), "input-pinning")) == {"input-pinning"}
+
+
+STARVED = [compute("a", 5.0), idle("input", 5.0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "known"),
+    [
+        ("input-too-few-workers", {"stages": {"fetch": 40.0}, "workers": 2, "busy": 15.0}),
+        ("input-slow-decode", {"stages": {"fetch": 160.0}, "workers": 15, "busy": 95.0}),
+        ("input-collate", {"stages": {"fetch": 40.0, "collate": 30.0}, "workers": 2, "busy": 15.0}),
+        ("input-slow-transform", {"stages": {"fetch": 40.0, "transform": 30.0}, "workers": 2, "busy": 15.0}),
+        ("input-storage-bound", {"stages": {"fetch": 400.0}, "workers": 16, "busy": 5.0}),
+    ],
+)
+def test_the_slow_stage_of_a_starved_device_is_named(kind, known):
+    more = {"input_stages_ms": known["stages"], "input_workers": known["workers"]}
+    given = signals(STARVED, **more, host_busy_percent=known["busy"], host_cores=16)
+    assert set(raised(given, kind)) == {kind}
+
+
+def test_a_loader_that_keeps_up_or_a_device_that_never_waits_is_not_starved():
+    quick = signals(STARVED, input_stages_ms={"fetch": 4.0}, input_workers=4)
+    assert raised(quick, "input-too-few-workers") == {}
+    assert (
+        raised(
+            signals([compute("a", 5.0)], input_stages_ms={"fetch": 400.0}, input_workers=1), "input-collate"
+        )
+        == {}
+    )
+
+
+def test_copies_from_pageable_memory_save_what_pinned_ones_would():
+    copies = [work("HtoD pageable", 4.0, entry="copy", bytes=1e8)]
+    found = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")
+    assert found["input-pageable-copy"].claims[0].ms == pytest.approx(4.0 * (1 - 25 / 55))
+    assert set(found) == {"input-pageable-copy"}
+
+
+def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
+    for alone, expected in ((True, {"input-copy-not-overlapped"}), (False, set())):
+        copies = [work("HtoD pinned", 4.0, entry="copy", bytes=1e8, alone=alone)]
+        assert set(raised(signals([], kernels_work=copies), "input-pageable-copy")) == expected
+
+
+STEP = "Optimizer.step#AdamW.step"
+PATTERNS = {
+    "kernels-gradient-memset": work("fill", 2.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_"),
+    "kernels-unfused-optimizer": work("multi", 2.0, STEP, "aten::_foreach_mul_"),
+    "kernels-for-loop-optimizer": work("mul", 2.0, STEP, "aten::mul_", count=100.0),
+    "kernels-math-attention": work(
+        "softmax", 2.0, "aten::_scaled_dot_product_attention_math", "aten::_softmax"
+    ),
+    "kernels-not-channels-last": work("nchwToNhwcKernel<half>", 2.0, "aten::cudnn_convolution"),
+    "kernels-double-precision": work("sm90_xmma_dgemm", 2.0, "aten::mm"),
+    "kernels-transposes": work(
+        "elementwise_kernel<direct_copy_kernel_cuda<float>>",
+        2.0,
+        "aten::contiguous",
+        "aten::clone",
+        "aten::copy_",
+        dtypes='["float", "float"]',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_work_tells_its_cause_by_ops_and_names(kind):
+    found = raised(signals([], kernels_work=[PATTERNS[kind]]), kind)
+    assert set(found) == {kind}
+    assert sum(claim.ms for claim in found[kind].claims) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        work("multi", 2.0, STEP, "aten::_fused_adamw_"),
+        work("mul", 2.0, STEP, "aten::mul_", count=3.0),
+        work("flash_fwd", 2.0, "aten::scaled_dot_product_attention", "aten::_flash_attention_forward"),
+        work("nvjet_sm90_tst", 2.0, "aten::mm"),
+        work(
+            "elementwise_kernel<direct_copy_kernel_cuda<float>>",
+            2.0,
+            "aten::contiguous",
+            "aten::copy_",
+            dtypes='["float", "c10::BFloat16"]',
+        ),
+        work("", 2.0),
+    ],
+)
+def test_fused_and_fitting_work_raises_nothing(fine):
+    assert raised(signals([], kernels_work=[fine]), *PATTERNS) == {}
+
+
+def test_float32_products_are_told_by_what_computes_them():
+    plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
+    tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")
+    for one, kind in ((plain, "kernels-tf32-off"), (tensor, "kernels-no-mixed-precision")):
+        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
+        assert set(raised(given, kind)) == {kind}
+
+
+def test_bfloat16_small_and_minor_float32_products_are_left_alone():
+    half, small = product("nvjet_tst", 9.0, 4096, 4096, 4096), product("ampere_sgemm", 1.0, 32, 8, 8, "fp32")
+    minor = product("tf32_gemm", 1.0, 512, 512, 512, "fp32")
+    works = [half.work, small.work, minor.work]
+    given = signals([], numbers_products=[half, small, minor], kernels_work=works, kernels_ceilings=H200)
+    assert raised(given, "kernels-tf32-off") == {}
+
+
+def test_odd_sizes_of_layers_are_told_from_odd_numbers_of_rows():
+    vocabulary = product("gemm", 9.0, 4096, 50257, 768)
+    layer = product("gemm", 9.0, 4096, 1001, 768)
+    rows = product("gemm", 9.0, 4097, 1024, 768)
+    for one, kind in ((vocabulary, "numbers-odd-vocabulary"), (layer, "numbers-odd-size"), (rows, None)):
+        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
+        found = raised(given, "numbers-odd-vocabulary")
+        assert set(found) == ({kind} if kind else set())
+    given = signals([], numbers_products=[vocabulary], kernels_work=[vocabulary.work])
+    assert 50304.0 in [
+        line.value for line in raised(given, "numbers-odd-vocabulary")["numbers-odd-vocabulary"].evidence
+    ]
+
+
+def test_heads_that_have_to_be_padded():
+    attention = ("aten::scaled_dot_product_attention", "aten::_flash_attention_forward")
+    for head, expected in ((100, {"numbers-head-size"}), (64, set()), (96, set())):
+        one = work("flash", 4.0, *attention, shapes=f"[[8, 16, 512, {head}], [8, 16, 512, {head}]]")
+        assert set(raised(signals([], kernels_work=[one]), "numbers-head-size")) == expected
+
+
+def test_few_rows_are_a_small_batch_when_training_and_decoding_otherwise():
+    forward, wide = product("gemm", 5.0, 128, 4096, 4096), product("gemm", 5.0, 32768, 256, 256)
+    back = product("gemm", 5.0, 128, 4096, 4096, op="autograd::engine::evaluate_function: MmBackward0")
+    token = product("gemv", 5.0, 1, 4096, 4096)
+    ledger = [compute("gemm", 8.0)]
+    for products, expected in (
+        ([forward, back], {"kernels-batch-too-small"}),
+        ([wide, back], set()),
+        ([token], {"kernels-weight-bound-decode"}),
+        ([forward], set()),
+    ):
+        given = signals(ledger, numbers_products=products, kernels_work=[p.work for p in products])
+        assert set(raised(given, "kernels-batch-too-small")) == expected
+
+
+def test_masks_are_found_where_each_op_has_them():
+    q, mask = "[8, 16, 512, 64]", "[512, 512]"
+    forward, backward = "aten::_efficient_attention_forward", "aten::_efficient_attention_backward"
+    for op, shapes, masked in (
+        (forward, f"[{q}, {q}, {q}, {mask}]", True),
+        (forward, f"[{q}, {q}, {q}, []]", False),
+        (backward, f"[{q}, {q}, {q}, {q}, {mask}]", True),
+        (backward, f"[{q}, {q}, {q}, {q}, []]", False),
+    ):
+        found = raised(
+            signals([], kernels_work=[work("fmha", 2.0, op, shapes=shapes)]), "kernels-materialised-mask"
+        )
+        assert ("kernels-materialised-mask" in found) == masked
+
+
+def test_a_cache_that_grows_by_a_row_is_a_concatenation_of_much_and_little():
+    assert grows("[[[1, 8, 100, 64], [1, 8, 1, 64]], []]")
+    for other in (
+        "[[[8, 100], [8, 100]], []]",
+        "[[[1, 8, 4, 64], [1, 8, 100, 64]], []]",
+        "[[], []]",
+        "nonsense",
+        "[1, 2]",
+        None,
+        "{}",
+    ):
+        assert not grows(other)
+
+
+def chain(*ops: str, last: int = 1024) -> Chain:
+    return Chain(ops, 4.0, {"elementwise_kernel": 3.0}, 6.0, 1 << 20, last)
+
+
+def test_chains_are_told_by_what_they_compute():
+    for one, kind in (
+        (chain("aten::mul", "aten::add", "aten::mul"), "kernels-unfused-elementwise"),
+        (chain("aten::mean", "aten::sub", "aten::pow", "aten::rsqrt"), "kernels-unfused-norm"),
+        (chain("aten::exp", "aten::log", last=50304), "kernels-unfused-loss"),
+    ):
+        given = signals([], kernels_chains=[one], kernels_work=[work("elementwise_kernel", 4.0)])
+        found = raised(given, kind)
+        assert set(found) == {kind}
+        assert found[kind].changes == ("family:elementwise_kernel=0.250000",)
+
+
+def test_recomputing_is_needless_only_while_memory_is_free():
+    ledger = [compute("gemm", 8.0, products=8e12, again=2e12), compute("add", 2.0)]
+    for used, expected in ((30e9, {"kernels-needless-recomputation"}), (130e9, set())):
+        given = signals(ledger, device_used_bytes=used, device_memory_bytes=141e9)
+        found = raised(given, "kernels-needless-recomputation")
+        assert set(found) == expected
+    assert (
+        sum(
+            c.ms
+            for c in raised(
+                signals(ledger, device_used_bytes=1e9, device_memory_bytes=141e9),
+                "kernels-needless-recomputation",
+            )["kernels-needless-recomputation"].claims
+        )
+        == 2.0
+    )
+
+
+MEASURES = {
+    "kernels-uncoalesced": {"sector_use_ld": 25.0},
+    "kernels-bank-conflicts": {"bank_conflicts_ld": 31.0},
+    "kernels-register-spills": {"local_per_thread": 128.0},
+    "kernels-divergence": {"threads_per_instruction": 8.0},
+    "kernels-wave-quantisation": {"tail": 55.0, "waves": 1.1},
+    "kernels-low-occupancy": {"theoretical_occupancy": 12.5, "grid_covers": 100.0},
+}
+WELL = {
+    "sector_use_ld": 95.0,
+    "bank_conflicts_ld": 0.0,
+    "local_per_thread": 0.0,
+    "threads_per_instruction": 32.0,
+    "tail": 97.0,
+    "waves": 9.0,
+    "theoretical_occupancy": 80.0,
+    "grid_covers": 100.0,
+}
+
+
+@pytest.mark.parametrize("kind", MEASURES)
+def test_measures_beyond_what_is_healthy_name_their_kind(kind):
+    ledger = [compute("mine", 10.0)]
+    family = Family("mine", 8.0, "latency", 0.3, WELL | MEASURES[kind])
+    assert set(raised(signals(ledger, kernels_counted=[family]), kind)) == {kind}
+    small = Family("mine", 0.05, "latency", 0.3, WELL | MEASURES[kind])
+    well, unknown = Family("mine", 8.0, "", None, WELL), Family("mine", 8.0, "", None, {})
+    assert raised(signals(ledger, kernels_counted=[small, well, unknown]), kind) == {}
+
+
+def test_a_bank_conflict_of_32_ways_takes_32_turns():
+    family = Family("mine", 8.0, "", None, {"bank_conflicts_ld": 31.0})
+    found = raised(signals([compute("mine", 10.0)], kernels_counted=[family]), "kernels-bank-conflicts")
+    assert found["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "throttled"),
+    [
+        ("device-power-limit", {"power limit": 0.9}),
+        ("device-thermal", {"thermal": 0.9, "power limit": 0.9}),
+        ("device-power-brake", {"power brake": 0.5}),
+        ("device-low-clocks", {}),
+    ],
+)
+def test_low_clocks_have_the_gravest_reason(kind, throttled):
+    sensors = Sensors(1500.0, 60.0, 500.0, throttled, 50)
+    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU), kind)
+    assert set(found) == {kind}
+    assert found[kind].claims[0].ms == pytest.approx(10.0 * (1 - 1500 / 1980))
+
+
+def test_full_clocks_are_no_finding_whatever_the_reason_says():
+    sensors = Sensors(1980.0, 60.0, 699.0, {"power limit": 1.0}, 50)
+    assert (
+        raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU), "device-power-limit")
+        == {}
+    )
+
+
+def test_links_are_judged_by_width_generation_and_what_is_off():
+    from fathom.diagnosis.signals import Row
+
+    ledger = [Row("copy", "HtoD pinned", 4.0), Row("copy", "DtoD", 1.0)]
+    degraded = raised(
+        signals(ledger, device_gpu=GPU | {"pcie_width": 8}, device_link_share=0.5), "device-link-degraded"
+    )
+    assert [claim.detail for claim in degraded["device-link-degraded"].claims] == ["HtoD pinned"]
+    assert raised(signals(ledger, device_gpu=GPU, device_link_share=1.0), "device-link-degraded") == {}
+    off = raised(
+        signals([], device_gpu=GPU | {"nvlink": {"off": 2}}, device_link_share=1.0), "device-link-degraded"
+    )
+    assert off["device-link-degraded"].costless
+
+
+def test_errors_of_memory_are_told_though_they_cost_nothing():
+    bad = {"ecc_errors": {"corrected": 5, "uncorrected": 1, "rows_pending": False}}
+    assert raised(signals([], device_gpu=GPU | bad), "device-ecc")["device-ecc"].costless
+    assert raised(signals([], device_gpu=GPU), "device-ecc") == {}
+    few = {"ecc_errors": {"corrected": 5, "uncorrected": 0, "rows_pending": False}}
+    assert raised(signals([], device_gpu=GPU | few), "device-ecc") == {}
+
+
+def test_without_any_signal_every_rule_abstains_and_none_fails():
+    found, abstained = findings(Signals())
+    assert found == []
+    assert not [one for one in abstained if "failed" in one.why]
+    assert {one.what for one in abstained} <= {f"finding {kind}" for kind in kinds()}
+
+
+def test_a_signal_that_is_not_known_says_why():
+    with pytest.raises(UnknownSignalError, match="is not known"):
+        Signals()["step.ms"]
+    assert Signals({"a": None}).get("a").value is None
+    assert Signals().number("nothing", 3.0) == 3.0
