@@ -11,6 +11,14 @@ from fathom.diagnosis.signals import Product, Row, Signals, Work
 
 DEVICE = {"family": ("compute", "copy"), "all-kernels": ("compute",), "copy": ("copy",)}
 
+H200 = {
+    "matmul.fp32": 51e12,
+    "matmul.tf32": 360e12,
+    "matmul.bf16": 780e12,
+    "HtoD pinned": 55e9,
+    "HtoD pageable": 25e9,
+}
+
 
 class AddingReplay:
     """Saves of every row what the changes take of it: a program in which nothing overlaps."""

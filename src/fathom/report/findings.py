@@ -24,14 +24,18 @@ def section(found: Sequence[Finding], width: int) -> Iterator[Text]:
     yield Text("findings", "bold")
     for one in found[:SHOWN]:
         yield Text.assemble("  ", (f"{_gain(one):<28}", "green"), (one["title"], "bold"))
-        yield Text(units.shorten(f"    {_first_line(one)}", width), "dim")
+        yield Text(f"    {_first_line(one, width - 4)}", "dim")
     if len(found) > SHOWN:
         yield Text(f"  and {len(found) - SHOWN} more: fathom findings SOUNDING", "dim")
 
 
-def _first_line(one: Finding) -> str:
-    parts = [*(_shown(line) for line in one["evidence"][:1]), f"fathom explain {one['id']}", _place(one)]
-    return " · ".join(part for part in parts if part)
+def _first_line(one: Finding, width: int) -> str:
+    """What shows it, shortened so that there is room for what explains it; where it lies if there is more."""
+    explain = f"fathom explain {one['id']}"
+    shown = _shown(one["evidence"][0]) if one["evidence"] else _place(one)
+    line = f"{units.shorten(shown, width - len(explain) - 3)} · {explain}"
+    place = _place(one)
+    return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
 
 def print_findings(found: Sequence[Finding], console: Console | None = None) -> None:

@@ -14,6 +14,7 @@ from fathom.diagnosis.engine.predict import predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, Rule, rules
 from fathom.diagnosis.signals import Signals, UnknownSignalError
+from fathom.errors import FathomError
 
 LEAST = 0.01  # of the step: what saves less is no finding
 
@@ -60,8 +61,10 @@ def _gain(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None
         return None
     try:
         return signals["step.replay"].gain([parse(change) for change in changes])
-    except UnknownSignalError as reason:
+    except (UnknownSignalError, FathomError) as reason:
         return Abstained("prediction", str(reason))
+    except Exception as error:
+        return Abstained("prediction", f"the replay failed: {type(error).__name__}: {error}")
 
 
 def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from fathom.errors import NotASoundingError
+
 if TYPE_CHECKING:
     from fathom.diagnosis.signals.recorded import Recorded
 
@@ -90,4 +92,8 @@ class Signals:
             value = reader.read(self._recorded)
         except UnknownSignalError as reason:
             return Signal(None, reader.unit, str(reason))
+        except NotASoundingError:
+            raise
+        except Exception as error:
+            return Signal(None, reader.unit, f"{name} cannot be read: {type(error).__name__}: {error}")
         return Signal(value, reader.unit, "" if value is not None else f"{name} was not recorded")
