@@ -13,9 +13,6 @@ PATTERNS = {
     "kernels-gradient-memset": work("fill", 2.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_"),
     "kernels-unfused-optimizer": work("multi", 2.0, STEP, "aten::_foreach_mul_"),
     "kernels-for-loop-optimizer": work("mul", 2.0, STEP, "aten::mul_", count=100.0),
-    "kernels-math-attention": work(
-        "softmax", 2.0, "aten::_scaled_dot_product_attention_math", "aten::_softmax"
-    ),
     "kernels-not-channels-last": work("nchwToNhwcKernel<half>", 2.0, "aten::cudnn_convolution"),
     "kernels-double-precision": work("sm90_xmma_dgemm", 2.0, "aten::mm"),
     "kernels-transposes": work(
@@ -206,3 +203,44 @@ def test_a_bank_conflict_of_32_ways_takes_32_turns():
     family = Family("mine", 8.0, "", None, {"bank_conflicts_ld": 31.0})
     found = raised(signals([compute("mine", 10.0)], kernels_counted=[family]), "kernels-bank-conflicts")
     assert found["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
+
+
+SCORES = "[[8, 16, 512, 512]]"
+
+
+@pytest.mark.parametrize(
+    ("works", "expected"),
+    [
+        ([work("gemm", 1.0, "aten::_scaled_dot_product_attention_math", "aten::bmm")], 1.0),
+        (
+            [
+                work("gemm", 1.0, "aten::bmm", shapes="[[128, 512, 64], [128, 64, 512]]"),
+                work("softmax", 2.0, "aten::_softmax", shapes=SCORES),
+                work("mul", 3.0, "aten::mul", shapes=SCORES),
+                work("linear", 9.0, "aten::mm", shapes="[[4096, 512], [512, 512]]"),
+            ],
+            6.0,
+        ),
+        ([work("softmax", 2.0, "aten::_softmax", shapes=SCORES)], None),
+        ([work("softmax", 2.0, "aten::_softmax", shapes="[[4096, 50304]]")], None),
+        ([work("flash", 2.0, "aten::_flash_attention_forward", shapes=SCORES)], None),
+    ],
+)
+def test_attention_in_steps_is_all_work_on_its_scores(works, expected):
+    found = raised(signals([], kernels_work=works), "kernels-math-attention")
+    if expected is None:
+        assert found == {}
+    else:
+        assert found["kernels-math-attention"].evidence[0].value == expected
+
+
+def test_offloading_is_as_many_bytes_out_as_in_while_memory_is_free():
+    out, back = (work(way, 4.0, entry="copy", bytes=1e8) for way in ("DtoH pinned", "HtoD pinned"))
+    for works, used, expected in (
+        ([out, back], 2e9, {"kernels-memory-headroom"}),
+        ([out, back], 120e9, set()),
+        ([back], 2e9, set()),
+        ([out], 2e9, set()),
+    ):
+        given = signals([], kernels_work=works, device_used_bytes=used, device_memory_bytes=141e9)
+        assert set(raised(given, "kernels-memory-headroom")) == expected

@@ -167,6 +167,12 @@ def test_a_loader_that_keeps_up_or_a_device_that_never_waits_is_not_starved():
     )
 
 
+def test_first_batches_of_later_epochs_cost_what_they_were_waited_for():
+    for waited, workers, expected in ((2.0, 4, {"input-worker-restart"}), (0.0, 4, set()), (2.0, 0, set())):
+        given = signals([], input_restarts_ms=waited, input_workers=workers)
+        assert set(raised(given, "input-worker-restart")) == expected
+
+
 def test_copies_from_pageable_memory_save_what_pinned_ones_would():
     copies = [work("HtoD pageable", 4.0, entry="copy", bytes=1e8)]
     found = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")

@@ -23,7 +23,7 @@ _KEY = ["phase", "burst", "op"]
 @signal("host.calls", "ms a step")
 def calls(recorded: Recorded) -> list[Call]:
     """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
-    rows = _of_the_program(recorded, recorded.calls)
+    rows = _before_the_end(_of_the_program(recorded, recorded.calls))
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
@@ -56,6 +56,13 @@ def _of_the_program(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
     """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
     launching = rows.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
     return rows.filter(pl.col("thread").is_in(launching.implode()))
+
+
+def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
+    """Without what comes after the last launch of a burst: profilers synchronise before they stop."""
+    launching = pl.col("api").str.contains(causes.LAUNCH)
+    last = pl.col("start_ns").filter(launching).max().over("phase", "burst")
+    return rows.filter(pl.col("start_ns") <= last)
 
 
 def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:

@@ -44,18 +44,15 @@ def workers(recorded: Recorded) -> int:
     return rows["worker"].drop_nulls().n_unique()
 
 
-@signal("input.supply_ms", "ms a batch")
-def supply_ms(recorded: Recorded) -> float:
-    """How often all workers together finish a batch."""
-    return stages(recorded)["fetch"] / max(workers(recorded), 1)
-
-
-@signal("input.restarts")
-def restarts(recorded: Recorded) -> int:
-    """How often a loader began anew after its first time."""
-    rows = recorded.store.table("input", recorded.account.rank).select("loader", "batch").collect()
-    firsts = rows.filter(pl.col("batch") == 0)
-    return max(firsts.height - rows["loader"].n_unique(), 0)
+@signal("input.restarts_ms", "ms a step")
+def restarts(recorded: Recorded) -> float:
+    """What steps waited for the first batches of later iterators: a loader that began anew."""
+    table = recorded.store.table("input", recorded.account.rank)
+    rows = table.select("loader", "batch", "start_ns", "wait_ns").sort("start_ns").collect()
+    if rows.is_empty() or rows["wait_ns"].null_count():
+        raise UnknownSignalError(NO_LOADER if rows.is_empty() else NO_STAGES)
+    anew = rows.filter(pl.col("batch") == 0).filter(pl.int_range(pl.len()).over("loader") > 0)
+    return float(anew["wait_ns"].sum()) / rows.height / MS
 
 
 @signal("host.busy_percent", "% of the host's cores")

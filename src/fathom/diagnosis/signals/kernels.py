@@ -105,13 +105,6 @@ def count(recorded: Recorded) -> float:
     return float(recorded.inside(recorded.kernels).sum()) / recorded.steps
 
 
-@signal("kernels.graphs", "a step")
-def graphs(recorded: Recorded) -> float:
-    """Launches of CUDA graphs."""
-    rows = recorded.calls.filter(pl.col("api").str.contains("GraphLaunch"))
-    return float(recorded.inside(rows).sum()) / recorded.steps
-
-
 @signal("kernels.ceilings", "FLOP/s or B/s")
 def ceilings(recorded: Recorded) -> dict[str, float]:
     """Measured rates by name: `matmul.bf16`, `memory`, and copies by direction."""

@@ -67,6 +67,11 @@ def _evidence(signals: Signals, stages: dict[str, float], workers: int) -> list[
         Evidence(f"{made} take this for a batch", stages["fetch"], "ms"),
         Evidence("so a batch is ready every", stages["fetch"] / max(workers, 1), "ms"),
     ]
+    waited = signals.get("input.wait_ms").value
+    if waited is not None:
+        found.append(
+            Evidence("undisturbed steps waited, batches that were ready beforehand included", waited, "ms")
+        )
     busy = signals.get("host.busy_percent").value
     if busy is not None:
         found.append(Evidence("of the host's cores are busy", busy, "%"))
