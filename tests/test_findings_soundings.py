@@ -6,6 +6,7 @@ import importlib
 import json
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -14,6 +15,7 @@ from fathom.analysis import account
 from fathom.diagnosis import examine
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.signals import Recorded, Signals
+from fathom.diagnosis.signals.recorded import OpPaths
 from fathom.sounding import Manifest, Rank, Writer, conform, open_store
 from tests.faults.labels import builders
 from tests.running import run_fathom
@@ -127,6 +129,31 @@ def test_work_of_a_family_sums_to_its_row(tmp_path):
     assert given["kernels.median_us"] == 5.0
     ledger = {row.detail: row.ms for row in given["step.ledger"] if row.entry == "compute"}
     assert ledger == pytest.approx({"add": sum(one.ms for one in given["kernels.work"])})
+
+
+def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
+    names = [
+        "ProfilerStep#7",
+        "train.py(3): step",
+        "aten::linear",
+        "aten::addmm",
+        "ProfilerStep#8",
+        "aten::linear",
+    ]
+    table = pl.DataFrame(
+        {
+            "name": names,
+            "kind": ["annotation", "python", "op", "op", "annotation", "op"],
+            "source": [None, "train.py(3): step", None, None, None, None],
+            "module": pl.Series([None] * 6, dtype=pl.String),
+        }
+    )
+    paths = OpPaths(table, np.array([-1, 0, 1, 2, -1, 4]))
+    assert paths.names(3) == ("aten::linear", "aten::addmm")
+    assert paths.names(2) == paths.names(5) == ("aten::linear",)
+    assert paths.names(-1) == ()
+    assert paths.mark("source", 3) == "train.py(3): step"
+    assert paths.mark("source", 5) is None
 
 
 def test_signals_are_read_once(tmp_path):

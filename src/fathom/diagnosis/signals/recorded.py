@@ -17,6 +17,7 @@ from fathom.diagnosis.signals.value import UnknownSignalError
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
+STEP = "ProfilerStep#"  # a region whose name differs from step to step
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -118,12 +119,13 @@ class OpPaths:
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
         self._parents = parents.tolist()
         self._names = ops["name"].to_list()
-        self._shown = (ops["kind"].ne_missing("python")).to_list()
+        step = ops["name"].fill_null("").str.starts_with(STEP)
+        self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         self._marks = {name: ops[name].to_list() for name in ("source", "module")}
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
-        """From the outermost op to this one, Python frames left out."""
+        """From the outermost op to this one, Python frames and regions of whole steps left out."""
         climb: list[int] = []
         while row not in self._found and len(climb) < len(self._parents):
             climb.append(row)
