@@ -154,6 +154,7 @@ def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
     assert paths.names(-1) == ()
     assert paths.mark("source", 3) == "train.py(3): step"
     assert paths.mark("source", 5) is None
+    assert paths.mark("region", 3) is None
 
 
 def test_signals_are_read_once(tmp_path):

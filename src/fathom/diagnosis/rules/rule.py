@@ -108,7 +108,7 @@ def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tup
     return tuple(
         _smaller(claim, claim.ms / total[claim.detail], factor)
         for claim in largest
-        if total.get(claim.detail)
+        if claim.detail and total.get(claim.detail)
     )
 
 

@@ -31,9 +31,11 @@ def calls(recorded: Recorded) -> list[Call]:
     found = found.filter(~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING))
     sources = _sources(found)
     inside = found.filter("inside").group_by("api", "path", "copies", maintain_order=True)
-    totals = inside.agg(ns=(pl.col("end_ns") - pl.col("start_ns")).sum(), count=pl.len()).sort(
-        "ns", descending=True
-    )
+    totals = inside.agg(
+        ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        count=pl.len(),
+        region=pl.col("region").mode().sort().first(),
+    ).sort("ns", descending=True)
     return [
         Call(
             api,
@@ -42,9 +44,10 @@ def calls(recorded: Recorded) -> list[Call]:
             count / recorded.steps,
             tuple(path),
             sources.get((api, *path)),
+            region,
             copies,
         )
-        for api, path, copies, ns, count in totals.iter_rows()
+        for api, path, copies, ns, count, region in totals.iter_rows()
     ]
 
 
@@ -70,7 +73,8 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
     above = rows_of(recorded.ops, rows, "op").tolist()
     paths = pl.Series([list(recorded.paths.names(row)) for row in above], dtype=pl.List(pl.String))
     sources = pl.Series([recorded.paths.mark("source", row) for row in above], dtype=pl.String)
-    rows = rows.with_columns(path=paths, source=sources)
+    regions = pl.Series([recorded.paths.mark("region", row) for row in above], dtype=pl.String)
+    rows = rows.with_columns(path=paths, source=sources, region=regions)
     return rows.join(_copies(recorded), on=_KEY, how="left").with_columns(pl.col("copies").fill_null(""))
 
 

@@ -17,7 +17,7 @@ from fathom.diagnosis.signals.value import UnknownSignalError, signal
 from fathom.sounding.schema import COUNTERS
 
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
-_OF_OPS = ["path", "shapes", "dtypes", "module", "source"]
+_OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
 @signal("kernels.work", "ms a step")
@@ -88,6 +88,8 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
         ops[name].gather(at) if ops.height else pl.Series(name, [None] * len(owners), pl.String)
         for name in ("shapes", "dtypes")
     ]
+    nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
+    marks.append(pl.Series("region", [paths.mark("region", row) for row in nearest], pl.String))
     return [pl.Series("path", [list(path) for path in both], pl.List(pl.String)), *shapes, *marks]
 
 

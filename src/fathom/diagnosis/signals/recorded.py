@@ -121,7 +121,9 @@ class OpPaths:
         self._names = ops["name"].to_list()
         step = ops["name"].fill_null("").str.starts_with(STEP)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
-        self._marks = {name: ops[name].to_list() for name in ("source", "module")}
+        region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
+        marked = ops.select("source", "module", region=region)
+        self._marks = {name: marked[name].to_list() for name in marked.columns}
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ class OpPaths:
         return names
 
     def mark(self, what: str, row: int) -> str | None:
-        """The nearest `source` or `module`, of the op or a caller."""
+        """The nearest `source`, `module` or (annotated) `region`, of the op or a caller."""
         marks, seen = self._marks[what], 0
         while row != NONE and seen < len(marks):
             if marks[row] is not None:

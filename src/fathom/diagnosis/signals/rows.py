@@ -40,6 +40,7 @@ class Work:
     dtypes: str | None = None
     module: str | None = None
     source: str | None = None
+    region: str | None = None
     blocks: int | None = None
     threads: int | None = None
     alone: bool = True  # on the stream that computes most
@@ -76,6 +77,7 @@ class Call:
     count: float
     ops: tuple[str, ...] = ()
     source: str | None = None
+    region: str | None = None
     copies: str = ""
 
     @property

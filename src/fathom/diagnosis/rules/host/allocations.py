@@ -42,4 +42,5 @@ def _candidate(signals: Signals, kind: str, mine: list[Call], every: list[Call],
         doubt=0.25,
         check="fathom what-if SOUNDING 'allocator=0'",
         source=usual((call.source, call.ms) for call in mine),
+        region=usual((call.region, call.ms) for call in mine),
     )

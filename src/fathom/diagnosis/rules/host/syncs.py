@@ -67,4 +67,5 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         doubt=0.25,
         check=CHECK,
         source=usual((call.source, call.ms) for call in calls),
+        region=usual((call.region, call.ms) for call in calls),
     )

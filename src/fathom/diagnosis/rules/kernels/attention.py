@@ -69,5 +69,6 @@ def _candidate(kind: str, mine: list[Work], factor: float, says: str, total: dic
         check=CHECK[kind],
         source=usual((one.source, one.ms) for one in mine),
         module=usual((one.module, one.ms) for one in mine),
+        region=usual((one.region, one.ms) for one in mine),
         family=usual((one.family, one.ms) for one in mine),
     )

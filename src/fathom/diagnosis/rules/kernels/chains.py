@@ -62,7 +62,7 @@ def _candidate(kind: str, mine: list[Chain], total: dict[str, float]) -> Candida
         changes=tuple(
             f"family:{family}={max(1 - saved[family] / total[family], 0):.6f}"
             for family in largest
-            if total.get(family)
+            if family and total.get(family)
         ),
         doubt=0.3,
         confidence=0.85,

@@ -45,6 +45,7 @@ def math_attention(signals: Signals) -> Found:
         check=CHECK,
         source=usual((one.source, one.ms) for one in mine),
         module=usual((one.module, one.ms) for one in mine),
+        region=usual((one.region, one.ms) for one in mine),
         family=usual((one.family, one.ms) for one in mine),
     )
 

@@ -23,7 +23,7 @@ def table() -> list[dict[str, Any]]:
 def measures(signals: Signals) -> Found:
     """A family is told of once, by the first row that fits."""
     step = signals["step.timeline_ms"]
-    for family in signals["kernels.counted"]:
+    for family in filter(lambda one: one.name, signals["kernels.counted"]):
         found = next(filter(None, (_fits(row, family, step) for row in table())), None)
         if found is not None:
             yield found

@@ -66,5 +66,6 @@ def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) 
         check=row["check"],
         source=usual((one.source, one.ms) for one in works),
         module=usual((one.module, one.ms) for one in works),
+        region=usual((one.region, one.ms) for one in works),
         family=usual((one.family, one.ms) for one in works),
     )
