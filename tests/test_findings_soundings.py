@@ -209,6 +209,8 @@ def test_the_command_tells_all_and_the_report_the_first(tmp_path):
     report = run_fathom("report", "made.fathom", cwd=tmp_path).stdout
     assert report.index("Kernels are shorter than launching them takes") < report.index("where a step goes")
     assert "fathom explain host-launch-bound" in report
+    assert "kinds of findings" in report
+    assert "finding numbers-odd-size" not in report
 
 
 def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):

@@ -35,10 +35,13 @@ def memory_bytes(recorded: Recorded) -> int | None:
 
 
 @signal("device.used_bytes", "B")
-def used_bytes(recorded: Recorded) -> int | None:
+def used_bytes(recorded: Recorded) -> int:
     """What the allocator held at most; else what the device did."""
     memory = recorded.memory or {}
-    return memory.get("peak_reserved_bytes") or memory.get("peak_device_bytes")
+    found = memory.get("peak_reserved_bytes") or memory.get("peak_device_bytes")
+    if not found:
+        raise UnknownSignalError("how much memory was in use at most was not recorded")
+    return int(found)
 
 
 @signal("device.link_share")
