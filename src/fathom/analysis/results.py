@@ -112,6 +112,58 @@ class Integrity(msgspec.Struct):
     problems: list[dict[str, Any]]
 
 
+class Where(msgspec.Struct):
+    """Where a finding lies, as far as the recording tells."""
+
+    rank: int | None = None
+    device: str | None = None
+    module: str | None = None
+    region: str | None = None
+    source: str | None = None  # file, line, function of the program
+    family: str | None = None  # of kernels
+
+
+class Shown(msgspec.Struct):
+    """One line of evidence, with the figure behind it."""
+
+    text: str
+    value: float
+    unit: str
+
+
+class Claimed(msgspec.Struct):
+    """Milliseconds a step of one row of the ledger; no two findings claim the same ones."""
+
+    entry: str
+    detail: str
+    ms: float
+
+
+class Finding(msgspec.Struct):
+    """A named cause of loss. Title, mechanism and remedy are its kind's.
+
+    `gain_ms` of a step is what mending it saves, with an interval from `low_ms` to `high_ms`, predicted by
+    replaying `changes`; null where it costs no time, or where nothing can be predicted.
+    """
+
+    id: str
+    title: str
+    where: Where
+    evidence: list[Shown]
+    claims: list[Claimed]
+    gain_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    share: float | None  # of the step
+    confidence: float  # 0 to 1, that the cause is there
+    mechanism: str
+    remedy: str
+    check: str
+    references: list[str] = []
+    changes: list[str] = []
+    technique: str | None = None  # of the lab, that shows it
+
+
 class Examination(msgspec.Struct):
     """Everything that Fathom has to say about one sounding."""
 
@@ -121,7 +173,7 @@ class Examination(msgspec.Struct):
     input: dict[str, Any] | None
     memory: dict[str, Any] | None
     energy: dict[str, Any] | None
-    findings: list[dict[str, Any]] = []
+    findings: list[dict[str, Any]] = []  # each a Finding, those that save most first
     slow: list[SlowStep] = []
     abstained: list[Abstained] = []
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short

@@ -13,6 +13,7 @@ from fathom.cli import (
     dive,
     doctor,
     explain_,
+    findings,
     import_,
     kernel,
     machine,
@@ -83,6 +84,7 @@ app.command(
     epilog=run.EXAMPLES,
 )(run.run)
 app.command("report", epilog=report.EXAMPLES)(report.report)
+app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
 app.command("explain", epilog=explain_.EXAMPLES)(explain_.explain)
 app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
 app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)

@@ -9,6 +9,8 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
+from fathom.diagnosis.engine import findings, plain
+from fathom.diagnosis.signals import Recorded, Signals
 from fathom.sounding import Store
 from fathom.timing import interval
 
@@ -25,13 +27,16 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
     accounts = [analysis.account(store, rank, machine, met.of.get(rank)) for rank in store.ranks]
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
+    step = _step(accounts)
+    found, unfound = _findings(store, machine, accounts, step, feeding, memory)
     return Examination(
-        step=_step(accounts),
+        step=step,
         devices=[device for account in accounts for device in account.devices],
         integrity=analysis.integrity(store.manifest, [p for account in accounts for p in account.problems]),
         input=feeding,
         memory=memory,
         energy=energy,
+        findings=found,
         slow=[slow for rank in store.ranks for slow in analysis.slow_steps(store, rank)],
         abstained=[
             *(Abstained(**one) for one in store.manifest.abstained),
@@ -39,9 +44,26 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
             *_missing(store, accounts, feeding, memory),
             *no_energy,
             *met.abstained,
+            *unfound,
         ],
         sounding=_about(store),
     )
+
+
+def _findings(
+    store: Store,
+    machine: dict[str, Any],
+    accounts: list[Account],
+    step: Step,
+    feeding: dict[str, Any] | None,
+    memory: dict[str, Any] | None,
+) -> tuple[list[dict[str, Any]], list[Abstained]]:
+    """Of the first rank with a ledger: ranks run alike."""
+    account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
+    if account is None:
+        return [], []
+    found, abstained = findings(Signals(None, Recorded(store, machine, account, step, feeding, memory)))
+    return plain(found), abstained
 
 
 def _step(accounts: list[Account]) -> Step:

@@ -24,6 +24,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_percent", lambda value: f"{units.significant(value)} %"),
 )
 MOST_ROWS = 4
+FINDING, FEW = "finding ", 2  # what abstentions of rules begin with; more kinds than this are counted
 _COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
 _COLUMN_OF = {"ops": "compute"}
 
@@ -134,11 +135,20 @@ def abstained(entries: Iterable[Abstained], width: int) -> Iterator[Text]:
     if reasons:
         yield Text("Not looked at", "bold")
     for why, what in reasons.items():
-        text = f"{', '.join(dict.fromkeys(what))}: {why}"
+        text = f"{', '.join(_few(what))}: {why}"
         yield from (
             Text(line, "dim")
             for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
         )
+
+
+def _few(what: list[str]) -> list[str]:
+    """Each once; of many kinds of findings only how many: the JSON has their names."""
+    names = list(dict.fromkeys(what))
+    kinds = [name for name in names if name.startswith(FINDING)]
+    if len(kinds) <= FEW:
+        return names
+    return [*(name for name in names if name not in kinds), f"{len(kinds)} kinds of findings"]
 
 
 def devices(found: list[Device], width: int) -> Iterator[Text]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import heading, roofline, sections, table
+from fathom.report import findings, heading, roofline, sections, table
 
 MARGIN = 1
 
@@ -39,6 +39,7 @@ def _paragraphs(
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step)
+    yield findings.section(examination.findings, width)
     if len(examination.devices) > 1:
         yield sections.devices(examination.devices, width)
     for device in detailed:

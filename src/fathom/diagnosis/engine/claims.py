@@ -1,0 +1,80 @@
+"""Findings that share no nanosecond of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fathom.diagnosis.rules import Candidate, Claim
+
+Row = tuple[str, str]  # entry, detail
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A candidate with its gain in milliseconds a step and the interval of it; None: not predicted."""
+
+    candidate: Candidate
+    ms: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """What it is ordered by: its gain, else what it claims."""
+        return sum(c.ms for c in self.candidate.claims) if self.ms is None else self.ms
+
+
+def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
+    """The findings with claims that sum to no more than each row of `ledger` (milliseconds) holds.
+
+    Larger gains claim first; a later one keeps what is left of its rows, and that share of its gain, which
+    never exceeds what it claims. Gains below `least` milliseconds are dropped. Largest first.
+    """
+    left = dict(ledger)
+    kept = []
+    for one in sorted(found, key=_order):
+        settled = _settled(_spilled(one, left), left)
+        if settled.weight < least and not one.candidate.costless:
+            continue
+        for claim in settled.candidate.claims:
+            left[claim.entry, claim.detail] -= claim.ms
+        kept.append(settled)
+    return sorted(kept, key=_order)
+
+
+def _order(one: Sized) -> tuple[bool, float, str]:
+    return one.candidate.costless, -one.weight, one.candidate.kind
+
+
+def _spilled(one: Sized, left: Mapping[Row, float]) -> Sized:
+    """With claims of its `spill` rows, each in proportion, for what its gain exceeds its own claims by."""
+    rows = {row: ms for row, ms in left.items() if row[0] in one.candidate.spill and ms > 0}
+    total = sum(rows.values())
+    more = min((one.ms or 0.0) - sum(claim.ms for claim in one.candidate.claims), total)
+    if more <= 0:
+        return one
+    claims = [*one.candidate.claims, *(Claim(*row, more * ms / total) for row, ms in rows.items())]
+    return replace(one, candidate=replace(one.candidate, claims=claims))
+
+
+def _settled(one: Sized, left: Mapping[Row, float]) -> Sized:
+    """With what is left of its rows."""
+    wanted = _merged(one.candidate.claims)
+    claims = [Claim(*row, min(ms, left.get(row, 0.0))) for row, ms in wanted.items()]
+    claims = [claim for claim in claims if claim.ms > 0]
+    total = sum(wanted.values())
+    share = sum(claim.ms for claim in claims) / total if total > 0 else 1.0
+    ms, low, high = (None if ms is None else ms * share for ms in (one.ms, one.low, one.high))
+    kept = sum(claim.ms for claim in claims)
+    if ms is not None and low is not None and one.candidate.changes:
+        within = min(1.0, kept / ms) if ms > 0 else 1.0
+        ms, low, high = ms * within, low * within, (high or ms) * within
+    return Sized(replace(one.candidate, claims=claims), ms, low, high)
+
+
+def _merged(claims: Iterable[Claim]) -> dict[Row, float]:
+    rows: dict[Row, float] = {}
+    for claim in claims:
+        rows[claim.entry, claim.detail] = rows.get((claim.entry, claim.detail), 0.0) + max(claim.ms, 0.0)
+    return rows

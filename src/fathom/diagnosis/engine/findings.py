@@ -1,0 +1,100 @@
+"""From signals to findings: every rule looks, gains are predicted, claims are made disjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from fathom.analysis import Abstained
+from fathom.analysis.replay import Gain, parse
+from fathom.analysis.results import Claimed, Finding, Shown, Where
+from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.predict import predict
+from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.rules import Candidate, Rule, rules
+from fathom.diagnosis.signals import Signals, UnknownSignalError
+from fathom.errors import FathomError
+
+LEAST = 0.01  # of the step: what saves less is no finding
+
+
+def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[list[Finding], list[Abstained]]:
+    """Findings, those that save most first, and what rules could not look at."""
+    step_ms = signals.get("step.ms").value
+    candidates, abstained = _looked(signals, rules() if chosen is None else chosen)
+    if not step_ms:
+        told = [one for one in candidates if one.costless]
+        return [_finding(signals, Sized(one, None), None) for one in told], abstained
+    ledger = {(r.entry, r.detail): r.ms for r in signals.get("step.ledger").value or []}
+    least = LEAST * step_ms
+    worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
+    sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms)
+    kept = disjoint(sized, ledger, least)
+    return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
+
+
+def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], list[Abstained]]:
+    """What every rule yields; one that fails abstains, whatever it fails of."""
+    found: list[Candidate] = []
+    abstained: list[Abstained] = []
+    for rule in chosen:
+        try:
+            found += list(rule.look(signals))
+        except UnknownSignalError as reason:
+            abstained += [Abstained(f"finding {kind}", str(reason)) for kind in rule.kinds]
+        except Exception as error:
+            why = f"its rule failed: {type(error).__name__}: {error}"
+            abstained += [Abstained(f"finding {kind}", why) for kind in rule.kinds]
+    return found, abstained
+
+
+def _most(one: Candidate, ledger: dict[tuple[str, str], float]) -> float:
+    """More than this cannot be gained."""
+    spilled = sum(ms for (entry, _), ms in ledger.items() if entry in one.spill)
+    return max(sum(claim.ms for claim in one.claims) + spilled, one.gain_ms or 0.0)
+
+
+def _gain(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
+    """None where the recording holds no launches, without which nothing moves in a replay."""
+    if signals.get("host.launches").value == 0:
+        return None
+    try:
+        return signals["step.replay"].gain([parse(change) for change in changes])
+    except (UnknownSignalError, FathomError) as reason:
+        return Abstained("prediction", str(reason))
+    except Exception as error:
+        return Abstained("prediction", f"the replay failed: {type(error).__name__}: {error}")
+
+
+def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
+    kind, found = kinds()[one.candidate.kind], one.candidate
+    return Finding(
+        id=kind.id,
+        title=kind.title,
+        where=Where(
+            signals.get("step.rank").value,
+            signals.get("step.device").value,
+            found.module,
+            found.region,
+            found.source,
+            found.family,
+        ),
+        evidence=[Shown(line.text, line.value, line.unit) for line in found.evidence],
+        claims=[Claimed(claim.entry, claim.detail, claim.ms) for claim in found.claims],
+        gain_ms=one.ms,
+        low_ms=one.low,
+        high_ms=one.high,
+        share=one.ms / step_ms if one.ms is not None and step_ms else None,
+        confidence=found.confidence,
+        mechanism=kind.mechanism,
+        remedy=kind.remedy,
+        check=found.check,
+        references=list(kind.references),
+        changes=list(found.changes),
+    )
+
+
+def plain(found: Iterable[Finding]) -> list[dict]:
+    """As the dicts that an Examination holds."""
+    return [msgspec.to_builtins(one) for one in found]

@@ -1,0 +1,71 @@
+"""Synchronisations in the step, told apart by the ops that ask for them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, usual
+from fathom.diagnosis.signals import Call, Signals
+
+CAUSE, ENTRY = "synchronisation", "idle: synchronisation"
+LATE = ("idle: launch latency", "idle: dispatching", "idle: python")  # without its lead the host is late
+CHANGE = "sync=0"
+CHECK = "fathom what-if SOUNDING 'sync=0'"
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    """Rows of syncs.yaml."""
+    return yaml.safe_load((files(__package__) / "syncs.yaml").read_text())
+
+
+@rule(*(row["kind"] for row in table()))
+def syncs(signals: Signals) -> Found:
+    """Each kind has the share of the idle time that its calls have of all calls that wait."""
+    calls = [call for call in signals["host.calls"] if call.cause == CAUSE]
+    total = sum(call.ms for call in calls)
+    ops = signals.get("host.ops").value or {}
+    for row in table():
+        mine = [call for call in calls if _fits(row, call, ops)]
+        calls = [call for call in calls if call not in mine]
+        if mine and total > 0:
+            yield _candidate(signals, row, mine, sum(call.ms for call in mine) / total)
+
+
+def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
+    if any(row.get(need) and row[need] not in ops for need in ("needs_op", "and_op")):
+        return False
+    told = {"path": call.path, "api": call.api, "copies": call.copies}
+    return all(re.search(row[name], value) for name, value in told.items() if name in row)
+
+
+def _count(calls: list[Call]) -> float:
+    """Of the commonest call: a copy that blocks is often followed by one that waits for it."""
+    by_api: dict[str, float] = {}
+    for call in calls:
+        by_api[call.api] = by_api.get(call.api, 0.0) + call.count
+    return max(by_api.values())
+
+
+def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: float) -> Candidate:
+    count, ms = _count(calls), sum(call.ms for call in calls)
+    return Candidate(
+        kind=row["kind"],
+        claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
+        evidence=[
+            Evidence(f"{count:,.1f} a step: {row['says']}", count, "a step"),
+            Evidence("the host waits in them", ms, "ms a step"),
+        ],
+        changes=(CHANGE,),
+        spill=LATE,
+        part=share,
+        doubt=0.25,
+        check=CHECK,
+        source=usual((call.source, call.ms) for call in calls),
+        region=usual((call.region, call.ms) for call in calls),
+    )

@@ -1,0 +1,46 @@
+"""Copies of batches: from pageable memory, or in the way of computation."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
+from fathom.diagnosis.signals import Signals, Work
+
+TWICE = 0.45  # a pinned copy takes about this of a pageable one's time, where no rate was measured
+CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
+
+
+@rule("input-pageable-copy", "input-copy-not-overlapped")
+def copies(signals: Signals) -> Found:
+    """Exposed time only: what computation hides is not in these rows of the ledger."""
+    works = [one for one in signals["kernels.work"] if one.entry == "copy" and one.family.startswith("HtoD")]
+    pageable = [one for one in works if "ageable" in one.family]
+    pinned = [one for one in works if one not in pageable and one.alone]
+    if pageable:
+        factor = _factor(signals)
+        yield _candidate("input-pageable-copy", pageable, f"copy:HtoD pageable={factor:.3f}", 1 - factor)
+    if pinned:
+        healthy = signals.number("device.link_share", 1.0)  # the rest is the link's
+        yield _candidate("input-copy-not-overlapped", pinned, f"copy:HtoD pinned={1 - healthy:.3f}", healthy)
+
+
+def _factor(signals: Signals) -> float:
+    rates = signals.get("kernels.ceilings").value or {}
+    pinned, pageable = rates.get("HtoD pinned"), rates.get("HtoD pageable")
+    return min(pageable / pinned, 1.0) if pinned and pageable else TWICE
+
+
+def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candidate:
+    ms, size = sum(one.ms for one in works), sum(one.bytes or 0.0 for one in works)
+    where = "pageable" if "pageable" in kind else "pinned"
+    return Candidate(
+        kind=kind,
+        claims=claims_of(works, share),
+        evidence=[
+            Evidence(f"copies from {where} memory keep the device from computing", ms, "ms a step"),
+            Evidence("they carry", size / 1e6, "MB a step"),
+        ],
+        changes=(change,),
+        doubt=0.2,
+        check=CHECK,
+        source=usual((one.source, one.ms) for one in works),
+    )

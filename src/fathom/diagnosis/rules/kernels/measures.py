@@ -1,0 +1,68 @@
+"""Families whose measures lie beyond what is healthy: rows of measures.yaml."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.signals import Family, Signals
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    """Rows of measures.yaml."""
+    return yaml.safe_load((files(__package__) / "measures.yaml").read_text())
+
+
+@rule(*(row["kind"] for row in table()))
+def measures(signals: Signals) -> Found:
+    """A family is told of once, by the first row that fits."""
+    step = signals["step.timeline_ms"]
+    for family in filter(lambda one: one.name, signals["kernels.counted"]):
+        found = next(filter(None, (_fits(row, family, step) for row in table())), None)
+        if found is not None:
+            yield found
+
+
+def _fits(row: dict[str, Any], family: Family, step: float) -> Candidate | None:
+    if family.ms < row["share"] * step or (row.get("not") and re.search(row["not"], family.name)):
+        return None
+    if "when" in row and family.measures.get(row["when"], 0.0) <= row["over"]:
+        return None
+    values = [value for name, value in family.measures.items() if name.startswith(row["measure"])]
+    if not values:
+        return None
+    worst = min(values) if "below" in row else max(values)
+    beyond = worst < row["below"] if "below" in row else worst > row["above"]
+    return _candidate(row, family, worst) if beyond else None
+
+
+def _factor(row: dict[str, Any], value: float) -> float:
+    """Of its time, once mended."""
+    if "factor" in row:
+        return float(row["factor"])
+    plus = row.get("plus", 0.0)
+    now, then = value + plus, row["ideal"] + plus
+    return min(now / then if "below" in row else then / now, 1.0)
+
+
+def _candidate(row: dict[str, Any], family: Family, value: float) -> Candidate:
+    factor = _factor(row, value)
+    return Candidate(
+        kind=row["kind"],
+        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        evidence=[
+            Evidence(row["says"], value, row.get("unit", "")),
+            Evidence("it takes", family.ms, "ms a step"),
+        ],
+        changes=(f"family:{family.name}={factor:.6f}",),
+        doubt=0.5,
+        confidence=0.75,
+        check=f"fathom kernel SOUNDING '{family.name[:40]}'",
+        family=family.name,
+    )

@@ -1,0 +1,37 @@
+"""What is moved to the host's memory and back though the device has room for it."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
+from fathom.diagnosis.signals import Signals
+
+LARGE = 32e6  # bytes a step: less are results, not activations
+BACK = 0.5  # of what left comes back
+FREE = 0.6  # of the device's memory in use
+
+
+@rule("kernels-memory-headroom")
+def offloading(signals: Signals) -> Found:
+    """As many bytes out as in, in every step."""
+    copies = [one for one in signals["kernels.work"] if one.entry == "copy"]
+    out = [one for one in copies if one.family.startswith("DtoH")]
+    back = [one for one in copies if one.family.startswith("HtoD")]
+    left, came = (sum(one.bytes or 0.0 for one in way) for way in (out, back))
+    if left < LARGE or came < BACK * left:
+        return
+    used, whole = signals["device.used_bytes"], signals["device.memory_bytes"]
+    if used > FREE * whole:
+        return
+    yield Candidate(
+        kind="kernels-memory-headroom",
+        claims=claims_of([*out, *back]),
+        evidence=[
+            Evidence("go to the host's memory", left / 1e6, "MB a step"),
+            Evidence("of the device's memory are in use at most", 100 * used / whole, "%"),
+        ],
+        changes=("copy:DtoH=0", "copy:HtoD=0"),
+        doubt=0.3,
+        confidence=0.8,
+        check="leave offloading out, and compare peak memory and the step",
+        source=usual((one.source, one.ms) for one in out),
+    )

@@ -1,0 +1,71 @@
+"""Kinds that ops or kernel names give away: rows of patterns.yaml."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals, Work
+
+LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
+
+
+@cache
+def table() -> list[dict[str, Any]]:
+    """Rows of patterns.yaml."""
+    return yaml.safe_load((files(__package__) / "patterns.yaml").read_text())
+
+
+@rule(*(row["kind"] for row in table()))
+def patterns(signals: Signals) -> Found:
+    """Each piece of work belongs to the first row that fits."""
+    works = signals["kernels.work"]
+    total, left = family_totals(works), list(works)
+    for row in table():
+        mine = [one for one in left if _fits(row, one)]
+        left = [one for one in left if one not in mine]
+        if mine and sum(one.count for one in mine) >= row.get("least", 0):
+            yield _candidate(row, mine, total)
+
+
+def _fits(row: dict[str, Any], one: Work) -> bool:
+    if row.get("not") and re.search(row["not"], one.path):
+        return False
+    if row.get("same_dtype") and len(set(one.types[:2])) != 1:
+        return False
+    told = {"path": one.path, "family": one.family}
+    return all(re.search(row[name], value) for name, value in told.items() if name in row)
+
+
+def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:
+    ms, count, factor = sum(one.ms for one in works), sum(one.count for one in works), float(row["factor"])
+    changes = shrink(works, total, factor)
+    if "host" in row:
+        changes = (*changes, f"op:{row['host']}={row['host_factor']}")
+    return Candidate(
+        kind=row["kind"],
+        claims=claims_of(works, 1.0 - factor),
+        evidence=[Evidence(row["says"], ms, "ms a step"), Evidence("kernels of it", count, "a step")],
+        changes=changes,
+        spill=LAUNCHING if "host" in row else (),
+        doubt=row.get("doubt", 0.2),
+        check=row["check"],
+        source=usual((one.source, one.ms) for one in works),
+        module=usual((one.module, one.ms) for one in works),
+        region=usual((one.region, one.ms) for one in works),
+        family=usual((one.family, one.ms) for one in works),
+    )

@@ -1,0 +1,84 @@
+"""Sizes of layers that products can't load in full words."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Product, Signals
+
+WORD = {"bf16": 8, "fp16": 8, "fp32": 4}  # numbers in 16 bytes
+VOCABULARY = 8192
+SUITS = {True: 128, False: 64}  # multiples that a vocabulary, or a layer, is rounded up to
+LIKELY = {1: 0.35, 2: 0.4, 4: 0.6}  # of its time once aligned, by the largest power of two that divides it
+REACHED = 0.6  # of the ceiling by products that suit
+SMALL = 64
+BACKWARD = "autograd::"
+
+
+@rule("numbers-odd-vocabulary", "numbers-odd-size")
+def odd_sizes(signals: Signals) -> Found:
+    """Sizes that belong to a layer: of its weight, not the number of rows that go through it."""
+    products = [one for one in signals["numbers.products"] if one.dtype in WORD]
+    rates = signals.get("kernels.ceilings").value or {}
+    odd = {size for one in products if not one.work.path.startswith(BACKWARD) for size in _layer(one)}
+    total = family_totals(signals["kernels.work"])
+    for large in (True, False):
+        sizes = {size for size in odd if (size >= VOCABULARY) == large}
+        mine = [one for one in products if sizes & {one.m, one.n, one.k}]
+        products = [one for one in products if one not in mine]
+        if mine:
+            yield _candidate(sizes, large, mine, total, rates)
+
+
+def _layer(one: Product) -> list[int]:
+    if one.batch > 1:
+        return []
+    return [size for size in (one.n, one.k) if size > SMALL and size % WORD[one.dtype]]
+
+
+def _candidate(
+    sizes: set[int], large: bool, mine: list[Product], total: dict[str, float], rates: dict[str, float]
+) -> Candidate:
+    works = [one.work for one in mine]
+    ms = sum(work.ms for work in works)
+    size = max(sizes, key=lambda s: sum(one.work.ms for one in mine if s in (one.m, one.n, one.k)))
+    step = SUITS[large]
+    factor = _factor(mine, size, ms, rates)
+    suits = -(-size // step) * step
+    return Candidate(
+        kind="numbers-odd-vocabulary" if large else "numbers-odd-size",
+        claims=claims_of(works, 1 - factor),
+        evidence=[
+            Evidence(f"products with a size of {size:,}", ms, "ms a step"),
+            Evidence("the next size that suits", float(suits), "numbers"),
+        ],
+        changes=shrink(works, total, factor),
+        doubt=0.35,
+        confidence=0.85,
+        check=f"pad {size} to {suits}, and time the step",
+        source=usual((work.source, work.ms) for work in works),
+        module=usual((work.module, work.ms) for work in works),
+        family=usual((work.family, work.ms) for work in works),
+    )
+
+
+def _factor(mine: list[Product], size: int, ms: float, rates: dict[str, float]) -> float:
+    """Of their time once aligned: at the usual share of the ceiling, else as alignment lets expect."""
+    needs = [_need_ms(one, rates) for one in mine]
+    known = [need for need in needs if need is not None]
+    if ms > 0 and len(known) == len(needs):
+        return min(sum(known) / REACHED / ms, 1.0)
+    return LIKELY.get(size & -size, 1.0)
+
+
+def _need_ms(one: Product, rates: dict[str, float]) -> float | None:
+    rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
+    return None if not rate else 2e3 * one.batch * one.m * one.n * one.k * one.work.count / rate

@@ -1,0 +1,23 @@
+"""Typed signals of one sounding, read lazily, each once: all that rules may look at."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.signals import chains, device, host, input, kernels, numbers, step  # noqa: F401 - they register
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Call, Chain, Family, Product, Row, Sensors, Work
+from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
+
+__all__ = [
+    "READERS",
+    "Call",
+    "Chain",
+    "Family",
+    "Product",
+    "Recorded",
+    "Row",
+    "Sensors",
+    "Signal",
+    "Signals",
+    "UnknownSignalError",
+    "Work",
+]

@@ -1,0 +1,96 @@
+"""Runs of elementwise kernels over tensors of one size, each of which reads what the one before it wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import polars as pl
+
+from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Chain
+from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+MS = 1e6
+FUSIBLE = re.compile(r"elementwise_kernel")
+REDUCED = re.compile(
+    r"aten::(mean|var|var_mean|std|amax|logsumexp|_softmax|_log_softmax)$"
+)  # over the last dimension
+LEAST = 1 << 16  # numbers: smaller tensors stay in the cache, and cost their launch
+APART = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
+
+
+@signal("kernels.chains", "ms a step")
+def chains(recorded: Recorded) -> list[Chain]:
+    """Chains by what they are made of and where, those that cost most first. Shapes have to be known."""
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    if rows["shapes"].null_count() == rows.height:
+        raise UnknownSignalError("shapes were not recorded")
+    found: dict[tuple, list[list[dict[str, Any]]]] = {}
+    for run in _runs(rows):
+        key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
+        found.setdefault(key, []).append(run)
+    made = [_chain(key, runs, recorded.steps) for key, runs in found.items()]
+    return sorted(made, key=lambda one: -one.saved_ms)
+
+
+def _runs(rows: pl.DataFrame) -> Iterator[list[dict[str, Any]]]:
+    """Neighbours on the stream that are elementwise over as many numbers; at least two of them."""
+    sizes: dict[str | None, tuple[int, int]] = {
+        text: _size(text) for text in rows["shapes"].unique().to_list()
+    }
+    run: list[dict[str, Any]] = []
+    for row in rows.select("label", "path", "shapes", "source", "module", "ns").iter_rows(named=True):
+        row["numel"], row["last"] = sizes[row["shapes"]]
+        if not (_fusible(row) and run and row["numel"] == run[0]["numel"]):
+            if len(run) > 1:
+                yield run
+            run = []
+        if _fusible(row):
+            run.append(row)
+    if len(run) > 1:
+        yield run
+
+
+def _fusible(row: dict[str, Any]) -> bool:
+    path = " > ".join(row["path"])
+    return (
+        row["numel"] >= LEAST
+        and bool(row["path"])
+        and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1])) is not None
+        and APART.search(path) is None
+    )
+
+
+def _size(text: str | None) -> tuple[int, int]:
+    """Numbers in the largest input, and the length of its last dimension."""
+    largest = max(shapes_of(text), key=lambda sizes: prod(sizes) if sizes else 0, default=[])
+    return (prod(largest), largest[-1]) if largest else (0, 0)
+
+
+def _chain(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
+    """What a fused kernel saves: all but the longest of its parts, which reads and writes as much as it."""
+    saved: dict[str, float] = {}
+    for run in runs:
+        longest = max(row["ns"] for row in run)
+        part = 1 - longest / (sum(row["ns"] for row in run) or 1)
+        for row in run:
+            saved[row["label"]] = saved.get(row["label"], 0.0) + part * row["ns"] / steps / MS
+    total = sum(row["ns"] for run in runs for row in run) / steps / MS
+    first = runs[0][0]
+    backward = any(name.startswith("autograd::") for name in first["path"])
+    return Chain(
+        key[0],
+        total,
+        saved,
+        len(runs) / steps,
+        key[1],
+        first["last"],
+        first["source"],
+        first["module"],
+        backward,
+    )

@@ -1,0 +1,77 @@
+"""Signals of the device itself: what it is, how it fared, its memory."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Sensors
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+BUSY = 50.0  # percent: below that, clocks and power say nothing of the program
+REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason*
+    "power limit": 0x4,
+    "hardware slowdown": 0x8,
+    "thermal": 0x20 | 0x40,
+    "power brake": 0x80,
+}
+NO_SENSORS = "no sensors were read while the device was busy"
+
+
+@signal("device.gpu")
+def gpu(recorded: Recorded) -> dict:
+    """The device's row of the inventory."""
+    return recorded.gpu
+
+
+@signal("device.multiprocessors")
+def multiprocessors(recorded: Recorded) -> int | None:
+    return recorded.gpu.get("multiprocessors")
+
+
+@signal("device.memory_bytes", "B")
+def memory_bytes(recorded: Recorded) -> int | None:
+    return recorded.gpu.get("memory_bytes")
+
+
+@signal("device.used_bytes", "B")
+def used_bytes(recorded: Recorded) -> int:
+    """What the allocator held at most; else what the device did."""
+    memory = recorded.memory or {}
+    found = memory.get("peak_reserved_bytes") or memory.get("peak_device_bytes")
+    if not found:
+        raise UnknownSignalError("how much memory was in use at most was not recorded")
+    return int(found)
+
+
+@signal("device.link_share")
+def link_share(recorded: Recorded) -> float:
+    """Of the rate of its PCIe link at full width and generation; each generation doubles the rate."""
+    gpu = recorded.gpu
+    names = ("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max")
+    width, widest, generation, latest = (gpu.get(name) for name in names)
+    if not (width and widest and generation and latest):
+        raise UnknownSignalError("the width of the device's PCIe link was not recorded")
+    return min(width / widest * 2.0 ** (generation - latest), 1.0)
+
+
+@signal("device.sensors")
+def sensors(recorded: Recorded) -> Sensors:
+    """Of the seconds in which the device was busy."""
+    index = recorded.index
+    rows = recorded.store.table("telemetry", recorded.account.rank).filter(device=index).collect()
+    rows = rows.filter(pl.col("busy_percent") >= BUSY)
+    if rows.is_empty():
+        raise UnknownSignalError(NO_SENSORS)
+    known = rows["throttle"].drop_nulls()
+    shares = {
+        name: float(((known & bits) > 0).sum()) / len(known) if len(known) else 0.0
+        for name, bits in REASONS.items()
+    }
+    clock, temperature, power = (_median(rows[name]) for name in ("sm_clock_mhz", "temperature_c", "power_w"))
+    return Sensors(clock, temperature, power, shares, rows.height)
+
+
+def _median(values: pl.Series) -> float | None:
+    median = values.median()
+    return None if median is None else float(median)  # type: ignore[arg-type]

@@ -1,0 +1,123 @@
+"""Signals of the host: what it called and waited for while it should have launched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.intervals import Spans, covered
+from fathom.analysis.work.tree import rows_of
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Call
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+COPYING = r"Memcpy\w*Async"  # returns at once, unless
+BLOCKING = r"^DtoH pageable"  # it copies to memory that is not pinned: the call waits for all work before it
+_KEY = ["phase", "burst", "op"]
+
+
+@signal("host.calls", "ms a step")
+def calls(recorded: Recorded) -> list[Call]:
+    """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
+    rows = _before_the_end(_of_the_program(recorded, recorded.calls))
+    names = rows["api"].unique().drop_nulls().to_list()
+    known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
+    rows = rows.filter(pl.col("api").is_in(list(known)))
+    found = _described(recorded, rows.with_columns(inside=recorded.inside(rows)))
+    found = found.filter(~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING))
+    sources = _sources(found)
+    inside = found.filter("inside").group_by("api", "path", "copies", maintain_order=True)
+    totals = inside.agg(
+        ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+        count=pl.len(),
+        region=pl.col("region").mode().sort().first(),
+    ).sort("ns", descending=True)
+    return [
+        Call(
+            api,
+            known[api],
+            ns / recorded.steps / MS,
+            count / recorded.steps,
+            tuple(path),
+            sources.get((api, *path)),
+            region,
+            copies,
+        )
+        for api, path, copies, ns, count, region in totals.iter_rows()
+    ]
+
+
+def _copying(api: str) -> str | None:
+    return "synchronisation" if re.search(COPYING, api) else None
+
+
+def _of_the_program(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+    """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
+    launching = rows.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
+    return rows.filter(pl.col("thread").is_in(launching.implode()))
+
+
+def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
+    """Without what comes after the last launch of a burst: profilers synchronise before they stop."""
+    launching = pl.col("api").str.contains(causes.LAUNCH)
+    last = pl.col("start_ns").filter(launching).max().over("phase", "burst")
+    return rows.filter(pl.col("start_ns") <= last)
+
+
+def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+    """With the path of ops above each call, its source, and what the same op copied."""
+    above = rows_of(recorded.ops, rows, "op").tolist()
+    paths = pl.Series([list(recorded.paths.names(row)) for row in above], dtype=pl.List(pl.String))
+    sources = pl.Series([recorded.paths.mark("source", row) for row in above], dtype=pl.String)
+    regions = pl.Series([recorded.paths.mark("region", row) for row in above], dtype=pl.String)
+    rows = rows.with_columns(path=paths, source=sources, region=regions)
+    return rows.join(_copies(recorded), on=_KEY, how="left").with_columns(pl.col("copies").fill_null(""))
+
+
+def _copies(recorded: Recorded) -> pl.DataFrame:
+    """The direction of what each op copied."""
+    copied = recorded.kernels.filter(pl.col("kind") == "copy").select(
+        "phase", "burst", "correlation", "direction"
+    )
+    joined = recorded.calls.join(copied, on=["phase", "burst", "correlation"], how="inner")
+    return joined.drop_nulls("op").group_by(_KEY).agg(copies=pl.col("direction").first())
+
+
+def _sources(rows: pl.DataFrame) -> dict[tuple[str, ...], str]:
+    """The program's line by call and path of ops, from steps that were recorded with stacks."""
+    lines = rows.drop_nulls("source").group_by("api", "path").agg(pl.col("source").mode().sort().first())
+    return {(api, *path): source for api, path, source in lines.iter_rows()}
+
+
+@signal("host.waits_ms", "ms a step")
+def waits(recorded: Recorded) -> dict[str, float]:
+    """By cause: recorded waits in the steps that stand for the program, rare long ones included."""
+    within, steps = recorded.account.measured()
+    rows = recorded.store.table("waits", recorded.account.rank).collect()
+    if not steps:
+        return {}
+    return {cause: ns / steps / MS for cause, ns in _within(rows, within)}
+
+
+def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
+    for (cause,), mine in rows.group_by("cause"):
+        taken = covered(within, mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
+        yield causes.ALIASES.get(str(cause), str(cause)), float(taken.sum())
+
+
+@signal("host.launches", "a step")
+def launches(recorded: Recorded) -> float:
+    """Calls that were recorded, whatever they do and whichever step they are for."""
+    return float((recorded.calls["phase"] == "timeline").sum()) / recorded.steps
+
+
+@signal("host.ops", "a step")
+def ops(recorded: Recorded) -> dict[str, float]:
+    """How often each op ran, by name."""
+    rows = recorded.ops.filter(recorded.inside(recorded.ops))
+    counts = rows["name"].drop_nulls().value_counts()
+    return {name: count / recorded.steps for name, count in counts.iter_rows()}

@@ -1,0 +1,137 @@
+"""Signals of device work: whose ops it does, how long pieces are, what counters say of families."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import detail
+from fathom.analysis.folding import Folding
+from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.measures import Portrait, portraits
+from fathom.analysis.roofline import limits_of
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Family, Work
+from fathom.diagnosis.signals.shapes import blocks_of
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.sounding.schema import COUNTERS
+
+_ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
+_OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
+
+
+@signal("kernels.work", "ms a step")
+def work(recorded: Recorded) -> list[Work]:
+    """Device work by family and op, longest first; each family's sums to its row of the ledger."""
+    rows = linked(recorded)
+    keys = ["entry", "label", *_OF_OPS]
+    shape = [pl.col(name).mode().sort().first() for name in ("grid", "block")]
+    rest = [pl.col("alone").all(), pl.col("bytes").sum(), pl.col("ns").sum(), pl.len().alias("count"), *shape]
+    found = rows.group_by(keys, maintain_order=True).agg(rest)
+    found = found.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("entry", "label"))
+    ledger = {(e.entry, e.detail): e.ms for e in recorded.device.ledger}
+    works = [
+        _work(row, ledger[row["entry"], row["label"]], recorded.steps)
+        for row in found.iter_rows(named=True)
+        if (row["entry"], row["label"]) in ledger
+    ]
+    return sorted(works, key=lambda one: -one.ms)
+
+
+def _work(row: dict, ms: float, steps: int) -> Work:
+    return Work(
+        entry=row["entry"],
+        family=row["label"],
+        ms=ms * row["share"],
+        count=row["count"] / steps,
+        ops=tuple(row["path"]),
+        **{name: row[name] for name in _OF_OPS[1:]},
+        blocks=blocks_of(row["grid"]),
+        threads=blocks_of(row["block"]),
+        alone=row["alone"],
+        bytes=row["bytes"] / steps,
+    )
+
+
+@signal("kernels.linked")
+def linked(recorded: Recorded) -> pl.DataFrame:
+    """Kernels of the used windows with their family and what is known of their ops."""
+    kernels = recorded.kernels
+    op, owner = recorded.links.op, recorded.links.owner
+    rows = kernels.with_columns(
+        label=detail(),
+        entry=pl.col("kind").replace_strict(_ENTRY, default="compute", return_dtype=pl.String),
+        ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
+        op=pl.Series(op),
+        owner=pl.Series(np.where(owner >= 0, owner, op)),
+        inside=recorded.inside(kernels),
+    ).filter("inside")
+    stream = rows.filter(entry="compute").group_by("stream").agg(pl.col("ns").sum()).sort("ns")["stream"]
+    main = stream[-1] if len(stream) else None
+    rows = rows.with_columns(alone=pl.col("stream").eq_missing(pl.lit(main)))
+    return rows.with_columns(_described(recorded, rows))
+
+
+def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
+    paths, ops = recorded.paths, recorded.ops
+    launched, owners = rows["op"].to_list(), rows["owner"].to_list()
+    both = [
+        paths.names(op if op >= 0 else owner) or paths.names(owner)
+        for op, owner in zip(launched, owners, strict=True)
+    ]
+    at = pl.Series([owner if owner >= 0 else None for owner in owners], dtype=pl.Int64)
+    marks = [
+        pl.Series(what, [paths.mark(what, owner) for owner in owners], pl.String)
+        for what in ("module", "source")
+    ]
+    shapes = [
+        ops[name].gather(at) if ops.height else pl.Series(name, [None] * len(owners), pl.String)
+        for name in ("shapes", "dtypes")
+    ]
+    nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
+    marks.append(pl.Series("region", [paths.mark("region", row) for row in nearest], pl.String))
+    return [pl.Series("path", [list(path) for path in both], pl.List(pl.String)), *shapes, *marks]
+
+
+@signal("kernels.median_us", "µs")
+def median_us(recorded: Recorded) -> float | None:
+    """How long the kernel in the middle takes."""
+    rows = recorded.kernels.filter(recorded.inside(recorded.kernels)).filter(pl.col("kind") == "compute")
+    median = (rows["end_ns"] - rows["start_ns"]).median()
+    return None if median is None else float(median) / 1e3  # type: ignore[arg-type]
+
+
+@signal("kernels.count", "a step")
+def count(recorded: Recorded) -> float:
+    """Pieces of device work."""
+    return float(recorded.inside(recorded.kernels).sum()) / recorded.steps
+
+
+@signal("kernels.ceilings", "FLOP/s or B/s")
+def ceilings(recorded: Recorded) -> dict[str, float]:
+    """Measured rates by name: `matmul.bf16`, `memory`, and copies by direction."""
+    limits = limits_of(recorded.machine, recorded.index)
+    if limits is None:
+        raise UnknownSignalError(
+            "no ceilings of its machine are known; `fathom machine measure` measures them there"
+        )
+    memory = {} if limits.memory is None else {"memory": limits.memory}
+    return {**limits.arithmetic, **limits.copies, **memory}
+
+
+@signal("kernels.counted", "ms a step")
+def counted(recorded: Recorded) -> list[Family]:
+    """Families with what their launches say of themselves, and with counters that were recorded by family.
+
+    Samples are not folded here: that takes as long as `fathom kernel`, which does it.
+    """
+    store, rank = recorded.store, recorded.account.rank
+    known = store.table("counters", rank).select(list(COUNTERS)).collect()
+    frame = pl.concat([known, static_attributes(recorded.kernels)])
+    found = portraits(store, recorded.device, recorded.machine, Folding(frame, [], []))
+    return [_family(one) for one in found if one.entry == "compute"]
+
+
+def _family(one: Portrait) -> Family:
+    measures = {measure.name: measure.value for measure in one.measures}
+    return Family(one.family, one.ms, one.bound, one.used, measures, one.launch, one.occupancy)

@@ -1,0 +1,79 @@
+"""Signals of sizes: the matrix products of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fathom.diagnosis.signals.kernels import work
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Product, Work
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+Sizes = list[list[int]]
+DTYPES = {
+    "c10::BFloat16": "bf16",
+    "c10::Half": "fp16",
+    "float": "fp32",
+    "double": "fp64",
+    "BFloat16": "bf16",
+    "Half": "fp16",
+    "Float": "fp32",
+    "Double": "fp64",
+}
+
+
+def _plain(sizes: Sizes, first: int = 0) -> tuple[int, int, int, int] | None:
+    if len(sizes) < first + 2:
+        return None
+    a, b = sizes[first], sizes[first + 1]
+    if len(a) != 2 or len(b) != 2 or a[1] != b[0]:
+        return None
+    return a[0], b[1], a[1], 1
+
+
+def _added(sizes: Sizes) -> tuple[int, int, int, int] | None:
+    return _plain(sizes, 1)
+
+
+def _batched(sizes: Sizes, first: int = 0) -> tuple[int, int, int, int] | None:
+    if len(sizes) < first + 2:
+        return None
+    a, b = sizes[first], sizes[first + 1]
+    if len(a) != 3 or len(b) != 3 or a[2] != b[1]:
+        return None
+    return a[1], b[2], a[2], a[0]
+
+
+def _linear(sizes: Sizes) -> tuple[int, int, int, int] | None:
+    if len(sizes) < 2 or not sizes[0] or len(sizes[1]) != 2 or sizes[0][-1] != sizes[1][1]:
+        return None
+    rows = 1
+    for size in sizes[0][:-1]:
+        rows *= size
+    return rows, sizes[1][0], sizes[1][1], 1
+
+
+FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
+    "aten::mm": _plain,
+    "aten::addmm": _added,
+    "aten::bmm": _batched,
+    "aten::baddbmm": lambda sizes: _batched(sizes, 1),
+    "aten::linear": _linear,
+}
+
+
+def product_of(one: Work) -> Product | None:
+    """The product that this work did, where its shapes tell."""
+    form = next((FORMS[name] for name in reversed(one.ops) if name in FORMS), None)
+    sizes = form(one.sizes) if form else None
+    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
+    return Product(*sizes, dtype, one) if sizes and dtype else None
+
+
+@signal("numbers.products", "ms a step")
+def products(recorded: Recorded) -> list[Product]:
+    """Products whose sizes were recorded, longest first. Raises UnknownSignalError without shapes."""
+    works = work(recorded)
+    if not any(one.shapes for one in works):
+        raise UnknownSignalError("shapes were not recorded")
+    return [found for one in works if (found := product_of(one))]

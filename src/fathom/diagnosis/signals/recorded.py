@@ -1,0 +1,148 @@
+"""What signals are read from: one rank's account and the tables behind it, each read once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis import Account, Step
+from fathom.analysis.results import Device
+from fathom.analysis.work.links import Links, connect
+from fathom.analysis.work.tree import NONE, rows_of
+from fathom.diagnosis.signals.value import UnknownSignalError
+from fathom.sounding import Store
+
+PHASES = ["timeline", "attribution"]
+STEP = "ProfilerStep#"  # a region whose name differs from step to step
+NO_TIMELINE = "no timeline with a whole step was recorded"
+NO_DEVICE = "the program used no device"
+
+
+@dataclass
+class Recorded:
+    """One rank of a sounding, with what was examined of it already."""
+
+    store: Store
+    machine: dict[str, Any]
+    account: Account
+    step: Step
+    feeding: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+    read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
+
+    @property
+    def device(self) -> Device:
+        """The first device (or processor). Raises UnknownSignalError where there is no ledger."""
+        device = next(iter(self.account.devices), None)
+        if device is None or not device.ledger:
+            raise UnknownSignalError(NO_TIMELINE)
+        return device
+
+    @property
+    def index(self) -> int:
+        """The device's number. Raises UnknownSignalError on a processor."""
+        found = self.account.subjects[0].index if self.device else None
+        if found is None:
+            raise UnknownSignalError(NO_DEVICE)
+        return found
+
+    @property
+    def gpu(self) -> dict[str, Any]:
+        """The device in the inventory. Raises UnknownSignalError where it is not there."""
+        index = self.index
+        found = next((g for g in self.machine.get("gpus") or [] if g.get("index") == index), None)
+        if found is None:
+            raise UnknownSignalError("the device is not in the recorded inventory of its machine")
+        return found
+
+    @cached_property
+    def steps(self) -> int:
+        """How many steps the ledger is a mean of."""
+        windows = self.account.windows
+        count = 0 if windows is None else int(windows.used.sum())
+        if not count:
+            raise UnknownSignalError(NO_TIMELINE)
+        return count
+
+    def table(self, name: str) -> pl.DataFrame:
+        """Rows of the timeline and attribution phases."""
+        rows = self.store.table(name, self.account.rank).filter(pl.col("phase").is_in(PHASES))
+        return rows.with_columns(pl.col("burst").fill_null(0)).collect()
+
+    @cached_property
+    def ops(self) -> pl.DataFrame:
+        return self.table("ops")
+
+    @cached_property
+    def calls(self) -> pl.DataFrame:
+        return self.table("launches")
+
+    @cached_property
+    def kernels(self) -> pl.DataFrame:
+        """Of the device that the ledger is about."""
+        return self.table("kernels").filter(device=self.index)
+
+    @cached_property
+    def links(self) -> Links:
+        """From each kernel to its ops."""
+        steps = self.store.table("steps", self.account.rank).collect()
+        return connect(self.ops, self.calls, self.kernels, steps)
+
+    @cached_property
+    def parents(self) -> np.ndarray:
+        """The row of each op's caller, NONE where there is none."""
+        return rows_of(self.ops, self.ops, "parent")
+
+    def inside(self, rows: pl.DataFrame) -> pl.Series:
+        """Which rows of the timeline begin in a used window."""
+        windows = self.account.windows
+        count = self.steps
+        assert windows is not None and count
+        starts, ends = windows.starts[windows.used], windows.ends[windows.used]
+        times = rows["start_ns"].fill_null(-1).to_numpy()
+        place = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
+        within = (times >= starts[place]) & (times < ends[place])
+        return pl.Series(within) & (rows["phase"] == "timeline")
+
+    @cached_property
+    def paths(self) -> OpPaths:
+        return OpPaths(self.ops, self.parents)
+
+
+class OpPaths:
+    """Names, source and module of ops with those of their callers; each op is looked up once."""
+
+    def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
+        self._parents = parents.tolist()
+        self._names = ops["name"].to_list()
+        step = ops["name"].fill_null("").str.starts_with(STEP)
+        self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
+        region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
+        marked = ops.select("source", "module", region=region)
+        self._marks = {name: marked[name].to_list() for name in marked.columns}
+        self._found: dict[int, tuple[str, ...]] = {NONE: ()}
+
+    def names(self, row: int) -> tuple[str, ...]:
+        """From the outermost op to this one, Python frames and regions of whole steps left out."""
+        climb: list[int] = []
+        while row not in self._found and len(climb) < len(self._parents):
+            climb.append(row)
+            row = self._parents[row]
+        names = self._found.get(row, ())
+        for one in reversed(climb):
+            names = (*names, self._names[one] or "") if self._shown[one] else names
+            self._found[one] = names
+        return names
+
+    def mark(self, what: str, row: int) -> str | None:
+        """The nearest `source`, `module` or (annotated) `region`, of the op or a caller."""
+        marks, seen = self._marks[what], 0
+        while row != NONE and seen < len(marks):
+            if marks[row] is not None:
+                return str(marks[row])
+            row, seen = self._parents[row], seen + 1
+        return None

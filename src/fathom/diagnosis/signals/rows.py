@@ -1,0 +1,142 @@
+"""What signals that are lists hold. Times are milliseconds a step, counts are a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the ledger."""
+
+    entry: str
+    detail: str
+    ms: float
+    count: float | None = None
+    at_ceiling_ms: float | None = None
+    bytes: float | None = None
+    unit: str | None = None
+    products: float = 0.0  # FLOPs of matrix units
+    again: float = 0.0  # of those, what repeats a part of the forward pass
+
+
+@dataclass(frozen=True)
+class Work:
+    """Device work of one family that one op did; the `ms` of a family sum to its row of the ledger.
+
+    `ops` are the names from the outermost op to the one that launched. `blocks` and `threads`: of a launch.
+    """
+
+    entry: str
+    family: str
+    ms: float
+    count: float
+    ops: tuple[str, ...] = ()
+    shapes: str | None = None
+    dtypes: str | None = None
+    module: str | None = None
+    source: str | None = None
+    region: str | None = None
+    blocks: int | None = None
+    threads: int | None = None
+    alone: bool = True  # on the stream that computes most
+    bytes: float | None = None  # of a copy or set, a step
+
+    @property
+    def path(self) -> str:
+        """The ops as one text."""
+        return " > ".join(self.ops)
+
+    @property
+    def op(self) -> str:
+        """The op that launched, empty where none is known."""
+        return self.ops[-1] if self.ops else ""
+
+    @cached_property
+    def sizes(self) -> list[list[int]]:
+        """The op's input shapes, [] for what is no tensor."""
+        return shapes_of(self.shapes)
+
+    @cached_property
+    def types(self) -> list[str]:
+        """The op's input dtypes, as the profiler names them."""
+        return dtypes_of(self.dtypes)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Runtime calls of one name beneath one op; `copies` is the direction of what the op copied."""
+
+    api: str
+    cause: str  # synchronisation, allocator, compilation
+    ms: float
+    count: float
+    ops: tuple[str, ...] = ()
+    source: str | None = None
+    region: str | None = None
+    copies: str = ""
+
+    @property
+    def path(self) -> str:
+        """The ops as one text."""
+        return " > ".join(self.ops)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
+
+    m: int
+    n: int
+    k: int
+    batch: int
+    dtype: str
+    work: Work
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Kernels in a row over `numel` numbers, `count` times; `saved` is what fusing saves of each family."""
+
+    ops: tuple[str, ...]
+    ms: float
+    saved: dict[str, float]
+    count: float
+    numel: int
+    last: int  # length of the last dimension
+    source: str | None = None
+    module: str | None = None
+    backward: bool = False
+
+    @property
+    def saved_ms(self) -> float:
+        """Of all its families."""
+        return sum(self.saved.values())
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
+
+    name: str
+    ms: float
+    bound: str
+    used: float | None
+    measures: dict[str, float]
+    launch: dict[str, Any] = field(default_factory=dict)
+    occupancy: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Sensors:
+    """A device while the program kept it busy: medians, and the share of time by reason to throttle."""
+
+    sm_clock_mhz: float | None
+    temperature_c: float | None
+    power_w: float | None
+    throttled: dict[str, float]
+    samples: int

@@ -1,0 +1,99 @@
+"""A signal: what a recording tells, as a value with its unit, or the reason why it does not tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fathom.errors import NotASoundingError
+
+if TYPE_CHECKING:
+    from fathom.diagnosis.signals.recorded import Recorded
+
+
+class UnknownSignalError(Exception):
+    """The recording does not tell this; the message is the reason."""
+
+
+@dataclass(frozen=True)
+class Signal:
+    """`value` in `unit`; None where it is not known, and `why` then says the reason."""
+
+    value: Any
+    unit: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a signal is read from a recording."""
+
+    unit: str
+    read: Callable[[Recorded], Any]
+
+
+READERS: dict[str, Reader] = {}
+
+
+def signal(name: str, unit: str = "") -> Callable[[Callable[[Recorded], Any]], Callable[[Recorded], Any]]:
+    """Register the function that reads the signal `name`; it raises UnknownSignalError to abstain.
+
+    Signals that others are made of are read once, too.
+    """
+
+    def register(read: Callable[[Recorded], Any]) -> Callable[[Recorded], Any]:
+        @wraps(read)
+        def once(recorded: Recorded) -> Any:
+            if name not in recorded.read:
+                recorded.read[name] = read(recorded)
+            return recorded.read[name]
+
+        READERS[name] = Reader(unit, once)
+        return once
+
+    return register
+
+
+class Signals:
+    """Signals by name. Each is read when it is first asked for; `known` ones are given, as in tests."""
+
+    def __init__(self, known: Mapping[str, Any] | None = None, recorded: Recorded | None = None) -> None:
+        self._recorded = recorded
+        self._signals: dict[str, Signal] = {
+            name: value if isinstance(value, Signal) else Signal(value)
+            for name, value in (known or {}).items()
+        }
+
+    def get(self, name: str) -> Signal:
+        """The signal, known or not."""
+        if name not in self._signals:
+            self._signals[name] = self._read(name)
+        return self._signals[name]
+
+    def __getitem__(self, name: str) -> Any:
+        """The value. Raises UnknownSignalError where it is not known."""
+        found = self.get(name)
+        if found.value is None:
+            raise UnknownSignalError(found.why)
+        return found.value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """The value as a number; where it is not known `default`, or UnknownSignalError without one."""
+        found = self.get(name)
+        return default if found.value is None and default is not None else float(self[name])
+
+    def _read(self, name: str) -> Signal:
+        if self._recorded is None or name not in READERS:
+            return Signal(None, "", f"{name} is not known")
+        reader = READERS[name]
+        try:
+            value = reader.read(self._recorded)
+        except UnknownSignalError as reason:
+            return Signal(None, reader.unit, str(reason))
+        except NotASoundingError:
+            raise
+        except Exception as error:
+            return Signal(None, reader.unit, f"{name} cannot be read: {type(error).__name__}: {error}")
+        return Signal(value, reader.unit, "" if value is not None else f"{name} was not recorded")

@@ -1,0 +1,92 @@
+"""Findings as a person reads them: a few lines each in the report, in full by themselves."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.report import units
+from fathom.report.screen import cells, console_or_default, put
+
+SHOWN = 5  # in the report; `fathom findings` shows all
+NONE = "No cause that costs 1 % of the step or more was found."
+Finding = dict[str, Any]
+
+
+def section(found: Sequence[Finding], width: int) -> Iterator[Text]:
+    """The largest findings: gain and title, where, one line of evidence."""
+    if not found:
+        return
+    yield Text("findings", "bold")
+    for one in found[:SHOWN]:
+        yield Text.assemble("  ", (f"{_gain(one):<28}", "green"), (one["title"], "bold"))
+        yield Text(f"    {_first_line(one, width - 4)}", "dim")
+    if len(found) > SHOWN:
+        yield Text(f"  and {len(found) - SHOWN} more: fathom findings SOUNDING", "dim")
+
+
+def _first_line(one: Finding, width: int) -> str:
+    """What shows it, shortened so that there is room for what explains it; where it lies if there is more."""
+    explain = f"fathom explain {one['id']}"
+    shown = _shown(one["evidence"][0]) if one["evidence"] else _place(one)
+    line = f"{units.shorten(shown, width - len(explain) - 3)} · {explain}"
+    place = _place(one)
+    return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
+
+
+def print_findings(found: Sequence[Finding], console: Console | None = None) -> None:
+    """Every finding in full."""
+    console = console_or_default(console)
+    width = cells(console)
+    put((line for one in found for line in _full(one, width)) if found else [Text(NONE)], console)
+
+
+def _full(one: Finding, width: int) -> Iterator[Text]:
+    yield Text()
+    yield Text.assemble((one["title"], "bold"), (f"   {one['id']}", "dim"))
+    yield Text.assemble(("  saves  ", "dim"), (_gain(one), "green"), (_sure(one), "dim"))
+    yield from _part("where", [place] if (place := _place(one)) else [], width)
+    yield from _part("shown", [_shown(line) for line in one["evidence"]], width)
+    yield from _part("costs", [_claimed(claim) for claim in one["claims"][:SHOWN]], width)
+    yield from _part("why", [one["mechanism"]], width)
+    yield from _part("mend", one["remedy"].rstrip().splitlines(), width, "cyan")
+    yield from _part("check", [one["check"]] if one["check"] else [], width)
+
+
+def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
+    for number, line in enumerate(lines):
+        wrapped = [line] if style else textwrap.wrap(line, width - 9) or [""]
+        for place, text in enumerate(wrapped):
+            yield Text.assemble((f"  {title if number == place == 0 else '':<7}", "dim"), (text, style))
+
+
+def _gain(one: Finding) -> str:
+    """`3.2 ms a step (2.1–4.3)`, `costs no time`."""
+    if one["gain_ms"] is None:
+        return "not predicted" if one["claims"] else "costs no time"
+    low, high = units.significant(one["low_ms"], 2), units.significant(one["high_ms"], 2)
+    share = f"{100 * one['share']:.0f} %" if one["share"] is not None else ""
+    return f"{units.significant(one['gain_ms'], 2)} ms ({low}–{high}) {share}".rstrip()
+
+
+def _sure(one: Finding) -> str:
+    return f" of the step · {100 * one['confidence']:.0f} % sure of the cause"
+
+
+def _place(one: Finding) -> str:
+    where = one["where"]
+    known = [where[key] for key in ("source", "module", "region", "family") if where.get(key)]
+    return " · ".join(known[:2])
+
+
+def _shown(line: dict[str, Any]) -> str:
+    return f"{line['text']}: {units.significant(line['value'])} {line['unit']}"
+
+
+def _claimed(claim: dict[str, Any]) -> str:
+    name = f"{claim['entry']} {claim['detail']}".rstrip()
+    return f"{units.duration(claim['ms'])} of {units.shorten(name, 70)}"

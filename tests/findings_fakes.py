@@ -1,0 +1,92 @@
+"""Signals made by hand, and a replay that adds up what changes leave of a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fathom.analysis.replay import Change, Gain
+from fathom.diagnosis.rules import Candidate, rules
+from fathom.diagnosis.signals import Product, Row, Signals, Work
+
+DEVICE = {"family": ("compute", "copy"), "all-kernels": ("compute",), "copy": ("copy",)}
+
+H200 = {
+    "matmul.fp32": 51e12,
+    "matmul.tf32": 360e12,
+    "matmul.bf16": 780e12,
+    "HtoD pinned": 55e9,
+    "HtoD pageable": 25e9,
+}
+
+
+class AddingReplay:
+    """Saves of every row what the changes take of it: a program in which nothing overlaps."""
+
+    def __init__(self, ledger: Iterable[Row]) -> None:
+        self.ledger = list(ledger)
+        self.asked: list[list[str]] = []
+
+    def gain(self, changes: Sequence[Change]) -> Gain:
+        self.asked.append([str(change) for change in changes])
+        saved = sum(row.ms * (1 - self._left(row, changes)) for row in self.ledger)
+        return Gain(saved, 0.9 * saved, 1.1 * saved)
+
+    @staticmethod
+    def _left(row: Row, changes: Sequence[Change]) -> float:
+        left = 1.0
+        for change in changes:
+            if _about(change, row):
+                left *= 1.0 if change.factor is None else change.factor
+        return left
+
+
+def _about(change: Change, row: Row) -> bool:
+    if change.selector in DEVICE:
+        named = not change.pattern or change.matches(row.detail)
+        return row.entry in DEVICE[change.selector] and named
+    cause = {"sync": "synchronisation", "launch-latency": "launch latency"}.get(
+        change.selector, change.selector
+    )
+    return row.entry == f"idle: {cause}"
+
+
+def signals(ledger: Sequence[Row] = (), **known: Any) -> Signals:
+    """Signals of a step whose ledger this is; `known` have `_` for the `.` after their group."""
+    total = sum(row.ms for row in ledger)
+    usual = {
+        "step.ms": total,
+        "step.timeline_ms": total,
+        "step.ledger": list(ledger),
+        "step.replay": AddingReplay(ledger),
+        "step.rank": 0,
+        "step.device": "cuda:0",
+        "kernels.count": 500.0,
+        "kernels.median_us": 3.0,
+    }
+    return Signals(usual | {name.replace("_", ".", 1): value for name, value in known.items()})
+
+
+def idle(cause: str, ms: float) -> Row:
+    return Row(f"idle: {cause}", "", ms)
+
+
+def compute(family: str, ms: float, **more: Any) -> Row:
+    return Row("compute", family, ms, **more)
+
+
+def work(family: str, ms: float, *ops: str, entry: str = "compute", **more: Any) -> Work:
+    return Work(entry, family, ms, more.pop("count", 1.0), tuple(ops), **more)
+
+
+def product(
+    family: str, ms: float, m: int, n: int, k: int, dtype: str = "bf16", op: str = "aten::mm"
+) -> Product:
+    return Product(m, n, k, 1, dtype, work(family, ms, op))
+
+
+def raised(given: Signals, *kinds: str) -> dict[str, Candidate]:
+    """What the rules of these kinds yield, by kind. Those must be kinds of some rule."""
+    mine = [rule for rule in rules() if set(rule.kinds) & set(kinds)]
+    assert {kind for rule in mine for kind in rule.kinds} >= set(kinds)
+    return {one.kind: one for rule in mine for one in rule.look(given)}

@@ -1,0 +1,246 @@
+"""Rules of kernels and numbers on signals that must raise them, and on those that must not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fathom.diagnosis.rules.kernels.attention import grows
+from fathom.diagnosis.signals import Chain, Family
+from tests.findings_fakes import H200, compute, product, raised, signals, work
+
+STEP = "Optimizer.step#AdamW.step"
+PATTERNS = {
+    "kernels-gradient-memset": work("fill", 2.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_"),
+    "kernels-unfused-optimizer": work("multi", 2.0, STEP, "aten::_foreach_mul_"),
+    "kernels-for-loop-optimizer": work("mul", 2.0, STEP, "aten::mul_", count=100.0),
+    "kernels-not-channels-last": work("nchwToNhwcKernel<half>", 2.0, "aten::cudnn_convolution"),
+    "kernels-double-precision": work("sm90_xmma_dgemm", 2.0, "aten::mm"),
+    "kernels-transposes": work(
+        "elementwise_kernel<direct_copy_kernel_cuda<float>>",
+        2.0,
+        "aten::contiguous",
+        "aten::clone",
+        "aten::copy_",
+        dtypes='["float", "float"]',
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PATTERNS)
+def test_work_tells_its_cause_by_ops_and_names(kind):
+    found = raised(signals([], kernels_work=[PATTERNS[kind]]), kind)
+    assert set(found) == {kind}
+    assert sum(claim.ms for claim in found[kind].claims) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "fine",
+    [
+        work("multi", 2.0, STEP, "aten::_fused_adamw_"),
+        work("mul", 2.0, STEP, "aten::mul_", count=3.0),
+        work("flash_fwd", 2.0, "aten::scaled_dot_product_attention", "aten::_flash_attention_forward"),
+        work("nvjet_sm90_tst", 2.0, "aten::mm"),
+        work(
+            "elementwise_kernel<direct_copy_kernel_cuda<float>>",
+            2.0,
+            "aten::contiguous",
+            "aten::copy_",
+            dtypes='["float", "c10::BFloat16"]',
+        ),
+        work("", 2.0),
+    ],
+)
+def test_fused_and_fitting_work_raises_nothing(fine):
+    assert raised(signals([], kernels_work=[fine]), *PATTERNS) == {}
+
+
+def test_float32_products_are_told_by_what_computes_them():
+    plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
+    tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")
+    for one, kind in ((plain, "kernels-tf32-off"), (tensor, "kernels-no-mixed-precision")):
+        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
+        assert set(raised(given, kind)) == {kind}
+
+
+def test_bfloat16_small_and_minor_float32_products_are_left_alone():
+    half, small = product("nvjet_tst", 9.0, 4096, 4096, 4096), product("ampere_sgemm", 1.0, 32, 8, 8, "fp32")
+    minor = product("tf32_gemm", 1.0, 512, 512, 512, "fp32")
+    works = [half.work, small.work, minor.work]
+    given = signals([], numbers_products=[half, small, minor], kernels_work=works, kernels_ceilings=H200)
+    assert raised(given, "kernels-tf32-off") == {}
+
+
+def test_odd_sizes_of_layers_are_told_from_odd_numbers_of_rows():
+    vocabulary = product("gemm", 9.0, 4096, 50257, 768)
+    layer = product("gemm", 9.0, 4096, 1001, 768)
+    rows = product("gemm", 9.0, 4097, 1024, 768)
+    for one, kind in ((vocabulary, "numbers-odd-vocabulary"), (layer, "numbers-odd-size"), (rows, None)):
+        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
+        found = raised(given, "numbers-odd-vocabulary")
+        assert set(found) == ({kind} if kind else set())
+    given = signals([], numbers_products=[vocabulary], kernels_work=[vocabulary.work])
+    assert 50304.0 in [
+        line.value for line in raised(given, "numbers-odd-vocabulary")["numbers-odd-vocabulary"].evidence
+    ]
+
+
+def test_heads_that_have_to_be_padded():
+    attention = ("aten::scaled_dot_product_attention", "aten::_flash_attention_forward")
+    for head, expected in ((100, {"numbers-head-size"}), (64, set()), (96, set())):
+        one = work("flash", 4.0, *attention, shapes=f"[[8, 16, 512, {head}], [8, 16, 512, {head}]]")
+        assert set(raised(signals([], kernels_work=[one]), "numbers-head-size")) == expected
+
+
+def test_few_rows_are_a_small_batch_when_training_and_decoding_otherwise():
+    forward, wide = product("gemm", 5.0, 128, 4096, 4096), product("gemm", 5.0, 32768, 256, 256)
+    back = product("gemm", 5.0, 128, 4096, 4096, op="autograd::engine::evaluate_function: MmBackward0")
+    token = product("gemv", 5.0, 1, 4096, 4096)
+    ledger = [compute("gemm", 8.0)]
+    for products, expected in (
+        ([forward, back], {"kernels-batch-too-small"}),
+        ([wide, back], set()),
+        ([token], {"kernels-weight-bound-decode"}),
+        ([forward], set()),
+    ):
+        given = signals(ledger, numbers_products=products, kernels_work=[p.work for p in products])
+        assert set(raised(given, "kernels-batch-too-small")) == expected
+
+
+def test_masks_are_found_where_each_op_has_them():
+    q, mask = "[8, 16, 512, 64]", "[512, 512]"
+    forward, backward = "aten::_efficient_attention_forward", "aten::_efficient_attention_backward"
+    for op, shapes, masked in (
+        (forward, f"[{q}, {q}, {q}, {mask}]", True),
+        (forward, f"[{q}, {q}, {q}, []]", False),
+        (backward, f"[{q}, {q}, {q}, {q}, {mask}]", True),
+        (backward, f"[{q}, {q}, {q}, {q}, []]", False),
+    ):
+        found = raised(
+            signals([], kernels_work=[work("fmha", 2.0, op, shapes=shapes)]), "kernels-materialised-mask"
+        )
+        assert ("kernels-materialised-mask" in found) == masked
+
+
+def test_a_cache_that_grows_by_a_row_is_a_concatenation_of_much_and_little():
+    assert grows("[[[1, 8, 100, 64], [1, 8, 1, 64]], []]")
+    for other in (
+        "[[[8, 100], [8, 100]], []]",
+        "[[[1, 8, 4, 64], [1, 8, 100, 64]], []]",
+        "[[], []]",
+        "nonsense",
+        "[1, 2]",
+        None,
+        "{}",
+    ):
+        assert not grows(other)
+
+
+def chain(*ops: str, last: int = 1024) -> Chain:
+    return Chain(ops, 4.0, {"elementwise_kernel": 3.0}, 6.0, 1 << 20, last)
+
+
+def test_chains_are_told_by_what_they_compute():
+    for one, kind in (
+        (chain("aten::mul", "aten::add", "aten::mul"), "kernels-unfused-elementwise"),
+        (chain("aten::mean", "aten::sub", "aten::pow", "aten::rsqrt"), "kernels-unfused-norm"),
+        (chain("aten::exp", "aten::log", last=50304), "kernels-unfused-loss"),
+    ):
+        given = signals([], kernels_chains=[one], kernels_work=[work("elementwise_kernel", 4.0)])
+        found = raised(given, kind)
+        assert set(found) == {kind}
+        assert found[kind].changes == ("family:elementwise_kernel=0.250000",)
+
+
+def test_recomputing_is_needless_only_while_memory_is_free():
+    ledger = [compute("gemm", 8.0, products=8e12, again=2e12), compute("add", 2.0)]
+    for used, expected in ((30e9, {"kernels-needless-recomputation"}), (130e9, set())):
+        given = signals(ledger, device_used_bytes=used, device_memory_bytes=141e9)
+        found = raised(given, "kernels-needless-recomputation")
+        assert set(found) == expected
+    assert (
+        sum(
+            c.ms
+            for c in raised(
+                signals(ledger, device_used_bytes=1e9, device_memory_bytes=141e9),
+                "kernels-needless-recomputation",
+            )["kernels-needless-recomputation"].claims
+        )
+        == 2.0
+    )
+
+
+MEASURES = {
+    "kernels-uncoalesced": {"sector_use_ld": 25.0},
+    "kernels-bank-conflicts": {"bank_conflicts_ld": 31.0},
+    "kernels-register-spills": {"local_per_thread": 128.0},
+    "kernels-divergence": {"threads_per_instruction": 8.0},
+    "kernels-wave-quantisation": {"tail": 55.0, "waves": 1.1},
+    "kernels-low-occupancy": {"theoretical_occupancy": 12.5, "grid_covers": 100.0},
+}
+WELL = {
+    "sector_use_ld": 95.0,
+    "bank_conflicts_ld": 0.0,
+    "local_per_thread": 0.0,
+    "threads_per_instruction": 32.0,
+    "tail": 97.0,
+    "waves": 9.0,
+    "theoretical_occupancy": 80.0,
+    "grid_covers": 100.0,
+}
+
+
+@pytest.mark.parametrize("kind", MEASURES)
+def test_measures_beyond_what_is_healthy_name_their_kind(kind):
+    ledger = [compute("mine", 10.0)]
+    family = Family("mine", 8.0, "latency", 0.3, WELL | MEASURES[kind])
+    assert set(raised(signals(ledger, kernels_counted=[family]), kind)) == {kind}
+    small = Family("mine", 0.05, "latency", 0.3, WELL | MEASURES[kind])
+    well, unknown = Family("mine", 8.0, "", None, WELL), Family("mine", 8.0, "", None, {})
+    assert raised(signals(ledger, kernels_counted=[small, well, unknown]), kind) == {}
+
+
+def test_a_bank_conflict_of_32_ways_takes_32_turns():
+    family = Family("mine", 8.0, "", None, {"bank_conflicts_ld": 31.0})
+    found = raised(signals([compute("mine", 10.0)], kernels_counted=[family]), "kernels-bank-conflicts")
+    assert found["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
+
+
+SCORES = "[[8, 16, 512, 512]]"
+
+
+@pytest.mark.parametrize(
+    ("works", "expected"),
+    [
+        ([work("gemm", 1.0, "aten::_scaled_dot_product_attention_math", "aten::bmm")], 1.0),
+        (
+            [
+                work("gemm", 1.0, "aten::bmm", shapes="[[128, 512, 64], [128, 64, 512]]"),
+                work("softmax", 2.0, "aten::_softmax", shapes=SCORES),
+                work("mul", 3.0, "aten::mul", shapes=SCORES),
+                work("linear", 9.0, "aten::mm", shapes="[[4096, 512], [512, 512]]"),
+            ],
+            6.0,
+        ),
+        ([work("softmax", 2.0, "aten::_softmax", shapes=SCORES)], None),
+        ([work("softmax", 2.0, "aten::_softmax", shapes="[[4096, 50304]]")], None),
+        ([work("flash", 2.0, "aten::_flash_attention_forward", shapes=SCORES)], None),
+    ],
+)
+def test_attention_in_steps_is_all_work_on_its_scores(works, expected):
+    found = raised(signals([], kernels_work=works), "kernels-math-attention")
+    if expected is None:
+        assert found == {}
+    else:
+        assert found["kernels-math-attention"].evidence[0].value == expected
+
+
+def test_offloading_is_as_many_bytes_out_as_in_while_memory_is_free():
+    out, back = (work(way, 4.0, entry="copy", bytes=1e8) for way in ("DtoH pinned", "HtoD pinned"))
+    for works, used, expected in (
+        ([out, back], 2e9, {"kernels-memory-headroom"}),
+        ([out, back], 120e9, set()),
+        ([back], 2e9, set()),
+        ([out], 2e9, set()),
+    ):
+        given = signals([], kernels_work=works, device_used_bytes=used, device_memory_bytes=141e9)
+        assert set(raised(given, "kernels-memory-headroom")) == expected
