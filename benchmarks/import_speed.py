@@ -2,7 +2,7 @@
 
     python benchmarks/import_speed.py [--trace TRACE] [--hta PYTHON] [--rounds 10] [--repeat 20]
 
-Every run is a fresh process whose imports are not counted. Fathom (`import_traces` and `examine`) and
+Every run is a fresh process whose imports are not counted. Fathom (`import_traces` and the ledger, `analysis.account`) and
 HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or FATHOM_HTA_PYTHON, names a
 Python that has the latter; else this one is asked. Then the trace is written `--repeat` times into one file,
 with times and ids moved on, to see how time and memory grow. Writes `results/import_speed.json`. Linux only.
@@ -43,12 +43,14 @@ _ID = re.compile(rb'"(?:correlation|External id)"\s*:\s*(\d+)')
 # What each side does in its process; `clock()` and `peak()` come from the frame below.
 FATHOM = """
 from pathlib import Path
-from fathom.diagnosis import examine
+from fathom import analysis
 from fathom.sounding import import_traces
 start = clock()
 store = import_traces([Path(trace)], Path(folder) / "t.fathom")
 imported = clock()
-examine(store)
+met = analysis.meetings(store)
+for rank in store.ranks:
+    analysis.account(store, rank, store.machine, met.of.get(rank))
 parts = {"import_s": imported - start, "ledger_s": clock() - imported}
 """
 HTA = """
