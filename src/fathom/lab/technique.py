@@ -45,11 +45,11 @@ class Technique:
 
     @property
     def needs(self) -> Needs:
-        """What the header says; kernels in CUDA C++ need a GPU and what compiles them."""
+        """What the header says; kernels in CUDA C++ need what compiles them, and these and Triton's a GPU."""
         needs = self.header.needs
-        if not self.compiled:
-            return needs
-        return Needs(True, needs.capability, ("cuda.core", *needs.packages), needs.torch)
+        packages = ("cuda.core", *needs.packages) if self.compiled else needs.packages
+        gpu = needs.gpu or self.compiled or "triton" in packages
+        return Needs(gpu, needs.capability, packages, needs.torch)
 
     @cached_property
     def digest(self) -> str:
