@@ -70,6 +70,9 @@ class Emulated:
         shape = (ctypes.c_uint32 * 6)(*three(grid), *three(block))
         getattr(self._library, f"run_{self._stem}__{kernel}")(shape, *map(passed, arguments))
 
+    def multiprocessors(self) -> int:
+        return 2
+
 
 def passed(value: Any) -> Any:
     if isinstance(value, torch.Tensor):

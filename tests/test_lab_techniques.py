@@ -104,7 +104,6 @@ def loaded(technique: Technique, emulated: ctypes.CDLL | None, monkeypatch: pyte
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     if technique.compiled:
         monkeypatch.setattr(module, "kernels", Emulated(emulated, technique.path.stem))
-        monkeypatch.setattr("fathom.lab.cuda.multiprocessors", lambda: 2)
     return module
 
 

@@ -34,6 +34,10 @@ class Source:
         config = core.LaunchConfig(grid=grid, block=block)
         core.launch(_Stream(), config, _kernel(self.path, kernel), *map(_passed, arguments))
 
+    def multiprocessors(self) -> int:
+        """How many the current device has."""
+        return int(torch.cuda.get_device_properties().multi_processor_count)
+
 
 def _passed(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
@@ -55,8 +59,3 @@ def _compiled(path: Path) -> Any:
     arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
     options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], name=path.name)
     return core.Program(path.read_text(), "c++", options=options).compile("cubin")
-
-
-def multiprocessors() -> int:
-    """How many the current device has."""
-    return int(torch.cuda.get_device_properties().multi_processor_count)

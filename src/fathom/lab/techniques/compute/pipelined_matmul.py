@@ -2,12 +2,13 @@
 title: A product in large tiles, loads ahead of the tensor cores
 saves: tensor-core time lost to waiting, and L2 bandwidth
 idea: >-
-  Tiles of 128 by 256 use each element that was loaded twice to four times as often as tiles of 64 by 64, and let
-  Triton issue the warpgroup product (wgmma) on Hopper. With three stages in shared memory the next tiles arrive
-  while the present ones are multiplied. Neighbouring programs share rows, so that L2 serves them.
+  Tiles of 128 by 256 use each element that was loaded twice to four times as often as tiles of 64 by 64,
+  and let Triton issue the warpgroup product (wgmma) on Hopper. With three stages in shared memory the next
+  tiles arrive while the present ones are multiplied. Neighbouring programs share rows, so that L2 serves
+  them.
 cost: >-
-  Arithmetic intensity of a tile is M N / (M + N); shared memory is stages times (M + N) K times 2 bytes, here
-  147 KB, so that one program has a multiprocessor.
+  Arithmetic intensity of a tile is M N / (M + N); shared memory is stages times (M + N) K times 2 bytes,
+  here 147 KB, so that one program has a multiprocessor.
 not_when: >-
   The result has fewer tiles than the chip has multiprocessors (split K then), or always: cuBLAS is ahead of
   either form, and users call that.
@@ -37,7 +38,9 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
-def _matmul(out, left, right, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr):
+def _matmul(
+    out, left, right, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr
+):
     number, columns = tl.program_id(0), tl.cdiv(n, N)
     first = number // (GROUP * columns) * GROUP  # programs go down GROUP rows of tiles, then to the right
     height = tl.minimum(tl.cdiv(m, M) - first, GROUP)

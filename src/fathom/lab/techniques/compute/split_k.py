@@ -2,11 +2,11 @@
 title: A product with a long sum, split over the sum
 saves: multiprocessors that idle
 idea: >-
-  A product with a small result has fewer tiles than the chip has multiprocessors, however long its sums are.
-  Cutting the sum gives every multiprocessor a part; the parts are added up in a second step.
+  A product with a small result has fewer tiles than the chip has multiprocessors, however long its sums
+  are. Cutting the sum gives every multiprocessor a part; the parts are added up in a second step.
 cost: >-
-  Time falls by up to the number of parts, until the chip is full; the parts are written and read once in float32
-  (parts times M N times 8 bytes), with one launch more.
+  Time falls by up to the number of parts, until the chip is full; the parts are written and read once in
+  float32 (parts times M N times 8 bytes), with one launch more.
 not_when: >-
   The tiles fill the chip already, or the sum is short: then the parts cost more than they bring.
 shows:

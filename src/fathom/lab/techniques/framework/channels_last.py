@@ -2,13 +2,13 @@
 title: Convolutions in channels-last
 saves: transpositions around tensor-core convolutions
 idea: >-
-  Tensor cores convolve with the channels innermost. From NCHW cuDNN turns every input and output, or takes a
-  slower algorithm; a model and its input in channels-last keep that layout from layer to layer.
+  Tensor cores convolve with the channels innermost. From NCHW cuDNN turns every input and output, or takes
+  a slower algorithm; a model and its input in channels-last keep that layout from layer to layer.
 cost: >-
   The conversion of the input reads and writes it once; each layer that is spared saves two of those.
 not_when: >-
-  Few channels (the first layer of three), depthwise convolutions in float32, or a model that falls back to NCHW
-  in between: then the layout is turned more often than before.
+  Few channels (the first layer of three), depthwise convolutions in float32, or a model that falls back to
+  NCHW in between: then the layout is turned more often than before.
 shows:
   - what: families of kernels that turn nchw into nhwc and back
     plain: two a convolution

@@ -2,15 +2,15 @@
 title: Cross-entropy from the last layer in chunks
 saves: memory and HBM bandwidth of the logits
 idea: >-
-  The logits of a large vocabulary are the largest tensor of a step: tokens by vocabulary, in float32, with a
-  gradient of the same size. Taking tokens in chunks, and computing the gradients of a chunk while its logits are
-  there, never holds more than one chunk of them.
+  The logits of a large vocabulary are the largest tensor of a step: tokens by vocabulary, in float32, with
+  a gradient of the same size. Taking tokens in chunks, and computing the gradients of a chunk while its
+  logits are there, never holds more than one chunk of them.
 cost: >-
-  The products are the same. Peak memory falls by the number of chunks; each chunk is a launch of every operation
-  more, and small chunks make narrow products.
+  The products are the same. Peak memory falls by the number of chunks; each chunk is a launch of every
+  operation more, and small chunks make narrow products.
 not_when: >-
-  The vocabulary is small next to the width, memory is no concern, or a compiler already fuses loss and softmax:
-  then the plain form may even be quicker.
+  The vocabulary is small next to the width, memory is no concern, or a compiler already fuses loss and
+  softmax: then the plain form may even be quicker.
 shows:
   - what: peak memory of the step
     plain: two to three times tokens times vocabulary times 4 bytes
@@ -36,7 +36,10 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor
     draw = Draw(seed, device)
     tokens, width, words = (draw.size(gpu=g, cpu=c) for g, c in ((8192, 64), (2048, 16), (65536, 100)))
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
-    hidden, weight = draw.normal(tokens, width, dtype=dtype), draw.normal(words, width, dtype=dtype, scale=0.02)
+    hidden, weight = (
+        draw.normal(tokens, width, dtype=dtype),
+        draw.normal(words, width, dtype=dtype, scale=0.02),
+    )
     return hidden, weight, draw.whole(0, words, tokens)
 
 

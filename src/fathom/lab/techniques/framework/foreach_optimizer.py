@@ -2,14 +2,14 @@
 title: Optimizer steps over lists of parameters
 saves: launches, and HBM bandwidth between the steps of the update
 idea: >-
-  The same operation over a whole list of tensors is one launch (`torch._foreach_*`), so an update costs a dozen
-  launches in all and not a dozen for each parameter. It works where a fused kernel does not exist.
+  The same operation over a whole list of tensors is one launch (`torch._foreach_*`), so an update costs a
+  dozen launches in all and not a dozen for each parameter. It works where a fused kernel does not exist.
 cost: >-
-  Launches fall by the number of parameters. Each operation still reads and writes its lists, so the bytes stay
-  those of the loop, and temporaries take as much memory as the parameters.
+  Launches fall by the number of parameters. Each operation still reads and writes its lists, so the bytes
+  stay those of the loop, and temporaries take as much memory as the parameters.
 not_when: >-
-  The fused kernel takes these parameters (it saves the bytes too), memory is nearly full, or the parameters are
-  few and large.
+  The fused kernel takes these parameters (it saves the bytes too), memory is nearly full, or the parameters
+  are few and large.
 shows:
   - what: kernel launches inside the region of the optimizer's step
     plain: a dozen a parameter

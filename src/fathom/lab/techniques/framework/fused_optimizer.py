@@ -2,11 +2,11 @@
 title: One kernel for all parameters of the optimizer
 saves: launches, and HBM bandwidth between the steps of the update
 idea: >-
-  A loop over parameters launches a dozen small kernels for each of them; `fused=True` updates all of them in a
-  few launches, and reads and writes weights, gradients and both moments once.
+  A loop over parameters launches a dozen small kernels for each of them; `fused=True` updates all of them
+  in a few launches, and reads and writes weights, gradients and both moments once.
 cost: >-
-  Adam moves at least 28 bytes a float32 parameter (four read, three written). The loop moves more than twice
-  that, and pays a launch for each of its kernels and parameters.
+  Adam moves at least 28 bytes a float32 parameter (four read, three written). The loop moves more than
+  twice that, and pays a launch for each of its kernels and parameters.
 not_when: >-
   A few large parameters (launches don't matter, though bandwidth does), gradients that must be unscaled or
   clipped in a pass of their own anyway, or parameters of a subclass that the fused kernel does not take.

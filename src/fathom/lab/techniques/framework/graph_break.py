@@ -2,11 +2,12 @@
 title: A branch on a tensor's value, kept inside the compiled graph
 saves: host time, and fusion across the break
 idea: >-
-  An `if` on a tensor's value, an `.item()` or a print ends the graph that torch.compile traces: what follows is
-  another graph, and the host waits for the value in between. torch.where computes both sides and selects.
+  An `if` on a tensor's value, an `.item()` or a print ends the graph that torch.compile traces: what
+  follows is another graph, and the host waits for the value in between. torch.where computes both sides and
+  selects.
 cost: >-
-  A break costs the guards and calls of a further graph, a synchronisation, and a tensor written and read again.
-  Selecting computes the other side too.
+  A break costs the guards and calls of a further graph, a synchronisation, and a tensor written and read
+  again. Selecting computes the other side too.
 not_when: >-
   The side that is not taken is expensive, and rarely taken: torch.cond keeps the branch inside the graph.
 shows:

@@ -2,12 +2,12 @@
 title: Cross-entropy and its gradient in one pass
 saves: HBM bandwidth and memory
 idea: >-
-  The gradient of a cross-entropy is softmax minus one at the target. A program that holds the maximum and sum of
-  a row (kept up to date block by block) writes loss and gradient in a second sweep, without the log-softmax that
-  eager mode stores in between.
+  The gradient of a cross-entropy is softmax minus one at the target. A program that holds the maximum and
+  sum of a row (kept up to date block by block) writes loss and gradient in a second sweep, without the
+  log-softmax that eager mode stores in between.
 cost: >-
-  The logits are read twice (the second time from L2, where the row is still there) and the gradient written once;
-  eager mode reads and writes six times as much, in float32.
+  The logits are read twice (the second time from L2, where the row is still there) and the gradient written
+  once; eager mode reads and writes six times as much, in float32.
 not_when: >-
   The logits need not be written at all: see chunked-cross-entropy. Small vocabularies don't show.
 shows:

@@ -2,13 +2,13 @@
 title: A layer norm in one pass
 saves: HBM bandwidth and launches
 idea: >-
-  Mean, variance, normalisation, weight and bias each pass over the rows in eager mode. One program holds its row
-  in registers: the variance is that of what it holds, in two steps, and so as exact as it can be.
+  Mean, variance, normalisation, weight and bias each pass over the rows in eager mode. One program holds
+  its row in registers: the variance is that of what it holds, in two steps, and so as exact as it can be.
 cost: >-
   Two passes over the rows in place of about ten; a row must fit into the registers of a program.
 not_when: >-
-  F.layer_norm is called: its kernel is fused already, and the pair shows what a hand-written one costs. Short
-  rows leave most of a program idle; let one take several.
+  F.layer_norm is called: its kernel is fused already, and the pair shows what a hand-written one costs.
+  Short rows leave most of a program idle; let one take several.
 shows:
   - what: kernel launches in the norm
     plain: seven or more

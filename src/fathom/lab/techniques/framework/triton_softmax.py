@@ -2,13 +2,13 @@
 title: A softmax that reads its rows once
 saves: HBM bandwidth
 idea: >-
-  Written out, a softmax passes over its rows five times: maximum, difference, exponential, sum, quotient. One
-  program that holds a row in registers reads it once and writes it once.
+  Written out, a softmax passes over its rows five times: maximum, difference, exponential, sum, quotient.
+  One program that holds a row in registers reads it once and writes it once.
 cost: >-
   Two passes in place of about eight. A row must fit into the registers of a program: some 64 K elements.
 not_when: >-
-  torch.softmax does it already (this is what its kernel is), or the softmax is part of an attention, where not
-  even the scores should be written.
+  torch.softmax does it already (this is what its kernel is), or the softmax is part of an attention, where
+  not even the scores should be written.
 shows:
   - what: dram__bytes_read.sum + dram__bytes_write.sum
     plain: about eight times the tensor

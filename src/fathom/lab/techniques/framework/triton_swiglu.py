@@ -2,8 +2,9 @@
 title: The gate of a SwiGLU in one kernel
 saves: HBM bandwidth
 idea: >-
-  Halving the projection, the SiLU of one half and its product with the other are two kernels in eager mode, the
-  first of which writes a tensor that only the second reads. One kernel reads both halves and writes the product.
+  Halving the projection, the SiLU of one half and its product with the other are two kernels in eager mode,
+  the first of which writes a tensor that only the second reads. One kernel reads both halves and writes the
+  product.
 cost: >-
   Three passes in place of five, and one launch in place of two.
 not_when: >-

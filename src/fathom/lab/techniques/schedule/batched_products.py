@@ -2,11 +2,11 @@
 title: One batched product for many small ones
 saves: launches, and multiprocessors that idle
 idea: >-
-  A product of 64 by 64 fills a few of 132 multiprocessors for a few microseconds, which is less than its launch
-  takes. torch.bmm does all of them in one launch, side by side.
+  A product of 64 by 64 fills a few of 132 multiprocessors for a few microseconds, which is less than its
+  launch takes. torch.bmm does all of them in one launch, side by side.
 cost: >-
-  The loop takes the number of products times a launch; the batched form one launch and the sum of the work over
-  the whole chip.
+  The loop takes the number of products times a launch; the batched form one launch and the sum of the work
+  over the whole chip.
 not_when: >-
   The products are large enough to fill the chip, or of different shapes: grouped products take those.
 shows:

@@ -2,14 +2,14 @@
 title: A chain of small kernels as one CUDA graph
 saves: host time and launch latency
 idea: >-
-  A chain of kernels of a few microseconds waits for the host: Python, the dispatcher and the driver take longer
-  for each than the device does. A graph is captured once, and one call replays all of it.
+  A chain of kernels of a few microseconds waits for the host: Python, the dispatcher and the driver take
+  longer for each than the device does. A graph is captured once, and one call replays all of it.
 cost: >-
-  About 1 µs a node on the device in place of 5 to 10 µs a call on the host; copies of the inputs into the graph's
-  buffers and of the result out of them; the captured buffers stay allocated.
+  About 1 µs a node on the device in place of 5 to 10 µs a call on the host; copies of the inputs into the
+  graph's buffers and of the result out of them; the captured buffers stay allocated.
 not_when: >-
-  The device is busy all the time, shapes or control flow change from call to call, or the host needs a value in
-  between.
+  The device is busy all the time, shapes or control flow change from call to call, or the host needs a
+  value in between.
 shows:
   - what: ledger, idle by dispatching
     plain: most of the call

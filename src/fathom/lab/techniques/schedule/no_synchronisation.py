@@ -2,8 +2,9 @@
 title: Statistics that stay on the device
 saves: idle time of the device while the host waits
 idea: >-
-  `.item()` on every layer's norm makes the host wait until the device has caught up, and then the device waits
-  until the host has issued more. Kept as tensors and stacked, they are read once at the end, or never.
+  `.item()` on every layer's norm makes the host wait until the device has caught up, and then the device
+  waits until the host has issued more. Kept as tensors and stacked, they are read once at the end, or
+  never.
 cost: >-
   Each wait costs the launch latency of what follows, and the lead of the host with it.
 not_when: >-

@@ -2,14 +2,14 @@
 title: Independent chains on streams of their own
 saves: multiprocessors that idle beside a small kernel
 idea: >-
-  Kernels that fill a part of the chip run one after the other on one stream, though they don't depend on one
-  another. On two streams the device runs them side by side.
+  Kernels that fill a part of the chip run one after the other on one stream, though they don't depend on
+  one another. On two streams the device runs them side by side.
 cost: >-
-  An event each way, and host time to issue both; memory that the allocator may not share between the streams
-  until it is told (record_stream, or joining before it is freed).
+  An event each way, and host time to issue both; memory that the allocator may not share between the
+  streams until it is told (record_stream, or joining before it is freed).
 not_when: >-
-  Each kernel fills the chip, or both chains are bound by the same bandwidth: side by side they only slow each
-  other down. Where the host is the bottleneck, more streams don't help either; graphs do.
+  Each kernel fills the chip, or both chains are bound by the same bandwidth: side by side they only slow
+  each other down. Where the host is the bottleneck, more streams don't help either; graphs do.
 shows:
   - what: sm__ctas_active.avg.pct_of_peak_sustained_elapsed
     plain: a part of the chip
