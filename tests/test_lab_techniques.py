@@ -56,8 +56,10 @@ def test_the_header_is_complete(technique: Technique) -> None:
     assert technique.pair.addressed().name == technique.name
     if technique.compiled or "import triton" in text(technique):
         assert "reference" in technique.functions, "kernels cannot be run in double precision"
-    assert header.needs.gpu or technique.compiled or technique.name not in GPU_ALONE
-    assert ("triton" in header.needs.packages) == ("import triton" in text(technique))
+    if "import triton" in text(technique):
+        assert "triton" in header.needs.packages
+    if technique.name in GPU_ALONE:
+        assert technique.needs.gpu
 
 
 @every
