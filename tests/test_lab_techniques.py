@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from functools import partial
+from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,7 @@ from fathom.diagnosis.kinds import kinds  # noqa: E402
 from fathom.lab import GROUPS, Technique, techniques  # noqa: E402
 from fathom.lab.technique import INCLUDE  # noqa: E402
 from fathom.referee.address import module_of  # noqa: E402
+from fathom.referee.child import guards  # noqa: E402
 from fathom.referee.child.upcast import upcast  # noqa: E402
 from fathom.referee.child.values import arguments, leaves  # noqa: E402
 from fathom.referee.compare.tolerance import ROUNDOFF, SHORT, tolerance  # noqa: E402
@@ -76,6 +77,16 @@ def test_names_are_unique() -> None:
     assert len(files) == len(ALL)
     kernels = [path for group in GROUPS for path in (INCLUDE.parent / "techniques" / group).glob("*.cu")]
     assert all(path.with_suffix(".py").exists() for path in kernels)
+
+
+def test_what_the_compiler_wraps_is_no_cheat(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._compile import _disable_dynamo
+
+    before, seeding = guards.functions(), torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", _disable_dynamo(seeding))
+    assert list(guards.replaced(before)) == []
+    monkeypatch.setattr(torch, "manual_seed", wraps(seeding)(lambda seed: seeding(0)))
+    assert list(guards.replaced(before)) == [("global-state", "torch.manual_seed")]
 
 
 # Both forms compute the reference
