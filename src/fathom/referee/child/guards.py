@@ -131,7 +131,14 @@ def _told(read: Callable[[], Any]) -> str:
         return type(error).__name__
 
 
-_OWN = ("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_", "TRITON_", "KMP_", "CUDA_MODULE_LOADING")
+_OWN = (
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCHINDUCTOR_",
+    "_TORCHINDUCTOR_",
+    "TRITON_",
+    "KMP_",
+    "CUDA_MODULE_LOADING",
+)
 
 
 def _environment() -> dict[str, str]:
