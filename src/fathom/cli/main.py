@@ -16,6 +16,7 @@ from fathom.cli import (
     findings,
     import_,
     kernel,
+    lab,
     machine,
     pack,
     prove,
@@ -90,6 +91,7 @@ app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
 app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
 app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
+app.add_typer(lab.app, name="lab")
 app.add_typer(machine.app, name="machine")
 app.command("import", epilog=import_.EXAMPLES)(import_.import_)
 app.command("query", epilog=query.EXAMPLES)(query.query)

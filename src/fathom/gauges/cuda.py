@@ -56,13 +56,19 @@ def kernel(source: str, name: str) -> Kernel:
 @cache
 def _core() -> Any:
     gpu()  # torch makes the context that everything shares
+    found = core_of_cuda()
+    found.Device(0).set_current()
+    return found
+
+
+def core_of_cuda() -> Any:
+    """`cuda.core`, under its name of today or yesterday. Raises NotHereError."""
     for module in ("cuda.core", "cuda.core.experimental"):
         try:
             found = import_module(module)
         except ImportError:
             continue
         if hasattr(found, "Program") and hasattr(found, "launch"):
-            found.Device(0).set_current()
             return found
     raise NotHereError(WHY_NOT)
 

@@ -62,9 +62,17 @@ def replaced(before: Found) -> Iterator[tuple[str, str]]:
     for name, value in before.items():
         home, _, last = name.rpartition(".")
         there = vars(_named(home)).get(last)
-        # torch's compiler wraps a few functions when it is first used
-        if there is not value and getattr(there, "_torchdynamo_orig_callable", None) is not value:
+        if there is not value and not _wrapped_by_compiler(there, value):
             yield ("patched-timer" if name.startswith(TIMERS) else "global-state"), name
+
+
+def _wrapped_by_compiler(there: Any, value: Any) -> bool:
+    """Whether torch's compiler put `there` around a function of torch, as it does when it is first used."""
+    if getattr(there, "_torchdynamo_orig_callable", None) is value:
+        return True
+    home = getattr(sys.modules.get("torch._compile"), "__file__", None)
+    made_in = getattr(getattr(there, "__code__", None), "co_filename", "")
+    return getattr(there, "__wrapped__", None) is value and made_in == home
 
 
 def settings() -> dict[str, str]:
@@ -123,7 +131,14 @@ def _told(read: Callable[[], Any]) -> str:
         return type(error).__name__
 
 
-_OWN = ("PYTORCH_NVML_BASED_CUDA_CHECK", "TORCHINDUCTOR_", "TRITON_", "KMP_", "CUDA_MODULE_LOADING")
+_OWN = (
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCHINDUCTOR_",
+    "_TORCHINDUCTOR_",
+    "TRITON_",
+    "KMP_",
+    "CUDA_MODULE_LOADING",
+)
 
 
 def _environment() -> dict[str, str]:

@@ -1,0 +1,110 @@
+"""`fathom lab`: techniques as runnable pairs, proven on this machine."""
+
+from __future__ import annotations
+
+import json as json_library
+from typing import Annotated, Any
+
+import typer
+
+from fathom.cli.console import say
+from fathom.errors import BadInputError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Techniques as runnable pairs, proven on this machine.",
+)
+LIST_EXAMPLES = """Examples:
+
+fathom lab list
+
+fathom lab list memory --json"""
+SHOW_EXAMPLE = "Example: fathom lab show transpose"
+RUN_EXAMPLES = """Examples:
+
+fathom lab run transpose warp-reduction
+
+fathom lab run --all --json"""
+FAILED = 1
+
+
+@app.command("list", epilog=LIST_EXAMPLES)
+def list_(
+    names: Annotated[list[str] | None, typer.Argument(help="Names or groups. [default: all]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """List techniques: the resource each saves, whether it runs here, and what it gained here."""
+    from fathom.report.lab import print_techniques, rows
+
+    found = rows(_chosen(names or []), *_machine(), say)
+    if json:
+        print(json_library.dumps(found, indent=1))
+    else:
+        print_techniques(found)
+
+
+@app.command("show", epilog=SHOW_EXAMPLE)
+def show(
+    name: Annotated[str, typer.Argument(help="A technique.")],
+    json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show one technique: its idea, its cost, when it does not pay, and what counters tell of it."""
+    from fathom.report.lab import described, print_technique
+
+    technique = _chosen([name])[0]
+    if json:
+        print(json_library.dumps(described(technique), indent=1))
+    else:
+        print_technique(technique)
+
+
+@app.command("run", epilog=RUN_EXAMPLES)
+def run(
+    names: Annotated[list[str] | None, typer.Argument(help="Names or groups.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All techniques.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Prove again what was proven here.")] = False,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing of one at most.")] = 30.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
+) -> None:
+    """Prove techniques on this machine, and remember the verdicts.
+
+    Exit status: 0, or 1 when a pair could not be proven or was refused. Skipped ones are no failure.
+    """
+    import msgspec
+
+    from fathom import lab
+    from fathom.report.lab import print_outcome
+
+    if bool(names) == every:
+        raise BadInputError("Name techniques or groups, or give --all.")
+    outcomes = []
+    with _status() as status:
+        for outcome in lab.run(_chosen(names or []), force=force, budget_s=budget, say=status.update):
+            outcomes.append(outcome)
+            if not json:
+                print_outcome(outcome)
+    if json:
+        print(msgspec.json.format(msgspec.json.encode(outcomes), indent=1).decode())
+    raise typer.Exit(FAILED if any(outcome.bad for outcome in outcomes) else 0)
+
+
+def _chosen(names: list[str]) -> list[Any]:
+    from fathom import lab
+
+    return lab.chosen(names) if names else list(lab.techniques().values())
+
+
+def _machine() -> tuple[dict[str, Any], Any]:
+    from fathom import lab
+    from fathom.machine import inventory
+
+    machine = inventory()
+    return machine, lab.here(machine)
+
+
+def _status() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True).status("starting")

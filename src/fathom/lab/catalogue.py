@@ -1,0 +1,40 @@
+"""Every technique by its name, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+
+from fathom.errors import BadInputError
+from fathom.lab.technique import Technique, technique_of
+
+GROUPS = ("memory", "compute", "schedule", "framework", "input")
+FOLDER = Path(__file__).parent / "techniques"
+
+
+@cache
+def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
+    """Every technique by its name. Raises BadInputError where a file is damaged."""
+    files = [path for group in GROUPS for path in sorted((folder / group).glob("[!_]*.py"))]
+    found = [technique_of(path) for path in files]
+    return {technique.name: technique for technique in found}
+
+
+def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
+    """The techniques of these names, or of the groups so named. Raises BadInputError."""
+    every = techniques(folder)
+    found: dict[str, Technique] = {}
+    for name in names:
+        here = [t for t in every.values() if name.replace("_", "-") in (t.name, t.group)]
+        if not here:
+            near = ", ".join(get_close_matches(name, every, n=3, cutoff=0.4)) or "see fathom lab list"
+            raise BadInputError(f"There is no technique {name[:60]!r}; near it: {near}.")
+        found |= {technique.name: technique for technique in here}
+    return list(found.values())
+
+
+def naming(kind: str, folder: Path = FOLDER) -> list[Technique]:
+    """The techniques that a finding of this kind names."""
+    return [technique for technique in techniques(folder).values() if kind in technique.header.findings]

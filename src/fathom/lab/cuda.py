@@ -1,0 +1,61 @@
+"""A technique's kernels in CUDA C++, compiled at their first launch, on torch's current stream."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fathom.gauges.cuda import core_of_cuda
+from fathom.lab.technique import INCLUDE
+
+Grid = int | tuple[int, ...]
+
+
+class _Stream:
+    """Torch's current stream, as CUDA's Python libraries ask for one."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, torch.cuda.current_stream().cuda_stream
+
+
+class Source:
+    """The `.cu` beside a technique's file, which is given as its `__file__`."""
+
+    def __init__(self, file: str) -> None:
+        self.path = Path(file).with_suffix(".cu")
+
+    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any) -> None:
+        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float."""
+        core = core_of_cuda()
+        config = core.LaunchConfig(grid=grid, block=block)
+        core.launch(_Stream(), config, _kernel(self.path, kernel), *map(_passed, arguments))
+
+    def multiprocessors(self) -> int:
+        """How many the current device has."""
+        return int(torch.cuda.get_device_properties().multi_processor_count)
+
+
+def _passed(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr()
+    return ctypes.c_int32(value) if isinstance(value, int) else ctypes.c_float(value)
+
+
+@cache
+def _kernel(path: Path, name: str) -> Any:
+    return _compiled(path).get_kernel(name)
+
+
+@cache
+def _compiled(path: Path) -> Any:
+    core = core_of_cuda()
+    torch.cuda.current_stream()  # torch makes the context that everything shares
+    core.Device(torch.cuda.current_device()).set_current()
+    major, minor = torch.cuda.get_device_capability()
+    arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+    options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], name=path.name)
+    return core.Program(path.read_text(), "c++", options=options).compile("cubin")

@@ -1,0 +1,78 @@
+"""Whether a technique runs on this machine, and why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+from fathom.lab.header import Needs
+
+_DISTRIBUTIONS = {"cuda.core": "cuda-core", "PIL": "pillow"}
+
+
+def _has(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+@dataclass(frozen=True)
+class Here:
+    """`capability` of the GPU that torch would use, None without one; `torch`: its version, "" without."""
+
+    capability: float | None
+    why_no_gpu: str
+    torch: str
+    has: Callable[[str], bool] = _has
+
+    @property
+    def device(self) -> str:
+        """Where the pairs run."""
+        return "cpu" if self.capability is None else "cuda"
+
+
+def here(machine: dict[str, Any]) -> Here:
+    """What this machine offers. Torch is asked only where the driver knows a GPU."""
+    try:
+        torch = version("torch")
+    except PackageNotFoundError:
+        torch = ""
+    gpus = machine.get("gpus") or []
+    if not gpus:
+        return Here(None, str(machine.get("why_no_gpu") or "there is none"), torch)
+    if not _torch_sees_it():
+        return Here(None, "torch sees no CUDA device", torch)
+    return Here(float(gpus[0].get("compute_capability") or 0), "", torch)
+
+
+def _torch_sees_it() -> bool:
+    try:
+        import torch
+    except ImportError:
+        return False
+    return bool(torch.cuda.is_available())
+
+
+def why_not(needs: Needs, at: Here) -> str | None:
+    """Why a technique cannot run here, in a clause; None where it can."""
+    if not at.torch:
+        return "it needs torch, which is not installed"
+    if needs.torch and _numbers(at.torch) < _numbers(needs.torch):
+        return f"it needs torch {needs.torch}, here is {at.torch}"
+    if (needs.gpu or needs.capability) and at.capability is None:
+        return f"it needs a GPU: {at.why_no_gpu}"
+    if needs.capability > (at.capability or 0):
+        return f"it needs compute capability {needs.capability:.1f}, here is {at.capability:.1f}"
+    missing = [package for package in needs.packages if not at.has(package)]
+    if missing:
+        return f"it needs the Python package {_DISTRIBUTIONS.get(missing[0], missing[0])}"
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))

@@ -1,0 +1,90 @@
+"""
+title: Experts of different sizes in one grouped product
+saves: launches, and multiprocessors that idle
+idea: >-
+  A mixture of experts multiplies each expert's tokens by its own weights. A loop launches a product for
+  each, most of them small, and asks the host how many tokens each one got. One kernel finds its expert from
+  the offsets on the device, and all tiles of all experts run side by side.
+cost: >-
+  A program an expert and column of tiles walks over that expert's rows, so one large expert is what all
+  wait for.
+not_when: >-
+  Few experts with many tokens each fill the chip one by one, or all have the same number: a batched product
+  does it.
+shows:
+  - what: kernel launches of products
+    plain: one an expert
+    tuned: one
+  - what: ledger, idle by synchronisation
+    plain: once a layer
+    tuned: none
+findings: [kernels-serial-small-products, host-sync-item]
+needs: {packages: [triton]}
+latency: included
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from fathom.lab import Draw
+
+TILE, K = 64, 32
+
+
+def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    draw = Draw(seed, device)
+    tokens, width, experts = (draw.size(gpu=g, cpu=c) for g, c in ((8192, 150), (1024, 64), (64, 5)))
+    dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
+    chosen = draw.whole(0, experts, tokens)
+    ends = torch.bincount(chosen, minlength=experts).cumsum(0).int()
+    x = draw.normal(tokens, width, dtype=dtype)
+    return x, draw.normal(experts, width, width, dtype=dtype, scale=width**-0.5), ends
+
+
+def _one_by_one(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    parts, first = [], 0
+    for weight, end in zip(weights, ends.tolist(), strict=True):
+        parts.append(x[first:end] @ weight)
+        first = end
+    return torch.cat(parts)
+
+
+def plain(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    return _one_by_one(x, weights, ends)
+
+
+@triton.jit
+def _grouped(out, x, weights, ends, n, k, TILE: tl.constexpr, K: tl.constexpr):
+    expert = tl.program_id(0).to(tl.int64)
+    end = tl.load(ends + expert)
+    first = tl.load(ends + expert - 1, mask=expert > 0, other=0)
+    cols = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    for start in range(first, end, TILE):
+        rows = start + tl.arange(0, TILE)
+        total = tl.zeros((TILE, TILE), tl.float32)
+        for inner in range(0, k, K):  # k is a multiple of K, n of TILE
+            depth = inner + tl.arange(0, K)
+            a = tl.load(x + rows[:, None] * k + depth[None, :], mask=rows[:, None] < end, other=0.0)
+            b = tl.load(weights + expert * k * n + depth[:, None] * n + cols[None, :])
+            total = tl.dot(a, b, total)
+        tl.store(out + rows[:, None] * n + cols[None, :], total, mask=rows[:, None] < end)
+
+
+def tuned(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    experts, k, n = weights.shape
+    out = x.new_empty(len(x), n)
+    _grouped[(experts, n // TILE)](out, x, weights, ends, n, k, TILE=TILE, K=K, num_warps=4, num_stages=3)
+    return out
+
+
+def reference(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    return _one_by_one(x, weights, ends)
+
+
+def work(x: Tensor, weights: Tensor, ends: Tensor) -> dict[str, float | str]:
+    unit = "matmul.bf16" if x.dtype == torch.bfloat16 else "vector.fp32"
+    return {"flops": 2.0 * x.numel() * weights.shape[2], "bytes": weights.nbytes + 2 * x.nbytes, "unit": unit}

@@ -1,0 +1,57 @@
+"""
+title: Rows fetched and stored by the tensor memory accelerator
+saves: instructions and registers of loads, and the wait for them
+idea: >-
+  One thread asks the accelerator for a whole row, which arrives in shared memory and counts itself in at a
+  barrier; the next row is on its way while this one is scaled, and rows are written out the same way.
+cost: >-
+  Shared memory for two rows a block, and blocks that stay (one wave of them walks all rows).
+not_when: >-
+  Enough blocks keep HBM busy with plain loads: then both are at the ceiling, and this saves instructions
+  alone. Rows must be aligned to 16 bytes and be a multiple of that long.
+shows:
+  - what: l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum
+    plain: none
+    tuned: every byte that is read
+  - what: smsp__inst_executed_op_global_ld.sum
+    plain: one a warp and 32 floats
+    tuned: none
+needs: {capability: 9.0}
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from fathom.lab import Draw, Source
+
+THREADS = 256
+COLUMNS = 4096
+BLOCKS = 6  # of a multiprocessor: so many fit into its shared memory
+kernels = Source(__file__)
+
+
+def inputs(seed: int, device: str | None = None) -> Tensor:
+    draw = Draw(seed, device)
+    return draw.normal(draw.size(gpu=1 << 14, cpu=7), COLUMNS)
+
+
+def plain(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.launch("by_threads", len(x), THREADS, out, x, len(x))
+    return out
+
+
+def tuned(x: Tensor) -> Tensor:
+    out = torch.empty_like(x)
+    kernels.launch("by_accelerator", min(len(x), BLOCKS * kernels.multiprocessors()), THREADS, out, x, len(x))
+    return out
+
+
+def reference(x: Tensor) -> Tensor:
+    return x * torch.rsqrt((x * x).mean(dim=1, keepdim=True))
+
+
+def work(x: Tensor) -> dict[str, float]:
+    return {"bytes": 2 * x.nbytes}

@@ -1,0 +1,163 @@
+"""Techniques as a person reads them: the table, one in full, and what a proof of one found."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.lab import Here, Kept, Outcome, Technique, recall, why_not
+from fathom.machine import MachineFileError
+from fathom.referee import Comparison
+from fathom.report import units
+from fathom.report.screen import cells, console_or_default, put
+
+Row = dict[str, Any]
+_INDENT = 2
+_STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
+_RESULT = 26
+
+
+def rows(
+    found: Sequence[Technique], machine: dict[str, Any], at: Here, say: Callable[[str], None]
+) -> list[Row]:
+    """One dict a technique; `why_not` is None where it runs here, `last` None where it never ran here."""
+    return [_row(technique, machine["fingerprint"], at, say) for technique in found]
+
+
+def _row(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Row:
+    try:
+        kept = recall(technique, fingerprint)
+    except MachineFileError as error:
+        say(str(error))
+        kept = None
+    return {
+        "name": technique.name,
+        "group": technique.group,
+        "title": technique.header.title,
+        "saves": technique.header.saves,
+        "why_not": why_not(technique.needs, at),
+        "last": _last(kept) if kept else None,
+    }
+
+
+def _last(kept: Kept) -> Row:
+    verdict, chosen = kept.verdict, deciding(kept)
+    ceilings = (chosen.baseline.ceiling, chosen.candidate.ceiling) if chosen else (None, None)
+    plain, tuned = (None if ceiling is None else ceiling.fraction for ceiling in ceilings)
+    return {
+        "verdict": verdict.verdict,
+        "ratio": verdict.ratio,
+        "interval": verdict.interval,
+        "plain_of_ceiling": plain,
+        "tuned_of_ceiling": tuned,
+        "device": kept.device,
+        "taken_ns": kept.taken_ns,
+    }
+
+
+def deciding(kept: Kept) -> Comparison | None:
+    """The comparison whose ratio is the verdict's."""
+    return next((c for c in kept.verdict.timings if c.ratio == kept.verdict.ratio), None)
+
+
+def described(technique: Technique) -> Row:
+    """All that the technique says of itself."""
+    import msgspec
+
+    header = msgspec.to_builtins(technique.header)
+    needs = msgspec.to_builtins(technique.needs)
+    sources = [str(path) for path in technique.sources]
+    return {"name": technique.name, "group": technique.group, **header, "needs": needs, "sources": sources}
+
+
+def print_techniques(found: Sequence[Row], console: Console | None = None) -> None:
+    """A line a technique, group by group."""
+    console = console_or_default(console)
+    put(_table(found, cells(console)), console)
+
+
+def _table(found: Sequence[Row], width: int) -> Iterator[Text]:
+    wide = max((len(row["name"]) for row in found), default=0) + 2 + _INDENT
+    group = ""
+    for row in found:
+        if row["group"] != group:
+            group = row["group"]
+            yield Text(group, "bold dim")
+        line = Text(f"{' ' * _INDENT}{row['name']}".ljust(wide), "bold")
+        room = width - wide - _RESULT - 1
+        line.append(f"{units.shorten(row['saves'], room):<{room}} ")
+        yield line.append_text(_told(row))
+
+
+def _told(row: Row) -> Text:
+    if row["last"]:
+        return Text(_short(row["last"]), _STYLES.get(row["last"]["verdict"], ""))
+    if row["why_not"]:
+        return Text(units.shorten(row["why_not"].partition(":")[0], _RESULT), "dim")
+    return Text("not run here yet", "dim")
+
+
+def _short(last: Row) -> str:
+    if last["ratio"] is None or last["verdict"] == "refused":
+        return str(last["verdict"])
+    return f"{last['verdict']} {1 / last['ratio']:.2f}×"
+
+
+def print_technique(technique: Technique, console: Console | None = None) -> None:
+    """One technique in full."""
+    console = console_or_default(console)
+    put(_page(technique, cells(console)), console)
+
+
+def _page(technique: Technique, width: int) -> Iterator[Text]:
+    header = technique.header
+    yield Text()
+    yield Text.assemble((header.title, "bold"), (f"   {technique.group} · {technique.name}", "dim"))
+    yield from _part("the idea", _wrapped(header.idea, width))
+    yield from _part("what it saves", _wrapped(header.saves, width))
+    yield from _part("what it costs", _wrapped(header.cost, width))
+    yield from _part("when it does not pay", _wrapped(header.not_when, width))
+    shown = [f"{show.what}: {show.plain} plain, {show.tuned} tuned" for show in header.shows]
+    yield from _part("how it shows", [line for text in shown for line in _wrapped(text, width)])
+    if header.findings:
+        yield from _part("findings that name it", header.findings)
+    yield from _part("where it stands", [str(path) for path in technique.sources], "dim")
+    yield Text()
+
+
+def _part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
+    yield Text()
+    yield Text(title, "bold dim")
+    for line in lines:
+        yield Text(" " * _INDENT + line, style)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width - _INDENT)
+
+
+def print_outcome(outcome: Outcome, console: Console | None = None) -> None:
+    """One line, as soon as it is known, and the reasons below it."""
+    put(_outcome(outcome), console_or_default(console))
+
+
+def _outcome(outcome: Outcome) -> Iterator[Text]:
+    line = Text(f"{outcome.technique:<28}", "bold")
+    if outcome.kept is None:
+        yield line.append(f"{outcome.state}: {outcome.reason}", "red" if outcome.bad else "dim")
+        return
+    verdict, last = outcome.kept.verdict, _last(outcome.kept)
+    line.append(f"{_short(last):<18}", _STYLES.get(verdict.verdict, ""))
+    if verdict.interval:
+        low, high = verdict.interval
+        line.append(f"{1 / high:.2f} to {1 / low:.2f}×".ljust(18), "dim")
+    fractions = (last["plain_of_ceiling"], last["tuned_of_ceiling"])
+    if None not in fractions:
+        line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
+    yield line.append("  as before" if outcome.state == "kept" else "", "dim")
+    for reason in verdict.reasons:
+        yield Text(f"{' ' * _INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")

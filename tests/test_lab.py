@@ -1,0 +1,294 @@
+"""The lab around its techniques: what runs here, what is kept, what the commands print."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from fathom.cli.main import app
+from fathom.errors import BadInputError
+from fathom.lab import Here, Kept, Outcome, chosen, here, naming, recall, run, techniques, why_not
+from fathom.lab.header import Needs, read
+from fathom.lab.results import keep, place
+from fathom.lab.technique import Technique, technique_of
+from fathom.machine import MachineFileError
+from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict
+from fathom.referee.verdict import Fraction
+from fathom.report.lab import print_outcome, print_technique, print_techniques, rows
+
+CPU = Here(None, "there is none", "2.11.0+cpu", lambda package: False)
+H200 = Here(9.0, "", "2.11.0+cu130", lambda package: True)
+MACHINE: dict[str, Any] = {"fingerprint": "0123456789abcdef", "gpus": [], "versions": {"torch": "2.11.0"}}
+SAMPLE = '''"""
+title: A sample
+saves: time
+idea: a thing is done once and for all, not again and again
+cost: a little memory, in which what was done is kept
+not_when: what is done differs from call to call, or is cheap
+shows:
+  - {what: calls, plain: many, tuned: one}
+latency: included
+"""
+
+
+def inputs(seed):
+    return seed
+
+
+def plain(x):
+    return x
+
+
+def tuned(x):
+    return x
+'''
+
+
+@pytest.fixture
+def technique(tmp_path: Path) -> Technique:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    (folder / "a_sample.py").write_text(SAMPLE)
+    return technique_of(folder / "a_sample.py")
+
+
+def verdict(word: str = "faster", ratio: float = 0.5) -> Verdict:
+    slow = Timing(2e6, [2e6], 10, ceiling=Fraction(0.4, "hbm", 1e6))
+    quick = Timing(1e6, [1e6], 10, ceiling=Fraction(0.8, "hbm", 1e6))
+    compared = Comparison("cold", word, ratio, [0.49, 0.51], 6, True, slow, quick)
+    return Verdict(word, ratio, [0.49, 0.51], [], 0.01, timings=[compared])
+
+
+class Referee:
+    """Says what it was told to say, and notes what it was asked."""
+
+    def __init__(self, says: Verdict | Exception) -> None:
+        self.says, self.asked = says, list[tuple[Pair, Settings]]()
+
+    def __call__(self, pair: Pair, settings: Settings) -> Verdict:
+        self.asked.append((pair, settings))
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says
+
+
+# What runs here
+
+
+@pytest.mark.parametrize(
+    ("needs", "at", "said"),
+    [
+        (Needs(), CPU, None),
+        (Needs(gpu=True), CPU, "it needs a GPU: there is none"),
+        (Needs(capability=9.0), CPU, "it needs a GPU: there is none"),
+        (Needs(gpu=True, capability=9.0), H200, None),
+        (Needs(capability=10.0), H200, "it needs compute capability 10.0, here is 9.0"),
+        (Needs(packages=("PIL",)), CPU, "it needs the Python package pillow"),
+        (Needs(torch="2.11"), H200, None),
+        (Needs(torch="2.12"), H200, "it needs torch 2.12, here is 2.11.0+cu130"),
+        (Needs(), Here(9.0, "", ""), "it needs torch, which is not installed"),
+    ],
+)
+def test_why_a_technique_does_not_run_here(needs: Needs, at: Here, said: str | None) -> None:
+    assert why_not(needs, at) == said
+
+
+def test_a_machine_without_a_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = here({"gpus": [], "why_no_gpu": "the driver is not loaded"})
+    assert at.device == "cpu" and at.why_no_gpu == "the driver is not loaded"
+    monkeypatch.setattr("fathom.lab.surroundings._torch_sees_it", lambda: False)
+    assert here({"gpus": [{"compute_capability": "9.0"}]}).capability is None
+    monkeypatch.setattr("fathom.lab.surroundings._torch_sees_it", lambda: True)
+    found = here({"gpus": [{"compute_capability": "9.0"}]})
+    assert found.capability == 9.0 and found.device == "cuda"
+
+
+def test_kernels_need_what_compiles_them() -> None:
+    needs = techniques()["transpose"].needs
+    assert needs.gpu and "cuda.core" in needs.packages
+    assert techniques()["triton-softmax"].needs.gpu
+    assert not techniques()["batched-products"].needs.gpu
+
+
+# Headers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "def plain(): ...",
+        '"""just words"""',
+        '"""title: [\n"""',
+        SAMPLE.replace("idea:", "idee:"),
+        SAMPLE.replace("latency: included", "latency: sometimes"),
+        SAMPLE.replace("latency: included", "needs: {gpus: 3}"),
+        SAMPLE + "\0",
+        SAMPLE + "\ndef (",
+    ],
+)
+def test_a_damaged_header_is_told_with_its_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.py"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=r"bad\.py"):
+        read(path)
+    with pytest.raises(BadInputError, match="nowhere"):
+        read(tmp_path / "nowhere.py")
+
+
+def test_a_technique_has_both_forms_and_inputs(tmp_path: Path) -> None:
+    path = tmp_path / "half.py"
+    path.write_text(SAMPLE.replace("def tuned", "def turned"))
+    with pytest.raises(BadInputError, match="'tuned'"):
+        technique_of(path)
+
+
+def test_its_digest_changes_with_its_kernels_and_what_they_include(
+    technique: Technique, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = {technique.digest}
+    technique.path.with_suffix(".cu").write_text("// one")
+    seen.add(technique_of(technique.path).digest)
+    technique.path.with_suffix(".cu").write_text("// two")
+    seen.add(technique_of(technique.path).digest)
+    included = technique.path.parent / "include"
+    included.mkdir()
+    (included / "a.cuh").write_text("")
+    monkeypatch.setattr("fathom.lab.technique.INCLUDE", included)
+    seen.add(technique_of(technique.path).digest)
+    assert len(seen) == 4
+
+
+def test_choosing_by_name_and_group() -> None:
+    assert [t.name for t in chosen(["bank_padding", "transpose"])] == ["bank-padding", "transpose"]
+    assert {t.group for t in chosen(["memory"])} == {"memory"}
+    with pytest.raises(BadInputError, match="near it: transpose"):
+        chosen(["transpos"])
+    assert [t.name for t in naming("kernels-atomics")] == ["private-histogram"]
+
+
+# Running and keeping
+
+
+def proven(technique: Technique, folder: Path, referee: Referee, **more: Any) -> Outcome:
+    (outcome,) = run([technique], machine=MACHINE, at=CPU, prove=referee, folder=folder, **more)
+    return outcome
+
+
+def test_a_verdict_is_kept_until_the_technique_changes(technique: Technique, tmp_path: Path) -> None:
+    referee = Referee(verdict())
+    first = proven(technique, tmp_path, referee, budget_s=3.0)
+    assert first.state == "proven" and first.kept is not None and not first.bad
+    pair, settings = referee.asked[0]
+    assert pair.name == "a-sample" and (settings.latency, settings.budget_s) == ("included", 3.0)
+    again = proven(technique, tmp_path, referee)
+    assert again.state == "kept" and again.kept == first.kept and len(referee.asked) == 1
+    assert proven(technique, tmp_path, referee, force=True).state == "proven" and len(referee.asked) == 2
+    technique.path.write_text(SAMPLE.replace("A sample", "Another one"))
+    assert proven(technique_of(technique.path), tmp_path, referee).state == "proven"
+
+
+def test_another_machine_knows_nothing_of_it(technique: Technique, tmp_path: Path) -> None:
+    proven(technique, tmp_path, Referee(verdict()))
+    assert recall(technique, "fedcba9876543210", tmp_path) is None
+    kept = recall(technique, MACHINE["fingerprint"], tmp_path)
+    assert kept is not None and (kept.device, kept.versions) == ("cpu", {"torch": "2.11.0"})
+
+
+def test_what_cannot_run_is_skipped_and_what_fails_is_told(technique: Technique, tmp_path: Path) -> None:
+    failing = Referee(BadInputError("The baseline cannot be measured: it raised."))
+    outcome = proven(technique, tmp_path, failing)
+    assert (outcome.state, outcome.bad) == ("failed", True) and "cannot be measured" in outcome.reason
+    needing = Technique(
+        technique.path, msgspec.structs.replace(technique.header, needs=Needs(gpu=True)), technique.functions
+    )
+    outcome = proven(needing, tmp_path, failing)
+    assert (outcome.state, outcome.bad) == ("skipped", False) and len(failing.asked) == 1
+    refused = proven(technique, tmp_path, Referee(verdict("refused")))
+    assert refused.bad
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"technique": "x"}', b"\0" * 99, b"[" * 10_000])
+def test_a_damaged_result_is_told_and_proven_again(
+    technique: Technique, tmp_path: Path, content: bytes
+) -> None:
+    path = place(technique.name, MACHINE["fingerprint"], tmp_path)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(MachineFileError, match="remove it"):
+        recall(technique, MACHINE["fingerprint"], tmp_path)
+    said: list[str] = []
+    outcome = proven(technique, tmp_path, Referee(verdict()), say=said.append)
+    assert outcome.state == "proven" and any("remove it" in text for text in said)
+
+
+def test_a_store_that_cannot_be_written_says_what_to_do(technique: Technique, tmp_path: Path) -> None:
+    (tmp_path / "lab").write_text("a file where a folder should be")
+    with pytest.raises(MachineFileError, match="FATHOM_HOME"):
+        keep(Kept(technique.name, technique.digest, "cpu", 0, {}, verdict()), "f", tmp_path)
+
+
+# The screen
+
+
+def told(call: Any, *arguments: Any, width: int = 90) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    call(*arguments, console)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_the_table_fits_and_shows_what_was_gained(
+    technique: Technique, monkeypatch: Any, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
+    proven(technique, tmp_path, Referee(verdict()))
+    found = rows([technique, *techniques().values()], MACHINE, CPU, lambda _: None)
+    assert found[0]["last"]["ratio"] == 0.5 and found[0]["last"]["tuned_of_ceiling"] == 0.8
+    for width in (80, 120):
+        lines = told(print_techniques, found, width=width).splitlines()
+        assert max(map(len, lines)) <= width
+    assert "faster 2.00×" in lines[1] and any("it needs a GPU" in line for line in lines)
+    assert told(print_techniques, []) == ""
+
+
+def test_an_outcome_shows_both_fractions_of_the_ceiling(technique: Technique, tmp_path: Path) -> None:
+    text = told(print_outcome, proven(technique, tmp_path, Referee(verdict())))
+    assert "2.00×" in text and "1.96 to 2.04×" in text and "40% → 80% of the ceiling" in text
+    bad = verdict("refused")
+    bad.reasons = [Reason("wrong-result", "by 3")]
+    text = told(print_outcome, proven(technique, tmp_path, Referee(bad), force=True))
+    assert "its result is wrong (wrong-result): by 3" in text
+    assert "skipped: no GPU" in told(print_outcome, Outcome("x", "skipped", "no GPU"))
+
+
+def test_a_page_holds_the_whole_header(technique: Technique) -> None:
+    text = told(print_technique, technique)
+    for part in (
+        "A sample",
+        "once and for all",
+        "a little memory",
+        "differs from call to call",
+        "a_sample.py",
+    ):
+        assert part in text
+
+
+def test_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fathom.lab.running.prove_pair", lambda *_: pytest.fail("nothing runs here"))
+    call = lambda *words: CliRunner().invoke(app, ["lab", *words])  # noqa: E731
+    found = json.loads(call("list", "--json").stdout)
+    assert [row["name"] for row in found] == list(techniques()) and found[0].keys() >= {"why_not", "last"}
+    page = json.loads(call("show", "transpose", "--json").stdout)
+    assert page["needs"]["packages"] == ["cuda.core"] and len(page["sources"]) == 2
+    monkeypatch.setattr("fathom.lab.running.here", lambda _: CPU)
+    done = call("run", "transpose", "--json")
+    assert done.exit_code == 0 and json.loads(done.stdout)[0]["state"] == "skipped"
+    assert call("run").exit_code == 1 and call("run", "transpose", "--all").exit_code == 1
+    assert call("show", "nothing").exit_code == 1

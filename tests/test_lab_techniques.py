@@ -1,0 +1,217 @@
+"""Every technique: a complete header, forms that compute the reference on the CPU, kernels that compile."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import partial, wraps
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+os.environ.setdefault(
+    "TRITON_INTERPRET", "1"
+)  # before triton is imported: it decides when kernels are defined
+
+from fathom.diagnosis.kinds import kinds  # noqa: E402
+from fathom.lab import GROUPS, Technique, techniques  # noqa: E402
+from fathom.lab.technique import INCLUDE  # noqa: E402
+from fathom.referee.address import module_of  # noqa: E402
+from fathom.referee.child import guards  # noqa: E402
+from fathom.referee.child.upcast import upcast  # noqa: E402
+from fathom.referee.child.values import arguments, leaves  # noqa: E402
+from fathom.referee.compare.tolerance import ROUNDOFF, SHORT, tolerance  # noqa: E402
+from tests.lab_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E402
+
+pytestmark = pytest.mark.xdist_group("lab")  # the kernels are compiled once
+NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
+TRITON = find_spec("triton") is not None
+ALL = techniques()
+every = pytest.mark.parametrize("technique", ALL.values(), ids=list(ALL))
+compiled = pytest.mark.parametrize(
+    "technique", [t for t in ALL.values() if t.compiled], ids=[n for n, t in ALL.items() if t.compiled]
+)
+# What the processor has no form of: PTX that no stand-in has, or devices themselves.
+GPU_ALONE = {name for name, t in ALL.items() if "# Only on a GPU:" in t.path.read_text()}
+
+
+def text(technique: Technique) -> str:
+    return technique.path.read_text()
+
+
+@every
+def test_the_header_is_complete(technique: Technique) -> None:
+    header = technique.header
+    assert technique.group in GROUPS
+    assert len(header.title) < 80 and header.shows
+    assert all(len(part) > 40 for part in (header.idea, header.cost, header.not_when))
+    assert set(header.findings) <= kinds().keys()
+    assert technique.pair.addressed().name == technique.name
+    if technique.compiled or "import triton" in text(technique):
+        assert "reference" in technique.functions, "kernels cannot be run in double precision"
+    if "import triton" in text(technique):
+        assert "triton" in header.needs.packages
+    if technique.name in GPU_ALONE:
+        assert technique.needs.gpu
+
+
+@every
+def test_a_technique_is_short_and_its_names_shadow_nothing(technique: Technique) -> None:
+    assert len(text(technique).splitlines()) < 200
+    assert all(len(line) <= 120 for path in technique.sources for line in path.read_text().splitlines())
+    # The referee imports from the file's folder: a file there must not be taken for a library.
+    assert technique.path.stem not in sys.stdlib_module_names
+    assert technique.path.stem not in ("torch", "triton", "numpy", "cuda", "fathom", "sympy", "filelock")
+
+
+def test_names_are_unique() -> None:
+    files = [path for group in GROUPS for path in (INCLUDE.parent / "techniques" / group).glob("[!_]*.py")]
+    assert len(files) == len(ALL)
+    kernels = [path for group in GROUPS for path in (INCLUDE.parent / "techniques" / group).glob("*.cu")]
+    assert all(path.with_suffix(".py").exists() for path in kernels)
+
+
+def test_what_the_compiler_wraps_is_no_cheat(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._compile import _disable_dynamo
+
+    before, seeding = guards.functions(), torch.manual_seed
+    monkeypatch.setattr(torch, "manual_seed", _disable_dynamo(seeding))
+    assert list(guards.replaced(before)) == []
+    monkeypatch.setattr(torch, "manual_seed", wraps(seeding)(lambda seed: seeding(0)))
+    assert list(guards.replaced(before)) == [("global-state", "torch.manual_seed")]
+
+
+# Both forms compute the reference
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(scope="module")
+def emulated(folder: Path) -> ctypes.CDLL | None:
+    """All kernels for the processor; those that only a GPU runs aside."""
+    sources = [t.sources[1] for t in ALL.values() if t.compiled and t.name not in GPU_ALONE]
+    return library(sources, folder) if GXX else None
+
+
+@pytest.fixture
+def loaded(technique: Technique, emulated: ctypes.CDLL | None, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The technique's module, its kernels on the processor."""
+    if technique.name in GPU_ALONE:
+        pytest.skip("only a GPU runs it")
+    if not TRITON and "triton" in technique.header.needs.packages:
+        pytest.skip("triton is not installed")
+    if technique.compiled and emulated is None:
+        pytest.skip("no g++")
+    module = module_of(str(technique.path))
+    # That it can be traced is what matters here, not what the compiler makes of it.
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+    if technique.compiled:
+        monkeypatch.setattr(module, "kernels", Emulated(emulated, technique.path.stem))
+    return module
+
+
+def called(function: Any, given: Any) -> dict[str, torch.Tensor]:
+    args, kwargs = arguments(given)
+    found = dict(leaves(function(*args, **kwargs)))
+    return {place: torch.as_tensor(leaf).detach() for place, leaf in found.items()}
+
+
+def agree(technique: Technique, mine: torch.Tensor, exact: torch.Tensor, terms: int) -> None:
+    kind = str(mine.dtype).removeprefix("torch.")
+    claimed = SHORT.get(technique.header.precision or "", kind)
+    coarsest = max(kind, claimed, key=lambda name: ROUNDOFF.get(name, 0.0))
+    allowed = tolerance(coarsest, technique.header.reduction or terms, mine.numel())
+    assert mine.shape == exact.shape
+    if allowed is None:
+        assert torch.equal(mine, exact.to(mine.dtype))
+        return
+    assert mine.isfinite().all()
+    error = torch.linalg.vector_norm(mine.double() - exact.double()) / torch.linalg.vector_norm(
+        exact.double()
+    )
+    assert float(error) <= allowed.norm
+
+
+@every
+def test_both_forms_compute_the_reference(technique: Technique, loaded: ModuleType) -> None:
+    given = loaded.inputs(7, "cpu")
+    terms = max(
+        (max(leaf.shape, default=1) for _, leaf in leaves(given) if hasattr(leaf, "shape")), default=1
+    )
+    exact = called(getattr(loaded, "reference", loaded.plain), upcast(loaded.inputs(7, "cpu")))
+    for form in ("plain", "tuned"):
+        found = called(getattr(loaded, form), loaded.inputs(7, "cpu"))
+        assert found.keys() == exact.keys()
+        for place, mine in found.items():
+            agree(technique, mine, exact[place], terms)
+    other = called(loaded.plain, loaded.inputs(8, "cpu"))
+    assert any(not torch.equal(other[place], exact[place].to(other[place].dtype)) for place in exact)
+
+
+@compiled
+def test_each_form_launches_kernels_of_its_own(technique: Technique, loaded: ModuleType) -> None:
+    used = []
+    for form in ("plain", "tuned"):
+        called(getattr(loaded, form), loaded.inputs(1, "cpu"))
+        used.append(set(loaded.kernels.launched))
+        loaded.kernels.launched.clear()
+    assert used[0] and used[1] and used[0] != used[1]
+    assert used[0] | used[1] == {name for name, _ in KERNEL.findall(technique.sources[1].read_text())}
+
+
+@every
+def test_what_a_call_has_to_do_is_told_in_numbers(technique: Technique, loaded: ModuleType) -> None:
+    if "work" not in technique.functions:
+        return
+    args, kwargs = arguments(loaded.inputs(1, "cpu"))
+    told = loaded.work(*args, **kwargs)
+    assert told.keys() <= {"flops", "bytes", "unit"} and (told.get("flops") or told.get("bytes"))
+    assert "flops" not in told or re.fullmatch(r"(matmul|vector)\.\w+", told["unit"])
+
+
+# Kernels compile
+
+
+@pytest.fixture(scope="module")
+def binaries(folder: Path) -> dict[float, str]:
+    """What ptxas says, by the compute capability that sources need at least."""
+    return {capability: _compiled(capability, folder) for capability in (8.0, 9.0)}
+
+
+def _compiled(capability: float, folder: Path) -> str:
+    chosen = [t for t in ALL.values() if t.compiled and max(t.needs.capability, 8.0) == capability]
+    if not chosen or NVCC is None:
+        return ""
+    file = folder / f"all_{capability:.0f}.cu"
+    file.write_text("".join(apart(t.sources[1]) for t in chosen))
+    arch = "sm_90a" if capability >= 9 else "sm_80"
+    options = ["-cubin", "-std=c++17", f"-arch={arch}", "-Xptxas=-v", "-I", INCLUDE]
+    done = subprocess.run(
+        [NVCC, *options, "-o", folder / f"{arch}.cubin", file], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+@pytest.mark.skipif(NVCC is None, reason="no nvcc")
+@compiled
+def test_kernels_compile_and_spill_only_where_that_is_the_point(
+    technique: Technique, binaries: dict[float, str]
+) -> None:
+    report = binaries[max(technique.needs.capability, 8.0)]
+    source = technique.sources[1]
+    for name, _ in KERNEL.findall(source.read_text()):
+        part = report.split(f"'{source.stem}__{name}'")[1].split("Compiling entry")[0]
+        spilled = int(re.search(r"(\d+) bytes spill stores", part)[1])  # type: ignore[index]
+        assert spilled == 0 or technique.header.findings == ("kernels-register-spills",)
