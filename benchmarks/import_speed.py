@@ -3,9 +3,10 @@
     python benchmarks/import_speed.py [--trace TRACE] [--hta PYTHON] [--rounds 10] [--repeat 20]
 
 Every run is a fresh process whose imports are not counted. Fathom (`import_traces`, and the ledger by
-`analysis.account`) and HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or FATHOM_HTA_PYTHON, names a
-Python that has the latter; else this one is asked. Then the trace is written `--repeat` times into one file,
-with times and ids moved on, to see how time and memory grow. Writes `results/import_speed.json`. Linux only.
+`analysis.account`) and HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or
+FATHOM_HTA_PYTHON, names a Python that has the latter; else this one is asked. Then the trace is written
+`--repeat` times into one file, with times and ids moved on, to see how time and memory grow. Writes
+`results/import_speed.json`. Linux only.
 """
 
 from __future__ import annotations
