@@ -44,7 +44,7 @@ def library(sources: list[Path], folder: Path) -> ctypes.CDLL:
     """All kernels, for the processor."""
     file = folder / "emulated.cpp"
     file.write_text("\n".join(f"{apart(source)}\n{runner(source)}" for source in sources))
-    options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-I", DATA, "-I", INCLUDE]
+    options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique", "-I", DATA, "-I", INCLUDE]
     heads = ["-include", DATA / "emulated.h"]
     done = subprocess.run(
         [str(GXX), *options, *heads, file, "-o", folder / "emulated.so"], capture_output=True, text=True

@@ -70,7 +70,19 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if compiler is None:
         pytest.skip("no g++")
     folder = tmp_path_factory.mktemp("emulated")
-    options = ["-std=c++20", "-O1", "-w", "-shared", "-fPIC", "-pthread", "-include", EMULATED, "-x", "c++"]
+    options = [
+        "-std=c++20",
+        "-O1",
+        "-w",
+        "-shared",
+        "-fPIC",
+        "-fno-gnu-unique",
+        "-pthread",
+        "-include",
+        EMULATED,
+        "-x",
+        "c++",
+    ]
     subprocess.run([compiler, *options, together(folder), "-o", folder / "all.so"], check=True)
     return ctypes.CDLL(str(folder / "all.so"))
 
