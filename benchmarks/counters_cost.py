@@ -79,8 +79,7 @@ def burst_ns(store: Any) -> np.ndarray:
     if not timeline.devices:
         return np.zeros(0)
     work = device_work(timeline.kernels.filter(device=timeline.devices[0]))
-    boundary = Boundary(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
-    windows = make_windows(timeline.steps, boundary)
+    windows = make_windows(timeline.steps, Boundary.of(work))
     first = np.append(True, windows.bursts[1:] != windows.bursts[:-1])[: len(windows.bursts)]
     return (windows.ends - windows.starts)[~first]
 

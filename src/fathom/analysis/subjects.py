@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fathom.analysis.device import detail, device_work
@@ -55,7 +54,7 @@ def subjects(timeline: Timeline) -> list[Subject]:
 def _devices(timeline: Timeline) -> Iterator[Subject]:
     for index in timeline.devices:
         work = device_work(timeline.kernels.filter(device=index))
-        boundary = Boundary(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
+        boundary = Boundary.of(work)
         windows = make_windows(timeline.steps, boundary)
         ledger = device_ledger(work, windows, timeline.host(windows.bursts))
         micro = micro_windows(timeline.steps, windows, boundary)
@@ -63,8 +62,7 @@ def _devices(timeline: Timeline) -> Iterator[Subject]:
 
 
 def _processor(timeline: Timeline) -> Subject:
-    nothing = np.zeros(0, np.int64)
-    boundary = Boundary(nothing, nothing, nothing, nothing, None)
+    boundary = Boundary.of(None)
     windows = make_windows(timeline.steps, boundary)
     ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
     micro = micro_windows(timeline.steps, windows, boundary)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
 
 SETTLED_SHARE = 0.05  # of a window: so much the host's lead may differ from its usual level
@@ -83,6 +84,14 @@ class Boundary:
 
     Of work launched before its burst began nothing tells when: it must not reach into another burst.
     """
+
+    @classmethod
+    def of(cls, work: DeviceWork | None) -> Boundary:
+        """That of a device's work; None: of the processor, which has no work that was launched."""
+        if work is None:
+            nothing = np.zeros(0, np.int64)
+            return cls(nothing, nothing, nothing, nothing, None)
+        return cls(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
 
     def __init__(self, stream: Array, launched: Array, ends: Array, burst: Array, usual: int | None) -> None:
         self._stream, self._launched, self._ends, self._usual = stream, launched, ends, usual

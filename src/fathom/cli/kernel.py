@@ -13,6 +13,7 @@ from fathom.errors import BadInputError
 if TYPE_CHECKING:
     from fathom.analysis.folding import Folding
     from fathom.analysis.measures import Portrait
+    from fathom.api import Sounding
     from fathom.sounding import Store
 
 EXAMPLES = """Examples:
@@ -42,15 +43,16 @@ def kernel(
     ] = None,
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
+    from fathom.api import open
     from fathom.report.kernel import matching, print_kernels
-    from fathom.sounding import open_store
 
-    if families := _profiled_by_ncu(store := open_store(sounding)):
-        _explain(store, families, pattern, json)
+    opened = open(sounding, machine=machine)
+    if families := _profiled_by_ncu(opened.store):
+        _explain(opened.store, families, pattern, json)
         return
-    store, folding, found = _portraits(sounding, rank, machine)
+    folding, found = _portraits(opened, rank, machine)
     if svg:
-        _draw(store, folding, matching(found, pattern), svg)
+        _draw(opened.store, folding, matching(found, pattern), svg)
     if json:
         import msgspec
 
@@ -87,15 +89,11 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
         print_dive(one, spots)
 
 
-def _portraits(
-    sounding: Path, rank: int | None, machine: Path | None
-) -> tuple[Store, Folding, list[Portrait]]:
+def _portraits(opened: Sounding, rank: int | None, machine: Path | None) -> tuple[Folding, list[Portrait]]:
     from fathom.analysis.folding import counters_of
     from fathom.analysis.measures import portraits
-    from fathom.api import open
     from fathom.machine.store import bounding
 
-    opened = open(sounding, machine=machine)
     devices = opened.examine().devices
     rank = devices[0].rank if rank is None and devices else rank
     chosen = [device for device in devices if device.rank == rank]
@@ -106,7 +104,7 @@ def _portraits(
     folding = counters_of(opened.store, chosen[0].rank)
     known = bounding(opened.store.machine, machine)
     found = [one for device in chosen for one in portraits(opened.store, device, known, folding)]
-    return opened.store, folding, sorted(found, key=lambda one: -one.ms)
+    return folding, sorted(found, key=lambda one: -one.ms)
 
 
 def _draw(store: Store, folding: Folding, found: list[Portrait], path: Path) -> None:

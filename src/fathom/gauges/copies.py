@@ -6,6 +6,7 @@ from functools import partial
 
 from fathom.gauges.gpu import GIB, effort, gpu
 from fathom.gauges.job import Job
+from fathom.gauges.timer import Effort
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 
@@ -13,7 +14,6 @@ MIB = 2**20
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 BUDGET_S = 1.0
-LEAD_S = 3e-4
 
 
 def _measure(way: str, kind: str, job: Job) -> Ceiling:
@@ -31,7 +31,9 @@ def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> Trial:
     host.copy_(device)  # random bytes, and every page touched
     to, source = (device, host) if way == "h2d" else (host, device)
     work = partial(to.copy_, source, non_blocking=pinned)
-    return here.trial({"bytes": size}, work, size, effort(job, seconds, lead_s=LEAD_S if pinned else 0.0))
+    return here.trial(
+        {"bytes": size}, work, size, effort(job, seconds, lead_s=Effort.lead_s if pinned else 0.0)
+    )
 
 
 GAUGES = {

@@ -148,7 +148,7 @@ class Conductor:
             session.say(record)
         self._device = device_in_use(self._cuda)
         if orders.phase == "clean":
-            self._events.begin(orders.burst)
+            self._events.begin(orders.burst, self._device)
 
     def _look_around(self, ns: int) -> None:
         if self._schedule.lead < 0:

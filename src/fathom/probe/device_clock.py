@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fathom.probe.device import device_in_use
-
 APART_NS = 2_000_000  # below 2 ms a step, not every mark gets an event
 REBASE_MS = 1_000.0  # elapsed times are float32: beyond a second they lose resolution
 
@@ -22,9 +20,9 @@ class DeviceClock:
         self._base_ns = 0
         self._last_ns = 0
 
-    def begin(self, burst: int) -> None:
-        """A burst of clean steps begins: times count from its first event."""
-        self._burst, self._device = burst, device_in_use(self._cuda)
+    def begin(self, burst: int, device: int) -> None:
+        """A burst of clean steps begins on that device: times count from its first event."""
+        self._burst, self._device = burst, device
         self._open.clear()
         self._base, self._base_ns, self._last_ns = None, 0, 0
 

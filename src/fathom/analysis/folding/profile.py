@@ -16,6 +16,22 @@ COLUMNS, COUNTERS = 64, 8
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
 
 
+class Pooling:
+    """The states that hold most time, a column each; all others share the last."""
+
+    def __init__(self, times: Array, samples: int, columns: int) -> None:
+        largest = np.argsort(-times, kind="stable")[: min(columns, max(samples // 20, 2))]
+        self.columns = len(largest) + 1
+        self._into = np.full(len(times), len(largest))
+        self._into[largest] = np.arange(len(largest))
+
+    def design(self, readings: Readings, states: States, shift: float) -> Array:
+        """Samples x columns: which part of each sample the device spent in each, at that shift."""
+        by = round(float(shift))
+        found = shares(states, readings.starts + by, readings.ends + by)
+        return found.pooled(self._into, self.columns).dense(0, found.rows)
+
+
 class Mixture:
     """Samples of the counters that vary most, and the states that hold most time.
 
@@ -25,18 +41,12 @@ class Mixture:
     def __init__(self, readings: Readings, states: States, columns: int, counters: int) -> None:
         self.readings, self.states = readings, states
         self.values = standard(readings.values, counters)
-        times = states.times
-        largest = np.argsort(-times, kind="stable")[: min(columns, max(len(readings.starts) // 20, 2))]
-        self.columns = len(largest) + 1
-        self.into = np.full(len(times), len(largest))
-        self.into[largest] = np.arange(len(largest))
+        self._pooling = Pooling(states.times, len(readings.starts), columns)
 
     def residuals(self, shift: float) -> Array:
         """Squared residuals by sample, summed over counters, of the least-squares fit at that shift."""
-        by = round(float(shift))
-        found = shares(self.states, self.readings.starts + by, self.readings.ends + by)
-        design = found.pooled(self.into, self.columns).dense(0, found.rows)
-        gram = design.T @ design + 1e-6 * np.eye(self.columns)
+        design = self._pooling.design(self.readings, self.states, shift)
+        gram = design.T @ design + 1e-6 * np.eye(self._pooling.columns)
         left = self.values - design @ np.linalg.solve(gram, design.T @ self.values)
         return (left**2).sum(axis=1)
 
@@ -68,11 +78,10 @@ def precise(
 
     Not `widely`: within half an interval.
     """
-    rows = np.linspace(0, len(readings.starts), min(len(readings.starts), MOST), endpoint=False, dtype=int)
-    mixture = Mixture(readings.only(rows), states, COLUMNS, COUNTERS)
+    mixture = Mixture(readings.only(some(len(readings.starts))), states, COLUMNS, COUNTERS)
     interval = readings.interval_ns
     if widely:
-        near = _minimum(near + WIDE * interval, mixture)
+        near = lowest(mixture.residuals, near + WIDE * interval)
     best, error, least = settled_shift(mixture.residuals, near + NARROW * interval)
     whole = float((mixture.values**2).sum())
     return best, error, 1 - least / whole if whole else 0.0
@@ -88,8 +97,14 @@ def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[f
     return best, error, float(blocks.sum(axis=0).min())
 
 
-def _minimum(shifts: Array, mixture: Mixture) -> float:
-    return float(shifts[np.argmin([mixture.residuals(shift).sum() for shift in shifts])])
+def lowest(residuals: Callable[[float], Array], shifts: Array) -> float:
+    """The shift, of these, that leaves least."""
+    return float(shifts[np.argmin([residuals(shift).sum() for shift in shifts])])
+
+
+def some(count: int) -> Array:
+    """MOST of so many rows at most, in order."""
+    return np.linspace(0, count, min(count, MOST), endpoint=False, dtype=int)
 
 
 def _vertex(shifts: Array, cost: Array) -> float:

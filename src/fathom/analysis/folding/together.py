@@ -10,15 +10,17 @@ import numpy as np
 
 from fathom.analysis.folding.profile import (
     COLUMNS,
-    MOST,
     NARROW,
     WIDE,
+    Pooling,
+    lowest,
     settled_shift,
+    some,
     standard,
 )
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import Shares, States, shares
+from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
 SURE_NS = 500.0  # an alignment with a smaller error stays as it is
@@ -53,7 +55,8 @@ class _Model:
     """Standardised values of the counters that tell most, and the states that hold most time."""
 
     def __init__(self, readings: Readings, states: dict[int, States], bursts: list[int]) -> None:
-        rows = {burst: _some(np.flatnonzero(readings.burst == burst)) for burst in bursts}
+        mine = {burst: np.flatnonzero(readings.burst == burst) for burst in bursts}
+        rows = {burst: own[some(len(own))] for burst, own in mine.items()}
         place = np.concatenate(list(rows.values()))
         scaled = standard(readings.values[place], COUNTERS)
         self.seen = np.split(scaled, np.cumsum([len(own) for own in rows.values()])[:-1])
@@ -62,15 +65,12 @@ class _Model:
         self.states = [states[burst] for burst in rows]
         count = max(len(one.times) for one in self.states)
         times = np.sum([np.pad(one.times, (0, count - len(one.times))) for one in self.states], axis=0)
-        largest = np.argsort(-times, kind="stable")[: min(COLUMNS, max(len(place) // 20, 2))]
-        self.columns = len(largest) + 1
-        self.into = np.full(count, len(largest))
-        self.into[largest] = np.arange(len(largest))
+        self.pooling = Pooling(times, len(place), COLUMNS)
         self.interval = readings.interval_ns
 
     def values(self, shifts: dict[int, float]) -> Array:
         """The least-squares values of the states, columns x counters, with bursts moved so."""
-        gram, right = 1e-6 * np.eye(self.columns), 0.0
+        gram, right = 1e-6 * np.eye(self.pooling.columns), 0.0
         for burst, shift in shifts.items():
             design = self._design(self.bursts[burst], shift)
             gram += design.T @ design
@@ -85,19 +85,11 @@ class _Model:
             left = self.seen[number] - self._design(number, shift) @ values
             return (left**2).sum(axis=1)
 
-        wide = alignment.shift_ns + WIDE * self.interval
-        near = float(wide[np.argmin([residuals(shift).sum() for shift in wide])])
+        near = lowest(residuals, alignment.shift_ns + WIDE * self.interval)
         shift, error, least = settled_shift(residuals, near + NARROW * self.interval)
         whole = float((self.seen[number] ** 2).sum())
         explained = 1 - least / whole if whole else 0.0
         return alignment._replace(shift_ns=shift, error_ns=error, explained=explained)
 
     def _design(self, number: int, shift: float) -> Array:
-        own, by = self.readings[number], round(float(shift))
-        found: Shares = shares(self.states[number], own.starts + by, own.ends + by)
-        return found.pooled(self.into, self.columns).dense(0, found.rows)
-
-
-def _some(rows: Array) -> Array:
-    """At most MOST of the rows, in order."""
-    return rows[np.linspace(0, len(rows), min(len(rows), MOST), endpoint=False, dtype=int)]
+        return self.pooling.design(self.readings[number], self.states[number], shift)

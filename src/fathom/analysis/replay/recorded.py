@@ -67,12 +67,8 @@ def seen(timeline: Timeline) -> Seen | None:
 
 def windows_of(timeline: Timeline, device: int | None) -> Windows:
     """The windows of one device (None: the processor)."""
-    nothing = np.zeros(0, np.int64)
-    boundary = Boundary(nothing, nothing, nothing, nothing, None)
-    if device is not None:
-        work = device_work(timeline.kernels.filter(pl.col("device") == device))
-        boundary = Boundary(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
-    return make_windows(timeline.steps, boundary)
+    work = None if device is None else device_work(timeline.kernels.filter(pl.col("device") == device))
+    return make_windows(timeline.steps, Boundary.of(work))
 
 
 def clean_of(store: Store, rank: int, kind: str) -> Clean | None:
