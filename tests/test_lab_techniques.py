@@ -33,7 +33,6 @@ from tests.lab_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E4
 
 pytestmark = pytest.mark.xdist_group("lab")  # the kernels are compiled once
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-TRITON = find_spec("triton") is not None
 ALL = techniques()
 every = pytest.mark.parametrize("technique", ALL.values(), ids=list(ALL))
 compiled = pytest.mark.parametrize(
@@ -45,6 +44,13 @@ GPU_ALONE = {name for name, t in ALL.items() if "# Only on a GPU:" in t.path.rea
 
 def text(technique: Technique) -> str:
     return technique.path.read_text()
+
+
+def installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 @every
@@ -109,8 +115,9 @@ def loaded(technique: Technique, emulated: ctypes.CDLL | None, monkeypatch: pyte
     """The technique's module, its kernels on the processor."""
     if technique.name in GPU_ALONE:
         pytest.skip("only a GPU runs it")
-    if not TRITON and "triton" in technique.header.needs.packages:
-        pytest.skip("triton is not installed")
+    missing = [name for name in technique.header.needs.packages if not installed(name)]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
     if technique.compiled and emulated is None:
         pytest.skip("no g++")
     module = module_of(str(technique.path))
