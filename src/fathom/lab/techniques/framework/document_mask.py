@@ -20,7 +20,6 @@ shows:
     tuned: a number for each tile
 findings: [kernels-materialised-mask]
 needs: {gpu: true, torch: "2.5", packages: [triton]}
-precision: bf16
 """
 
 from __future__ import annotations

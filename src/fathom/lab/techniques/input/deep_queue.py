@@ -15,7 +15,6 @@ shows:
   - what: waits of the input table
     plain: a long one after each slow batch
     tuned: short ones, if any
-findings: [input-too-few-workers]
 """
 
 from __future__ import annotations

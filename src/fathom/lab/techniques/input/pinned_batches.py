@@ -18,7 +18,7 @@ shows:
   - what: time of cudaMemcpyAsync on the host
     plain: as long as the copy
     tuned: some microseconds
-findings: [input-pageable-copy, input-pinning]
+findings: [input-pageable-copy]
 needs: {gpu: true}
 latency: included
 cache: warm
