@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fathom.lab import Draw
 
-WORKERS, BATCH, EPOCHS = 2, 16, 6
+WORKERS, BATCH, EPOCHS = 2, 16, 4
 
 
 def inputs(seed: int, device: str | None = None) -> Tensor:

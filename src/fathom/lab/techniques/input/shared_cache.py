@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from fathom.lab import Draw
 
-WORKERS, BATCH, SAMPLES, EPOCHS = 4, 4, 64, 4
+WORKERS, BATCH, SAMPLES, EPOCHS = 2, 4, 60, 4
 
 
 def inputs(seed: int, device: str | None = None) -> list[Tensor]:
