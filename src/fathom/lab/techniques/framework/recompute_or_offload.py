@@ -20,6 +20,7 @@ shows:
     plain: none
     tuned: all of them once more
 findings: [kernels-memory-headroom]
+needs: {gpu: true}
 latency: included
 cache: warm
 """
