@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.roofline import Limits, limits_of
+from fathom.machine.limits import Limits, limits_of
 from fathom.machine import datasheet
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Reason, Timing
