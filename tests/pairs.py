@@ -59,7 +59,7 @@ def opened(path: Path, scratch: Path) -> Store:
 
     if path.is_dir() or path.suffix == ".zip":
         return open_store(path)
-    return import_ncu([path], scratch / f"{path.stem}.fathom")
+    return import_ncu([path], Path(tempfile.mkdtemp(dir=scratch)) / f"{path.stem}.fathom")
 
 
 def named(name: str, found: dict[str, Pair]) -> Pair:

@@ -10,6 +10,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
     inputs, form = (load(f"{options.technique.resolve()}:{name}") for name in ("inputs", options.form))
-    loop(form, inputs(0), options.seconds)
-    wait()
+    with suppress(KeyboardInterrupt):  # how the recorder ends a program of which all is recorded
+        loop(form, inputs(0), options.seconds)
+        wait()
 
 
 if __name__ == "__main__":

@@ -47,8 +47,10 @@ def _recorded(
     output = folder / f"{technique.name}.{form}.fathom"
     recording = record([*command, "--seconds", f"{seconds:g}"], plan, output, replace=True, say=say)
     store = finish(recording.folder, say=say)
-    ending = recording.ending
-    if ending.exit_status or ending.signal_number:
+    ended = recording.ending.ended
+    if ended == "interrupted":
+        raise KeyboardInterrupt
+    if ended not in ("finished", "stopped"):
         raise NotRecordedError(
             f"The {form} form of {technique.name} failed as it was recorded; `fathom lab run {technique.name}"
             " --force` says why."
