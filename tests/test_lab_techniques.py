@@ -29,7 +29,7 @@ from fathom.referee.child import guards  # noqa: E402
 from fathom.referee.child.upcast import upcast  # noqa: E402
 from fathom.referee.child.values import arguments, leaves  # noqa: E402
 from fathom.referee.compare.tolerance import ROUNDOFF, SHORT, tolerance  # noqa: E402
-from tests.lab_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E402
+from tests.cuda_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("lab")  # the kernels are compiled once
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")

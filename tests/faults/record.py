@@ -52,9 +52,9 @@ class Run:
     def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
         """The program under `fathom run --raw`."""
         fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
-        words = ["--form", self.form, "--severity", str(self.severity), "--steps", str(options.steps)]
+        words = ["--steps", str(options.steps), "--times", str(folder / TIMES)]
         words += ["--device", "cpu", "--small"] if options.small else []
-        program = [sys.executable, "-m", self.program.module, *words, "--times", str(folder / TIMES)]
+        program = self.program.command(self.form, self.severity, *words)
         return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]
 
 

@@ -57,5 +57,7 @@ def _compiled(path: Path) -> Any:
     core.Device(torch.cuda.current_device()).set_current()
     major, minor = torch.cuda.get_device_capability()
     arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-    options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], name=path.name)
+    # A dive shows the lines where warps wait: of the file by this name.
+    lines = {"lineinfo": True, "name": str(path)}
+    options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], **lines)
     return core.Program(path.read_text(), "c++", options=options).compile("cubin")

@@ -1,4 +1,4 @@
-"""A technique's CUDA kernels on the processor: the same source, with a stand-in for the GPU."""
+"""CUDA kernels on the processor, of techniques and crafted flaws: the same source, a stand-in for the GPU."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 from fathom.lab.technique import INCLUDE
 
-DATA = Path(__file__).parent / "data" / "lab"
+DATA = Path(__file__).parent / "data" / "cuda"
 GXX = shutil.which("g++")
 KERNEL = re.compile(r'extern "C" __global__ void\s+(?:__\w+__\([^)]*\)\s+)*(\w+)\(([^)]*)\)')
 
