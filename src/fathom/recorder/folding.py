@@ -5,10 +5,10 @@ from __future__ import annotations
 from copy import copy
 from pathlib import Path
 
-import polars as pl
+from typing import TYPE_CHECKING
 
-from fathom.analysis.folding import counters_of
-from fathom.sounding import TABLES, Store, Writer
+if TYPE_CHECKING:
+    from fathom.sounding import Store
 
 STATIC = "static"  # rows that are derived from the launches each time
 
@@ -18,6 +18,11 @@ def folded(store: Store, target: Path) -> Store:
 
     What samples alone can show, the timeline of counters, is gone; everything else stays as it is.
     """
+    import polars as pl
+
+    from fathom.analysis.folding import counters_of
+    from fathom.sounding import TABLES, Writer
+
     writer = Writer(target)
     try:
         for rank in store.ranks:
