@@ -28,10 +28,13 @@ class Source:
     def __init__(self, file: str) -> None:
         self.path = Path(file).with_suffix(".cu")
 
-    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any) -> None:
-        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float."""
+    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any, together: bool = False) -> None:
+        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float.
+
+        What ctypes made is passed as it is. `together`: all blocks run at the same time, or none does.
+        """
         core = core_of_cuda()
-        config = core.LaunchConfig(grid=grid, block=block)
+        config = _together(core, grid, block) if together else core.LaunchConfig(grid=grid, block=block)
         core.launch(_Stream(), config, _kernel(self.path, kernel), *map(_passed, arguments))
 
     def multiprocessors(self) -> int:
@@ -39,9 +42,19 @@ class Source:
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
+def _together(core: Any, grid: Grid, block: Grid) -> Any:
+    """A cooperative launch, under cuda.core's word of today or yesterday."""
+    try:
+        return core.LaunchConfig(grid=grid, block=block, is_cooperative=True)
+    except TypeError:
+        return core.LaunchConfig(grid=grid, block=block, cooperative_launch=True)
+
+
 def _passed(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
+    if isinstance(value, ctypes._SimpleCData):
+        return value
     return ctypes.c_int32(value) if isinstance(value, int) else ctypes.c_float(value)
 
 
