@@ -1,0 +1,51 @@
+"""CUDA's driver, for what neither torch nor cuda.core has a word for."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+import torch
+
+
+class DriverError(RuntimeError):
+    """The driver refused a call; the message is its name for the reason."""
+
+
+@cache
+def driver() -> Any:
+    """The module `cuda.bindings.driver`, in the context that torch made."""
+    torch.cuda.current_stream()
+    return import_module("cuda.bindings.driver")
+
+
+def done(answer: tuple[Any, ...]) -> Any:
+    """What a call of the driver returned beside its status. Raises DriverError."""
+    status, *values = answer
+    if int(status) != 0:
+        raise DriverError(str(getattr(status, "name", status)))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def link_device_runtime(ptx: bytes, library: str) -> bytes:
+    """A cubin of relocatable PTX and the device runtime, which launches kernels from kernels.
+
+    Raises DriverError.
+    """
+    cu = driver()
+    state = done(cu.cuLinkCreate(0, [], []))
+    try:
+        kind = cu.CUjitInputType
+        done(cu.cuLinkAddData(state, kind.CU_JIT_INPUT_PTX, ptx, len(ptx), b"kernels", 0, [], []))
+        done(cu.cuLinkAddFile(state, kind.CU_JIT_INPUT_LIBRARY, library.encode(), 0, [], []))
+        address, size = done(cu.cuLinkComplete(state))
+        return _bytes_at(address, size)
+    finally:
+        cu.cuLinkDestroy(state)
+
+
+def _bytes_at(address: int, size: int) -> bytes:
+    import ctypes
+
+    return ctypes.string_at(int(address), size)
