@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
+
+from fathom.errors import BadInputError
 
 
 class DriverError(RuntimeError):
@@ -28,6 +35,22 @@ def done(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def device_runtime_library(roots: Iterable[Path] | None = None) -> str:
+    """Where CUDA's device runtime lies: in NVIDIA's wheels, or in a toolkit. Raises BadInputError."""
+    for root in _roots() if roots is None else roots:
+        for found in sorted(root.glob("**/libcudadevrt.a")):
+            return str(found)
+    raise BadInputError(
+        "There is no libcudadevrt.a to link with; install nvidia-cuda-runtime, or set CUDA_HOME to a toolkit."
+    )
+
+
+def _roots() -> list[Path]:
+    spec = find_spec("nvidia")
+    wheels = list(spec.submodule_search_locations or ()) if spec else []
+    return [Path(place) for place in (*wheels, os.environ.get("CUDA_HOME", "/usr/local/cuda"))]
+
+
 def link_device_runtime(ptx: bytes, library: str) -> bytes:
     """A cubin of relocatable PTX and the device runtime, which launches kernels from kernels.
 
@@ -40,12 +63,6 @@ def link_device_runtime(ptx: bytes, library: str) -> bytes:
         done(cu.cuLinkAddData(state, kind.CU_JIT_INPUT_PTX, ptx, len(ptx), b"kernels", 0, [], []))
         done(cu.cuLinkAddFile(state, kind.CU_JIT_INPUT_LIBRARY, library.encode(), 0, [], []))
         address, size = done(cu.cuLinkComplete(state))
-        return _bytes_at(address, size)
+        return ctypes.string_at(int(address), size)
     finally:
         cu.cuLinkDestroy(state)
-
-
-def _bytes_at(address: int, size: int) -> bytes:
-    import ctypes
-
-    return ctypes.string_at(int(address), size)

@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 
 def _lengths(tasks: int, mean: int) -> Tensor:
-    """The same for every seed, so that all calls have the same work: quantiles of a log-normal distribution."""
+    """Quantiles of a log-normal distribution: the same work for every seed."""
     at = (torch.arange(tasks, dtype=torch.float64) + 0.5) / tasks
     lengths = torch.exp(SPREAD * 2**0.5 * torch.erfinv(2 * at - 1))
     return (lengths * mean / lengths.mean() / PIECE).long() * PIECE
