@@ -1,10 +1,9 @@
-"""A sounding made small: its samples become the counters of kernel families, which are a thousandth of their size."""
+"""A sounding made small: its samples become counters of kernel families, a thousandth of their size."""
 
 from __future__ import annotations
 
 from copy import copy
 from pathlib import Path
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
