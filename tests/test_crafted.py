@@ -16,8 +16,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fathom.analysis.measures.formula import names
-from fathom.sounding import Manifest, Rank, Writer, conform
+torch = pytest.importorskip("torch")
+
+from fathom.analysis.measures.formula import names  # noqa: E402
+from fathom.diagnosis.kinds import kinds  # noqa: E402
+from fathom.gauges.trials import NotHereError  # noqa: E402
+from fathom.referee.address import load  # noqa: E402
+from fathom.sounding import Manifest, Rank, Writer, conform  # noqa: E402
+from tests.cuda_emulator import GXX, Emulated, library  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 CRAFTED = ROOT / "benchmarks" / "crafted"
@@ -28,12 +34,12 @@ import judge  # noqa: E402
 import model  # noqa: E402
 import run  # noqa: E402
 
+import pairs  # noqa: E402
+
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-EMULATED = Path(__file__).parent / "data" / "crafted" / "emulated.h"
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
 NVDISASM = shutil.which("nvdisasm") or shutil.which("/usr/local/cuda/bin/nvdisasm")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc")
-SMALL = {"uncoalesced": 64, "bank_conflicts": 64, "tail_wave": 5000}
 
 
 def test_there_are_ten_each_in_a_file_with_what_to_expect() -> None:
@@ -66,39 +72,50 @@ def together(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """The kernels as a library for the CPU."""
-    compiler = shutil.which("g++")
-    if compiler is None:
+    if GXX is None:
         pytest.skip("no g++")
-    folder = tmp_path_factory.mktemp("emulated")
-    options = [
-        "-std=c++20",
-        "-O1",
-        "-w",
-        "-shared",
-        "-fPIC",
-        "-fno-gnu-unique",
-        "-pthread",
-        "-include",
-        EMULATED,
-        "-x",
-        "c++",
-    ]
-    subprocess.run([compiler, *options, together(folder), "-o", folder / "all.so"], check=True)
-    return ctypes.CDLL(str(folder / "all.so"))
+    return library([flaw.source for flaw in forms.FLAWS.values()], tmp_path_factory.mktemp("emulated"))
+
+
+def kernel(emulated: ctypes.CDLL, flaw: forms.Flaw, form: str) -> run.Kernel:
+    """One that runs on the CPU."""
+    made = run.Kernel(flaw, form)
+    made.source = Emulated(emulated, flaw.name)
+    return made
 
 
 @pytest.mark.parametrize("name", forms.FLAWS)
 def test_both_forms_compute_what_numpy_does(emulated: ctypes.CDLL, name: str) -> None:
-    flaw, n = forms.FLAWS[name], SMALL.get(name, 4096)
+    flaw, n = forms.FLAWS[name], forms.FLAWS[name].small
     numbers = flaw.make(n, seed=7)
     for form in forms.FORMS:
-        to = np.zeros(flaw.outputs(n), flaw.dtype)
-        shape = (ctypes.c_uint32 * 6)(*flaw.grid(form, n, 2), *flaw.block)
-        meets = "__syncthreads" in flaw.source.read_text()
-        pointers = (ctypes.c_void_p(array.ctypes.data) for array in (numbers, to))
-        emulated.emulate(getattr(emulated, f"{name}_{form}"), shape, int(meets), *pointers, n)
+        to = kernel(emulated, flaw, form)(torch.from_numpy(numbers), n).numpy()
         assert np.abs(to - flaw.expected(numbers, n)).max() <= flaw.tolerance, form
         assert np.any(to)
+
+
+@pytest.mark.parametrize("name", forms.FLAWS)
+def test_the_referee_is_given_the_same_as_functions(emulated: ctypes.CDLL, name: str) -> None:
+    pair = pairs.pairs()[name].addressed()
+    at = {part: load(str(getattr(pair, part))) for part in ("plain", "tuned", "inputs", "reference", "work")}
+    numbers, n = at["inputs"](3, "cpu")
+    again, _ = at["inputs"](3, "cpu")
+    assert torch.equal(numbers, again) and not torch.equal(numbers, at["inputs"](4, "cpu")[0])
+    exact = at["reference"](numbers.double(), n)
+    for form in ("plain", "tuned"):
+        at[form].source = Emulated(emulated, name)
+        found = at[form](numbers, n)
+        assert found.shape == exact.shape
+        assert float((found.double() - exact.double()).abs().max()) <= forms.FLAWS[name].tolerance
+        assert at["work"](numbers, n) == {"bytes": 4 * (numbers.numel() + found.numel())}
+    assert at["plain"].form == "flawed" and at["tuned"].form == "mended"
+
+
+def test_each_pair_names_kinds_that_there_are() -> None:
+    found = pairs.pairs()
+    assert found.keys() == forms.FLAWS.keys()
+    assert {kind for pair in found.values() for kind in pair.findings} <= kinds().keys()
+    assert [name for name, pair in found.items() if not pair.findings] == ["special_functions"]
 
 
 # What the compiler tells
@@ -297,74 +314,39 @@ def test_thresholds_lie_between_what_the_model_expects_of_both_forms() -> None:
     assert all(names(expression) for flaw in read.values() for expression in flaw["of"])
 
 
-# The driver, on stand-ins for torch and cuda.core
-
-
-class Tensor:
-    """What the driver asks of a tensor."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def cuda(self) -> Tensor:
-        return self
-
-    cpu = cuda
-
-    def numpy(self) -> np.ndarray:
-        return self.array
-
-    def data_ptr(self) -> int:
-        return self.array.ctypes.data
-
-
-def stand_in_torch(gpu: bool) -> Any:
-    properties = SimpleNamespace(multi_processor_count=2)
-    cuda = SimpleNamespace(
-        is_available=lambda: gpu,
-        current_stream=lambda: SimpleNamespace(cuda_stream=0),
-        get_device_properties=lambda device: properties,
-        get_device_capability=lambda device: (9, 0),
-        synchronize=lambda: None,
-        cudart=lambda: SimpleNamespace(cudaProfilerStart=lambda: None, cudaProfilerStop=lambda: None),
-    )
-    zeros = lambda size, dtype=np.float32, device=None: Tensor(np.zeros(size, dtype))  # noqa: E731
-    return SimpleNamespace(cuda=cuda, zeros=zeros, from_numpy=Tensor, int32=np.int32, float32=np.float32)
-
-
-def stand_in_core(emulated: ctypes.CDLL, launched: list[Any]) -> Any:
-    def launch(stream: Any, config: Any, kernel: Any, from_: int, to: int, n: ctypes.c_int32) -> None:
-        assert stream.__cuda_stream__() == (0, 0)
-        launched.append(config)
-        shape = (ctypes.c_uint32 * 6)(*config.grid, *config.block)
-        emulated.emulate(kernel, shape, 0, ctypes.c_void_p(from_), ctypes.c_void_p(to), n)
-
-    compile_ = lambda kind: SimpleNamespace(get_kernel=lambda name: getattr(emulated, name))  # noqa: E731
-    return SimpleNamespace(
-        Device=lambda number: SimpleNamespace(set_current=lambda: None),
-        ProgramOptions=SimpleNamespace,
-        Program=lambda text, language, options: SimpleNamespace(compile=compile_),
-        LaunchConfig=SimpleNamespace,
-        launch=launch,
-    )
+# The driver
 
 
 def test_the_driver_checks_and_runs_in_steps(emulated: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    launched: list[Any] = []
-    monkeypatch.setattr(run, "core", lambda: stand_in_core(emulated, launched))
+    told: list[str] = []
+    profiler = SimpleNamespace(
+        cudaProfilerStart=lambda: told.append("start"), cudaProfilerStop=lambda: told.append("stop")
+    )
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: profiler)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: told.append(f"{len(strided.source.launched)}"))
     flaw = dataclasses.replace(forms.FLAWS["strided"], n=4096)
-    kernel = run.Kernel(stand_in_torch(True), flaw, "flawed")
-    kernel.check(5000)
-    run.steps(kernel, 2, 3)
-    assert len(launched) == 1 + 2 * 3
-    assert (launched[-1].grid, launched[-1].block) == ((2, 1, 1), (256, 1, 1))
+    strided = kernel(emulated, flaw, "flawed")
+    strided.check(5000, "cpu")
+    run.steps(strided, 2, 3, "cpu")
+    assert told == ["4", "start", "7", "stop"] and set(strided.source.launched) == {"strided_flawed"}
     wrong = dataclasses.replace(flaw, expected=lambda x, n: 3 * x)
     with pytest.raises(SystemExit, match="strided_flawed is wrong"):
-        run.Kernel(stand_in_torch(True), wrong, "flawed").check(4096)
+        kernel(emulated, wrong, "flawed").check(4096, "cpu")
 
 
 def test_without_a_gpu_the_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", stand_in_torch(False))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(sys, "argv", ["run.py", "strided", "flawed"])
     with pytest.raises(SystemExit, match="torch sees none"):
+        run.main()
+
+
+def test_without_its_compiler_the_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise NotHereError("cuda-core is not installed")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(run.Kernel, "check", missing)
+    monkeypatch.setattr(sys, "argv", ["run.py", "strided", "flawed"])
+    with pytest.raises(SystemExit, match="cuda-core"):
         run.main()

@@ -8,15 +8,17 @@ import importlib
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 import tarfile
+import threading
 from collections import Counter, defaultdict
 
 import pytest
 
 from fathom.sounding import open_store
-from tests.faults import record
+from tests.faults import parallel, record
 from tests.faults.labels import (
     CATALOGUE,
     GROUPS,
@@ -181,9 +183,8 @@ def test_a_device_that_is_unwell_is_as_slow_as_its_label_says(builder: Program, 
 
 def options(folder, **more) -> argparse.Namespace:
     told = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
-    return argparse.Namespace(
-        **told | {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True} | more
-    )
+    told |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None}
+    return argparse.Namespace(**told | more)
 
 
 def test_both_forms_are_recorded_side_by_side(tmp_path):
@@ -234,6 +235,57 @@ def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
 def test_programs_that_cannot_run_here_are_left_out_with_the_reason(needs, small, reason):
     told = record.unmet(Program("x", "y", Fault(kind=None, needs=needs)), small)
     assert reason in told and bool(told) == bool(reason)
+
+
+def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, monkeypatch, capfd):
+    """What a real child sees of its place."""
+    child = (
+        "import os; print(os.environ['CUDA_VISIBLE_DEVICES'], *sorted(os.sched_getaffinity(0)), flush=True)"
+    )
+    execute, meet = record.execute, threading.Barrier(2, timeout=60)
+
+    def seen(command, log):
+        if "faulty" in command:
+            meet.wait()  # passes only where two run at once
+        status = execute([sys.executable, "-c", child], log)
+        (log.parent / record.TIMES).write_text(json.dumps({"mean_ms": 1.0}))
+        return status
+
+    monkeypatch.setattr(record, "execute", seen)
+    before = os.sched_getaffinity(0)
+    some = options(tmp_path, only=["metrics_in_python", "odd_vocabulary"], gpus=["4", "GPU-5"])
+    assert record.record(some) == 0 and os.sched_getaffinity(0) == before
+    places = {}
+    for archive in tmp_path.glob("*.tar.xz"):
+        with tarfile.open(archive) as tar:
+            name = archive.name.removesuffix(".tar.xz")
+            places[name] = tar.extractfile(f"{name}/{record.LOG}").read().decode().split()
+    assert len(places) == 4 and {gpu for gpu, *_ in places.values()} == {"4", "GPU-5"}
+    for name, found in places.items():
+        assert found == places[name.replace("mended", "faulty")]
+    one, other = {tuple(cores) for _, *cores in places.values()} if len(before) > 1 else ((), ())
+    assert not set(one) & set(other) and {int(core) for core in (*one, *other)} <= before
+    lines = capfd.readouterr().out.splitlines()
+    assert sum(line.endswith((" on GPU 4", " on GPU GPU-5")) for line in lines) == 4 and len(lines) == 5
+
+
+def test_cores_are_divided_with_siblings_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(parallel, "CPU", tmp_path)
+    assert parallel.shares(3) == [{0, 1}, {2, 3}, {4, 5}]
+    assert parallel.shares(9) == [set(range(8))] * 9
+    for cpu in range(8):  # four cores, the siblings 4 apart
+        (tmp_path / f"cpu{cpu}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}" / "topology" / "physical_package_id").write_text("0\n")
+        (tmp_path / f"cpu{cpu}" / "topology" / "core_id").write_text(f"{cpu % 4}\n")
+    assert parallel.shares(2) == [{0, 4, 1, 5}, {2, 6, 3, 7}]
+
+
+@pytest.mark.parametrize("words", ["", "0,", "0,0"])
+def test_a_list_of_gpus_names_each_once(words):
+    assert record.gpus("0, 3") == ["0", "3"]
+    with pytest.raises(argparse.ArgumentTypeError, match="different GPUs"):
+        record.gpus(words)
 
 
 def test_a_damaged_record_does_not_stop_the_others(tmp_path, capsys):

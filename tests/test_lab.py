@@ -182,7 +182,7 @@ def test_choosing_by_name_and_group() -> None:
     assert {t.group for t in chosen(["memory"])} == {"memory"}
     with pytest.raises(BadInputError, match="near it: transpose"):
         chosen(["transpos"])
-    assert [t.name for t in naming("kernels-atomics")] == ["private-histogram"]
+    assert [t.name for t in naming("kernels-atomics")] == ["distributed-bins", "private-histogram"]
 
 
 # Running and keeping

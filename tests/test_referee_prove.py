@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
@@ -158,6 +159,25 @@ def test_commands_are_compared_by_what_they_write(tmp_path: Path, monkeypatch: p
     assert [reason.code for reason in verdict.reasons] == ["raises"]
     with pytest.raises(BadInputError, match="The baseline cannot be measured"):
         prove_commands(failing, plain, settings, metrics)
+
+
+def test_a_pair_of_commands_says_how_far_its_forms_may_be_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    slow = program(tmp_path, "a.py", "[3.0, 2.0]", more="import time; time.sleep(0.1)").split()
+    near = program(tmp_path, "b.py", "[3.0, 2.001]").split()
+    pair = Pair(plain=tuple(slow), tuned=tuple(near), metrics=Path("m.json"))
+    assert prove_pair(pair, Settings(budget_s=0)).verdict == "refused"
+    verdict = prove_pair(dataclasses.replace(pair, agree=1e-2), Settings(budget_s=0))
+    assert verdict.verdict == "faster" and "within 0.01" in verdict.notes[0]
+    assert prove_pair(dataclasses.replace(pair, agree=1e-5), Settings(budget_s=0)).verdict == "refused"
+    for half in (
+        Pair(plain=("true",), tuned="a:b", inputs="a:c"),
+        Pair(plain="json:loads", tuned="json:loads"),
+    ):
+        with pytest.raises(BadInputError, match=r"give two of a kind|no inputs"):
+            prove_pair(half)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"loss": "x"}', '{"loss": [1, [2]]}', None, "\0\0"])

@@ -1,16 +1,20 @@
-"""The ten kernels: how each is launched, on what, and what must come out, in numpy."""
+"""The ten kernels: how each is launched, on what, and what must come out.
+
+What must come out is computed in double precision, by numpy of an array and by torch of a tensor.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 FORMS = ("flawed", "mended")
-Array = np.ndarray
+Array = Any  # numpy's, or a tensor
 Shape = tuple[int, int, int]
 
 
@@ -27,13 +31,14 @@ class Flaw:
     outputs: Callable[[int], int] = lambda n: n
     dtype: str = "float32"  # of what it writes, which begins as zeros
     tolerance: float = 1e-5
+    small: int = 4096  # n for a processor
 
     @property
     def source(self) -> Path:
         """The CUDA C++ file."""
         return HERE / f"{self.name}.cu"
 
-    def make(self, n: int, seed: int = 0) -> Array:
+    def make(self, n: int, seed: int = 0) -> np.ndarray:
         """Random numbers in [0, 1)."""
         return np.random.default_rng(seed).random(self.inputs(n), dtype=np.float32)
 
@@ -53,17 +58,31 @@ def waves(form: str, _n: int, sms: int) -> Shape:
     return 2 * sms + (form == "flawed"), 1, 1
 
 
+def library(x: Array) -> Any:
+    """Numpy, or torch."""
+    if isinstance(x, np.ndarray):
+        return np
+    import torch
+
+    return torch
+
+
+def double(x: Array) -> Array:
+    """A copy in double precision."""
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else x.double().clone()
+
+
 def transposed(x: Array, n: int) -> Array:
     return x.reshape(n, n).T.ravel()
 
 
 def chains(x: Array, _n: int, count: int = 48, steps: int = 32) -> Array:
     """See spills.cu; each step goes through the chains in order, so later ones see what is new."""
-    value = [x + np.float32(0.01 * i) for i in range(count)]
+    value = [double(x) + 0.01 * i for i in range(count)]
     for _ in range(steps):
         for i in range(count):
-            value[i] = np.float32(0.5) * value[i] + value[(i + 1) % count] * np.float32(0.25)
-    return np.sum(value, axis=0, dtype=np.float32)
+            value[i] = 0.5 * value[i] + value[(i + 1) % count] * 0.25
+    return sum(value)
 
 
 def recurrences(x: Array, _n: int, steps: int = 64) -> Array:
@@ -74,7 +93,7 @@ def recurrences(x: Array, _n: int, steps: int = 64) -> Array:
         lambda v: 0.75 - 0.5 * v,
         lambda v: v - 0.125 * v * v + 0.0625,
     ]
-    out = x.astype(np.float64)
+    out = double(x)
     for kind, rule in enumerate(rules):
         for _ in range(steps):
             out[kind::4] = rule(out[kind::4])
@@ -83,8 +102,8 @@ def recurrences(x: Array, _n: int, steps: int = 64) -> Array:
 
 def many_chains(x: Array, n: int, count: int = 160, steps: int = 64) -> Array:
     """See registers.cu."""
-    start, factor = x[:n].astype(np.float64), 0.5 + x[n] * 0.01
-    total = np.zeros(n)
+    start, factor = double(x[:n]), 0.5 + double(x[n:]) * 0.01
+    total = 0.0 * start
     for i in range(count):
         value = start + 0.01 * i
         for _ in range(steps):
@@ -95,28 +114,31 @@ def many_chains(x: Array, n: int, count: int = 160, steps: int = 64) -> Array:
 
 def smoothed(x: Array, n: int, threads: int = 64, passes: int = 32) -> Array:
     """See shared_memory.cu; n is a multiple of the block."""
-    tiles = x.astype(np.float64).reshape(-1, threads)
+    tiles = double(x).reshape(-1, threads).T
+    roll = library(x).roll
     for _ in range(passes):
-        tiles = 0.25 * np.roll(tiles, 1, axis=1) + 0.5 * tiles + 0.25 * np.roll(tiles, -1, axis=1)
-    return tiles.ravel()
+        tiles = 0.25 * roll(tiles, 1, 0) + 0.5 * tiles + 0.25 * roll(tiles, -1, 0)
+    return tiles.T.ravel()
 
 
 def halved(x: Array, _n: int, steps: int = 256) -> Array:
     """See tail_wave.cu: it nears its fixed point."""
-    value = x.astype(np.float64)
+    value = double(x)
     for _ in range(steps):
         value = 0.5 * value + 0.25
     return value
 
 
 def histogram(x: Array, _n: int, bins: int = 256) -> Array:
-    return np.bincount((x * np.float32(bins)).astype(np.int64).clip(0, bins - 1), minlength=bins)
+    found, places = library(x), double(x) * bins
+    places = places.astype(np.int64) if found is np else places.long()
+    return found.bincount(places.clip(0, bins - 1), minlength=bins)
 
 
 def exponentials(x: Array, _n: int, terms: int = 16, repeats: int = 8) -> Array:
-    value = x.astype(np.float64)
+    value, exp = double(x), library(x).exp
     for _ in range(repeats):
-        value = 0.5 + 0.1 * sum(np.exp(-term * value) for term in range(1, terms + 1))
+        value = 0.5 + 0.1 * sum(exp(-term * value) for term in range(1, terms + 1))
     return value
 
 
@@ -124,16 +146,27 @@ MANY = 1 << 24
 FLAWS = {
     flaw.name: flaw
     for flaw in (
-        Flaw("uncoalesced", 4096, (32, 8, 1), by_tiles, transposed, lambda n: n * n, lambda n: n * n),
+        Flaw(
+            "uncoalesced", 4096, (32, 8, 1), by_tiles, transposed, lambda n: n * n, lambda n: n * n, small=64
+        ),
         Flaw("strided", MANY, (256, 1, 1), by_blocks(256 * 8), lambda x, n: 3 * x + 1),
-        Flaw("bank_conflicts", 4096, (32, 8, 1), by_tiles, transposed, lambda n: n * n, lambda n: n * n),
+        Flaw(
+            "bank_conflicts",
+            4096,
+            (32, 8, 1),
+            by_tiles,
+            transposed,
+            lambda n: n * n,
+            lambda n: n * n,
+            small=64,
+        ),
         Flaw("spills", MANY // 8, (256, 1, 1), by_blocks(256), chains, tolerance=1e-4),
         Flaw("divergence", MANY, (256, 1, 1), by_blocks(256), recurrences, tolerance=1e-4),
         Flaw(
             "registers", MANY // 8, (256, 1, 1), by_blocks(256), many_chains, lambda n: n + 1, tolerance=1e-4
         ),
         Flaw("shared_memory", MANY // 4, (64, 1, 1), by_blocks(64), smoothed, tolerance=1e-4),
-        Flaw("tail_wave", MANY, (1024, 1, 1), waves, halved),
+        Flaw("tail_wave", MANY, (1024, 1, 1), waves, halved, small=5000),
         Flaw(
             "atomics",
             MANY,

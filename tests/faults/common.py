@@ -33,6 +33,7 @@ class Options:
     device: str
     small: bool
     times: Path | None
+    metrics: Path | None = None
     ticks: list[float] = field(default_factory=list)
 
     @property
@@ -86,6 +87,8 @@ def start(main: Callable[[Options], Tensor]) -> float:
     print(json.dumps(told), flush=True)
     if options.times:
         options.times.write_text(json.dumps(told | {"steps_s": laps}))
+    if options.metrics:
+        options.metrics.write_text(json.dumps({"loss": loss}))
     return loss
 
 
@@ -97,6 +100,7 @@ def parse(words: list[str] | None = None) -> Options:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--small", action="store_true", help="sizes for a processor")
     parser.add_argument("--times", type=Path, help="write the step times to this file, as JSON")
+    parser.add_argument("--metrics", type=Path, help="write the last loss to this file, for `fathom prove`")
     return Options(**vars(parser.parse_args(words)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import zlib
 from pathlib import Path
@@ -36,8 +37,13 @@ def _picture(seed: int, size: int) -> np.ndarray:
     return np.clip(coarse.repeat(8, 0).repeat(8, 1) + fine, 0, 255).astype(np.uint8)
 
 
+def _part(file: Path) -> Path:
+    """What a file is written as until it is whole; programs side by side may write the same one."""
+    return file.with_suffix(f".{os.getpid()}.part")
+
+
 def _write(file: Path, pixels: np.ndarray) -> None:
-    part = file.with_suffix(".part")
+    part = _part(file)
     if Image:
         Image.fromarray(pixels).save(part, "JPEG", quality=90)
     else:
@@ -60,7 +66,9 @@ def records(count: int, size: int) -> list[Path]:
     files = [FOLDER / f"record-{size}-{number}.bin" for number in range(count)]
     for number, file in enumerate(files):
         if not file.exists():
-            file.write_bytes(np.random.default_rng(number).bytes(size))
+            part = _part(file)
+            part.write_bytes(np.random.default_rng(number).bytes(size))
+            part.replace(file)
     return files
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from fathom.referee import Pair
 
 HERE = Path(__file__).parent
 CATALOGUE = sorted((HERE.parents[1] / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
@@ -70,6 +74,28 @@ class Program:
     def forms(self) -> tuple[str, ...]:
         """A well-tuned program has one form."""
         return FORMS if self.fault.kind else ("mended",)
+
+    def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
+        """What runs one form, from the root of the repository."""
+        chosen = ("--form", form, "--severity", str(severity))
+        return (sys.executable, "-m", self.module, *chosen, *more)
+
+    def pair(self, severity: int = 2, *more: str, metrics: Path | None = None) -> Pair:
+        """Both forms as commands; where they shall give the same loss, they write it to `metrics`."""
+        from fathom.referee import Pair
+
+        if self.fault.agree is None:
+            metrics = None
+        more = (*more, "--metrics", str(metrics)) if metrics else more
+        plain, tuned = (self.command(form, severity, *more) for form in FORMS)
+        return Pair(
+            plain=plain,
+            tuned=tuned,
+            name=self.id,
+            findings=tuple(self.fault.expected),
+            metrics=metrics,
+            agree=self.fault.agree if metrics else None,
+        )
 
 
 def read(file: Path) -> Fault:

@@ -5,7 +5,8 @@
     python -m tests.faults.record finish faults.tar                        # here: into tests/data/faults
 
 `record` needs no library but Python's, PyYAML and what the programs import. A run that ended well is not
-repeated; `--minutes` starts none after that time, and the tar holds what is there so far.
+repeated; `--minutes` starts none after that time, and the tar holds what is there so far. `--gpus 0,1,2,3`
+records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one.
 """
 
 from __future__ import annotations
@@ -20,17 +21,20 @@ import sys
 import tarfile
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.faults import parallel
 from tests.faults.labels import FORMS, HERE, Program, programs
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
 MOST_BYTES = 15_000_000  # of all soundings together
-PATIENCE_S = 180
+PATIENCE_S = 120
+COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
 RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
 
 
@@ -48,10 +52,13 @@ class Run:
 
     def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
         """The program under `fathom run --raw`."""
+        counted = bool(self.program.fault.needs.get("cupy")) and not options.small
+        steps = options.steps * (COUNTED if counted else 1)
         fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
-        words = ["--form", self.form, "--severity", str(self.severity), "--steps", str(options.steps)]
+        fathom += ["--depth", "counters" if counted else "timeline"]
+        words = ["--steps", str(steps), "--times", str(folder / TIMES)]
         words += ["--device", "cpu", "--small"] if options.small else []
-        program = [sys.executable, "-m", self.program.module, *words, "--times", str(folder / TIMES)]
+        program = self.program.command(self.form, self.severity, *words)
         return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]
 
 
@@ -82,20 +89,33 @@ def unmet(program: Program, small: bool) -> str:
 def record(options: argparse.Namespace) -> int:
     """Record what is not recorded yet; 1 where something failed or is left."""
     options.folder.mkdir(parents=True, exist_ok=True)
-    until, left, failed = time.monotonic() + 60 * options.minutes, 0, 0
-    for run in chosen(options):
-        if (options.folder / f"{run.name}.tar.xz").exists():
-            continue
-        if why := unmet(run.program, options.small):
-            print(f"{run.name}: left out, {why}", flush=True)
-        elif time.monotonic() > until:
-            left += 1
-        else:
-            failed += not recorded(run, options)
+    until, ends = time.monotonic() + 60 * options.minutes, Counter[str]()
+
+    def attempt(run: Run) -> int:
+        end = attempted(run, options, until)
+        ends[end] += 1
+        return end in ("failed", "left")
+
+    if options.gpus:
+        bad = parallel.side_by_side(chosen(options), lambda run: run.program.id, attempt, options.gpus)
+    else:
+        bad = sum(map(attempt, chosen(options)))
     if options.tar:
         bundle(options.folder, options.tar)
-    print(f"{failed} failed, {left} left")
-    return int(bool(failed or left))
+    print(f"{ends['failed']} failed, {ends['left']} left")
+    return int(bool(bad))
+
+
+def attempted(run: Run, options: argparse.Namespace, until: float) -> str:
+    """How a run ended: well, failed, left (for another time), out (it cannot run here)."""
+    if (options.folder / f"{run.name}.tar.xz").exists():
+        return "well"
+    if why := unmet(run.program, options.small):
+        parallel.say(f"{run.name}: left out, {why}")
+        return "out"
+    if time.monotonic() > until:
+        return "left"
+    return "well" if recorded(run, options) else "failed"
 
 
 def recorded(run: Run, options: argparse.Namespace) -> bool:
@@ -110,14 +130,14 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     well = status == 0 and bool(told)
     size = compress(folder) if well else 0
     step = f"{told['mean_ms']:8.2f} ms a step" if well else f"status {status}, see {folder / LOG}"
-    print(f"{run.name:<56} {wall:5.1f} s {size / 1e3:6.0f} kB {step}", flush=True)
+    parallel.say(f"{run.name:<56} {wall:5.1f} s {size / 1e3:6.0f} kB {step}{parallel.place()}")
     return well
 
 
 def execute(command: list[str], log: Path) -> int:
     """Run a command from the root of the repository; 124 where it takes too long."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **parallel.environment()}
     with log.open("wb") as out:
         try:
             done = subprocess.run(
@@ -180,7 +200,7 @@ def archives(paths: list[Path], scratch: Path) -> Iterator[Path]:
 
 def kept_sounding(archive: Path, kept: Path) -> dict[str, Any]:
     """Import one run and pack it into `kept`; what its program said of itself."""
-    from fathom.recorder import import_any
+    from fathom.recorder import folded, import_any
     from fathom.sounding import pack
 
     name = archive.name.removesuffix(".tar.xz")
@@ -189,7 +209,7 @@ def kept_sounding(archive: Path, kept: Path) -> dict[str, Any]:
         with tarfile.open(archive) as tar:
             tar.extractall(scratch, filter="data")
         folder = Path(scratch) / name
-        store = import_any([folder / RAW])
+        store = folded(import_any([folder / RAW]), folder / "folded.fathom")
         shrink(store.path)
         target.unlink(missing_ok=True)
         pack(store.path, target)
@@ -211,6 +231,14 @@ def shrink(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))
 
 
+def gpus(words: str) -> list[str]:
+    """GPUs as CUDA_VISIBLE_DEVICES takes them, none of them twice."""
+    found = [word.strip() for word in words.split(",")]
+    if not all(found) or len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"{words!r} is not a list of different GPUs, such as 0,1")
+    return found
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -227,6 +255,7 @@ def arguments() -> argparse.Namespace:
     on_target.add_argument("--windows", type=int, default=4, help="steps that each phase records")
     on_target.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
     on_target.add_argument("--tar", type=Path, help="put everything recorded into this file at the end")
+    on_target.add_argument("--gpus", type=gpus, metavar="0,1", help="spread the runs over these")
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
     here = commands.add_parser("finish", help="make soundings of raw records")
     here.set_defaults(command=finish)

@@ -44,10 +44,11 @@ def kernel(
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
     from fathom.api import open
+    from fathom.recorder.dive import families_of
     from fathom.report.kernel import matching, print_kernels
 
     opened = open(sounding, machine=machine)
-    if families := _profiled_by_ncu(opened.store):
+    if families := families_of(opened.store):
         _explain(opened.store, families, pattern, json)
         return
     folding, found = _portraits(opened, rank, machine)
@@ -59,14 +60,6 @@ def kernel(
         sys.stdout.buffer.write(msgspec.json.encode(matching(found, pattern)) + b"\n")
     elif not svg:
         print_kernels(found, pattern, every=every, counters=counters)
-
-
-def _profiled_by_ncu(store: Store) -> list[str]:
-    """The families of an imported result of ncu, which holds no timeline; [] of anything else."""
-    if any(store.table("steps", rank).limit(1).collect().height for rank in store.ranks):
-        return []
-    rows = store.table("counters").filter(source="ncu").select("family").unique().collect()
-    return sorted(rows["family"])
 
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_library
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fathom.cli.console import say
-from fathom.errors import BadInputError
+from fathom.errors import BadInputError, FathomError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +27,8 @@ SHOW_EXAMPLE = "Example: fathom lab show transpose"
 RUN_EXAMPLES = """Examples:
 
 fathom lab run transpose warp-reduction
+
+fathom lab run coalescing --record soundings
 
 fathom lab run --all --json"""
 FAILED = 1
@@ -66,11 +70,18 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="All techniques.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Prove again what was proven here.")] = False,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing of one at most.")] = 30.0,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Record a sounding of each form too, and compare their findings."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
 ) -> None:
     """Prove techniques on this machine, and remember the verdicts.
 
-    Exit status: 0, or 1 when a pair could not be proven or was refused. Skipped ones are no failure.
+    Exit status: 0, or 1 when a pair could not be proven or recorded, or was refused. Skipped ones are no
+    failure, and neither is a finding that is missing.
     """
     import msgspec
 
@@ -79,15 +90,39 @@ def run(
 
     if bool(names) == every:
         raise BadInputError("Name techniques or groups, or give --all.")
-    outcomes = []
+    outcomes, bad = [], False
     with _status() as status:
         for outcome in lab.run(_chosen(names or []), force=force, budget_s=budget, say=status.update):
-            outcomes.append(outcome)
             if not json:
                 print_outcome(outcome)
+            recorded = _recorded(outcome, record, json, status.update) if record else {}
+            outcomes.append(msgspec.to_builtins(outcome) | recorded)
+            bad = bad or outcome.bad or "not_recorded" in recorded
     if json:
-        print(msgspec.json.format(msgspec.json.encode(outcomes), indent=1).decode())
-    raise typer.Exit(FAILED if any(outcome.bad for outcome in outcomes) else 0)
+        print(json_library.dumps(outcomes, indent=1))
+    raise typer.Exit(FAILED if bad else 0)
+
+
+def _recorded(outcome: Any, folder: Path, json: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+    """The soundings of both forms, and which findings name the technique; {} of what does not run here."""
+    from dataclasses import asdict
+
+    from fathom import lab
+    from fathom.diagnosis import seen, told
+    from fathom.report.lab import print_told
+
+    if outcome.kept is None:
+        return {}
+    technique = lab.techniques()[outcome.technique]
+    try:
+        plain, tuned = lab.record_forms(technique, folder, say=tell)
+    except FathomError as error:
+        say(str(error))
+        return {"not_recorded": str(error)}
+    found = told(technique.header.findings, seen(plain), seen(tuned))
+    if not json:
+        print_told(found)
+    return {"soundings": [str(plain.path), str(tuned.path)], "findings": [asdict(one) for one in found]}
 
 
 def _chosen(names: list[str]) -> list[Any]:

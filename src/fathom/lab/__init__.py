@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fathom.lab.catalogue import GROUPS, chosen, naming, techniques
     from fathom.lab.cuda import Source
     from fathom.lab.drawing import Draw
+    from fathom.lab.recording import NotRecordedError, record_forms
     from fathom.lab.results import Kept, recall
     from fathom.lab.running import Outcome, run
     from fathom.lab.surroundings import Here, here, why_not
@@ -21,6 +22,7 @@ _HOMES = {
     "Draw": "drawing",
     "Here": "surroundings",
     "Kept": "results",
+    "NotRecordedError": "recording",
     "Outcome": "running",
     "Source": "cuda",
     "Technique": "technique",
@@ -28,6 +30,7 @@ _HOMES = {
     "here": "surroundings",
     "naming": "catalogue",
     "recall": "results",
+    "record_forms": "recording",
     "run": "running",
     "techniques": "catalogue",
     "why_not": "surroundings",
@@ -37,6 +40,7 @@ __all__ = [
     "Draw",
     "Here",
     "Kept",
+    "NotRecordedError",
     "Outcome",
     "Source",
     "Technique",
@@ -44,6 +48,7 @@ __all__ = [
     "here",
     "naming",
     "recall",
+    "record_forms",
     "run",
     "techniques",
     "why_not",

@@ -50,13 +50,14 @@ def _array(path: Path, name: str, values: Any) -> np.ndarray:
 
 
 def differences(
-    baseline: Sequence[Metrics], candidate: Sequence[Metrics]
+    baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None = None
 ) -> tuple[list[Reason], list[Agreement]]:
     """Reasons, and how near each array is.
 
     Runs of one program differ, and their scatter is the tolerance: the candidate's distance from the mean of
     the baseline's runs may be three times the largest between two of those, and never less than
-    rounding allows. Integers (tokens) must be equal where the baseline's runs agree on them.
+    rounding allows, nor than `agree`, a share that a pair declares. Integers (tokens) must be equal where the
+    baseline's runs agree on them.
     """
     reasons, agreement = [], []
     for name in sorted({name for run in (*baseline, *candidate) for name in run}):
@@ -65,7 +66,8 @@ def differences(
             reasons.append(Reason("contract", f"{name} is missing or has another shape in some runs"))
             continue
         theirs, mine = ([run[name] for run in runs] for runs in (baseline, candidate))
-        found, why = (_exact if theirs[0].dtype.kind in "biu" else _near)(name, theirs, mine)
+        exact = theirs[0].dtype.kind in "biu"
+        found, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
         agreement.append(found)
         reasons += [Reason(_code(name), why)] if why else []
     return reasons, agreement
@@ -82,11 +84,11 @@ def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple
     return found, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
 
 
-def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
+def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray], agree: float) -> tuple[Agreement, str]:
     middle = np.mean([np.asarray(run, float) for run in theirs], axis=0)
     apart = [errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2)]
     rounding = tolerance("float32", middle.size, middle.size)
-    allowed = max(SPREAD * max(apart, default=0.0), rounding.norm if rounding else 0.0)
+    allowed = max(SPREAD * max(apart, default=0.0), rounding.norm if rounding else 0.0, agree)
     seen = max((errors(run, middle) for run in mine), key=lambda found: found.norm)
     whole = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
     found = Agreement(

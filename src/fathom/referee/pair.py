@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
@@ -11,11 +12,14 @@ from fathom.referee import address
 from fathom.referee.verdict import codes
 
 Where = str | Callable[..., Any]
+Command = tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pair:
-    """Functions are given as `module:function`, `file.py:function`, or themselves where they can be imported.
+    """Two functions, or two whole commands, each a tuple of words.
+
+    Functions are given as `module:function`, `file.py:function`, or themselves where they can be imported.
 
     `inputs(seed)` returns a call's arguments: a tuple, a dict of keywords, both, or one value; the same for
     the same seed. `reference` computes the same, as exactly as it can; by default it is the plain form in
@@ -25,11 +29,14 @@ class Pair:
     compute in, where that is less than its results' dtype (`tf32`). `reduction` is how many terms an element
     of the result sums. `allow` are codes of reasons that the tuned form openly gives. `findings` are those
     that name it: they appear on the plain form and not on the tuned one.
+
+    Of commands only `metrics` (the file that both write, see `prove_commands`), `agree` (how far its values
+    may be apart, as a share, where that is more than scatter and rounding), `name` and `findings` count.
     """
 
-    plain: Where
-    tuned: Where
-    inputs: Where
+    plain: Where | Command
+    tuned: Where | Command
+    inputs: Where | None = None
     reference: Where | None = None
     variants: Where | None = None
     work: Where | None = None
@@ -38,9 +45,26 @@ class Pair:
     reduction: int | None = None
     allow: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
+    metrics: Path | None = None
+    agree: float | None = None
+
+    @property
+    def commands(self) -> tuple[Command, Command] | None:
+        """Both forms where they are commands. Raises BadInputError where only one is."""
+        if isinstance(self.plain, tuple) and isinstance(self.tuned, tuple):
+            return self.plain, self.tuned
+        if isinstance(self.plain, tuple) or isinstance(self.tuned, tuple):
+            raise BadInputError(
+                "One form of the pair is a command, the other a function; give two of a kind."
+            )
+        return None
 
     def addressed(self) -> Pair:
         """The same with every function as an absolute address. Raises BadInputError."""
+        if self.commands:
+            return self
+        if self.inputs is None:
+            raise BadInputError("The pair has no inputs; name the function that draws them.")
         unknown = set(self.allow) - codes().keys()
         if unknown:
             raise BadInputError(f"'{min(unknown)}' is no reason to refuse; see fathom prove --help.")

@@ -14,9 +14,10 @@ from signal import SIGKILL
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.metrics import Metrics, differences, read_metrics
+from fathom.referee.pair import Command, Pair
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
-from fathom.referee.sides import BASELINE
+from fathom.referee.sides import BASELINE, CANDIDATE
 from fathom.referee.verdict import Verdict, ordered
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
@@ -81,25 +82,38 @@ def prove_commands(
     `metrics` is the file that both write, JSON or npz: arrays by name, `loss`, weights, `tokens` … Without
     one only their times are compared, and the verdict says so. Raises BadInputError.
     """
+    pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics)
+    return prove_whole(pair, settings, clock)
+
+
+def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
+    """The verdict on a pair of commands. Raises BadInputError."""
     settings, clock = settings or Settings(), clock or SystemClock()
     began = clock.now_ns()
-    commands = {"baseline": _words(baseline), "candidate": _words(candidate)}
-    sampler = Programs(commands, metrics, settings.patience_s, clock)
+    assert pair.commands
+    plain, tuned = pair.commands
+    commands = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
+    sampler = Programs(commands, pair.metrics, settings.patience_s, clock)
     run = race(sampler, settings, settings.seeds(), lambda *_: [], clock)
-    verdict = Verdict(
-        "ambiguous", None, None, list(run.reasons), settings.margin, baseline, candidate, "whole"
-    )
+    told = shlex.join(plain), shlex.join(tuned)
+    verdict = Verdict("ambiguous", None, None, list(run.reasons), settings.margin, *told, "whole")
     _timed(verdict, run, settings)
-    if metrics is None:
+    if pair.metrics is None:
         verdict.notes.append("What the programs compute was not compared; give the file that they write.")
     elif not run.reasons:
-        reasons, verdict.agreement = differences(sampler.seen[BASELINE], sampler.seen["candidate"])
-        verdict.reasons = ordered(reasons)
-        verdict.reference = "the baseline's own runs"
+        _compared(verdict, sampler, pair.agree)
     if verdict.reasons:
         verdict.verdict = "refused"
     verdict.seconds = (clock.now_ns() - began) / 1e9
     return verdict
+
+
+def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
+    reasons, verdict.agreement = differences(sampler.seen[BASELINE], sampler.seen[CANDIDATE], agree)
+    verdict.reasons = ordered(reasons)
+    verdict.reference = "the baseline's own runs"
+    if agree is not None:
+        verdict.notes.append(f"The pair declares that its forms agree within {agree:g} of each value.")
 
 
 def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
@@ -109,7 +123,7 @@ def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
         verdict.verdict, verdict.ratio, verdict.interval = only.decision, only.ratio, only.interval
 
 
-def _words(command: str) -> list[str]:
+def _words(command: str) -> Command:
     try:
         words = shlex.split(command)
     except ValueError as error:
@@ -118,14 +132,14 @@ def _words(command: str) -> list[str]:
         raise BadInputError(
             "There is no command; give two: fathom prove --command 'python a.py' 'python b.py'."
         )
-    return _resolved(words)
+    return tuple(words)
 
 
-def _resolved(words: list[str]) -> list[str]:
+def _resolved(words: Command) -> list[str]:
     from fathom.recorder.command import CannotLaunchError, resolve
 
     try:
-        path, command = resolve(words)
+        path, command = resolve(list(words))
     except CannotLaunchError as error:
         raise BadInputError(str(error)) from None
     return [path, *command[1:]]

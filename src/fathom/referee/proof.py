@@ -16,6 +16,7 @@ from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.inspecting import Inspection, Opponent, inspect
 from fathom.referee.launching import Fork, Spawn
 from fathom.referee.pair import Pair, Where, beside
+from fathom.referee.programs import prove_whole
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
@@ -47,6 +48,8 @@ def prove(
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
     """The verdict on a pair. Raises BadInputError."""
+    if pair.commands:
+        return prove_whole(pair, settings, clock)
     settings, clock, pair = settings or Settings(), clock or SystemClock(), pair.addressed()
     began, seeds = clock.now_ns(), settings.seeds()
     modules = preloads(pair)

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from fathom.diagnosis import Told
 from fathom.lab import Here, Kept, Outcome, Technique, recall, why_not
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison
@@ -161,3 +162,19 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     for reason in verdict.reasons:
         yield Text(f"{' ' * _INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
+
+
+def print_told(found: Sequence[Told], console: Console | None = None) -> None:
+    """Which findings are on the plain form of a pair, and not on the tuned one."""
+    lines = [_named(one) for one in found] or [Text(f"{' ' * _INDENT}no finding names it", "dim")]
+    put(lines, console_or_default(console))
+
+
+def _named(one: Told) -> Text:
+    line = Text(f"{' ' * _INDENT}{one.kind:<30}")
+    if one.names:
+        return line.append("on the plain form, and not on the tuned one", "green")
+    if None in (one.plain, one.tuned):
+        return line.append(f"not looked at: {one.why}", "dim")
+    forms = [name for name, on in (("plain", one.plain), ("tuned", one.tuned)) if on]
+    return line.append(f"on {' and '.join(forms) or 'neither'} form" + "s" * (len(forms) > 1), "red")

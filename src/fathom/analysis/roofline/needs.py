@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.roofline.limits import Limits
+from fathom.machine.limits import Limits
 
 NEED = {"need_ns": pl.Float64, "bound": pl.String, "unbounded": pl.String, "unit": pl.String}
 # fp32 products that tensor cores ran in TF32, by the kernel's name: cuBLAS (nvjet: A, B and C in s), CUTLASS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fathom.analysis.results import Device, Entry, Utilisation
-from fathom.analysis.roofline.limits import Limits
+from fathom.machine.limits import Limits
 
 MS = 1e3  # milliseconds a second
 WORK, LAUNCHES = "work", "launches"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
+from fathom.data import load
 
 GROUPS = ("input", "host", "kernels", "device", "numbers")
 
@@ -30,8 +29,7 @@ class Kind:
 @cache
 def kinds() -> dict[str, Kind]:
     """Every kind by its id, group by group."""
-    folder = files("fathom.diagnosis.kinds")
-    rows = [row for group in GROUPS for row in yaml.safe_load((folder / f"{group}.yaml").read_text())]
+    rows = [row for group in GROUPS for row in load("fathom.diagnosis.kinds", group)]
     return {row["id"]: _kind(row) for row in rows}
 
 

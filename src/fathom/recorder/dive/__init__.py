@@ -1,7 +1,7 @@
 """One kernel of a recorded program in depth: chosen from its sounding, profiled by ncu, explained."""
 
 from fathom.recorder.dive.choosing import Target, choose
-from fathom.recorder.dive.diving import Dive, dive, explanation_of, spots_of
+from fathom.recorder.dive.diving import Dive, dive, explanation_of, families_of, spots_of
 from fathom.recorder.dive.profiling import SETS, CannotProfileError, ncu_command
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "choose",
     "dive",
     "explanation_of",
+    "families_of",
     "ncu_command",
     "spots_of",
 ]

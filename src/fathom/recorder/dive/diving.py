@@ -122,6 +122,14 @@ def _import(
         raise CannotProfileError(f"ncu left no usable result: {error}") from None
 
 
+def families_of(store: Store) -> list[str]:
+    """The families of an imported result of ncu, which holds no timeline; [] of anything else."""
+    if any(store.table("steps", rank).limit(1).collect().height for rank in store.ranks):
+        return []
+    rows = store.table("counters").filter(source="ncu").select("family").unique().collect()
+    return sorted(rows["family"])
+
+
 def explanation_of(store: Store, family: str) -> Explanation:
     """What the counters of a family say, mean over devices and ranks."""
     import polars as pl

@@ -1,0 +1,115 @@
+"""Whether the findings that name a pair appear on its plain form, and not on its tuned one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import yaml
+
+from fathom.analysis import Examination
+from fathom.diagnosis.examine import examine
+from fathom.diagnosis.rules import rules
+from fathom.recorder.dive import explanation_of, families_of
+from fathom.sounding import Store
+
+FINDING = frozenset({"finding"})
+_ABOUT = "finding "  # how abstentions begin that are about a kind
+NO_COUNTERS = "its kernels' counters were not recorded; `fathom dive` does that"
+NO_RULE = "no rule looks for it"
+NOT_OF_KERNELS = "ncu's counters do not tell it"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one form shows, by kind: `shown`, what shows it; `clear`, what was looked at and does not; `why`,
+    the reason where something that might have shown it was not looked at."""
+
+    shown: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    clear: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Whether a finding appears on each form, None where that was not looked at for the reason `why`."""
+
+    kind: str
+    plain: bool | None
+    tuned: bool | None
+    why: str = ""
+
+    @property
+    def names(self) -> bool:
+        """Whether it names the pair: it is on the plain form, and not on the tuned one."""
+        return self.plain is True and self.tuned is False
+
+
+def told(kinds: Iterable[str], plain: Seen, tuned: Seen) -> list[Told]:
+    """One line a kind. What shows it on the plain form has to be looked at on the tuned one too."""
+    return [_told(kind, plain, tuned) for kind in kinds]
+
+
+def _told(kind: str, plain: Seen, tuned: Seen) -> Told:
+    here, there = _on(kind, plain), _on(kind, tuned)
+    shown = plain.shown.get(kind)
+    if shown and there is None and shown <= tuned.clear.get(kind, frozenset()):
+        there = False
+    why = {form.why.get(kind, NO_RULE): None for form, on in ((plain, here), (tuned, there)) if on is None}
+    return Told(kind, here, there, "; ".join(why))
+
+
+def _on(kind: str, form: Seen) -> bool | None:
+    if form.shown.get(kind):
+        return True
+    return False if kind in form.clear and kind not in form.why else None
+
+
+def seen(store: Store, named: str = "") -> Seen:
+    """What a recording shows by its findings; a result of ncu, by its counters of the kernels whose names
+    begin with `named`."""
+    families = families_of(store)
+    if not families:
+        counted = bool(store.table("counters").limit(1).collect().height)
+        return seen_in(examine(store), counted)
+    return _profiled(store, [family for family in families if family.startswith(named)], named)
+
+
+def seen_in(examination: Examination, counted: bool = False) -> Seen:
+    """What an examination shows. `counted`: whether counters of kernels were recorded with it."""
+    shown = {one["id"]: FINDING for one in examination.findings}
+    why = {one.what.removeprefix(_ABOUT): one.why for one in examination.abstained if _about_kind(one.what)}
+    if not counted:
+        why |= {kind: NO_COUNTERS for kind, row in table().items() if row.get("counters") and kind not in why}
+    looked = {kind for rule in rules() for kind in rule.kinds} - shown.keys() - why.keys()
+    return Seen(shown, dict.fromkeys(looked, FINDING), why)
+
+
+def _about_kind(what: str) -> bool:
+    return what.startswith(_ABOUT)
+
+
+@cache
+def table() -> dict[str, dict[str, Any]]:
+    """Rows of naming.yaml by kind."""
+    return yaml.safe_load((files(__package__) / "naming.yaml").read_text())
+
+
+def _profiled(store: Store, families: list[str], named: str) -> Seen:
+    found = [explanation_of(store, family) for family in families]
+    holding = {fact.rule for one in found for fact in one.limits}
+    looked = {fact.rule for one in found for fact in one.facts} - holding
+    shown, clear, why = {}, {}, {}
+    for kind, row in table().items():
+        asked = frozenset(row["dive"])
+        shown[kind], clear[kind] = asked & holding, asked & looked
+        if missing := asked - holding - looked:
+            names = ", ".join(sorted(missing))
+            why[kind] = (
+                f"{named or 'its kernels'}: no counters for {names}" if found else f"no kernel {named}"
+            )
+    others = {kind for rule in rules() for kind in rule.kinds} - table().keys()
+    return Seen(shown, clear, why | dict.fromkeys(others, NOT_OF_KERNELS))

@@ -1,0 +1,60 @@
+"""Soundings of both forms of a technique."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fathom.errors import FathomError
+from fathom.lab.looping import FORMS
+from fathom.lab.technique import Technique
+from fathom.recorder import Plan, finish, record
+
+if TYPE_CHECKING:
+    from fathom.sounding import Store
+
+PLAN = Plan(step_on="mark", stop_after="recorded")
+
+
+class NotRecordedError(FathomError):
+    """A form of which there is no sounding; the message says why and what to do."""
+
+
+def record_forms(
+    technique: Technique,
+    folder: Path,
+    *,
+    seconds: float = 60.0,
+    plan: Plan = PLAN,
+    say: Callable[[str], None] = lambda _: None,
+) -> tuple[Store, Store]:
+    """FOLDER/NAME.plain.fathom and FOLDER/NAME.tuned.fathom, anew; each runs for `seconds` at most.
+
+    Raises NotRecordedError, CannotLaunchError, and BadInputError where the folder cannot be made.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    plain, tuned = (_recorded(technique, form, folder, seconds, plan, say) for form in FORMS)
+    return plain, tuned
+
+
+def _recorded(
+    technique: Technique, form: str, folder: Path, seconds: float, plan: Plan, say: Callable[[str], None]
+) -> Store:
+    command = [sys.executable, "-m", "fathom.lab.looping", str(technique.path), form]
+    say(f"{technique.name}: recording the {form} form")
+    output = folder / f"{technique.name}.{form}.fathom"
+    recording = record([*command, "--seconds", f"{seconds:g}"], plan, output, replace=True, say=say)
+    store = finish(recording.folder, say=say)
+    ended = recording.ending.ended
+    if ended == "interrupted":
+        raise KeyboardInterrupt
+    if ended not in ("finished", "stopped"):
+        raise NotRecordedError(
+            f"The {form} form of {technique.name} failed as it was recorded; `fathom lab run {technique.name}"
+            " --force` says why."
+        )
+    if store is None:
+        raise NotRecordedError(f"{output} is no sounding yet; make one of it with `fathom import {output}`.")
+    return store
