@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from math import sqrt
-from statistics import fmean, stdev
+from operator import mul
 from typing import Any
 
 import polars as pl
@@ -21,6 +21,7 @@ _NO_COUNTER = re.compile(
     r"(?:device__attribute|c2clink__|nvlink__|numa__|profiler__|launch__function_pcs"
     r"|launch__(?:context|device|stream|graph\w*)_id|launch__(?:grid|block)_dim)"
 )
+_OVER_TIME = re.compile(r"\.(?:pct|ratio|pct_of_peak_\w+|per_second|per_cycle_\w+)$")
 
 
 def families(launches: list[Launch]) -> list[str]:
@@ -31,7 +32,7 @@ def families(launches: list[Launch]) -> list[str]:
 
 
 def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
-    """Mean, launches and standard error of every metric, by device and family.
+    """Mean, launches and standard error of every metric, by device and family; shares and rates over time.
 
     The error is null where one launch alone was profiled, or where the file holds only a mean.
     """
@@ -44,20 +45,31 @@ def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
 
 
 def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]]) -> dict[str, Any]:
-    values = [value for value, _ in seen]
-    samples = sum(launch.count for _, launch in seen)
+    values, weights = [value for value, _ in seen], _weights(counter, [launch for _, launch in seen])
+    mean = sum(map(mul, values, weights)) / sum(weights)
     single = all(launch.count == 1 for _, launch in seen)
-    weighted = sum(value * launch.count for value, launch in seen) / samples
+    scatter = [(weight * (value - mean)) ** 2 for value, weight in zip(values, weights, strict=True)]
+    # For equal weights this is the standard deviation over the root of the number of launches.
+    error = sqrt(sum(scatter) * len(seen) / (len(seen) - 1)) / sum(weights) if len(seen) > 1 else None
     return {
         "device": device,
         "family": family,
         "counter": counter,
-        "value": fmean(values) if single else weighted,
+        "value": mean,
         "unit": seen[0][1].units[counter],
-        "samples": samples,
-        "error": stdev(values) / sqrt(len(values)) if single and len(values) > 1 else None,
+        "samples": sum(launch.count for _, launch in seen),
+        "error": error if single else None,
         "source": SOURCE,
     }
+
+
+def _weights(counter: str, launches: list[Launch]) -> list[float]:
+    """A share or a rate is a mean over a launch's time, so a longer launch of a family counts for more."""
+    counts = [float(launch.count) for launch in launches]
+    lengths = [launch.values.get(DURATION, 0.0) for launch in launches]
+    if not _OVER_TIME.search(counter) or not all(lengths):
+        return counts
+    return list(map(mul, counts, lengths))
 
 
 def kernels(launches: list[Launch], named: list[str]) -> pl.DataFrame:
