@@ -196,10 +196,36 @@ def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
     ],
 )
 def test_low_clocks_have_the_gravest_reason(kind, throttled):
-    sensors = Sensors(1500.0, 60.0, 500.0, throttled, 50)
-    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU), kind)
+    sensors = Sensors(1500.0, 60.0, 300.0, throttled, 50)
+    lowered = GPU | {"power_limit_w": 300.0, "power_limit_default_w": 700.0}
+    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=lowered), kind)
     assert set(found) == {kind}
     assert found[kind].claims[0].ms == pytest.approx(10.0 * (1 - 1500 / 1980))
+
+
+def clocks_under_the_power_limit(**limits: float):
+    sensors = Sensors(1500.0, 60.0, 690.0, {"power limit": 1.0}, 50)
+    given = signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU | limits)
+    return raised(given, "device-power-limit")
+
+
+def test_the_board_s_own_power_limit_is_no_fault():
+    assert clocks_under_the_power_limit(power_limit_w=700.0, power_limit_default_w=700.0) == {}
+    assert clocks_under_the_power_limit(power_limit_w=750.0, power_limit_default_w=700.0) == {}
+    with pytest.raises(UnknownSignalError, match="limits"):
+        clocks_under_the_power_limit()
+
+
+def test_a_power_limit_that_was_lowered_a_little_promises_only_what_it_takes():
+    found = clocks_under_the_power_limit(power_limit_w=600.0, power_limit_default_w=700.0)
+    gain = found["device-power-limit"].claims[0].ms / 10.0
+    assert 1 - (600 / 700) ** (1 / 3) < gain < 1 - 600 / 700
+
+
+def test_clocks_that_are_low_now_and_then_for_a_reason_were_not_locked():
+    sensors = Sensors(1500.0, 60.0, 690.0, {"power limit": 0.1}, 50)
+    given = signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU)
+    assert raised(given, "device-low-clocks") == {}
 
 
 def test_full_clocks_are_no_finding_whatever_the_reason_says():
