@@ -20,7 +20,7 @@ def predict(
 ) -> tuple[list[Sized], list[Abstained]]:
     """Each candidate with its gain; those that claim most first, and no more than MOST replays.
 
-    No gain exceeds the step, and none of a quicker host what the device is idle, `idle_ms`, where that is known.
+    No gain exceeds the step, and none of a quicker host `idle_ms`, for which the device is idle.
     """
     known: Known = {}
     sized: list[Sized] = []

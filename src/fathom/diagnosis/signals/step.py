@@ -29,7 +29,7 @@ def mean_ms(recorded: Recorded) -> float | None:
 
 @signal("step.typical_ms", "ms")
 def typical_ms(recorded: Recorded) -> float | None:
-    """A step in which nothing rare happened: the quicker of a quick clean step and a quick one of the timeline.
+    """A step in which nothing rare happened: the quicker of a quick clean one and one of the timeline.
 
     Clean steps are often timed a few at a time, so that each may hold a long one.
     """

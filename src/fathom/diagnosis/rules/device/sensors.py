@@ -33,7 +33,7 @@ REASONS = (  # the gravest first: what is hot or braked often runs against its p
 
 @rule("device-low-clocks", *(reason.kind for reason in REASONS))
 def clocks(signals: Signals) -> Found:
-    """A clock that no reason explains was set so; what the board's own power limit takes nothing gives back."""
+    """A clock that no reason explains was set so; what the board's own power limit takes is no loss."""
     sensors: Sensors = signals["device.sensors"]
     gpu = signals["device.gpu"]
     most, clock = gpu.get("sm_clock_max_mhz"), sensors.sm_clock_mhz
