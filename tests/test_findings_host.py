@@ -12,7 +12,17 @@ import fathom
 from fathom.analysis import account
 from fathom.analysis.replay import Replay, parse
 from fathom.diagnosis.rules import Candidate
-from fathom.diagnosis.signals import Asked, Compiled, Holds, Rare, Recorded, Reserved, Searches, Signals
+from fathom.diagnosis.signals import (
+    Asked,
+    Compiled,
+    Holds,
+    Rare,
+    Recorded,
+    Reserved,
+    Searches,
+    Signals,
+    Stretched,
+)
 from tests.findings_fakes import compute, idle, raised, signals
 
 KEPT = Path(__file__).parent / "data" / "faults"
@@ -142,6 +152,24 @@ def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
     assert raised(signals(device_reserved=Reserved(1e9, 1e8, 1e6)), "host-fragmentation") == {}
 
 
+# other processes and threads
+
+
+def test_kernels_that_are_held_up_whatever_they_are_share_their_device():
+    ledger = [compute("a", 6.0), compute("b", 4.0)]
+    held = raised(signals(ledger, device_stretched=Stretched(4.0, 2.0, 2)), "device-other-process")
+    assert held["device-other-process"].changes == ("all-kernels=0.600000",)
+    for other in (Stretched(4.0, 2.0, 1), Stretched(0.1, 2.0, 2)):
+        assert raised(signals(ledger, device_stretched=other), "device-other-process") == {}
+
+
+@pytest.mark.parametrize(("busy", "cores", "raises"), [(16.0, 16, True), (12.0, 16, False), (8.0, 8, False)])
+def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores, raises):
+    known = {"input_workers": 9, "host_busy_cores": busy, "host_cores": cores}
+    found = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
+    assert bool(found) == raises
+
+
 # recordings
 
 
@@ -184,6 +212,11 @@ def test_short_pauses_are_a_part_of_what_the_device_is_idle(name):
     given = recorded(name)
     pauses = sum(row.ms for row in given["step.ledger"] if row.entry.startswith("idle"))
     assert 0 < given["device.short_pauses_ms"] <= pauses * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["input.padding.faulty", "kernels.loss_by_hand.faulty"])
+def test_work_of_other_sizes_is_not_held_up(name):
+    assert recorded(name)["device.stretched"].ms == 0.0
 
 
 def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():

@@ -15,6 +15,7 @@ from fathom.diagnosis.signals import (  # noqa: F401 - they register
     rare,
     searches,
     step,
+    stretched,
 )
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import (
@@ -30,6 +31,7 @@ from fathom.diagnosis.signals.rows import (
     Row,
     Searches,
     Sensors,
+    Stretched,
     Work,
 )
 from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
@@ -51,6 +53,7 @@ __all__ = [
     "Sensors",
     "Signal",
     "Signals",
+    "Stretched",
     "UnknownSignalError",
     "Work",
 ]

@@ -140,6 +140,15 @@ class Rare:
 
 
 @dataclass(frozen=True)
+class Stretched:
+    """Kernels that took longer than usual by a turn of another process, and by how much a step altogether."""
+
+    ms: float
+    count: float
+    families: int
+
+
+@dataclass(frozen=True)
 class Reserved:
     """Bytes: the peak of what was allocated, what was reserved beyond it, and that at a third of the time."""
 
