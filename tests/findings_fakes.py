@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom.analysis.replay import Change, Gain
 from fathom.diagnosis.rules import Candidate, rules
-from fathom.diagnosis.signals import Product, Row, Signals, Work
+from fathom.diagnosis.signals import Holds, Product, Row, Signals, Work
 
 DEVICE = {"family": ("compute", "copy"), "all-kernels": ("compute",), "copy": ("copy",)}
 
@@ -63,6 +63,10 @@ def signals(ledger: Sequence[Row] = (), **known: Any) -> Signals:
         "step.device": "cuda:0",
         "kernels.count": 500.0,
         "kernels.median_us": 3.0,
+        "device.short_pauses_ms": sum(row.ms for row in ledger if row.entry.startswith("idle")),
+        "host.holds": Holds(0.0, 0.0, 0, 0.0),
+        "host.asked": [],
+        "host.calls": [],
     }
     return Signals(usual | {name.replace("_", ".", 1): value for name, value in known.items()})
 

@@ -37,7 +37,8 @@ def test_a_device_that_waits_for_launches_is_launch_bound():
 
 
 def test_python_that_dominates_is_named_instead():
-    found = raised(signals([compute("a", 4.0), idle("dispatching", 1.0), idle("python", 5.0)]), "host-python")
+    ledger = [compute("a", 4.0), idle("dispatching", 1.0), idle("python", 5.0)]
+    found = raised(signals(ledger, device_short_pauses_ms=1.0), "host-python")
     assert set(found) == {"host-python"}
 
 
@@ -45,11 +46,11 @@ def test_python_that_dominates_is_named_instead():
     "given",
     [
         signals([compute("a", 9.5), idle("dispatching", 0.5)]),
-        signals([compute("a", 4.0), idle("dispatching", 6.0)], kernels_count=3.0),
+        signals([compute("a", 4.0), idle("dispatching", 6.0)], device_short_pauses_ms=0.5),
         signals([compute("a", 4.0), idle("synchronisation", 6.0)]),
     ],
 )
-def test_a_busy_device_or_few_kernels_are_not_launch_bound(given):
+def test_a_busy_device_or_few_long_pauses_are_not_launch_bound(given):
     assert raised(given, "host-launch-bound") == {}
 
 
@@ -126,15 +127,6 @@ def test_recorded_waits_are_what_they_are_called(cause, kind):
     assert raised(signals([compute("a", 10.0)], host_waits_ms={}), kind) == {}
 
 
-def test_frees_beside_allocations_mean_an_emptied_cache():
-    ledger = [compute("a", 8.0), idle("allocator", 2.0)]
-    asks, frees = Call("cudaMalloc", "allocator", 1.0, 3.0), Call("cudaFree", "allocator", 1.0, 3.0)
-    assert set(raised(signals(ledger, host_calls=[asks, frees]), "host-cuda-malloc")) == {"host-empty-cache"}
-    assert set(raised(signals(ledger, host_calls=[asks]), "host-cuda-malloc")) == {"host-cuda-malloc"}
-    seldom = Call("cudaMalloc", "allocator", 0.1, 0.1)
-    assert raised(signals(ledger, host_calls=[seldom]), "host-cuda-malloc") == {}
-
-
 @pytest.mark.parametrize(
     ("kind", "throttled"),
     [
@@ -145,10 +137,36 @@ def test_frees_beside_allocations_mean_an_emptied_cache():
     ],
 )
 def test_low_clocks_have_the_gravest_reason(kind, throttled):
-    sensors = Sensors(1500.0, 60.0, 500.0, throttled, 50)
-    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU), kind)
+    sensors = Sensors(1500.0, 60.0, 300.0, throttled, 50)
+    lowered = GPU | {"power_limit_w": 300.0, "power_limit_default_w": 700.0}
+    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=lowered), kind)
     assert set(found) == {kind}
     assert found[kind].claims[0].ms == pytest.approx(10.0 * (1 - 1500 / 1980))
+
+
+def clocks_under_the_power_limit(**limits: float):
+    sensors = Sensors(1500.0, 60.0, 690.0, {"power limit": 1.0}, 50)
+    given = signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU | limits)
+    return raised(given, "device-power-limit")
+
+
+def test_the_board_s_own_power_limit_is_no_fault():
+    assert clocks_under_the_power_limit(power_limit_w=700.0, power_limit_default_w=700.0) == {}
+    assert clocks_under_the_power_limit(power_limit_w=750.0, power_limit_default_w=700.0) == {}
+    with pytest.raises(UnknownSignalError, match="limits"):
+        clocks_under_the_power_limit()
+
+
+def test_a_power_limit_that_was_lowered_a_little_promises_only_what_it_takes():
+    found = clocks_under_the_power_limit(power_limit_w=600.0, power_limit_default_w=700.0)
+    gain = found["device-power-limit"].claims[0].ms / 10.0
+    assert 1 - (600 / 700) ** (1 / 3) < gain < 1 - 600 / 700
+
+
+def test_clocks_that_are_low_now_and_then_for_a_reason_were_not_locked():
+    sensors = Sensors(1500.0, 60.0, 690.0, {"power limit": 0.1}, 50)
+    given = signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=GPU)
+    assert raised(given, "device-low-clocks") == {}
 
 
 def test_full_clocks_are_no_finding_whatever_the_reason_says():

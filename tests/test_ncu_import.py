@@ -36,7 +36,10 @@ def test_launches_of_one_family_are_one_row_with_their_scatter(tmp_path: Path) -
     found = values(imported(tmp_path, "raw.csv"))
     occupancy = found[GEMM, "sm__warps_active.avg.pct_of_peak_sustained_active"]
     longer = (48.5 * 28.448 + 49.5 * 28.512) / (28.448 + 28.512)  # by the time of each launch
-    assert occupancy["value"] == pytest.approx(longer) and (occupancy["samples"], occupancy["unit"]) == (2, "%")
+    assert occupancy["value"] == pytest.approx(longer) and (occupancy["samples"], occupancy["unit"]) == (
+        2,
+        "%",
+    )
     assert occupancy["error"] == pytest.approx(0.5, rel=1e-3)  # of 48.5 and 49.5: sqrt(0.5) / sqrt(2)
     assert found[GEMM, "gpu__time_duration.sum"]["value"] == pytest.approx(28.48e-6)
     assert found[GEMM, "sm__cycles_elapsed.avg.per_second"]["value"] == pytest.approx(1.755e9)
@@ -76,7 +79,9 @@ def test_kernels_are_kept_with_their_launch_but_never_as_time(tmp_path: Path) ->
 def test_labels_become_names_and_same_labels_stay_apart(tmp_path: Path) -> None:
     store = imported(tmp_path, "details.csv")
     found = {counter: row for (_, counter), row in values(store).items()}
-    assert found["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"]["value"] == pytest.approx(82.31)
+    assert found["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"][
+        "value"
+    ] == pytest.approx(82.31)
     assert found["dram__bytes.sum.per_second"]["value"] == pytest.approx(3.91234567890125e12)
     assert found["gpu__time_duration.sum"]["value"] == pytest.approx(12.448e-6)
     assert found["My Section: My Metric"]["unit"] == "widget"

@@ -54,13 +54,14 @@ class Synthetic:
 
     `sensors` replace values of WELL, each a number or a function of time (0 to 1); `gpu` replaces entries of
     the inventory; `clock` is the clock that kernels run at, as a share of its maximum; `copy_gb_s` is the
-    link's rate.
+    link's rate. `overlapped`: the next batch is copied while this one is worked on.
     """
 
     sensors: dict[str, Any] = field(default_factory=dict)
     gpu: dict[str, Any] = field(default_factory=dict)
     clock: float = 1.0
     copy_gb_s: float = COPY_GB_S
+    overlapped: bool = True
 
     @property
     def copy_ms(self) -> float:
@@ -69,8 +70,8 @@ class Synthetic:
 
     @property
     def step_ms(self) -> float:
-        """Computation, which follows the clock, and the copy before it."""
-        return STEP_MS / self.clock + self.copy_ms
+        """Computation, which follows the clock, with the copy beside or before it."""
+        return STEP_MS / self.clock + (0.0 if self.overlapped else self.copy_ms)
 
     def telemetry(self, seed: int = 0) -> list[dict[str, Any]]:
         """Rows of the telemetry table."""
@@ -116,10 +117,16 @@ class Synthetic:
         for step in self.steps()[CLEAN:]:
             at, copied = step["mark_ns"], step["mark_ns"] + round(self.copy_ms * MS)
             more = {"device": 0, "stream": 7, "phase": "timeline", "burst": 2}
-            copy = {"kind": "copy", "name": "Memcpy HtoD (Pinned -> Device)", "direction": "HtoD pinned"}
+            copy: dict[str, Any] = {
+                "kind": "copy",
+                "name": "Memcpy HtoD (Pinned -> Device)",
+                "direction": "HtoD pinned",
+            }
+            copy["stream"] = 13 if self.overlapped else 7
             rows.append({**more, **copy, "bytes": COPY_BYTES, "start_ns": at, "end_ns": copied})
             product = {"kind": "compute", "name": "nvjet_tst_128x256_64x4_1x2_h_bz_coopA_NNT"}
-            rows.append({**more, **product, "start_ns": copied, "end_ns": step["end_ns"]})
+            begun = at if self.overlapped else copied
+            rows.append({**more, **product, "start_ns": begun, "end_ns": step["end_ns"]})
         return [{**row, "correlation": number} for number, row in enumerate(rows)]
 
     def write(self, folder: Path) -> Any:

@@ -7,7 +7,7 @@ FAULT = Fault(
     kind="device-low-clocks",
     expected=["device-low-clocks"],
     forbidden=["device-power-limit", "device-thermal", "device-power-brake"],
-    share=[0.08, 0.21, 0.39],
+    share=[0.1, 0.25, 0.45],
     why="kernels follow the clock: 1785, 1485, 1095 of 1980 MHz",
 )
 

@@ -15,6 +15,6 @@ FAULT = Fault(
 
 def build(form: str, severity: int) -> Synthetic:
     if form == "mended":
-        return Synthetic()
+        return Synthetic(overlapped=False)
     width, generation, rate = [(8, 5, 27.0), (16, 3, 13.0), (2, 5, 6.8)][severity - 1]
-    return Synthetic({}, {"pcie_width": width, "pcie_generation": generation}, 1.0, rate)
+    return Synthetic({}, {"pcie_width": width, "pcie_generation": generation}, 1.0, rate, overlapped=False)

@@ -7,7 +7,7 @@ FAULT = Fault(
     kind="device-power-brake",
     expected=["device-power-brake"],
     forbidden=["device-power-limit", "device-thermal", "device-low-clocks"],
-    share=[0.26, 0.45, 0.71],
+    share=[0.3, 0.5, 0.75],
     why="kernels follow the clock, which is cut to 70, 50, 25 %",
 )
 

@@ -7,7 +7,7 @@ FAULT = Fault(
     kind="device-power-limit",
     expected=["device-power-limit"],
     forbidden=["device-thermal", "device-low-clocks", "device-power-brake"],
-    share=[0.08, 0.17, 0.3],
+    share=[0.1, 0.2, 0.35],
     why="kernels follow the clock, which the limit holds at 90, 80, 65 % of its maximum",
 )
 

@@ -7,7 +7,7 @@ FAULT = Fault(
     kind="device-thermal",
     expected=["device-thermal"],
     forbidden=["device-power-limit", "device-low-clocks", "device-power-brake"],
-    share=[0.07, 0.17, 0.35],
+    share=[0.08, 0.2, 0.4],
     why="kernels follow the clock, on average at 92, 80, 60 % of its maximum",
 )
 

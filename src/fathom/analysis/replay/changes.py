@@ -56,6 +56,11 @@ class Change:
     factor: float | None = None
     ns: float | None = None
 
+    @property
+    def of_the_host(self) -> bool:
+        """Whether no work of a device changes."""
+        return self.selector not in DEVICE
+
     def matches(self, name: str) -> bool:
         """Whether the pattern is in `name`."""
         pattern = self.pattern.lower().replace("[", "[[]").replace("?", "[?]")

@@ -48,7 +48,9 @@ class _Inputs:
         latency = typical(self.launch[at_once], kinds[at_once], count, LATENCY_NS, usual_median)[kinds]
         self.latency = np.where(blocked, np.maximum(latency - own, 0.0), latency)
         in_turn = self.follows & ~(self.launched & (self.launch - self.stream < self.latency))
-        self.gap = typical(self.stream[in_turn], kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
+        # A kernel may be let in before the one ahead is done, and then waits for it in its own time.
+        between = np.maximum(self.stream[in_turn], 0.0)
+        self.gap = typical(between, kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
 
     def late(self) -> Array:
         """How much later pieces began than launch and stream explain."""

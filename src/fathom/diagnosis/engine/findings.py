@@ -21,7 +21,7 @@ LEAST = 0.01  # of the step: what saves less is no finding
 
 def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[list[Finding], list[Abstained]]:
     """Findings, those that save most first, and what rules could not look at."""
-    step_ms = signals.get("step.ms").value
+    step_ms = signals.get("step.mean_ms").value or signals.get("step.ms").value
     candidates, abstained = _looked(signals, rules() if chosen is None else chosen)
     if not step_ms:
         told = [one for one in candidates if one.costless]
@@ -29,7 +29,8 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     ledger = {(r.entry, r.detail): r.ms for r in signals.get("step.ledger").value or []}
     least = LEAST * step_ms
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
-    sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms)
+    idle_ms = signals.get("step.idle_ms").value
+    sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms, idle_ms)
     kept = disjoint(sized, ledger, least)
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
 

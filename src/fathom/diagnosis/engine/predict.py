@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fathom.analysis import Abstained
-from fathom.analysis.replay import Gain
+from fathom.analysis.replay import Gain, parse
 from fathom.diagnosis.engine.claims import Sized
 from fathom.diagnosis.rules import Candidate
 
@@ -16,9 +16,12 @@ UNREPLAYED = 0.5  # of the gain: the doubt in what no replay has told
 
 
 def predict(
-    found: Iterable[Candidate], replayed: Replayed, step_ms: float
+    found: Iterable[Candidate], replayed: Replayed, step_ms: float, idle_ms: float | None = None
 ) -> tuple[list[Sized], list[Abstained]]:
-    """Each candidate with its gain; those that claim most first, and no more than MOST replays."""
+    """Each candidate with its gain; those that claim most first, and no more than MOST replays.
+
+    No gain exceeds the step, and none of a quicker host `idle_ms`, for which the device is idle.
+    """
     known: Known = {}
     sized: list[Sized] = []
     left_out: list[Candidate] = []
@@ -28,19 +31,25 @@ def predict(
             left_out.append(one)
             continue
         known |= {changes: replayed(changes) for changes in wanted}
-        sized.append(_sized(one, known, step_ms))
+        most = step_ms if idle_ms is None or not _of_the_host(one) else min(step_ms, idle_ms)
+        sized.append(_sized(one, known, most))
     return sized, [*_refusals(known.values()), *_unpredicted(left_out)]
 
 
-def _sized_by_claims(one: Candidate, step_ms: float) -> Sized:
+def _of_the_host(one: Candidate) -> bool:
+    """Whether what it changes is the host's time alone."""
+    return bool(one.changes) and all(parse(change).of_the_host for change in one.changes)
+
+
+def _sized_by_claims(one: Candidate, most: float) -> Sized:
     """Where no launches were recorded nothing can be replayed: the device's own rows are what is saved."""
-    ms = min(sum(claim.ms for claim in one.claims), step_ms)
-    return Sized(one, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, step_ms))
+    ms = min(sum(claim.ms for claim in one.claims), most)
+    return Sized(one, ms, (1 - UNREPLAYED) * ms, min((1 + UNREPLAYED) * ms, most))
 
 
-def _sized(one: Candidate, known: Known, step_ms: float) -> Sized:
+def _sized(one: Candidate, known: Known, most: float) -> Sized:
     if one.changes and known[(*one.given, *one.changes)] is None:
-        return _sized_by_claims(one, step_ms)
+        return _sized_by_claims(one, most)
     if not one.changes:
         gain: Gain | Abstained | None = None if one.gain_ms is None else Gain(*[one.gain_ms] * 3)
     else:
@@ -50,7 +59,7 @@ def _sized(one: Candidate, known: Known, step_ms: float) -> Sized:
     part = one.part if one.changes else 1.0
     wrong = one.doubt * abs(part * gain.ms)
     ms, low, high = part * gain.ms, part * gain.low - wrong, part * gain.high + wrong
-    return Sized(one, min(ms, step_ms), max(low, 0.0), min(high, step_ms))
+    return Sized(one, min(ms, most), min(max(low, 0.0), most), min(high, most))
 
 
 def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Gain | Abstained | None:

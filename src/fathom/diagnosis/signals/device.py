@@ -5,9 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Sensors
+from fathom.diagnosis.signals.rows import Reserved, Sensors
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
+ENOUGH = 6  # looks at the allocator
 BUSY = 50.0  # percent: below that, clocks and power say nothing of the program
 REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason*
     "power limit": 0x4,
@@ -42,6 +43,17 @@ def used_bytes(recorded: Recorded) -> int:
     if not found:
         raise UnknownSignalError("how much memory was in use at most was not recorded")
     return int(found)
+
+
+@signal("device.reserved", "B")
+def reserved(recorded: Recorded) -> Reserved:
+    """As the allocator counted from phase to phase; its peaks never fall."""
+    table = recorded.store.table("memory", recorded.account.rank)
+    rows = table.filter(device=recorded.index, event="peak").sort("time_ns").collect().drop_nulls("reserved")
+    if rows.height < ENOUGH:
+        raise UnknownSignalError("the allocator was hardly looked at")
+    unused = (rows["reserved"] - rows["allocated"]).to_list()
+    return Reserved(float(rows["allocated"][-1]), float(unused[-1]), float(unused[rows.height // 3]))
 
 
 @signal("device.link_share")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.intervals import Spans, covered
+from fathom.analysis.intervals import Spans, covered, union
 from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Call
@@ -23,7 +24,7 @@ _KEY = ["phase", "burst", "op"]
 @signal("host.calls", "ms a step")
 def calls(recorded: Recorded) -> list[Call]:
     """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
-    rows = _before_the_end(_of_the_program(recorded, recorded.calls))
+    rows = _before_the_end(of_the_program(recorded.calls))
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
@@ -55,7 +56,7 @@ def _copying(api: str) -> str | None:
     return "synchronisation" if re.search(COPYING, api) else None
 
 
-def _of_the_program(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+def of_the_program(rows: pl.DataFrame) -> pl.DataFrame:
     """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
     launching = rows.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
     return rows.filter(pl.col("thread").is_in(launching.implode()))
@@ -104,9 +105,20 @@ def waits(recorded: Recorded) -> dict[str, float]:
 
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
-    for (cause,), mine in rows.group_by("cause"):
-        taken = covered(within, mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
-        yield causes.ALIASES.get(str(cause), str(cause)), float(taken.sum())
+    """What lies in a wait of a cause that comes before counts there: compiling collects garbage."""
+    rows = rows.with_columns(pl.col("cause").replace(causes.ALIASES))
+    known = [cause for cause in causes.CAUSES if cause in set(rows["cause"])]
+    others = sorted(set(rows["cause"].drop_nulls()) - set(known))
+    before = 0.0
+    starts, ends = (np.zeros(0, np.int64) for _ in range(2))
+    for cause in (*known, *others):
+        mine = rows.filter(cause=cause)
+        starts = np.concatenate((starts, mine["start_ns"].to_numpy()))
+        ends = np.concatenate((ends, mine["end_ns"].to_numpy()))
+        held = union(starts, ends)
+        total = float(covered(within, held.starts, held.ends).sum())
+        yield cause, total - before
+        before = total
 
 
 @signal("host.launches", "a step")

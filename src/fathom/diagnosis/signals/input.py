@@ -114,6 +114,16 @@ def busy_percent(recorded: Recorded) -> float | None:
     return None if median is None else float(median)  # type: ignore[arg-type]
 
 
+@signal("host.busy_cores")
+def busy_cores(recorded: Recorded) -> float:
+    """How many of the machine's cores work, whoever for."""
+    cpu = recorded.machine.get("host", {}).get("cpu", {})
+    percent, every = busy_percent(recorded), cpu.get("logical_cores")
+    if percent is None or not every:
+        raise UnknownSignalError("how busy the host's cores were was not recorded")
+    return percent / 100 * every
+
+
 @signal("host.cores")
 def cores(recorded: Recorded) -> int | None:
     """That the program may use."""

@@ -99,14 +99,18 @@ class Recorded:
 
     def inside(self, rows: pl.DataFrame) -> pl.Series:
         """Which rows of the timeline begin in a used window."""
+        return self.window(rows) >= 0
+
+    def window(self, rows: pl.DataFrame) -> pl.Series:
+        """The used window that each row of the timeline begins in, -1 for none."""
         windows = self.account.windows
         count = self.steps
         assert windows is not None and count
         starts, ends = windows.starts[windows.used], windows.ends[windows.used]
         times = rows["start_ns"].fill_null(-1).to_numpy()
         place = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
-        within = (times >= starts[place]) & (times < ends[place])
-        return pl.Series(within) & (rows["phase"] == "timeline")
+        within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()
+        return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
 
     @cached_property
     def paths(self) -> OpPaths:

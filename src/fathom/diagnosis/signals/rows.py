@@ -99,6 +99,88 @@ class HostWork:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """Calls that ask the driver for memory or give it back, by what moved the allocator to make them.
+
+    `steps` is the share of steps in which there are any, `ms` what the host spends in them a step.
+    """
+
+    why: str  # room, emptied, search, new
+    frees: float
+    asks: float
+    ms: float
+    steps: float
+    source: str | None = None
+    region: str | None = None
+
+
+@dataclass(frozen=True)
+class Searches:
+    """Ops that time several kernels before they use one: `count` of them a step in `ms`, and their name."""
+
+    ms: float
+    count: float
+    steps: float  # share of steps with any
+    op: str
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Pauses of a thread that launches in which it did nothing that was recorded, as long as a turn or more.
+
+    `places` is how many different ops they lie behind, `on_turns` the share that ends with a turn of the
+    interpreter.
+    """
+
+    ms: float
+    count: float
+    places: int
+    on_turns: float
+
+
+@dataclass(frozen=True)
+class Rare:
+    """A recorded step as long as the rare long ones, and what was different in it, milliseconds."""
+
+    ms: float
+    copied: float  # copies from the device
+    copied_usually: float
+    copied_bytes: float
+    waits_ms: dict[str, float]
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Stretched:
+    """Kernels that took longer than usual by a turn of another process, and by how much a step altogether."""
+
+    ms: float
+    count: float
+    families: int
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Bytes: the peak of what was allocated, what was reserved beyond it, and that at a third of the time."""
+
+    allocated: float
+    unused: float
+    unused_before: float
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Functions that were compiled: by number of the function, how many versions of it there are."""
+
+    versions: dict[int, int]
+    regions: float  # calls of compiled regions a step
+    functions: float  # different ones a step
+    between_ms: float  # a step: from the end of one to the begin of the next, on the host
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Product:
     """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fathom.analysis.replay import Replay
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded
 from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+MS = 1e6
+QUICK = 0.25  # quantile of steps, of which more may be long than short
 
 
 @signal("step.ms", "ms")
@@ -17,6 +22,44 @@ def step_ms(recorded: Recorded) -> float | None:
     step = recorded.step
     clean = [ms for ms in (step.clean_mean_ms, step.clean_ms) if ms is not None]
     return max(clean, default=step.timeline_ms)
+
+
+@signal("step.mean_ms", "ms")
+def mean_ms(recorded: Recorded) -> float | None:
+    """What a step costs in the long run, rare long ones included; of the timeline without clean steps."""
+    mean = recorded.step.clean_mean_ms
+    return mean if mean is not None else step_ms(recorded)
+
+
+@signal("step.typical_ms", "ms")
+def typical_ms(recorded: Recorded) -> float | None:
+    """A step in which nothing rare happened: the quicker of a quick clean one and one of the timeline.
+
+    Clean steps are often timed a few at a time, so that each may hold a long one.
+    """
+    clean = [ns / MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
+    windows = recorded.account.windows
+    used = [] if windows is None else ((windows.ends - windows.starts)[windows.used] / MS).tolist()
+    known = [float(np.quantile(some, QUICK, method="lower")) for some in (clean, used) if some]
+    return min(known) if clean else None
+
+
+@signal("step.stalled_ms", "ms a step")
+def stalled_ms(recorded: Recorded) -> float:
+    """What rare long steps add to the mean; how much steps scatter is in it."""
+    mean, typical = mean_ms(recorded), typical_ms(recorded)
+    if mean is None or typical is None:
+        raise UnknownSignalError("no clean steps were recorded")
+    return max(mean - typical, 0.0)
+
+
+@signal("step.idle_ms", "ms a step")
+def idle_ms(recorded: Recorded) -> float:
+    """What of the mean step the device does not compute in: all that a quicker host could save."""
+    step = mean_ms(recorded) if recorded.index is not None else None
+    if step is None:
+        raise UnknownSignalError("no step was recorded")
+    return max(step - sum(e.ms for e in recorded.device.ledger if e.entry == "compute"), 0.0)
 
 
 @signal("step.timeline_ms", "ms")

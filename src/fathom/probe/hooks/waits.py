@@ -86,12 +86,17 @@ def _compilations(session: Session) -> Handle:
     def ended(*args: Any) -> None:
         start = open_since.pop(threading.get_ident(), None)
         if start is not None:
-            trigger = getattr(args[0], "callback_trigger", None) if args else None
-            session.wait("compilation", start, time.time_ns(), getattr(trigger, "name", "").lower())
+            session.wait("compilation", start, time.time_ns(), _compiled(args[0] if args else None))
 
     callback_handler.register_start_callback(began)
     callback_handler.register_end_callback(ended)
     return Handle(lambda: _unregister(callback_handler, began, ended))
+
+
+def _compiled(told: Any) -> str:
+    """What is compiled, and the compiler's number of the function and its version: `dynamo 0/5`."""
+    trigger, number = getattr(told, "callback_trigger", None), getattr(told, "compile_id", None)
+    return f"{getattr(trigger, 'name', '').lower()} {number or ''}".strip()
 
 
 def _unregister(handler: Any, began: Any, ended: Any) -> None:

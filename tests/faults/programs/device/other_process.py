@@ -27,6 +27,8 @@ FAULT = Fault(
 OTHER = """
 import sys, time, torch
 a = torch.randn(4096, 4096, device=sys.argv[1], dtype=torch.bfloat16)
+(a @ a).sum().item()
+print(flush=True)
 while True:
     for _ in range(8):
         a @ a
@@ -43,7 +45,9 @@ def main(options):
     other = None
     if options.faulty and options.cuda:
         pause = options.by(3e-3, 3e-4, 0)
-        other = subprocess.Popen([sys.executable, "-Ic", OTHER, "cuda", str(pause)])
+        command = [sys.executable, "-Ic", OTHER, "cuda", str(pause)]
+        other = subprocess.Popen(command, stdout=subprocess.PIPE)
+        other.stdout.readline()  # it computes from here on
     try:
         for _ in options.laps():
             loss = F.cross_entropy(model(values), classes)

@@ -6,7 +6,6 @@ but once.
 """
 
 import torch
-from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 from tests.faults.common import Fault, start, tower
@@ -23,16 +22,21 @@ FAULT = Fault(
 )
 
 
+def written(number, weight):
+    """A head as its author wrote it: a function of its own, which the compiler has not seen before."""
+    scope = {"softplus": F.softplus, "weight": weight}
+    exec(f"def head_{number}(x):\n    return softplus(x @ weight)", scope)
+    return scope[f"head_{number}"]
+
+
 @torch.no_grad()
 def main(options):
     torch._dynamo.config.recompile_limit = 256
     width, every = options.size(2048, 16), options.by(8, 4, 2)
     body = tower(width, options.size(6, 2), width).to(options.device, options.dtype)
     heads = [
-        nn.Sequential(nn.Linear(width, 64, bias=False), nn.Softplus())
-        for _ in range(options.steps // every + 1)
+        written(number, options.normal(width, 64) / width) for number in range(options.steps // every + 1)
     ]
-    heads = [head.to(options.device, options.dtype) for head in heads]
     backend = "aot_eager" if options.cuda else "eager"
     compiled = [torch.compile(head, backend=backend) for head in heads]
     x = options.normal(options.size(8192, 4), width)

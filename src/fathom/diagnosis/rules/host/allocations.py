@@ -3,41 +3,67 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, usual
-from fathom.diagnosis.signals import Call, Signals
+from fathom.diagnosis.rules.host.rarely import LATE, stalled
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
+from fathom.diagnosis.signals import Asked, Signals
 
-FREES = re.compile(r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)")
-MAPS = re.compile(r"^cuMem(Create|Map|Unmap|SetAccess|Release|Address)")
 PINS = re.compile(r"Host")
-OFTEN = 0.2  # a step: less is a size that was met for the first time
-EMPTYING = 0.5  # frees for each allocation: the cache is given back and asked for again
+OFTEN = 0.5  # a step
+AGAIN = 0.5  # of the steps: in fewer, and it is a size that was met for the first time
+ENTRY, CHANGE = "idle: allocator", "allocator=0"
+CHECK = "fathom what-if SOUNDING 'allocator=0'"
 
 
-@rule("host-empty-cache", "host-cuda-malloc")
+@dataclass(frozen=True)
+class Reason:
+    """Why the allocator calls the driver (`host.asked`), and the kind that it is."""
+
+    kind: str
+    says: str
+    once: bool = False  # it is a fault though it happens in few steps
+
+
+REASONS = {
+    "room": Reason("host-allocator-retries", "cached blocks are freed to make room for another"),
+    "emptied": Reason("host-empty-cache", "cached blocks are given back all at once", once=True),
+    "new": Reason("host-cuda-malloc", "the driver is asked for memory, or given it back"),
+}
+
+
+@rule(*(reason.kind for reason in REASONS.values()))
 def allocations(signals: Signals) -> Found:
-    """Frees as frequent as allocations mean that the cache is emptied."""
-    calls = [call for call in signals["host.calls"] if call.cause == "allocator"]
-    device = [call for call in calls if not PINS.search(call.api)]
-    frees = sum(call.count for call in device if FREES.search(call.api))
-    allocates = sum(call.count for call in device) - frees
-    if allocates >= OFTEN:
-        kind = "host-empty-cache" if frees >= EMPTYING * allocates else "host-cuda-malloc"
-        yield _candidate(signals, kind, device, calls, "the driver is asked for memory, or given it back")
+    """What the allocator was doing when it called tells the kinds apart."""
+    asked: list[Asked] = signals["host.asked"]
+    pins = [c for c in signals["host.calls"] if c.cause == "allocator" and PINS.search(c.api)]
+    total = sum(one.ms for one in asked) + sum(call.ms for call in pins)
+    for one in asked:
+        reason = REASONS.get(one.why)
+        if reason and one.frees + one.asks >= OFTEN and (reason.once or one.steps >= AGAIN):
+            yield _allocating(signals, reason, one, one.ms / (total or 1.0))
 
 
-def _candidate(signals: Signals, kind: str, mine: list[Call], every: list[Call], says: str) -> Candidate:
-    count, ms = sum(call.count for call in mine), sum(call.ms for call in mine)
-    share = ms / (sum(call.ms for call in every) or 1.0)
-    claims = [type(c)(c.entry, c.detail, share * c.ms) for c in rows(signals, "idle: allocator")]
+def _allocating(signals: Signals, reason: Reason, one: Asked, share: float) -> Candidate:
+    rare = stalled(signals) if one.steps < 1 else 0.0
     return Candidate(
-        kind=kind,
-        claims=claims,
-        evidence=[Evidence(says, count, "a step"), Evidence("the host is in these calls", ms, "ms a step")],
-        changes=("allocator=0",),
+        kind=reason.kind,
+        claims=_claims(signals, share),
+        evidence=_evidence(reason.says, one.frees + one.asks, one.ms),
+        changes=() if rare else (CHANGE,),
+        gain_ms=share * rare if rare else None,
+        spill=LATE,
         part=share,
-        doubt=0.25,
-        check="fathom what-if SOUNDING 'allocator=0'",
-        source=usual((call.source, call.ms) for call in mine),
-        region=usual((call.region, call.ms) for call in mine),
+        doubt=0.3 if rare else 0.15,
+        check=CHECK,
+        source=one.source,
+        region=one.region,
     )
+
+
+def _claims(signals: Signals, share: float) -> list[Claim]:
+    return [Claim(c.entry, c.detail, share * c.ms) for c in rows(signals, ENTRY)]
+
+
+def _evidence(says: str, count: float, ms: float) -> list[Evidence]:
+    return [Evidence(says, count, "a step"), Evidence("the host is in these calls", ms, "ms a step")]

@@ -3,44 +3,87 @@
 from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule, spent
-from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals import Holds, HostWork, Signals
 
 LAUNCHING = ("idle: dispatching", "idle: launch latency")
 PYTHON = "idle: python"
 LEAST = 0.08  # of the timeline's step
-MANY = 30  # pieces of device work a step
 PYTHONIC = 0.6  # of the host's idle time: more, and Python rather than the number of launches is at fault
 CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # of a replayed graph, one launch a step
 
 # Where the host loses its lead to one of these, it is not the launches that cost the time after it.
 OTHERS = ("sync=0", "input=0", "gc=0", "checkpoint=0", "allocator=0", "compilation=0")
 
+HELD = 2.0  # pauses a step that are as long as a turn of the interpreter
+PLACES = 3  # that they lie behind: a computation of the program's own comes at the same place in each step
+ON_TURNS = 0.6  # of them end with a turn
+MINE = 0.5  # of the timeline's step: less, and threads are not what it waits for
+MOSTLY = 0.5  # of the pauses' time
 
-@rule("host-launch-bound", "host-python")
+
+@rule("host-launch-bound", "host-python", "host-thread-contention")
 def launch_bound(signals: Signals) -> Found:
-    """Graphs take both away; where Python dominates, the program's own code is named."""
-    working = [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
-    launching = max(spent(signals, *LAUNCHING) - sum(one.idle_ms for one in working), 0.0)
+    """Launching makes short pauses, computing in Python long ones, other threads long ones anywhere."""
+    launching = max(spent(signals, *LAUNCHING) - sum(one.idle_ms for one in _working(signals)), 0.0)
     python = spent(signals, PYTHON)
-    step, count = signals["step.timeline_ms"], signals["kernels.count"]
-    if launching + python < LEAST * step or count < 1:
+    step = signals["step.timeline_ms"]
+    if launching + python < LEAST * step or signals["kernels.count"] < 1:
         return
-    in_python = python > PYTHONIC * (launching + python)
-    if not in_python and count < MANY:
-        return
-    share = (launching + python) / step
-    evidence = [
-        Evidence(f"the device waits for launches {share:.0%} of the recorded step", 100 * share, "%"),
-        Evidence(f"{count:,.0f} pieces of device work a step", count, "a step"),
-        Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
-    ]
-    yield Candidate(
-        kind="host-python" if in_python else "host-launch-bound",
+    holds: Holds = signals["host.holds"]
+    short = min(signals["device.short_pauses_ms"] / (launching + python), 1.0)
+    part = 1.0 if short >= MOSTLY else short
+    if _contended(holds, step):
+        yield _contention(holds, (launching + python) / step, signals)
+    elif python > PYTHONIC * (launching + python) and short < MOSTLY:
+        yield _candidate(signals, "host-python", (launching + python) / step)
+    elif part * (launching + python) >= LEAST * step:
+        yield _candidate(signals, "host-launch-bound", (launching + python) / step, part)
+
+
+def _working(signals: Signals) -> list[HostWork]:
+    """What the host computes or pins in the step itself: time that no launch costs."""
+    return [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
+
+
+def _contended(holds: Holds, step: float) -> bool:
+    many = holds.count >= HELD and holds.places >= PLACES
+    return many and holds.on_turns >= ON_TURNS and holds.ms >= MINE * step
+
+
+def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
+    """Without the others the thread goes on at once: what it was held for is saved."""
+    mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
+    most = signals.number("step.idle_ms", mean)
+    return Candidate(
+        kind="host-thread-contention",
         claims=[],
-        evidence=evidence,
+        evidence=[
+            Evidence("pauses of 5 ms, the interpreter's turn, or more", holds.count, "a step"),
+            Evidence("of them end with a turn", 100 * holds.on_turns, "%"),
+            Evidence("of the recorded step the device waits for the host", 100 * share, "%"),
+        ],
+        gain_ms=min(share * mean, most),
+        spill=(PYTHON, *LAUNCHING),
+        doubt=0.1,
+        check="py-spy dump --pid PID; move the other threads' work into a process",
+    )
+
+
+def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
+    in_python = kind == "host-python"
+    count = signals["kernels.count"]
+    return Candidate(
+        kind=kind,
+        claims=[],
+        evidence=[
+            Evidence(f"the device waits for launches {share:.0%} of the recorded step", 100 * share, "%"),
+            Evidence(f"{count:,.0f} pieces of device work a step", count, "a step"),
+            Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
+        ],
         changes=("python=0.1",) if in_python else CAPTURED,
-        given=(*OTHERS, *dict.fromkeys(f"op:{one.op}=0" for one in working)),
+        given=(*OTHERS, *dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
+        part=part,
         doubt=0.25 if in_python else 0.15,
         confidence=0.8,
         check="fathom what-if SOUNDING " + " ".join(f"'{change}'" for change in CAPTURED),

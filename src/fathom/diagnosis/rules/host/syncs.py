@@ -7,11 +7,11 @@ from functools import cache
 from typing import Any
 
 from fathom.data import load
+from fathom.diagnosis.rules.host.rarely import LATE
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, usual
 from fathom.diagnosis.signals import Call, Signals
 
 CAUSE, ENTRY = "synchronisation", "idle: synchronisation"
-LATE = ("idle: launch latency", "idle: dispatching", "idle: python")  # without its lead the host is late
 CHANGE = "sync=0"
 CHECK = "fathom what-if SOUNDING 'sync=0'"
 
@@ -59,7 +59,7 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
             Evidence(f"{count:,.1f} a step: {row['says']}", count, "a step"),
             Evidence("the host waits in them", ms, "ms a step"),
         ],
-        changes=(CHANGE,),
+        changes=(CHANGE, *row.get("without", ())),
         spill=LATE,
         part=share,
         doubt=0.25,

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
-from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals import Compiled, Signals
+
+AGAIN = 3  # versions of one function: for the first shapes, for any, and then it was the guards
+EXPLAINED = 0.5  # of what rare steps add: waits that hold so much of it are why those are long
 
 
 @dataclass(frozen=True)
@@ -15,37 +19,55 @@ class Wait:
     cause: str
     kind: str
     says: str
-    rare: bool = False  # it may fall outside the few steps of the timeline
 
 
 WAITS = (
-    Wait(
-        "gc", "host-garbage-collection", "Python's garbage collector holds up the thread that launches", True
-    ),
-    Wait("checkpoint", "host-checkpoint", "saving or loading holds up the thread that launches", True),
-    Wait("compilation", "host-compiling-in-steps", "something is compiled or loaded", True),
+    Wait("gc", "host-garbage-collection", "Python's garbage collector holds up the thread that launches"),
+    Wait("checkpoint", "host-checkpoint", "saving or loading holds up the thread that launches"),
+    Wait("compilation", "host-compiling-in-steps", "something is compiled or loaded"),
 )
 
 
-@rule(*(wait.kind for wait in WAITS))
+@rule("host-recompilation", *(wait.kind for wait in WAITS))
 def waits(signals: Signals) -> Found:
-    """What the timeline shows is replayed; what only the clean steps show costs what it took in them."""
-    usual = signals.get("host.waits_ms").value or {}
+    """Rare ones cost what long steps add to the mean; what is in every step of the timeline is replayed."""
+    recorded = signals.get("host.waits_ms").value or {}
     for wait in WAITS:
-        idle, recorded = spent(signals, f"idle: {wait.cause}"), usual.get(wait.cause, 0.0)
-        if idle > 0 or (wait.rare and recorded > 0):
+        idle, ms = spent(signals, f"idle: {wait.cause}"), recorded.get(wait.cause, 0.0)
+        if idle > 0 or ms > 0:
             yield _candidate(signals, wait, idle, recorded)
 
 
-def _candidate(signals: Signals, wait: Wait, idle: float, recorded: float) -> Candidate:
-    seen = idle >= recorded or idle > 0
+def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, float]) -> Candidate:
+    ms, gain = recorded.get(wait.cause, 0.0), _rare(signals, wait, recorded)
+    kind, more = _kind(signals, wait)
+    if gain is None and idle <= 0:
+        gain = ms
     return Candidate(
-        kind=wait.kind,
+        kind=kind,
         claims=list(rows(signals, f"idle: {wait.cause}")),
-        evidence=[Evidence(wait.says, idle if seen else recorded, "ms a step")],
-        changes=(f"{wait.cause}=0",) if seen else (),
-        gain_ms=None if seen else recorded,
-        doubt=0.15 if seen else 0.4,
-        confidence=0.9 if seen else 0.7,
+        evidence=[Evidence(wait.says, ms or idle, "ms a step"), *more],
+        changes=(f"{wait.cause}=0",) if gain is None else (),
+        gain_ms=gain,
+        doubt=0.15 if gain is None or stalled(signals) else 0.4,
+        confidence=0.9,
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
     )
+
+
+def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | None:
+    """Its part of what rare long steps add; None where there are none."""
+    long, every = stalled(signals), sum(recorded.get(one.cause, 0.0) for one in WAITS)
+    if not long or not every:
+        return None
+    ms = recorded.get(wait.cause, 0.0)
+    return ms / every * long if every >= EXPLAINED * long else ms
+
+
+def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
+    """Compiling is told apart by whether it is the same function again."""
+    compiled: Compiled | None = signals.get("host.compiled").value
+    most = max(compiled.versions.values(), default=0) if compiled else 0
+    if wait.cause != "compilation" or most < AGAIN:
+        return wait.kind, []
+    return "host-recompilation", [Evidence("a single function was compiled", float(most), "times")]

@@ -1,0 +1,95 @@
+"""Why the driver is asked for memory in a step: told by what the allocator was doing when it called."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.work.tree import rows_of
+from fathom.diagnosis.signals.host import of_the_program
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Asked
+from fathom.diagnosis.signals.searches import searching
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+HOST_MEMORY = "Host"  # page-locked memory: not the device's
+FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
+RUN = 4  # frees in a row by no op: the cache is emptied; tensors are freed one by one
+MOSTLY = 0.5  # of the frees that make no room
+_OP = ["phase", "burst", "op"]
+
+
+@signal("host.asked", "a step")
+def asked(recorded: Recorded) -> list[Asked]:
+    """By reason. `room`: an op frees and then asks. `emptied`: many are freed at once, by no op. `search`: an
+    op that tries kernels does both. `new`: all else.
+    """
+    rows = _runs(recorded, _calls(recorded))
+    found = (
+        rows.filter("inside")
+        .group_by("why")
+        .agg(
+            frees=pl.col("free").sum(),
+            asks=(~pl.col("free")).sum(),
+            ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),
+            steps=pl.col("window").n_unique(),
+            **{name: pl.col(name).drop_nulls().mode().sort().first() for name in ("source", "region")},
+        )
+    )
+    count = recorded.steps
+    return [
+        Asked(why, frees / count, asks / count, ns / count / MS, steps / count, source, region)
+        for why, frees, asks, ns, steps, source, region in found.sort("ns", descending=True).iter_rows()
+    ]
+
+
+def _calls(recorded: Recorded) -> pl.DataFrame:
+    """Calls about the device's memory in order, with whether an op made them, and whether it searches."""
+    rows = of_the_program(recorded.calls)
+    device = pl.col("api").str.contains(causes.APIS["allocator"].pattern) & ~pl.col("api").str.contains(
+        HOST_MEMORY
+    )
+    rows = rows.filter(device).sort("phase", "burst", "start_ns").with_row_index("row")
+    above = rows_of(recorded.ops, rows, "op")
+    kinds = recorded.ops["kind"].to_list()
+    marks = {
+        name: pl.Series([recorded.paths.mark(name, row) for row in above.tolist()], dtype=pl.String)
+        for name in ("source", "region")
+    }
+    window = recorded.window(rows)
+    return rows.with_columns(
+        free=pl.col("api").str.contains(FREES),
+        by_op=pl.Series([row >= 0 and kinds[row] == "op" for row in above.tolist()], dtype=pl.Boolean),
+        search=pl.Series([row in searching(recorded) for row in above.tolist()], dtype=pl.Boolean),
+        window=window,
+        inside=window >= 0,
+        **marks,
+    )
+
+
+def _runs(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
+    """With `why`: of a run of like calls by one op, what follows it tells."""
+    rows = rows.with_columns(run=pl.struct(*_OP, "free").rle_id())
+    runs = rows.group_by("run", maintain_order=True).agg(
+        *(pl.col(name).first() for name in (*_OP, "free", "by_op", "search", "inside")), length=pl.len()
+    )
+    same = pl.struct(*_OP).eq_missing(pl.struct(*_OP).shift(-1)) & pl.col("by_op")
+    runs = runs.with_columns(room=pl.col("free") & same)
+    runs = runs.with_columns(room=pl.col("room") | pl.col("room").shift(1, fill_value=False))
+    runs = runs.with_columns(
+        many=pl.col("free") & ~pl.col("by_op") & ~pl.col("room") & (pl.col("length") >= RUN)
+    )
+    others = runs.filter("inside", pl.col("free") & ~pl.col("room") & ~pl.col("search"))
+    total, in_runs = int(others["length"].sum()), int(others.filter("many")["length"].sum())
+    emptied = bool(total) and in_runs >= MOSTLY * total
+    why = (
+        pl.when(pl.col("search"))
+        .then(pl.lit("search"))
+        .when("room")
+        .then(pl.lit("room"))
+        .when(pl.lit(emptied))
+        .then(pl.lit("emptied"))
+        .otherwise(pl.lit("new"))
+    )
+    return rows.join(runs.select("run", why=why), on="run", how="left")

@@ -1,0 +1,70 @@
+"""Pauses: of the device between two pieces of work, and of threads that launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.intervals import Array, union
+from fathom.diagnosis.signals.host import of_the_program
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Holds
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+SHORT_NS = 300_000  # some ten launches under a profiler: a longer pause is no matter of launching
+TURN_NS = 5_000_000  # sys.getswitchinterval(): how long a thread keeps the interpreter while others wait
+EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with what the scheduler adds
+
+
+@signal("device.short_pauses_ms", "ms a step")
+def short_pauses(recorded: Recorded) -> float:
+    """What the device is idle in pauses too short to hold anything but launching."""
+    windows, steps = recorded.account.windows, recorded.steps
+    assert windows is not None
+    busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
+    total = 0
+    for start, end in zip(windows.starts[windows.used], windows.ends[windows.used], strict=True):
+        inner = (busy.ends > start) & (busy.starts < end)
+        edges = np.concatenate(([start], np.stack((busy.starts, busy.ends), 1)[inner].ravel(), [end]))
+        pauses = np.diff(np.clip(edges, start, end))[::2]
+        total += int(pauses[pauses < SHORT_NS].sum())
+    return total / steps / MS
+
+
+@signal("host.holds", "a step")
+def holds(recorded: Recorded) -> Holds:
+    """Between two records of one thread that launches; a call of the runtime that takes long is no pause."""
+    calls = of_the_program(recorded.calls)
+    launching = calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().to_list()
+    shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
+    ops, steps = recorded.ops.filter(shown), recorded.steps
+    found = [_of_thread(recorded, ops, calls, thread) for thread in launching]
+    starts, ends = (np.concatenate([one[side] for one in found] or [np.zeros(0, int)]) for side in (0, 1))
+    places = {place for one in found for place in one[2]}
+    turns = (ends - starts) / TURN_NS
+    beside = turns - np.round(turns)
+    held = union(starts, ends)
+    return Holds(
+        float((held.ends - held.starts).sum()) / steps / MS,
+        len(starts) / steps,
+        len(places),
+        float(((beside >= -EARLY) & (beside <= LATE)).mean()) if len(starts) else 0.0,
+    )
+
+
+def _of_thread(
+    recorded: Recorded, ops: pl.DataFrame, calls: pl.DataFrame, thread: int
+) -> tuple[Array, Array, list[str]]:
+    """Begin and end of its pauses, and the records that they follow."""
+    columns = ["phase", "burst", "start_ns", "end_ns", "name"]
+    named = calls.filter(thread=thread).rename({"api": "name"}).select(columns)
+    tables = [ops.filter(thread=thread).select(columns), named]
+    edges = [one.select("phase", "burst", "name", at=at) for one in tables for at in ("start_ns", "end_ns")]
+    rows = pl.concat(edges).sort("phase", "burst", "at")
+    rows = rows.with_columns(until=pl.col("at").shift(-1).over("phase", "burst"))
+    rows = rows.filter(pl.col("until") - pl.col("at") >= (1 - EARLY) * TURN_NS)
+    rows = rows.filter(recorded.inside(rows.rename({"at": "start_ns"})))
+    rows = rows.join(named, left_on=["at", "until"], right_on=["start_ns", "end_ns"], how="anti")
+    return rows["at"].to_numpy(), rows["until"].to_numpy(), rows["name"].to_list()

@@ -1,0 +1,48 @@
+"""Kernels that now and then take much longer: another process had the device for a while."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Stretched
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+SLICE_NS = 500_000  # processes take turns of about a millisecond or two: no scatter of a kernel is as long
+TIMES = 1.3  # as long as it usually takes
+ENOUGH = 3  # launches, to know what is usual
+
+
+@signal("device.stretched", "ms a step")
+def stretched(recorded: Recorded) -> Stretched:
+    """Longer than the like in the same step and than the same one in other steps, alone on the device.
+
+    In one step a family may do work of several sizes, and from step to step sizes may change: either is
+    no turn of another process.
+    """
+    rows = linked(recorded).filter(pl.col("entry") == "compute").sort("start_ns")
+    rows = rows.with_columns(window=recorded.window(rows)).filter(_alone())
+    rows = rows.with_columns(place=pl.int_range(pl.len()).over("window", "label"))
+    beside = [_usual("window", "label"), _usual("place", "label")]
+    rows = rows.with_columns(
+        usual=pl.max_horizontal(*beside), known=pl.all_horizontal(*map(pl.Expr.is_not_null, beside))
+    )
+    more = pl.col("ns") - pl.col("usual")
+    some = rows.filter("known", more >= SLICE_NS, pl.col("ns") >= TIMES * pl.col("usual"))
+    return Stretched(
+        float(some.select(more.sum()).item() or 0) / recorded.steps / MS,
+        some.height / recorded.steps,
+        some["label"].n_unique(),
+    )
+
+
+def _usual(*among: str) -> pl.Expr:
+    return pl.when(pl.len().over(*among) >= ENOUGH).then(pl.col("ns").quantile(0.25, "lower").over(*among))
+
+
+def _alone() -> pl.Expr:
+    """Kernels that shared no instant with another one."""
+    before, after = pl.col("end_ns").cum_max().shift(1), pl.col("start_ns").shift(-1)
+    return (pl.col("start_ns") >= before).fill_null(True) & (after >= pl.col("end_ns")).fill_null(True)

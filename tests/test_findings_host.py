@@ -1,0 +1,225 @@
+"""Rules of the host, on signals made by hand, and what their signals read from recordings of an H200."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fathom
+from fathom.analysis import account
+from fathom.analysis.replay import Replay, parse
+from fathom.diagnosis.rules import Candidate
+from fathom.diagnosis.signals import (
+    Asked,
+    Compiled,
+    Holds,
+    Rare,
+    Recorded,
+    Reserved,
+    Searches,
+    Signals,
+    Stretched,
+)
+from tests.findings_fakes import compute, idle, raised, signals
+
+KEPT = Path(__file__).parent / "data" / "faults"
+ALLOCATING = [compute("a", 8.0), idle("allocator", 2.0)]
+LONG = {"step_mean_ms": 20.0, "step_stalled_ms": 10.0, "step_typical_ms": 10.0}
+NO_SEARCH = Searches(0.0, 0.0, 0.0, "")
+
+
+# allocations
+
+
+@pytest.mark.parametrize(
+    ("why", "kind"),
+    [("room", "host-allocator-retries"), ("emptied", "host-empty-cache"), ("new", "host-cuda-malloc")],
+)
+def test_what_the_allocator_was_doing_tells_its_calls_apart(why, kind):
+    found = raised(signals(ALLOCATING, host_asked=[Asked(why, 3.0, 3.0, 2.0, 1.0)]), kind)
+    assert set(found) == {kind}
+    assert found[kind].part == 1.0 and sum(claim.ms for claim in found[kind].claims) == 2.0
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked("new", 0.0, 8.0, 2.0, 0.25),  # sizes that were met in one step
+        Asked("new", 0.0, 0.2, 2.0, 1.0),
+        Asked("room", 200.0, 0.25, 40.0, 0.25),  # memory ran out once
+        Asked("search", 4.0, 4.0, 2.0, 1.0),  # of that another rule tells
+    ],
+)
+def test_sizes_that_are_new_once_are_no_finding(asked):
+    assert raised(signals(ALLOCATING, host_asked=[asked]), "host-cuda-malloc") == {}
+
+
+def test_a_cache_emptied_now_and_then_costs_what_long_steps_add():
+    asked = [Asked("emptied", 2.0, 2.0, 2.0, 0.25)]
+    found = raised(signals(ALLOCATING, host_asked=asked, **LONG), "host-empty-cache")
+    assert found["host-empty-cache"].gain_ms == 10.0 and not found["host-empty-cache"].changes
+
+
+# rare long steps
+
+
+def test_a_rare_wait_costs_what_long_steps_add_not_what_it_lasts():
+    given = signals([compute("a", 10.0)], host_waits_ms={"gc": 12.0}, **LONG)
+    assert raised(given, "host-garbage-collection")["host-garbage-collection"].gain_ms == 10.0
+    both = signals([compute("a", 10.0)], host_waits_ms={"gc": 3.0, "checkpoint": 9.0}, **LONG)
+    found = raised(both, "host-garbage-collection")
+    assert (found["host-garbage-collection"].gain_ms, found["host-checkpoint"].gain_ms) == (2.5, 7.5)
+    little = signals([compute("a", 10.0)], host_waits_ms={"gc": 1.0}, **LONG)
+    assert raised(little, "host-garbage-collection")["host-garbage-collection"].gain_ms == 1.0
+
+
+@pytest.mark.parametrize(
+    ("versions", "kind"),
+    [
+        ({0: 7}, "host-recompilation"),
+        ({0: 2, 1: 1, 2: 1}, "host-compiling-in-steps"),
+        ({}, "host-compiling-in-steps"),
+    ],
+)
+def test_compiling_one_function_again_is_told_from_compiling_another(versions, kind):
+    known = {"host_waits_ms": {"compilation": 9.0}, "host_compiled": Compiled(versions, 1.0, 1.0, 0.0)}
+    assert set(raised(signals([compute("a", 10.0)], **known, **LONG), kind)) == {kind}
+
+
+def test_a_search_costs_what_long_steps_add_and_without_any_its_own_time():
+    some = Searches(8.0, 1.0, 0.25, "aten::convolution")
+    found = raised(signals([], host_searches=some, **LONG), "host-autotuning")
+    assert found["host-autotuning"].gain_ms == 10.0
+    always = Searches(8.0, 3.0, 1.0, "aten::convolution")
+    assert raised(signals([], host_searches=always), "host-autotuning")["host-autotuning"].gain_ms == 8.0
+    assert raised(signals([], host_searches=NO_SEARCH, **LONG), "host-autotuning") == {}
+
+
+def logging(rare: Rare, **known: Any) -> dict[str, Candidate]:
+    given = {**LONG, "host_searches": NO_SEARCH, **known}
+    return raised(signals([], step_rare=rare, **given), "host-logging")
+
+
+def test_long_steps_that_copy_to_the_host_are_logging_unless_they_are_known_for_something_else():
+    assert logging(Rare(100.0, 5.0, 0.0, 1e8, {}))["host-logging"].gain_ms == 10.0
+    assert logging(Rare(100.0, 5.0, 0.0, 1e8, {"checkpoint": 80.0})) == {}
+    assert logging(Rare(100.0, 5.0, 5.0, 1e8, {})) == {}
+    assert logging(Rare(100.0, 0.0, 0.0, 0.0, {})) == {}
+    assert logging(Rare(100.0, 5.0, 0.0, 1e8, {}), step_stalled_ms=0.1) == {}
+    assert logging(Rare(100.0, 5.0, 0.0, 1e8, {}), host_searches=Searches(0.0, 0.0, 0.0, "aten::mm")) == {}
+
+
+# pauses
+
+
+@pytest.mark.parametrize(
+    ("holds", "kind"),
+    [
+        (Holds(90.0, 20.0, 9, 0.8), "host-thread-contention"),
+        (Holds(90.0, 20.0, 1, 0.8), "host-python"),  # a computation of its own, at one place
+        (Holds(90.0, 20.0, 9, 0.2), "host-python"),
+        (Holds(90.0, 1.0, 9, 0.8), "host-python"),
+        (Holds(9.0, 20.0, 9, 0.8), "host-python"),
+    ],
+)
+def test_pauses_of_a_turn_behind_different_ops_are_other_threads(holds, kind):
+    given = signals([compute("a", 5.0), idle("python", 95.0)], device_short_pauses_ms=1.0, host_holds=holds)
+    assert set(raised(given, kind)) == {kind}
+
+
+def test_one_long_pause_in_an_op_is_not_launching():
+    given = signals([compute("a", 5.0), idle("dispatching", 95.0)], device_short_pauses_ms=1.0)
+    assert raised(given, "host-launch-bound") == {}
+
+
+# compiled pieces, memory
+
+
+def test_many_compiled_functions_a_step_are_a_broken_graph():
+    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0}
+    broken = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
+    assert raised(broken, "host-graph-breaks")["host-graph-breaks"].gain_ms == 3.0
+    layers = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 24.0, 1.0, 3.0), **known)
+    assert raised(layers, "host-graph-breaks") == {}
+
+
+def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
+    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 1e8)), "host-fragmentation")
+    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 0.9e9)), "host-fragmentation") == {}
+    assert raised(signals(device_reserved=Reserved(1e9, 1e8, 1e6)), "host-fragmentation") == {}
+
+
+# other processes and threads
+
+
+def test_kernels_that_are_held_up_whatever_they_are_share_their_device():
+    ledger = [compute("a", 6.0), compute("b", 4.0)]
+    held = raised(signals(ledger, device_stretched=Stretched(4.0, 2.0, 2)), "device-other-process")
+    assert held["device-other-process"].changes == ("all-kernels=0.600000",)
+    for other in (Stretched(4.0, 2.0, 1), Stretched(0.1, 2.0, 2)):
+        assert raised(signals(ledger, device_stretched=other), "device-other-process") == {}
+
+
+@pytest.mark.parametrize(("busy", "cores", "raises"), [(16.0, 16, True), (12.0, 16, False), (8.0, 8, False)])
+def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores, raises):
+    known = {"input_workers": 9, "host_busy_cores": busy, "host_cores": cores}
+    found = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
+    assert bool(found) == raises
+
+
+# recordings
+
+
+@cache
+def recorded(name: str) -> Signals:
+    """Signals of a recording of the suite."""
+    from fathom.diagnosis.examine import _step
+
+    store = fathom.open(KEPT / f"{name}.2.fathom.zip").store
+    rank = account(store, 0, store.machine)
+    return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("emptied_cache", "emptied"),
+        ("uncached_allocations", "new"),
+        ("near_the_limit", "room"),
+        ("searched_convolutions", "search"),
+    ],
+)
+def test_a_recording_tells_why_the_driver_was_asked(name, why):
+    assert recorded(f"host.{name}.faulty")["host.asked"][0].why == why
+
+
+@pytest.mark.parametrize("name", ["host.timed_parts.mended", "host.small_layers.faulty"])
+def test_the_quickest_host_leaves_the_device_its_work(name):
+    given = recorded(name)
+    work = sum(row.ms for row in given["step.ledger"] if row.entry == "compute")
+    replay: Replay = given["step.replay"]
+    quick = replay.step_ms(
+        [parse(change) for change in ("dispatching=0.02", "python=0.05", "launch-latency=0.2")]
+    )
+    assert 0.98 * work < quick < 2 * work
+
+
+@pytest.mark.parametrize("name", ["host.small_layers.faulty", "host.metrics_in_python.faulty"])
+def test_short_pauses_are_a_part_of_what_the_device_is_idle(name):
+    given = recorded(name)
+    pauses = sum(row.ms for row in given["step.ledger"] if row.entry.startswith("idle"))
+    assert 0 < given["device.short_pauses_ms"] <= pauses * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["input.padding.faulty", "kernels.loss_by_hand.faulty"])
+def test_work_of_other_sizes_is_not_held_up(name):
+    assert recorded(name)["device.stretched"].ms == 0.0
+
+
+def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():
+    held, alone = recorded("host.busy_threads.faulty"), recorded("host.busy_threads.mended")
+    assert held["host.holds"].on_turns > 0.7 and held["host.holds"].count > 10
+    assert alone["host.holds"].count == 0
