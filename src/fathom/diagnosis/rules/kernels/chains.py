@@ -1,9 +1,10 @@
-"""Elementwise operations that go through memory one by one: plain ones, norms and losses written out."""
+"""Elementwise operations that go through memory one by one: plain ones, and norms written out."""
 
 from __future__ import annotations
 
 import re
 
+from fathom.diagnosis.rules.kernels.loss import losses
 from fathom.diagnosis.rules.rule import (
     MOST_FAMILIES,
     Candidate,
@@ -17,11 +18,8 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Chain, Signals
 
 NORM = re.compile(r"aten::(mean|var|var_mean|std|rsqrt)$")
-LOSS = re.compile(r"aten::(_log_softmax|_softmax|log|exp|logsumexp|gather|amax|max|one_hot)$")
-VOCABULARY = 8192  # a last dimension as long as that is one
 SAYS = {
     "kernels-unfused-norm": "normalisation in pieces",
-    "kernels-unfused-loss": "pieces of the loss over the vocabulary",
     "kernels-unfused-elementwise": "elementwise kernels in a row over the same tensor",
 }
 
@@ -30,16 +28,18 @@ SAYS = {
 def chains(signals: Signals) -> Found:
     """What a kernel that fuses each chain saves."""
     found: dict[str, list[Chain]] = {}
+    works = signals["kernels.work"]
+    layers = [layer for layer, _ in losses(signals.get("numbers.products").value or [], works)]
     for chain in signals["kernels.chains"]:
+        if any(chain.last == one.n and chain.numel == one.m * one.n for one in layers):
+            continue  # of the loss, which is judged as a whole
         found.setdefault(_kind(chain), []).append(chain)
-    total = family_totals(signals["kernels.work"])
+    total = family_totals(works)
     for kind, mine in found.items():
         yield _candidate(kind, mine, total)
 
 
 def _kind(chain: Chain) -> str:
-    if chain.last >= VOCABULARY and any(LOSS.search(op) for op in chain.ops):
-        return "kernels-unfused-loss"
     if any(NORM.search(op) for op in chain.ops) and len(chain.ops) > 2:
         return "kernels-unfused-norm"
     return "kernels-unfused-elementwise"
