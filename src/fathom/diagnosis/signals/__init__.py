@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.signals import casts, chains, device, host, input, kernels, numbers, step  # noqa: F401 - they register
+from fathom.diagnosis.signals import (
+    casts,
+    chains,
+    device,
+    gradients,
+    host,
+    input,
+    kernels,
+    numbers,
+    runs,
+    step,
+)  # noqa: F401 - they register
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Call, Chain, Family, Product, Row, Sensors, Work
 from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
