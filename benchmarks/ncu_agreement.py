@@ -30,6 +30,7 @@ import yaml
 from fathom.analysis.measures.formula import names, value_of
 from fathom.sounding import Store, import_ncu, open_store
 
+LENGTH = "gpu__time_duration.sum"
 HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "ncu_agreement.json"
 CLASSES = {"20 µs and more": (20.0, float("inf")), "5 to 20 µs": (5.0, 20.0)}
@@ -163,7 +164,7 @@ def table(summary: list[dict[str, Any]]) -> str:
 def ncu_options(replayed: bool) -> str:
     """Options for ncu that collect the counters of one run, with the program's own clocks and caches."""
     chosen = [metric for metric in metrics().values() if bool(metric.get("replayed")) == replayed]
-    wanted = ",".join(sorted({c for metric in chosen for c in names(metric["ncu"][0])}))
+    wanted = ",".join(sorted({LENGTH, *(c for metric in chosen for c in names(metric["ncu"][0]))}))
     how = "--replay-mode application " if replayed else ""
     return f"--clock-control none --cache-control none --target-processes all {how}--metrics {wanted}"
 

@@ -15,9 +15,23 @@ def pack(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file to write. [default: NAME.fathom.zip]")
     ] = None,
+    folded: Annotated[
+        bool,
+        typer.Option("--folded", help="Keep counters of kernel families, not the samples they are told by."),
+    ] = False,
 ) -> None:
     """Put a sounding into one file, which every command opens as it is."""
-    from fathom.sounding import open_store
+    from fathom.sounding import open_store, packed_name
     from fathom.sounding import pack as pack_folder
 
-    print(pack_folder(open_store(sounding).verify().path, output))
+    store = open_store(sounding).verify()
+    if not folded:
+        print(pack_folder(store.path, output))
+        return
+    from tempfile import TemporaryDirectory
+
+    from fathom.recorder import folded as fold
+
+    with TemporaryDirectory() as scratch:
+        small = fold(store, Path(scratch) / "folded.fathom")
+        print(pack_folder(small.path, output or packed_name(sounding)))

@@ -3,7 +3,7 @@
 from fathom.sounding.importer import import_traces
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.ncu import import_ncu, is_ncu
-from fathom.sounding.pack import pack
+from fathom.sounding.pack import pack, packed_name
 from fathom.sounding.raw import import_raw
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
 from fathom.sounding.sql import select
@@ -26,5 +26,6 @@ __all__ = [
     "is_ncu",
     "open_store",
     "pack",
+    "packed_name",
     "select",
 ]

@@ -23,7 +23,7 @@ def pack(folder: Path, output: Path | None = None) -> Path:
 
     Raises BadInputError where the file exists or cannot be written.
     """
-    target = output or folder.with_name(folder.name.removesuffix(".fathom") + SUFFIX)
+    target = output or packed_name(folder)
     if target.exists():
         raise BadInputError(f"{target} exists already; choose another name with -o.")
     part = target.with_name(target.name + ".part")
@@ -36,6 +36,11 @@ def pack(folder: Path, output: Path | None = None) -> Path:
         part.unlink(missing_ok=True)
         raise BadInputError(f"{target} cannot be written: {error.strerror}.") from None
     return target
+
+
+def packed_name(sounding: Path) -> Path:
+    """`NAME.fathom.zip` beside a sounding."""
+    return sounding.with_name(sounding.name.removesuffix(SUFFIX).removesuffix(".fathom") + SUFFIX)
 
 
 def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:

@@ -43,7 +43,8 @@ def counters_of(store: Store, rank: int) -> Folding:
     recorded = store.table("counters", rank).select(*COUNTERS).collect()
     found = fold_samples(samples, kernels.filter(phase=PHASE), groups)
     static = static_attributes(kernels)
-    return Folding(pl.concat([recorded, found.frame, static]), found.abstained, found.alignment)
+    abstained = [] if samples.is_empty() and len(recorded) else found.abstained
+    return Folding(pl.concat([recorded, found.frame, static]), abstained, found.alignment)
 
 
 def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -> Folding:

@@ -53,7 +53,7 @@ class Threads:
 
 
 def main(options):
-    threads = options.by(2, 4, os.cpu_count() or 1) if options.faulty and not options.small else 1
+    threads = options.by(2, 4, len(os.sched_getaffinity(0))) if options.faulty and not options.small else 1
     loader = DataLoader(
         Blurred(options.size(160, 32)),
         options.size(64, 4),
