@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.signals import (
-    casts,
-    chains,
-    device,
-    gradients,
-    host,
-    input,
-    kernels,
-    numbers,
-    runs,
-    step,
-)  # noqa: F401 - they register
+from importlib import import_module
+from pkgutil import iter_modules
+
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Call, Chain, Family, Product, Row, Sensors, Work
 from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
@@ -32,3 +23,6 @@ __all__ = [
     "UnknownSignalError",
     "Work",
 ]
+
+for _module in iter_modules(__path__):  # each registers its signals
+    import_module(f"{__name__}.{_module.name}")

@@ -44,6 +44,15 @@ def used_bytes(recorded: Recorded) -> int:
     return int(found)
 
 
+@signal("device.allocated_bytes", "B")
+def allocated_bytes(recorded: Recorded) -> int:
+    """What tensors took at most, by torch's allocator."""
+    found = (recorded.memory or {}).get("peak_allocated_bytes")
+    if not found:
+        raise UnknownSignalError("how much memory was allocated at most was not recorded")
+    return int(found)
+
+
 @signal("device.link_share")
 def link_share(recorded: Recorded) -> float:
     """Of the rate of its PCIe link at full width and generation; each generation doubles the rate."""

@@ -19,7 +19,7 @@ def table() -> list[dict[str, Any]]:
     return yaml.safe_load((files(__package__) / "measures.yaml").read_text())
 
 
-@rule(*(row["kind"] for row in table()))
+@rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Found:
     """A family is told of once, by the first row that fits."""
     step = signals["step.timeline_ms"]
