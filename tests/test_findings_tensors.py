@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from fathom.diagnosis.signals import Chain
+from fathom.diagnosis.signals import Chain, Family
 from fathom.diagnosis.signals.casts import cast_of, needless
-from tests.findings_fakes import H200, product, raised, signals, work
+from tests.findings_fakes import H200, compute, product, raised, signals, work
 
 BF16, FLOAT = "c10::BFloat16", "float"
 CASTING = ["aten::to", "aten::_to_copy", "aten::copy_"]
@@ -155,3 +155,86 @@ def test_double_precision_saves_rates_of_products_and_bytes_of_the_rest():
     assert sum(claim.ms for claim in found.claims) == pytest.approx(10 * (1 - 0.1125) + 8 * (1 - 0.375))
     single = signals([], kernels_work=[work("mul<float>", 8.0, "aten::mul")], kernels_ceilings=rates)
     assert raised(single, "kernels-double-precision") == {}
+
+
+def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "indexFuncLargeIndex"):
+    shapes = f"[[{places}, 1024], [], [32768], [32768, 1024], []]"
+    return work(family, ms, op, shapes=shapes, dtypes=json.dumps([FLOAT, "", "long int", FLOAT, ""]))
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (adding(5.0, 16), True),
+        (adding(0.05, 16), False),  # hidden behind the bytes
+        (adding(5.0, 32768), False),  # they seldom meet
+        (adding(5.0, 16, "aten::index_select"), False),
+        (adding(5.0, 16, family="DeviceRadixSortOnesweep"), False),
+        (work("scatter", 5.0, "aten::scatter_add_"), False),
+    ],
+)
+def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, expected):
+    given = signals([], kernels_work=[one], kernels_ceilings=H200 | {"memory": 4.6e12})
+    found = raised(given, "kernels-atomics")
+    assert ("kernels-atomics" in found) == expected
+    if expected:
+        needed = 32768 * 1024 * 4 / 4.6e12 * 1e3
+        assert sum(claim.ms for claim in found["kernels-atomics"].claims) == pytest.approx(5 - 2 * needed)
+
+
+def test_without_ceilings_atomics_are_not_judged():
+    assert raised(signals([], kernels_work=[adding(5.0, 16)]), "kernels-atomics") == {}
+
+
+def test_all_pairs_multiplied_and_summed_are_a_product():
+    mul = work("mul", 5.0, "aten::mul", shapes="[[4096, 1, 512], [1, 512, 512]]")
+    total = work("reduce_kernel", 3.0, "aten::sum", shapes="[[4096, 512, 512], [], []]")
+    other = work("mul", 5.0, "aten::mul", shapes="[[4096, 512], [1, 512]]")
+    for works, expected in (([mul, total, other], 8.0), ([mul, other], None), ([other, total], None)):
+        given = signals([], kernels_work=works, numbers_products=[])
+        found = raised(given, "kernels-tensor-cores-idle")
+        assert (found["kernels-tensor-cores-idle"].evidence[0].value if found else None) == expected
+
+
+def test_large_products_that_suit_and_are_slow_have_no_tensor_cores():
+    needed = 2e3 * 4096**3 / 780e12
+    for one, expected in (
+        (product("sm80_gemm_align1", 4 * needed, 4096, 4096, 4096), True),
+        (product("nvjet", 1.5 * needed, 4096, 4096, 4096), False),
+        (product("odd", 4 * needed, 4096, 4096, 4095), False),
+        (product("few", 1.0, 64, 4096, 4096), False),
+        (product("single", 100 * needed, 4096, 4096, 4096, "fp32"), False),
+    ):
+        given = signals(
+            [],
+            kernels_work=[one.work],
+            numbers_products=[one],
+            kernels_ceilings=H200,
+            device_multiprocessors=132,
+        )
+        found = raised(given, "kernels-tensor-cores-idle")
+        assert bool(found) == expected
+        if found:
+            claimed = sum(claim.ms for claim in found["kernels-tensor-cores-idle"].claims)
+            assert claimed == pytest.approx(4 * needed - needed / 0.75)
+
+
+def test_a_launch_that_moves_more_than_there_is_reads_again():
+    for moved, held, expected in ((2.0e9, 270e6, True), (500e6, 270e6, False)):
+        family = Family("gather", 8.0, "dram", 0.9, {"dram_bytes": moved})
+        given = signals([compute("gather", 10.0)], kernels_counted=[family], device_allocated_bytes=held)
+        found = raised(given, "kernels-l2-thrash")
+        assert bool(found) == expected
+        if found:
+            factor = held / moved + (1 - held / moved) * 0.6
+            assert found["kernels-l2-thrash"].changes == (f"family:gather={factor:.6f}",)
+    unknown = Family("gather", 8.0, "", None, {})
+    given = signals([compute("gather", 10.0)], kernels_counted=[unknown])
+    assert raised(given, "kernels-l2-thrash") == {}
+
+
+def test_samples_tell_bank_conflicts_by_turns_an_instruction():
+    for turns, name, expected in ((2.7, "mine", True), (0.9, "mine", False), (2.7, "nvjet_tst", False)):
+        family = Family(name, 8.0, "", None, {"shared_per_instruction": turns})
+        given = signals([compute(name, 10.0)], kernels_counted=[family])
+        assert bool(raised(given, "kernels-bank-conflicts")) == expected

@@ -60,9 +60,9 @@ def _need_ms(one: Work, memory: float | None) -> float | None:
     adds = any(ADDS.search(name) for name in one.ops) and not SORTED.search(one.family)
     if not adds or not memory or _meeting(one) < MEET:
         return None
-    types = [DTYPES.get(name, "") for name in one.types]
-    size = max((SIZE.get(name, 0.0) for name in types), default=0.0)
-    return 1e3 * one.count * max(map(_numbers, one.sizes)) * size / memory
+    types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in one.types]
+    largest = max(count * size for count, size in zip(map(_numbers, one.sizes), types, strict=False))
+    return 1e3 * one.count * largest / memory
 
 
 def _meeting(one: Work) -> float:
