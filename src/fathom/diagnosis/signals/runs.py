@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
 from fathom.diagnosis.signals.kernels import linked
-from fathom.diagnosis.signals.numbers import product_of
+from fathom.diagnosis.signals.numbers import AIDE, product_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Product, Work
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
-AIDE = re.compile(r"splitK", re.IGNORECASE)  # ends a product that was cut along its depth
 SHORTEST = 8  # of one shape
 KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' gradients
 

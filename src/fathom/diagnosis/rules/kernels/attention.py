@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from fathom.diagnosis.rules.kernels.attending import fused_ms
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -23,8 +24,6 @@ PLACES = {"_efficient_attention": (3, 4), "cudnn_attention": (3, 8), "_fused_att
 PRODUCTS = re.compile("fmha|flash|sdpa")  # kernels that do them: others beside them prepare or round
 PAIRS = 64 * 64  # queries times keys: a mask of fewer costs nothing
 HALF = 0.5  # of the scores are skipped by a flag, or by blocks of flex_attention
-REACHED = 0.65  # of the products' ceiling by fused attention without a mask, forward and backward
-BACKWARD = 2.5  # times the forward pass's products
 GROWS = 4  # times longer than what is added: a cache
 CHECK = {
     "kernels-materialised-mask": "is_causal=True or flex_attention, and time the step",
@@ -73,8 +72,7 @@ def _need_ms(one: Work, rates: dict[str, float]) -> float | None:
     if len(sizes) < 2 or not rate:
         return None
     (batch, heads, queries, head), keys = sizes[0], sizes[1][-2]
-    flops = HALF * 4 * batch * heads * queries * keys * head * (BACKWARD if behind else 1)
-    return 1e3 * one.count * flops / (REACHED * rate)
+    return one.count * fused_ms(batch * heads, queries, keys, head, rate, True, behind)
 
 
 def grows(shapes: str | None) -> bool:
