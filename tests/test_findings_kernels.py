@@ -93,12 +93,13 @@ def test_heads_that_have_to_be_padded():
 def test_few_rows_are_a_small_batch_when_training_and_decoding_otherwise():
     forward, wide = product("gemm", 5.0, 128, 4096, 4096), product("gemm", 5.0, 32768, 256, 256)
     back = product("gemm", 5.0, 128, 4096, 4096, op="autograd::engine::evaluate_function: MmBackward0")
-    token = product("gemv", 5.0, 1, 4096, 4096)
+    token, eight = product("gemv", 5.0, 1, 4096, 4096), product("gemm", 5.0, 8, 4096, 4096)
     ledger = [compute("gemm", 8.0)]
     for products, expected in (
         ([forward, back], {"kernels-batch-too-small"}),
         ([wide, back], set()),
         ([token], {"kernels-weight-bound-decode"}),
+        ([eight], set()),  # decoded together
         ([forward], set()),
     ):
         given = signals(ledger, numbers_products=products, kernels_work=[p.work for p in products])

@@ -62,6 +62,15 @@ def unused_gradients(recorded: Recorded) -> Unused:
     return Unused(sum(surplus.values()), sum(trained.values()), _after(recorded, lasts))
 
 
+@signal("kernels.gradients")
+def gradients(recorded: Recorded) -> Shapes:
+    """Gradients of parameters in one backward pass, by shape. Raises UnknownSignalError without one."""
+    passes = passes_of(recorded.ops.filter(phase="attribution"))
+    if not passes:
+        raise UnknownSignalError("no backward pass was recorded with shapes")
+    return passes[0].shapes
+
+
 def _unlike(passes: list[Pass]) -> bool:
     """None, or of different gradients: several losses, each for its own parameters."""
     return not passes or any(one.shapes != passes[0].shapes for one in passes)
