@@ -44,6 +44,7 @@ _ID = re.compile(rb'"(?:correlation|External id)"\s*:\s*(\d+)')
 # What each side does in its process; `clock()` and `peak()` come from the frame below.
 FATHOM = """
 from pathlib import Path
+import numpy.ma  # which polars imports with the first array it is given, as pandas does on the other side
 from fathom import analysis
 from fathom.sounding import import_traces
 start = clock()

@@ -18,7 +18,7 @@ def test_the_list_has_every_kind_on_a_line(tmp_path):
     assert all(kind.title in line for kind, line in zip(kinds().values(), lines, strict=True))
 
 
-@pytest.mark.parametrize("name", ["input-too-few-workers", next(reversed(kinds()))])
+@pytest.mark.parametrize("name", ["input-too-few-workers", "kernels-uncoalesced", next(reversed(kinds()))])
 def test_one_kind_is_told_in_full(tmp_path, name):
     done = run_fathom("explain", name, cwd=tmp_path)
     kind, told = kinds()[name], " ".join(done.stdout.split())
@@ -27,6 +27,8 @@ def test_one_kind_is_told_in_full(tmp_path, name):
         assert " ".join(text.split()) in told
     as_json = run_fathom("explain", name, "--json", cwd=tmp_path)
     assert json.loads(as_json.stdout)["remedy"] == kind.remedy
+    for technique in kind.techniques:
+        assert f"fathom lab run {technique}" in told
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-kind"], ["too-few", "--list"], ["\x1b[31m"], ["x" * 10_000]])

@@ -170,6 +170,7 @@ def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
     }
     assert (told["gain_ms"], told["share"]) == (2.0, 0.2)
     assert told["changes"] == ["gc=0"]
+    assert told["technique"] is None
     assert "gc.freeze" in told["remedy"]
 
 

@@ -8,7 +8,7 @@ from fathom.diagnosis.engine import findings
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import rules
 from fathom.diagnosis.signals import Call, Sensors, Signals, UnknownSignalError
-from tests.findings_fakes import H200, compute, idle, raised, signals, work
+from tests.findings_fakes import compute, idle, raised, signals
 
 GPU = {
     "sm_clock_max_mhz": 1980,
@@ -133,57 +133,6 @@ def test_frees_beside_allocations_mean_an_emptied_cache():
     assert set(raised(signals(ledger, host_calls=[asks]), "host-cuda-malloc")) == {"host-cuda-malloc"}
     seldom = Call("cudaMalloc", "allocator", 0.1, 0.1)
     assert raised(signals(ledger, host_calls=[seldom]), "host-cuda-malloc") == {}
-    pins = Call("cudaHostAlloc", "allocator", 1.0, 1.0)
-    assert set(raised(signals(ledger, host_calls=[pins]), "input-pinning")) == {"input-pinning"}
-
-
-STARVED = [compute("a", 5.0), idle("input", 5.0)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "known"),
-    [
-        ("input-too-few-workers", {"stages": {"fetch": 40.0}, "workers": 2, "busy": 15.0}),
-        ("input-slow-decode", {"stages": {"fetch": 160.0}, "workers": 15, "busy": 95.0}),
-        ("input-collate", {"stages": {"fetch": 40.0, "collate": 30.0}, "workers": 2, "busy": 15.0}),
-        ("input-slow-transform", {"stages": {"fetch": 40.0, "transform": 30.0}, "workers": 2, "busy": 15.0}),
-        ("input-storage-bound", {"stages": {"fetch": 400.0}, "workers": 16, "busy": 5.0}),
-    ],
-)
-def test_the_slow_stage_of_a_starved_device_is_named(kind, known):
-    more = {"input_stages_ms": known["stages"], "input_workers": known["workers"]}
-    given = signals(STARVED, **more, host_busy_percent=known["busy"], host_cores=16)
-    assert set(raised(given, kind)) == {kind}
-
-
-def test_a_loader_that_keeps_up_or_a_device_that_never_waits_is_not_starved():
-    quick = signals(STARVED, input_stages_ms={"fetch": 4.0}, input_workers=4)
-    assert raised(quick, "input-too-few-workers") == {}
-    assert (
-        raised(
-            signals([compute("a", 5.0)], input_stages_ms={"fetch": 400.0}, input_workers=1), "input-collate"
-        )
-        == {}
-    )
-
-
-def test_first_batches_of_later_epochs_cost_what_they_were_waited_for():
-    for waited, workers, expected in ((2.0, 4, {"input-worker-restart"}), (0.0, 4, set()), (2.0, 0, set())):
-        given = signals([], input_restarts_ms=waited, input_workers=workers)
-        assert set(raised(given, "input-worker-restart")) == expected
-
-
-def test_copies_from_pageable_memory_save_what_pinned_ones_would():
-    copies = [work("HtoD pageable", 4.0, entry="copy", bytes=1e8)]
-    found = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")
-    assert found["input-pageable-copy"].claims[0].ms == pytest.approx(4.0 * (1 - 25 / 55))
-    assert set(found) == {"input-pageable-copy"}
-
-
-def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
-    for alone, expected in ((True, {"input-copy-not-overlapped"}), (False, set())):
-        copies = [work("HtoD pinned", 4.0, entry="copy", bytes=1e8, alone=alone)]
-        assert set(raised(signals([], kernels_work=copies), "input-pageable-copy")) == expected
 
 
 @pytest.mark.parametrize(

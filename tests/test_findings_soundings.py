@@ -202,10 +202,10 @@ def test_the_command_tells_all_and_the_report_the_first(tmp_path):
     launching(tmp_path / "made.fathom")
     told = run_fathom("findings", "made.fathom", cwd=tmp_path)
     assert told.returncode == 0
-    for word in ("host-launch-bound", "saves", "CUDA graphs", "fathom what-if"):
+    for word in ("host-launch-bound", "saves", "CUDA graphs", "fathom what-if", "fathom lab run cuda-graph"):
         assert word in told.stdout
     found = json.loads(run_fathom("findings", "made.fathom", "--json", cwd=tmp_path).stdout)
-    assert [one["id"] for one in found][:1] == ["host-launch-bound"]
+    assert [(one["id"], one["technique"]) for one in found][:1] == [("host-launch-bound", "cuda-graph")]
     report = run_fathom("report", "made.fathom", cwd=tmp_path).stdout
     assert report.index("Kernels are shorter than launching them takes") < report.index("where a step goes")
     assert "fathom explain host-launch-bound" in report

@@ -13,6 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fathom.cli.main import app
+from fathom.diagnosis.kinds import Kind, kinds
 from fathom.errors import BadInputError
 from fathom.lab import Here, Kept, Outcome, chosen, here, naming, recall, run, techniques, why_not
 from fathom.lab.header import Needs, read
@@ -49,6 +50,16 @@ def plain(x):
 def tuned(x):
     return x
 '''
+
+
+@pytest.mark.parametrize("kind", kinds().values(), ids=list(kinds()))
+def test_a_kind_and_its_techniques_name_each_other(kind: Kind) -> None:
+    assert sorted(kind.techniques) == sorted(technique.name for technique in naming(kind.id))
+
+
+def test_techniques_name_kinds_that_there_are() -> None:
+    named = {kind for technique in techniques().values() for kind in technique.header.findings}
+    assert named <= kinds().keys()
 
 
 @pytest.fixture
@@ -171,7 +182,7 @@ def test_choosing_by_name_and_group() -> None:
     assert {t.group for t in chosen(["memory"])} == {"memory"}
     with pytest.raises(BadInputError, match="near it: transpose"):
         chosen(["transpos"])
-    assert [t.name for t in naming("kernels-atomics")] == ["private-histogram"]
+    assert [t.name for t in naming("kernels-atomics")] == ["distributed-bins", "private-histogram"]
 
 
 # Running and keeping

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from functools import partial, wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +34,6 @@ from tests.cuda_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E
 
 pytestmark = pytest.mark.xdist_group("lab")  # the kernels are compiled once
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
-TRITON = find_spec("triton") is not None
 ALL = techniques()
 every = pytest.mark.parametrize("technique", ALL.values(), ids=list(ALL))
 compiled = pytest.mark.parametrize(
@@ -45,6 +45,13 @@ GPU_ALONE = {name for name, t in ALL.items() if "# Only on a GPU:" in t.path.rea
 
 def text(technique: Technique) -> str:
     return technique.path.read_text()
+
+
+def installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # the package that it would be in
+        return False
 
 
 @every
@@ -109,8 +116,9 @@ def loaded(technique: Technique, emulated: ctypes.CDLL | None, monkeypatch: pyte
     """The technique's module, its kernels on the processor."""
     if technique.name in GPU_ALONE:
         pytest.skip("only a GPU runs it")
-    if not TRITON and "triton" in technique.header.needs.packages:
-        pytest.skip("triton is not installed")
+    missing = [name for name in technique.header.needs.packages if not installed(name)]
+    if missing:
+        pytest.skip(f"{missing[0]} is not installed")
     if technique.compiled and emulated is None:
         pytest.skip("no g++")
     module = module_of(str(technique.path))
@@ -183,23 +191,29 @@ def test_what_a_call_has_to_do_is_told_in_numbers(technique: Technique, loaded: 
 # Kernels compile
 
 
+def build(technique: Technique) -> tuple[str, ...]:
+    """The compiler's options: for Hopper's own instructions, and for kernels that launch kernels."""
+    arch = "-arch=sm_90a" if technique.needs.capability >= 9 else "-arch=sm_80"
+    return (arch, "-rdc=true") if "<<<" in technique.sources[1].read_text() else (arch,)
+
+
 @pytest.fixture(scope="module")
-def binaries(folder: Path) -> dict[float, str]:
-    """What ptxas says, by the compute capability that sources need at least."""
-    return {capability: _compiled(capability, folder) for capability in (8.0, 9.0)}
+def binaries(folder: Path) -> dict[tuple[str, ...], str]:
+    """What ptxas says, by the options."""
+    found: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    for technique in ALL.values():
+        if technique.compiled:
+            found[build(technique)].append(technique.sources[1])
+    return {options: _compiled(options, sources, folder) for options, sources in found.items()}
 
 
-def _compiled(capability: float, folder: Path) -> str:
-    chosen = [t for t in ALL.values() if t.compiled and max(t.needs.capability, 8.0) == capability]
-    if not chosen or NVCC is None:
+def _compiled(options: tuple[str, ...], sources: list[Path], folder: Path) -> str:
+    if NVCC is None:
         return ""
-    file = folder / f"all_{capability:.0f}.cu"
-    file.write_text("".join(apart(t.sources[1]) for t in chosen))
-    arch = "sm_90a" if capability >= 9 else "sm_80"
-    options = ["-cubin", "-std=c++17", f"-arch={arch}", "-Xptxas=-v", "-I", INCLUDE]
-    done = subprocess.run(
-        [NVCC, *options, "-o", folder / f"{arch}.cubin", file], capture_output=True, text=True
-    )
+    file = folder / f"all{'_'.join(options)}.cu"
+    file.write_text("".join(map(apart, sources)))
+    usual = ["-cubin", "-std=c++17", "-Xptxas=-v", "-I", INCLUDE, "-o", file.with_suffix(".cubin")]
+    done = subprocess.run([NVCC, *usual, *options, file], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
@@ -207,9 +221,9 @@ def _compiled(capability: float, folder: Path) -> str:
 @pytest.mark.skipif(NVCC is None, reason="no nvcc")
 @compiled
 def test_kernels_compile_and_spill_only_where_that_is_the_point(
-    technique: Technique, binaries: dict[float, str]
+    technique: Technique, binaries: dict[tuple[str, ...], str]
 ) -> None:
-    report = binaries[max(technique.needs.capability, 8.0)]
+    report = binaries[build(technique)]
     source = technique.sources[1]
     for name, _ in KERNEL.findall(source.read_text()):
         part = report.split(f"'{source.stem}__{name}'")[1].split("Compiling entry")[0]

@@ -54,7 +54,7 @@ TOOK = {LONG: 40.0, SHORT: 9.0, TINY: 2.0, "alone 1x1x1·1x1x1": 30.0}
 
 def rows() -> list[dict[str, Any]]:
     live = agreement.values_of(frame(LIVE, "PM sampling"), "PM sampling")
-    return agreement.compare("p", live, agreement.values_of(frame(NCU, "ncu"), "ncu"), TOOK)
+    return agreement.compare("p", live, agreement.values_of(frame(NCU, "ncu"), "ncu"), TOOK, {})
 
 
 def test_families_pair_by_name_and_shape_even_where_demanglers_differ() -> None:

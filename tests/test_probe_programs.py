@@ -62,6 +62,7 @@ def test_every_batch_has_its_stages(tmp_path, workers, start, kind, total):
     assert len(run.marks) == len(run.of("batch")) == total
     made = [r for records in run.processes for r in records if r["t"] == "batch" and r.get("fetch")]
     assert len(made) == total and all(record["collate"] > 0 for record in made)
+    assert all(0 <= record["read"] <= record["fetch"] and record["decode"] == 0 for record in made)
     if workers != "0":
         keys = {(record["pid"], record["epoch"], record["nth"]) for record in run.of("batch")}
         theirs = {

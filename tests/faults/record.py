@@ -52,8 +52,11 @@ class Run:
 
     def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
         """The program under `fathom run --raw`."""
+        counted = bool(self.program.fault.needs.get("cupy")) and not options.small
+        steps = options.steps * (COUNTED if counted else 1)
         fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
-        words = ["--steps", str(options.steps), "--times", str(folder / TIMES)]
+        fathom += ["--depth", "counters" if counted else "timeline"]
+        words = ["--steps", str(steps), "--times", str(folder / TIMES)]
         words += ["--device", "cpu", "--small"] if options.small else []
         program = self.program.command(self.form, self.severity, *words)
         return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]

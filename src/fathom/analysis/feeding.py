@@ -11,7 +11,7 @@ from fathom.analysis.intervals import Array, Spans, covered, intersect, union
 from fathom.analysis.windows import Windows
 
 MS = 1e6
-STAGES = ("fetch", "transform", "collate", "pin", "copy")
+STAGES = ("fetch", "read", "decode", "transform", "collate", "pin", "copy")
 _RECORDED = ["input", *(alias for alias, cause in ALIASES.items() if cause == "input")]
 
 

@@ -161,7 +161,7 @@ class Finding(msgspec.Struct):
     check: str
     references: list[str] = []
     changes: list[str] = []
-    technique: str | None = None  # of the lab, that shows it
+    technique: str | None = None  # of the lab, that shows it best
 
 
 class Examination(msgspec.Struct):

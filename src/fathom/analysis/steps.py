@@ -12,6 +12,7 @@ from fathom.analysis.intervals import Array
 from fathom.timing import interval, mad, median
 
 MS = 1e6
+EPOCH_START = "+epoch start"
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -57,11 +58,12 @@ class Clean:
 
 
 def stretches(steps: pl.DataFrame, kind: str) -> list[Stretch]:
-    """Unbroken runs of whole steps of `kind` in the clean phase."""
+    """Unbroken runs of whole steps of `kind` in the clean phase; starting an epoch is part of the work."""
     rows = steps.filter(
         pl.col("phase") == "clean", pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
     ).sort("mark_ns")
-    same = pl.col("kind").fill_null("step") == kind
+    started = pl.col("kind").fill_null("step").str.strip_suffix(EPOCH_START)
+    same = started == kind.removesuffix(EPOCH_START)
     unbroken = pl.struct(pl.col("burst"), same.alias("same"), pl.col("step") - pl.int_range(pl.len()))
     runs = rows.with_columns(run=unbroken.rle_id()).filter(same).partition_by("run", maintain_order=True)
     found = [_stretch(run) for run in runs]

@@ -43,11 +43,20 @@ class Windows:
 
 
 def dominant(kinds: list[str], lengths: Array) -> str:
-    """The kind with the most total time; the first of equals."""
+    """The kind with the most total time; the first of equals.
+
+    What a step did beside its work (`train+epoch start`) counts for its kind: a few long steps are not it.
+    """
     totals: dict[str, int] = {}
     for kind, length in zip(kinds, lengths.tolist(), strict=True):
-        totals[kind] = totals.get(kind, 0) + length
-    return max(totals, key=lambda kind: totals[kind]) if totals else ""
+        totals[base(kind)] = totals.get(base(kind), 0) + length
+    most = max(totals, key=lambda kind: totals[kind]) if totals else ""
+    return most if most in kinds or not totals else next(kind for kind in kinds if base(kind) == most)
+
+
+def base(kind: str) -> str:
+    """The kind of a step without what it did beside its work."""
+    return kind.partition("+")[0]
 
 
 def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:

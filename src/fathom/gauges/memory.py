@@ -49,7 +49,7 @@ def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial
         ours = _kernels(here, kind, arrays, size)
     except NotHereError as error:
         flags = (NO_KERNELS.format(why=error),)
-    ways = {**ours, **_operations(here, kind, arrays, alone=not ours)}
+    ways = {**ours, **_operations(here, kind, arrays)}
     pace = effort(job, seconds / len(ways))
     return [
         here.trial({"bytes": size, "way": way}, work, moved(kind, size), pace, flags)
@@ -57,13 +57,11 @@ def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial
     ]
 
 
-def _operations(here: Gpu, kind: str, arrays: list[Any], *, alone: bool) -> dict[str, Work]:
+def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
     torch, to, source = here.torch, arrays[0], arrays[-1]
-    if kind == "write" and not alone:  # it can only fill with a constant
-        return {}
     works: dict[str, Work] = {
         "read": lambda: torch.sum(to),
-        "write": lambda: to.fill_(0.7),
+        "write": lambda: to.fill_(0.7),  # one value, and not zero
         "copy": lambda: to.copy_(source),
         "triad": lambda: torch.add(arrays[1], source, alpha=0.5, out=to),
     }

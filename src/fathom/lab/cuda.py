@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fathom.gauges.cuda import core_of_cuda
+from fathom.lab.driver import device_runtime_library, link_device_runtime
 from fathom.lab.technique import INCLUDE
 
 Grid = int | tuple[int, ...]
@@ -23,41 +24,65 @@ class _Stream:
 
 
 class Source:
-    """The `.cu` beside a technique's file, which is given as its `__file__`."""
+    """The `.cu` beside a technique's file, which is given as its `__file__`.
 
-    def __init__(self, file: str) -> None:
+    `device_runtime`: its kernels launch kernels, so it is linked with what does that on the device.
+    """
+
+    def __init__(self, file: str, *, device_runtime: bool = False) -> None:
         self.path = Path(file).with_suffix(".cu")
+        self._device_runtime = device_runtime
 
-    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any) -> None:
-        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float."""
+    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any, together: bool = False) -> None:
+        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float.
+
+        What ctypes made is passed as it is. `together`: all blocks run at the same time, or none does.
+        """
         core = core_of_cuda()
-        config = core.LaunchConfig(grid=grid, block=block)
-        core.launch(_Stream(), config, _kernel(self.path, kernel), *map(_passed, arguments))
+        config = _together(core, grid, block) if together else core.LaunchConfig(grid=grid, block=block)
+        core.launch(
+            _Stream(), config, _kernel(self.path, kernel, self._device_runtime), *map(_passed, arguments)
+        )
 
     def multiprocessors(self) -> int:
         """How many the current device has."""
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
+def _together(core: Any, grid: Grid, block: Grid) -> Any:
+    """A cooperative launch, under cuda.core's word of today or yesterday."""
+    try:
+        return core.LaunchConfig(grid=grid, block=block, is_cooperative=True)
+    except TypeError:
+        return core.LaunchConfig(grid=grid, block=block, cooperative_launch=True)
+
+
 def _passed(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
+    if isinstance(value, ctypes._SimpleCData):
+        return value
     return ctypes.c_int32(value) if isinstance(value, int) else ctypes.c_float(value)
 
 
 @cache
-def _kernel(path: Path, name: str) -> Any:
-    return _compiled(path).get_kernel(name)
+def _kernel(path: Path, name: str, device_runtime: bool) -> Any:
+    return _compiled(path, device_runtime).get_kernel(name)
 
 
 @cache
-def _compiled(path: Path) -> Any:
+def _compiled(path: Path, device_runtime: bool) -> Any:
     core = core_of_cuda()
     torch.cuda.current_stream()  # torch makes the context that everything shares
     core.Device(torch.cuda.current_device()).set_current()
     major, minor = torch.cuda.get_device_capability()
+    how: dict[str, Any] = {"relocatable_device_code": True} if device_runtime else {}
     arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
     # A dive shows the lines where warps wait: of the file by this name.
-    lines = {"lineinfo": True, "name": str(path)}
-    options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], **lines)
-    return core.Program(path.read_text(), "c++", options=options).compile("cubin")
+    how |= {"lineinfo": True, "name": str(path)}
+    options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], **how)
+    program = core.Program(path.read_text(), "c++", options=options)
+    if not device_runtime:
+        return program.compile("cubin")
+    ptx = program.compile("ptx").code
+    return core.ObjectCode.from_cubin(link_device_runtime(bytes(ptx), device_runtime_library()))

@@ -11,7 +11,7 @@ from typing import Any
 
 from fathom.lab.header import Needs
 
-_DISTRIBUTIONS = {"cuda.core": "cuda-core", "PIL": "pillow"}
+_DISTRIBUTIONS = {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "PIL": "pillow"}
 
 
 def _has(package: str) -> bool:

@@ -34,6 +34,8 @@ BATCH_COLUMNS = (
     "fetch",
     "collate",
     "pin",
+    "read",
+    "decode",
 )
 PLAIN = ("optimizer", "replay")  # sources whose steps are all alike where no loader has a word in it
 EARLY = 256  # records that are kept until it is known whether this process has steps

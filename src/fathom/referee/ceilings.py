@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from fathom.machine.limits import Limits, limits_of
 from fathom.machine import datasheet
+from fathom.machine.limits import Limits, limits_of
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Reason, Timing
 

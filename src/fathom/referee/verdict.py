@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+
+from fathom.data import load
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -107,7 +107,7 @@ class Verdict(msgspec.Struct):
 @cache
 def codes() -> dict[str, str]:
     """Every reason's code and words, the most telling first."""
-    rows = yaml.safe_load((Path(__file__).parent / "reasons.yaml").read_text(encoding="utf-8"))
+    rows = load(__package__, "reasons")
     return {row["code"]: row["says"] for row in rows}
 
 

@@ -33,6 +33,8 @@ def _page(kind: Kind, width: int) -> Iterator[Text]:
     yield from _part("why it costs", _wrapped(kind.mechanism, width))
     yield from _part("how it shows", _wrapped(kind.shows, width))
     yield from _part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
+    if kind.techniques:
+        yield from _part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
     yield from _part("read more", kind.references, "dim")
     yield Text()
 

@@ -54,6 +54,9 @@ def _full(one: Finding, width: int) -> Iterator[Text]:
     yield from _part("costs", [_claimed(claim) for claim in one["claims"][:SHOWN]], width)
     yield from _part("why", [one["mechanism"]], width)
     yield from _part("mend", one["remedy"].rstrip().splitlines(), width, "cyan")
+    yield from _part(
+        "try", [f"fathom lab run {one['technique']}"] if one.get("technique") else [], width, "cyan"
+    )
     yield from _part("check", [one["check"]] if one["check"] else [], width)
 
 

@@ -110,6 +110,8 @@ INPUT = {
     "start_ns": _TIME,  # when the program asked for the batch
     "wait_ns": pl.Int64,
     "fetch_ns": pl.Int64,
+    "read_ns": pl.Int64,  # of fetch: in system calls, and waiting for them
+    "decode_ns": pl.Int64,  # of fetch: in decoders of libraries
     "transform_ns": pl.Int64,
     "collate_ns": pl.Int64,
     "pin_ns": pl.Int64,

@@ -67,7 +67,15 @@ class Store:
         if file in self.manifest.checksums and file not in self._checked:
             require(path, self.manifest.checksums[file])
             self._checked.add(file)
-        return _ranked(pl.scan_parquet(path) if path.exists() else empty(name).lazy(), rank)
+        return _ranked(_grown(pl.scan_parquet(path), name) if path.exists() else empty(name).lazy(), rank)
+
+
+def _grown(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
+    """With null for columns that the table has gained since it was written."""
+    there = frame.collect_schema().names()
+    return frame.with_columns(
+        pl.lit(None, kind).alias(new) for new, kind in TABLES[name].items() if new not in there
+    )
 
 
 def _ranked(frame: pl.LazyFrame, rank: int) -> pl.LazyFrame:

@@ -18,6 +18,9 @@ inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 struct alignas(8) float2 {
     float x, y;
 };
@@ -29,6 +32,7 @@ inline float2 make_float2(float x, float y) { return {x, y}; }
 #define __forceinline__ inline
 #define __shared__ static
 #define __launch_bounds__(...)
+#define __restrict__
 using std::max;
 using std::min;
 
@@ -118,6 +122,7 @@ template <class T>
 T __shfl_sync(unsigned, T value, int lane) {
     return emulated::exchanged(value, lane);
 }
+inline void __threadfence() {}
 template <class T>
 T atomicAdd(T* to, T value) {
     T before = *to;

@@ -1,4 +1,4 @@
-// Stands in for the lab's ptx.cuh: copies happen at once, and a barrier counts the bytes that arrived.
+// Stands in for the lab's ptx.cuh: copies happen at once, and a barrier counts who and what arrived.
 #pragma once
 
 inline float4 load_once(const float4* at) { return *at; }
@@ -7,18 +7,29 @@ inline void commit_copies() {}
 template <int LEFT>
 void wait_copies() {}
 
-using Barrier = unsigned long long;  // bytes still expected in the low half, whole phases in the high one
+struct Barrier {
+    unsigned arrivals, missing, phase;
+    long bytes;  // still expected
+    void look() {
+        if (missing || bytes) return;
+        phase++, missing = arrivals;
+    }
+};
 
-inline void begin_barrier(Barrier* barrier, unsigned) { *barrier = 0; }
-inline void expect_bytes(Barrier* barrier, unsigned bytes) { *barrier += bytes; }
+inline void begin_barrier(Barrier* barrier, unsigned arrivals) { *barrier = {arrivals, arrivals, 0, 0}; }
+inline void arrive(Barrier* barrier) { barrier->missing--, barrier->look(); }
+inline void expect_bytes(Barrier* barrier, unsigned bytes) { barrier->bytes += bytes, arrive(barrier); }
 inline void load_bulk(void* to, const void* from, unsigned bytes, Barrier* barrier) {
     memcpy(to, from, bytes);
-    *barrier -= bytes;
-    if ((*barrier & ~0u) == 0) *barrier += 1ull << 32;
+    barrier->bytes -= bytes, barrier->look();
 }
 inline void wait_barrier(Barrier* barrier, unsigned parity) {
-    while (((*barrier >> 32) & 1) == parity) emulated::pause();
+    while ((barrier->phase & 1) == parity) emulated::pause();
 }
 inline void publish_shared() {}
 inline void store_bulk(void* to, const void* from, unsigned bytes) { memcpy(to, from, bytes); }
 inline void wait_stores() {}
+template <int>
+void give_registers() {}
+template <int>
+void take_registers() {}

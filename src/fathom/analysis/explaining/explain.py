@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from fathom.analysis.measures.formula import names, value_of
+from fathom.data import load
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Explanation:
 @cache
 def rules() -> dict[str, dict[str, Any]]:
     """The rules by id, as `rules.yaml` has them; stall reasons are spelled out from their one template."""
-    read = yaml.safe_load(files(__package__).joinpath("rules.yaml").read_text())
+    read = load(__package__, "rules")
     template, reasons = read["stalls"]["template"], read["stalls"]["reasons"]
     stalls = {f"stall_{reason}": {**_spelled(template, reason), **told} for reason, told in reasons.items()}
     return {**read["rules"], **stalls}
@@ -78,7 +76,7 @@ def _fact(name: str, rule: dict[str, Any], counters: Mapping[str, float]) -> Fac
         weights = (value_of(weight, counters) for weight in rule.get("weight", ()))
         weight = next((w for w in weights if w is not None), 0.0)
         words = rule["words"].format(value=value)
-        used = tuple(names(expression))
+        used = names(expression)
         return Fact(
             name, rule["title"], value, rule["unit"], holds, max(weight, 0.0), words, rule["remedy"], used
         )

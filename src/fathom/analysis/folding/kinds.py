@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from fathom.data import load
 
 OVER_TIME = "a mean over time, because its denominator was not sampled with it"
 
@@ -53,4 +52,4 @@ def activity(names: Sequence[str]) -> int | None:
 
 @cache
 def _rules() -> dict[str, Any]:
-    return yaml.safe_load((Path(__file__).parent / "kinds.yaml").read_text(encoding="utf-8"))
+    return load(__package__, "kinds")

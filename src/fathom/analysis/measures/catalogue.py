@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
+
+from fathom.data import load
 
 SOURCES = ("PM sampling", "static", "timeline", "PC sampling", "ncu")
 FILES = ("pipes", "issue", "occupancy", "memory", "shared", "stalls", "mix", "links", "front", "launch")
@@ -44,10 +44,9 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def catalogue() -> list[Row]:
     """Every measure, in the order in which a reader wants them."""
-    folder = Path(__file__).parent / "rows"
     rows: list[Row] = []
     for group in FILES:
-        for row in yaml.safe_load((folder / f"{group}.yaml").read_text(encoding="utf-8")):
+        for row in load(__package__, f"rows/{group}"):
             rows += (msgspec.convert({"group": group} | one, Row) for one in _each(row))
     return rows
 

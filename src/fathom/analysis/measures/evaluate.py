@@ -22,6 +22,7 @@ class Known:
         self.samples: dict[str, int] = {}
         for row in rows:
             self._add(row)
+        self._usable = {source: self.facts | values for source, values in self.values.items()}
 
     def _add(self, row: Mapping[str, Any]) -> None:
         pool = self.facts if row["source"] == "static" else self.values.get(row["source"])
@@ -34,7 +35,7 @@ class Known:
 
     def of(self, source: str) -> Values:
         """What formulas of that source may use."""
-        return self.facts | self.values.get(source, {})
+        return self._usable.get(source, self.facts)
 
     def counted(self, formula: str) -> int:
         """The samples behind the formula's least sampled counter; 0 where it reads none."""

@@ -45,9 +45,10 @@ def parse(text: str) -> ast.expr:
     return tree
 
 
-def names(text: str) -> list[str]:
+@lru_cache(maxsize=1024)
+def names(text: str) -> tuple[str, ...]:
     """Names in the order in which the formula reads them: `sm__cycles_active.avg.per_second`."""
-    return list(dict.fromkeys(_names(parse(text))))
+    return tuple(dict.fromkeys(_names(parse(text))))
 
 
 def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[float, float]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
+
+from fathom.data import load
 
 
 class Chip(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Occupancy(NamedTuple):
 
 @cache
 def _chips() -> dict[str, Any]:
-    return yaml.safe_load((Path(__file__).parent / "chips.yaml").read_text(encoding="utf-8"))
+    return load(__package__, "chips")
 
 
 def chip(capability: str | None) -> Chip | None:

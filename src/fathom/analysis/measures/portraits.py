@@ -18,6 +18,7 @@ from fathom.sounding import Store
 
 _WORKING = tuple(ENTRIES[kind] for kind in (COMPUTE, COMMUNICATION, MOVING, COPY))
 _GROUP = " + "
+Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
 def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Folding) -> list[Portrait]:
@@ -32,9 +33,9 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     launches = _launches(timeline if timeline.height else rows)
     clock = _clock(store, device.rank, index, timeline)
     on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
-    counters = folding.frame.filter(pl.col("device") == index)
+    told = _by_family(folding.frame.filter(pl.col("device") == index))
     return [
-        _portrait(entry, device, on, launches[entry.detail], counters, folding.abstained)
+        _portrait(entry, device, on, launches[entry.detail], told, folding.abstained)
         for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
         if entry.entry in _WORKING and entry.ms > 0 and entry.detail in launches
     ]
@@ -82,13 +83,13 @@ def _portrait(
     device: Device,
     on: Hardware,
     launch: dict[str, Any],
-    counters: pl.DataFrame,
+    told: Rows,
     abstained: list[Abstained],
 ) -> Portrait:
     launch = launch | {"threads": _threads(launch["block"])}
     seconds = launch["mean"] / 1e6
     work = _work(entry, launch["mean"])
-    rows, counted_as = _rows_of(entry.detail, counters)
+    rows, counted_as = _rows_of(entry.detail, told)
     measures, _ = measures_of(Known(rows, facts_of(on, launch, work, seconds)))
     roof = levels(measures, work, seconds, on)
     bound, used, reasons = limit(measures, roof)
@@ -146,16 +147,25 @@ def _work(entry: Entry, mean_us: float) -> dict[str, Any]:
     }
 
 
-def _rows_of(family: str, counters: pl.DataFrame) -> tuple[list[dict[str, Any]], str]:
+def _by_family(counters: pl.DataFrame) -> Rows:
+    found: Rows = {}
+    for row in counters.iter_rows(named=True):
+        found.setdefault(row["family"], []).append(row)
+    return found
+
+
+def _rows_of(family: str, told: Rows) -> tuple[list[dict[str, Any]], str]:
     """A family's rows, and what they are about: itself, or the group that it always runs in."""
-    static = pl.col("source") == "static"
-    own = counters.filter(pl.col("family") == family)
-    if own.filter(~static).height:
-        return own.to_dicts(), family
-    groups = counters.filter(~static, pl.col("family").str.contains(_GROUP, literal=True))
-    names = groups["family"].unique(maintain_order=True).to_list()
-    group = next((name for name in names if family in name.split(_GROUP)), "")
-    return own.to_dicts() + groups.filter(pl.col("family") == group).to_dicts(), group
+    own = told.get(family, [])
+    if _sampled(own):
+        return own, family
+    groups = (name for name in told if _GROUP in name and family in name.split(_GROUP))
+    group = next((name for name in groups if _sampled(told[name])), "")
+    return own + _sampled(told.get(group, [])), group
+
+
+def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [row for row in rows if row["source"] != "static"]
 
 
 def _about(entry: Entry, abstained: list[Abstained], counted_as: str) -> list[Abstained]:

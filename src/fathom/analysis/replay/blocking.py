@@ -21,6 +21,7 @@ LONG_NS = 20_000  # calls that are shorter don't block
 OWN_NS = 5_000.0  # of a call that blocks, where no call of its name ever returned at once
 READY_NS = 200_000  # a batch that took longer was not ready
 PROMPT_NS = 100_000  # room in a queue is taken so soon after it was made
+STAGED_NS = 100_000  # the last part of a staged copy, some megabytes, is on its way when the call returns
 RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waited for it
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
@@ -105,7 +106,8 @@ def _copies(part: Part) -> Blocks:
     either = np.array([bool(w) for w in way], bool)
     held = np.array(["Async" not in calls.api[c] for c in call.tolist()], bool)
     here = calls.team[call] & (held | to_host | (either & (calls.length[call] > LONG_NS)))
-    done = here & (pieces.end[rows] <= calls.end[call])
+    part_left = np.where(to_host | held, 0, STAGED_NS)
+    done = here & (pieces.end[rows] <= calls.end[call] + part_left)
     before = np.maximum(pieces.before[rows], 0)
     behind = here & ~done & (pieces.before[rows] >= 0)
     behind &= (pieces.end[before] > calls.start[call]) & (pieces.end[before] <= calls.end[call])

@@ -92,6 +92,7 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
         check=found.check,
         references=list(kind.references),
         changes=list(found.changes),
+        technique=next(iter(kind.techniques), None),
     )
 
 

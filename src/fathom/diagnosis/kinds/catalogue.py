@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from typing import Any
 
-import yaml
+from fathom.data import load
 
 GROUPS = ("input", "host", "kernels", "device", "numbers")
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of finding, in words."""
+    """One kind of finding, in words. `techniques` of the lab mend it, the most telling first."""
 
     id: str
     group: str
@@ -23,14 +23,19 @@ class Kind:
     shows: str
     remedy: str
     references: tuple[str, ...]
+    techniques: tuple[str, ...] = ()
 
 
 @cache
 def kinds() -> dict[str, Kind]:
     """Every kind by its id, group by group."""
-    folder = files("fathom.diagnosis.kinds")
-    rows = [row for group in GROUPS for row in yaml.safe_load((folder / f"{group}.yaml").read_text())]
-    return {row["id"]: Kind(**{**row, "references": tuple(row["references"])}) for row in rows}
+    rows = [row for group in GROUPS for row in load("fathom.diagnosis.kinds", group)]
+    return {row["id"]: _kind(row) for row in rows}
+
+
+def _kind(row: dict[str, Any]) -> Kind:
+    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques")}
+    return Kind(**{**row, **lists})
 
 
 def resembling(name: str) -> list[str]:

@@ -6,7 +6,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.rows import Call, Chain, Family, Product, Row, Sensors, Work
+from fathom.diagnosis.signals.rows import Call, Chain, Family, HostWork, Product, Row, Sensors, Work
 from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Call",
     "Chain",
     "Family",
+    "HostWork",
     "Product",
     "Recorded",
     "Row",

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import polars as pl
 
+from fathom.analysis import Abstained
+from fathom.analysis.replay import parse
 from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.step import replay
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
-STAGES = ("fetch", "transform", "collate", "pin", "copy")
+IDLE = "idle: input"
+STAGES = ("fetch", "decode", "read", "collate", "pin")
 NO_LOADER = "no data loader was seen"
 NO_STAGES = "the loader's stages were not recorded"
+NO_CLEAN = "no clean step was recorded"
 
 
-def _fed(recorded: Recorded) -> dict:
+def _fed(recorded: Recorded) -> Mapping[str, Any]:
     if recorded.feeding is None:
         raise UnknownSignalError(NO_LOADER)
     return recorded.feeding
@@ -25,9 +33,29 @@ def wait_ms(recorded: Recorded) -> float | None:
     return _fed(recorded).get("wait_ms")
 
 
+@signal("input.lost_ms", "ms a step")
+def lost_ms(recorded: Recorded) -> float:
+    """What undisturbed steps lose to waiting for batches: their mean beyond a replayed step that never waits.
+
+    The timeline alone does not tell: while a profiler starts, the loader catches up.
+    """
+    clean, waited = recorded.step.clean_mean_ms, wait_ms(recorded)
+    if clean is None or waited is None:
+        raise UnknownSignalError(NO_CLEAN)
+    return max(min(clean - _fed_ms(recorded), waited), 0.0)
+
+
+def _fed_ms(recorded: Recorded) -> float:
+    """The recorded step without waits for batches; by the ledger where it cannot be replayed."""
+    fed = replay(recorded).step_ms([parse("input=0")])
+    if not isinstance(fed, Abstained):
+        return fed
+    return sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+
+
 @signal("input.stages_ms", "ms a batch")
 def stages(recorded: Recorded) -> dict[str, float]:
-    """Medians by stage; `fetch` holds transform and collate where those are told apart."""
+    """Medians by stage: `fetch` holds `decode` and `read`, but not `collate`."""
     found = {stage: float(ms) for stage in STAGES if (ms := _fed(recorded).get(f"{stage}_ms")) is not None}
     if "fetch" not in found:
         raise UnknownSignalError(NO_STAGES)
@@ -44,15 +72,32 @@ def workers(recorded: Recorded) -> int:
     return rows["worker"].drop_nulls().n_unique()
 
 
-@signal("input.restarts_ms", "ms a step")
-def restarts(recorded: Recorded) -> float:
-    """What steps waited for the first batches of later iterators: a loader that began anew."""
-    table = recorded.store.table("input", recorded.account.rank)
-    rows = table.select("loader", "batch", "start_ns", "wait_ns").sort("start_ns").collect()
-    if rows.is_empty() or rows["wait_ns"].null_count():
-        raise UnknownSignalError(NO_LOADER if rows.is_empty() else NO_STAGES)
-    anew = rows.filter(pl.col("batch") == 0).filter(pl.int_range(pl.len()).over("loader") > 0)
-    return float(anew["wait_ns"].sum()) / rows.height / MS
+@signal("input.restarts_ms", "ms a restart")
+def restarts(recorded: Recorded) -> list[float]:
+    """What undisturbed steps took beyond others in which a loader began anew, with new workers."""
+    rank = recorded.account.rank
+    rows = (
+        recorded.store.table("input", rank).select("loader", "batch", "start_ns").sort("start_ns").collect()
+    )
+    if rows.is_empty():
+        raise UnknownSignalError(NO_LOADER)
+    steps = recorded.store.table("steps", rank).filter(pl.col("phase") == "clean").collect()
+    later = pl.int_range(pl.len()).over("loader") > 0
+    begun = rows.filter(pl.col("batch") == 0).filter(later)["start_ns"]
+    anew = begun.search_sorted(steps["end_ns"]) > begun.search_sorted(steps["mark_ns"])
+    ended = (pl.col("device_end_ns") - pl.col("device_ns"), pl.col("end_ns") - pl.col("mark_ns"))
+    lengths = steps.select(pl.coalesce(ended) / MS).to_series()
+    usual = lengths.filter(~anew).median()
+    if usual is None:
+        raise UnknownSignalError(NO_CLEAN)
+    return [max(ms - float(usual), 0.0) for ms in lengths.filter(anew)]  # type: ignore[arg-type]
+
+
+@signal("input.steps")
+def steps(recorded: Recorded) -> int:
+    """How many undisturbed steps were looked at for restarts."""
+    table = recorded.store.table("steps", recorded.account.rank)
+    return int(table.filter(pl.col("phase") == "clean").select(pl.len()).collect().item())
 
 
 @signal("host.busy_percent", "% of the host's cores")
@@ -71,5 +116,7 @@ def busy_percent(recorded: Recorded) -> float | None:
 
 @signal("host.cores")
 def cores(recorded: Recorded) -> int | None:
+    """That the program may use."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
-    return cpu.get("quota_cores") or cpu.get("usable_cores") or cpu.get("logical_cores")
+    known = [cpu[name] for name in ("quota_cores", "usable_cores", "logical_cores") if cpu.get(name)]
+    return min(known, default=None)

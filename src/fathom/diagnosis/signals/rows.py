@@ -87,6 +87,18 @@ class Call:
 
 
 @dataclass(frozen=True)
+class HostWork:
+    """What ops of one name work on the processor; for `idle_ms` of it the device has nothing to do."""
+
+    op: str
+    ms: float
+    idle_ms: float
+    count: float
+    numel: int = 0  # of its largest tensor
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Product:
     """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
 

@@ -10,9 +10,13 @@ from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 @signal("step.ms", "ms")
 def step_ms(recorded: Recorded) -> float | None:
-    """The median of the clean steps, else the mean of the timeline's."""
+    """The mean of the clean steps, rare long ones included, else of the timeline's.
+
+    Not less than the median: where the device had nothing to do yet, its boundaries make steps too short.
+    """
     step = recorded.step
-    return step.clean_ms if step.clean_ms is not None else step.timeline_ms
+    clean = [ms for ms in (step.clean_mean_ms, step.clean_ms) if ms is not None]
+    return max(clean, default=step.timeline_ms)
 
 
 @signal("step.timeline_ms", "ms")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
-import yaml
+from fathom.data import load
 
 
 @cache
 def table() -> dict[str, Any]:
     """`wanted.yaml`."""
-    return yaml.safe_load((Path(__file__).parent / "wanted.yaml").read_text())
+    return load(__package__, "wanted")
 
 
 def rolled(name: str) -> str:

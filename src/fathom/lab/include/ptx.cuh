@@ -33,6 +33,9 @@ __device__ __forceinline__ void expect_bytes(Barrier* barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                  : "memory");
 }
+__device__ __forceinline__ void arrive(Barrier* barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
 __device__ __forceinline__ void wait_barrier(Barrier* barrier, unsigned parity) {
     unsigned done;
     do
@@ -49,6 +52,15 @@ __device__ __forceinline__ void load_bulk(void* to, const void* from, unsigned b
                  "l"(from), "r"(bytes), "r"(shared_address(barrier))
                  : "memory");
 }
+// The same into every block of the cluster that has its bit in `blocks`; each counts at its own barrier.
+__device__ __forceinline__ void load_to_many(void* to, const void* from, unsigned bytes, Barrier* barrier,
+                                             unsigned short blocks) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], %4;" ::
+            "r"(shared_address(to)),
+        "l"(from), "r"(bytes), "r"(shared_address(barrier)), "h"(blocks)
+        : "memory");
+}
 // What threads wrote to shared memory has to be made visible to the accelerator by each of them first.
 __device__ __forceinline__ void publish_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 __device__ __forceinline__ void store_bulk(void* to, const void* from, unsigned bytes) {
@@ -58,6 +70,16 @@ __device__ __forceinline__ void store_bulk(void* to, const void* from, unsigned 
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 __device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
+// Registers that a group of four warps gives up, or may use from here on (sm_90a)
+template <int LEFT>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(LEFT));
+}
+template <int HAVE>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(HAVE));
+}
 
 // Blocks of a cluster, and the shared memory of one another (sm_90)
 __device__ __forceinline__ unsigned rank_in_cluster() {
@@ -74,4 +96,14 @@ __device__ __forceinline__ float read_from(const float* at, unsigned rank) {
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
     return value;
+}
+__device__ __forceinline__ void arrive_at(Barrier* barrier, unsigned rank) {
+    unsigned there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(barrier)), "r"(rank));
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+}
+__device__ __forceinline__ void add_at(unsigned* at, unsigned rank, unsigned value) {
+    unsigned there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(at)), "r"(rank));
+    asm volatile("red.relaxed.cluster.shared::cluster.add.u32 [%0], %1;" ::"r"(there), "r"(value) : "memory");
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 import msgspec
-import yaml
 
+from fathom.data import load
 from fathom.errors import BadInputError
 from fathom.machine.checks.model import Check
 
@@ -22,8 +21,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def _table(group: str) -> list[Check]:
-    text = (files("fathom.machine.checks") / "rows" / f"{group}.yaml").read_text(encoding="utf-8")
-    rows = yaml.safe_load(text)
+    rows = load("fathom.machine.checks", f"rows/{group}")
     return [msgspec.convert({"id": f"{group}.{name}", **row}, Check) for name, row in rows.items()]
 
 

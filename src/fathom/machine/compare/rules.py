@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
 import msgspec
-import yaml
 
+from fathom.data import load
 from fathom.machine.compare.readers import Value
 from fathom.machine.compare.results import Severity
 
@@ -59,8 +58,7 @@ class Rules(msgspec.Struct, forbid_unknown_fields=True):
 @cache
 def rules() -> Rules:
     """What `rules.yaml` holds."""
-    text = (Path(__file__).parent / "rules.yaml").read_text(encoding="utf-8")
-    return msgspec.convert(yaml.safe_load(text), Rules)
+    return msgspec.convert(load(__package__, "rules"), Rules)
 
 
 def _numbers(version: str) -> list[int]:

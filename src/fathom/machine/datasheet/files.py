@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-import yaml
-
-FOLDER = Path(__file__).parent
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, several times faster, where it was built
+from fathom import data
 
 
 def load(name: str) -> Any:
     """The content of `NAME.yaml`."""
-    return yaml.load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"), Loader=_LOADER)
+    return data.load(__package__, name)

@@ -99,7 +99,7 @@ class Deliveries:
     def asked(self) -> int:
         """The program wants a batch; returns the time."""
         start = time.time_ns()
-        self.stages.fetch = self.stages.collate = self.stages.pin = None
+        self.stages.forget()
         return start
 
     @guarded(PART)
@@ -120,4 +120,5 @@ class Deliveries:
         worker, pid, nth = state.pop("last", (None, None, None))
         at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
         stages = self.stages
-        return (*at, native_id(), start, wait, stages.fetch, stages.collate, stages.pin)
+        made = (stages.fetch, stages.collate, stages.pin, stages.read, stages.decode)
+        return (*at, native_id(), start, wait, *made)

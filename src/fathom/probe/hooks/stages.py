@@ -1,4 +1,7 @@
-"""The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin."""
+"""The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin.
+
+`read` and `decode` are parts of fetch.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from torch.utils.data._utils import fetch, pin_memory
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after
+from fathom.probe.hooks.reading import Decoding, used, watch_decoders
 from fathom.probe.session import Session
 
 PART = "watching data loaders"
@@ -19,17 +23,25 @@ MOST_PINNED = 1000  # batches whose time is kept until somebody asks
 
 
 class Stages(threading.local):
-    """Durations of the batch that this thread is making, in ns."""
+    """Durations of the batch that this thread is making, in ns; `used` is `reading.used` by then."""
 
     fetch: int | None = None
+    read: int | None = None
+    decode: int | None = None
     collate: int | None = None
     pin: int | None = None
+    used: int | None = None
     depth = 0
+
+    def forget(self) -> None:
+        """Another batch begins."""
+        self.fetch = self.read = self.decode = self.collate = self.pin = self.used = None
 
 
 def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
     """Time every fetch of a batch; in workers it is told at once, for nobody else sees it there."""
     making = Making(session, stages)
+    watch_decoders(patches, making.decoding)
     patches.wrap(fetch._BaseDatasetFetcher, "__init__", lambda original: after(original, making.created))
     patches.wrap(fetch._MapDatasetFetcher, "fetch", making.timed)
     patches.wrap(fetch._IterableDatasetFetcher, "fetch", making.timed)
@@ -39,7 +51,7 @@ class Making:
     """The batches that this process makes; in a worker they are numbered by epoch."""
 
     def __init__(self, session: Session, stages: Stages) -> None:
-        self.session, self.stages = session, stages
+        self.session, self.stages, self.decoding = session, stages, Decoding()
         self.epoch = self.nth = 0
 
     @guarded(PART)
@@ -57,7 +69,8 @@ class Making:
         def fetch(fetcher: Any, possibly_batched_index: Any) -> Any:
             if stages.depth:
                 return original(fetcher, possibly_batched_index)
-            start, stages.collate, stages.depth = time.time_ns(), None, 1
+            start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
+            self.decoding.ns = 0
             try:
                 data = original(fetcher, possibly_batched_index)
             except StopIteration:
@@ -66,20 +79,25 @@ class Making:
                 self.nth += 1  # the program is sent the error in place of a batch
                 raise
             finally:
-                stages.depth = 0
-            self._fetched(start)
+                stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
+            self._fetched(start, before)
             return data
 
         return fetch
 
     @guarded(PART)
-    def _fetched(self, start: int) -> None:
-        self.stages.fetch = time.time_ns() - start - (self.stages.collate or 0)
+    def _fetched(self, start: int, before: int | None) -> None:
+        stages = self.stages
+        stages.fetch = time.time_ns() - start - (stages.collate or 0)
+        after = used() if stages.used is None else stages.used
+        if before is not None and after is not None:
+            stages.read = max(stages.fetch - (after - before), 0)
         worker = get_worker_info()
         if worker is None:
             return
         row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
-        self.session.say({**row, "fetch": self.stages.fetch, "collate": self.stages.collate})
+        names = ("fetch", "read", "decode", "collate")
+        self.session.say({**row, **{name: getattr(stages, name) for name in names}})
         self.session.records.flush()
         self.nth += 1
 
@@ -87,7 +105,7 @@ class Making:
 def _timed_collate(original: Any, stages: Stages) -> Any:
     @functools.wraps(original)
     def collate(data: Any) -> Any:
-        start = time.time_ns()
+        start, stages.used = time.time_ns(), used()
         try:
             return original(data)
         finally:

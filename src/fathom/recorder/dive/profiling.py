@@ -8,7 +8,6 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,9 +96,9 @@ def profile(
 
 @cache
 def _refusals() -> list[dict[str, str]]:
-    import yaml
+    from fathom.data import load
 
-    return yaml.safe_load(files(__package__).joinpath("refusals.yaml").read_text())
+    return load(__package__, "refusals")
 
 
 def _text(log: Path) -> str:

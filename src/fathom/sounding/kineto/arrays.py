@@ -32,7 +32,7 @@ class Index(dict[Any, int]):
         """The numbers of `keys`."""
         if all_missing(keys):
             return np.full(len(keys), self[None], np.int32)
-        return np.array([self[key] for key in keys], np.int32)
+        return np.fromiter(map(self.__getitem__, keys), np.int32, len(keys))
 
     def texts(self) -> pl.Series:
         """The text behind each number."""

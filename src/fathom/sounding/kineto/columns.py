@@ -15,7 +15,7 @@ import numpy as np
 
 from fathom.sounding.kineto import categories
 from fathom.sounding.kineto.arrays import NULL, Arrays, Index, Table, all_missing, ints
-from fathom.sounding.kineto.events import Args, CollectiveArgs, Event
+from fathom.sounding.kineto.events import Args, Event
 from fathom.sounding.kineto.frames import MODULE, is_user_frame, user_frame
 from fathom.sounding.kineto.times import to_ns
 
@@ -192,12 +192,10 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 def _values(args: list[Args]) -> list[bytes]:
     """Concrete inputs; of a collective its name, element type, elements sent and received, and ranks."""
-    return [_collective(a) if isinstance(a, CollectiveArgs) else bytes(a.values) for a in args]
+    return [bytes(a.values) if a.collective is None else _collective(a) for a in args]
 
 
-def _collective(args: CollectiveArgs) -> bytes:
-    if args.collective is None:
-        return bytes(args.values)
+def _collective(args: Args) -> bytes:
     told = (args.collective, args.element, args.sent, args.received, args.ranks)
     return msgspec.json.encode([str(one) for one in told])
 

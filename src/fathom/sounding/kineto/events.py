@@ -40,11 +40,6 @@ class Args(msgspec.Struct, gc=False, frozen=True):
     kernel_file: Any = None
     kernel_backend: Any = None
     kernel_hash: Any = None
-
-
-class CollectiveArgs(Args, gc=False, frozen=True):
-    """The same with a collective's message: read only where one is told, as each field costs every event."""
-
     collective: Any = field(default=None, name="Collective name")
     element: Any = field(default=None, name="dtype")
     sent: Any = field(default=None, name="In msg nelems")
@@ -52,8 +47,7 @@ class CollectiveArgs(Args, gc=False, frozen=True):
     ranks: Any = field(default=None, name="Group size")
 
 
-NO_ARGS, NO_MESSAGE = Args(), CollectiveArgs()
-_TELLS_MESSAGES = b'"Collective name"'
+NO_ARGS = Args()
 
 
 class Event(msgspec.Struct, gc=False):
@@ -76,32 +70,18 @@ class ExactEvent(Event, gc=False):
     dur: Raw = NOTHING  # type: ignore[assignment]
 
 
-class CollectiveEvent(Event, gc=False):
-    """One event among collectives."""
-
-    args: CollectiveArgs = NO_MESSAGE
-
-
-class ExactCollectiveEvent(ExactEvent, gc=False):
-    """One event among collectives whose times stay text."""
-
-    args: CollectiveArgs = NO_MESSAGE
-
-
 class Decoder:
     """Decodes lists of events, and damaged ones one by one."""
 
     def __init__(self, exact: bool) -> None:
-        self._kind = ExactCollectiveEvent if exact else CollectiveEvent
-        lean = ExactEvent if exact else Event
+        self._kind = ExactEvent if exact else Event
         self._time: Callable[[Any], Any] = _as_text if exact else _as_number
-        self._lean = msgspec.json.Decoder(list[lean]).decode  # type: ignore[valid-type]
-        self._full = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
+        self._all = msgspec.json.Decoder(list[self._kind]).decode  # type: ignore[name-defined]
         self._one = msgspec.json.Decoder(self._kind).decode
 
     def all(self, text: bytes) -> list[Event]:
         """The events of a list."""
-        return self._full(text) if _TELLS_MESSAGES in text else self._lean(text)
+        return self._all(text)
 
     def damaged(self, text: bytes) -> Event:
         """One event with fields of the wrong type, or numbers that are none: what is unusable becomes None.
@@ -122,12 +102,12 @@ class Decoder:
             tid=fields.get("tid"),
             ts=self._time(fields.get("ts")),
             dur=self._time(fields.get("dur")),
-            args=_args(args) if isinstance(args, dict) else NO_MESSAGE,
+            args=_args(args) if isinstance(args, dict) else NO_ARGS,
         )
 
 
-def _args(fields: dict[str, Any]) -> CollectiveArgs:
-    return msgspec.json.decode(json.dumps(fields, default=str), type=CollectiveArgs)
+def _args(fields: dict[str, Any]) -> Args:
+    return msgspec.json.decode(json.dumps(fields, default=str), type=Args)
 
 
 def _text(value: Any) -> str | None:

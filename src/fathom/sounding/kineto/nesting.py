@@ -1,9 +1,8 @@
-"""Who called whom on the host: one pass with a stack over each thread's events."""
+"""Who called whom on the host: all events climb at once out of those that are over when they begin."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -26,12 +25,8 @@ def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarra
     Ops and frames hold what begins while they last, calls hold nothing; `kind` is one of the constants above.
     """
     order = np.lexsort((kind, -end, start, thread))
-    around = np.full(len(order), NONE)
     kind = kind[order]
-    columns = start[order], end[order], kind != CALL
-    edges = [0, *(np.flatnonzero(np.diff(thread[order])) + 1).tolist(), len(order)]
-    for first, last in pairwise(edges):
-        around[first:last] = _parents(first, *(column[first:last].tolist() for column in columns))
+    around = _around(thread[order], start[order], np.where(kind != CALL, end[order], start[order]))
     rows = np.full((CALL, len(order)), NONE)
     for what in range(CALL):
         nearest = _nearest(around, kind == what)
@@ -39,19 +34,17 @@ def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarra
     return Nesting(*rows)
 
 
-def _parents(first: int, begins: list[int], ends: list[int], holds: list[bool]) -> list[int]:
-    """For each interval of one thread, counted from `first`, the number of the innermost one around it."""
-    parents = []
-    rows, until = [NONE], [2**63]
-    for row, (begin, end, hold) in enumerate(zip(begins, ends, holds, strict=True), first):
-        while until[-1] <= begin:
-            until.pop()
-            rows.pop()
-        parents.append(rows[-1])
-        if hold:
-            rows.append(row)
-            until.append(end)
-    return parents
+def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """The innermost event around each: the one before it, or what is around that, if it is over by then."""
+    around = np.arange(len(start)) - 1
+    around[1:][thread[1:] != thread[:-1]] = NONE
+    open_ended = np.flatnonzero(around != NONE)
+    while len(open_ended):
+        before = around[open_ended]
+        over = (before != NONE) & (until[before] <= start[open_ended])
+        open_ended = open_ended[over]
+        around[open_ended] = around[before[over]]
+    return around
 
 
 def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:

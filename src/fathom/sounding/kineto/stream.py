@@ -73,7 +73,7 @@ class TraceStream:
         self._seam = self._seam or _find_seam(text)
         end = len(text) if self._seam else 0
         while (cut := text.rfind(self._seam, 0, end)) > 0:
-            whole = b"[" + text[: cut + 1] + b"]"
+            whole = b"".join((b"[", memoryview(text)[: cut + 1], b"]"))
             try:
                 return self._decoder.all(whole), text[cut + len(self._seam) - 1 :], False
             except _UNDECODABLE as error:

@@ -6,11 +6,9 @@ import csv
 import re
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 
-import yaml
-
+from fathom.data import load
 from fathom.sounding.ncu.launch import Launch
 from fathom.sounding.ncu.lines import bad, read_lines
 from fathom.sounding.ncu.numbers import TwoNotationsError, decimal_mark, is_absent, plain, to_float
@@ -147,7 +145,7 @@ def _metric(row: dict[str, str]) -> str:
 
 @cache
 def _labels() -> dict[str, dict[str, str]]:
-    return yaml.safe_load(files(__package__).joinpath("labels.yaml").read_text())
+    return load(__package__, "labels")
 
 
 def _convert(found: CsvFile) -> None:

@@ -10,7 +10,7 @@ from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import TABLES
 
 _ACTIONS = {"free_completed": "free"}
-_STAGES = ("fetch", "collate", "pin")
+_STAGES = ("fetch", "read", "decode", "collate", "pin")
 
 
 def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:

@@ -43,7 +43,7 @@ def main(options):
     step(*batches[0])
     if options.cuda:  # the rest of the device belongs to others
         total = torch.cuda.get_device_properties(0).total_memory
-        limit = torch.cuda.max_memory_reserved() + (256 << 20)
+        limit = torch.cuda.max_memory_reserved() + (512 << 20)
         torch.cuda.set_per_process_memory_fraction(limit / total)
     for number in options.laps():
         loss = step(*batches[number % 4])

@@ -14,19 +14,16 @@ OFTEN = 0.2  # a step: less is a size that was met for the first time
 EMPTYING = 0.5  # frees for each allocation: the cache is given back and asked for again
 
 
-@rule("host-empty-cache", "host-cuda-malloc", "input-pinning")
+@rule("host-empty-cache", "host-cuda-malloc")
 def allocations(signals: Signals) -> Found:
     """Frees as frequent as allocations mean that the cache is emptied."""
     calls = [call for call in signals["host.calls"] if call.cause == "allocator"]
-    pins = [call for call in calls if PINS.search(call.api)]
-    device = [call for call in calls if call not in pins]
+    device = [call for call in calls if not PINS.search(call.api)]
     frees = sum(call.count for call in device if FREES.search(call.api))
     allocates = sum(call.count for call in device) - frees
     if allocates >= OFTEN:
         kind = "host-empty-cache" if frees >= EMPTYING * allocates else "host-cuda-malloc"
         yield _candidate(signals, kind, device, calls, "the driver is asked for memory, or given it back")
-    if sum(call.count for call in pins) >= OFTEN:
-        yield _candidate(signals, "input-pinning", pins, calls, "page-locked memory is asked for in the step")
 
 
 def _candidate(signals: Signals, kind: str, mine: list[Call], every: list[Call], says: str) -> Candidate:

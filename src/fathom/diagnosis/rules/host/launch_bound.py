@@ -19,7 +19,9 @@ OTHERS = ("sync=0", "input=0", "gc=0", "checkpoint=0", "allocator=0", "compilati
 @rule("host-launch-bound", "host-python")
 def launch_bound(signals: Signals) -> Found:
     """Graphs take both away; where Python dominates, the program's own code is named."""
-    launching, python = spent(signals, *LAUNCHING), spent(signals, PYTHON)
+    working = [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
+    launching = max(spent(signals, *LAUNCHING) - sum(one.idle_ms for one in working), 0.0)
+    python = spent(signals, PYTHON)
     step, count = signals["step.timeline_ms"], signals["kernels.count"]
     if launching + python < LEAST * step or count < 1:
         return
@@ -37,7 +39,7 @@ def launch_bound(signals: Signals) -> Found:
         claims=[],
         evidence=evidence,
         changes=("python=0.1",) if in_python else CAPTURED,
-        given=OTHERS,
+        given=(*OTHERS, *dict.fromkeys(f"op:{one.op}=0" for one in working)),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
         doubt=0.25 if in_python else 0.15,
         confidence=0.8,

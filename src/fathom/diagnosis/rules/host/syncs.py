@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from fathom.data import load
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, usual
 from fathom.diagnosis.signals import Call, Signals
 
@@ -21,7 +19,7 @@ CHECK = "fathom what-if SOUNDING 'sync=0'"
 @cache
 def table() -> list[dict[str, Any]]:
     """Rows of syncs.yaml."""
-    return yaml.safe_load((files(__package__) / "syncs.yaml").read_text())
+    return load(__package__, "syncs")
 
 
 @rule(*(row["kind"] for row in table()))

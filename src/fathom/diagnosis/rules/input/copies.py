@@ -5,6 +5,7 @@ from __future__ import annotations
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals, Work
 
+MS = 1e3
 TWICE = 0.45  # a pinned copy takes about this of a pageable one's time, where no rate was measured
 CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 
@@ -16,17 +17,20 @@ def copies(signals: Signals) -> Found:
     pageable = [one for one in works if "ageable" in one.family]
     pinned = [one for one in works if one not in pageable and one.alone]
     if pageable:
-        factor = _factor(signals)
+        factor = _factor(signals, pageable)
         yield _candidate("input-pageable-copy", pageable, f"copy:HtoD pageable={factor:.3f}", 1 - factor)
     if pinned:
         healthy = signals.number("device.link_share", 1.0)  # the rest is the link's
         yield _candidate("input-copy-not-overlapped", pinned, f"copy:HtoD pinned={1 - healthy:.3f}", healthy)
 
 
-def _factor(signals: Signals) -> float:
+def _factor(signals: Signals, works: list[Work]) -> float:
+    """Of their time, what pinned copies of as many bytes would take."""
     rates = signals.get("kernels.ceilings").value or {}
-    pinned, pageable = rates.get("HtoD pinned"), rates.get("HtoD pageable")
-    return min(pageable / pinned, 1.0) if pinned and pageable else TWICE
+    pinned, ms = rates.get("HtoD pinned"), sum(one.ms for one in works)
+    if not pinned or not all(one.bytes for one in works):
+        return TWICE
+    return min(sum(one.bytes or 0.0 for one in works) / pinned * MS / ms, 1.0)
 
 
 def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candidate:

@@ -8,19 +8,24 @@ from fathom.diagnosis.signals import Signals
 
 @rule("input-worker-restart")
 def restarts(signals: Signals) -> Found:
-    """The first batch of a later epoch waits for workers; with persistent ones it hardly does."""
-    waited = signals["input.restarts_ms"]
-    if waited > 0 and signals["input.workers"] > 0:
-        yield Candidate(
-            kind="input-worker-restart",
-            claims=[],
-            evidence=[
-                Evidence(
-                    "waiting for the first batch of later epochs, spread over all steps", waited, "ms a step"
-                )
-            ],
-            gain_ms=waited,
-            doubt=0.3,
-            confidence=0.8,
-            check="persistent_workers=True, and time an epoch",
-        )
+    """Steps in which a loader begins anew; persistent workers still make the first batch while it waits."""
+    took, workers = signals["input.restarts_ms"], signals["input.workers"]
+    if not took or not workers:
+        return
+    stages = signals.get("input.stages_ms").value or {}
+    first = stages.get("fetch", 0.0) + stages.get("collate", 0.0)
+    saved = sum(max(ms - first, 0.0) for ms in took) / signals["input.steps"]
+    lasting = sum(took) / signals["input.steps"]
+    yield Candidate(
+        kind="input-worker-restart",
+        claims=[],
+        evidence=[
+            Evidence(f"a loader starts its {workers} workers anew, which takes", sum(took) / len(took), "ms"),
+            Evidence("spread over all steps", lasting, "ms a step"),
+            Evidence("of which the first batch takes workers that live on, too", first, "ms"),
+        ],
+        gain_ms=(saved + lasting) / 2,
+        doubt=max((lasting - saved) / (lasting + saved), 0.15) if lasting else 0.15,
+        confidence=0.9,
+        check="persistent_workers=True, and time an epoch",
+    )

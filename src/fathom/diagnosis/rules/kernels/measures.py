@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from fathom.data import load
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
 from fathom.diagnosis.signals import Family, Signals
 
@@ -16,7 +14,7 @@ from fathom.diagnosis.signals import Family, Signals
 @cache
 def table() -> list[dict[str, Any]]:
     """Rows of measures.yaml."""
-    return yaml.safe_load((files(__package__) / "measures.yaml").read_text())
+    return load(__package__, "measures")
 
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
+from fathom.data import load
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -25,7 +23,7 @@ from fathom.diagnosis.signals import Signals, Work
 @cache
 def table() -> list[dict[str, Any]]:
     """Rows of patterns.yaml."""
-    return yaml.safe_load((files(__package__) / "patterns.yaml").read_text())
+    return load(__package__, "patterns")
 
 
 @rule(*(row["kind"] for row in table()))

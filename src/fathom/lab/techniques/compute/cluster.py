@@ -2,9 +2,9 @@
 title: A row spread over a cluster of blocks
 saves: HBM bandwidth, by one read of three passes
 idea: >-
-  A row of 256 KB does not fit into one multiprocessor's shared memory, so it is read once for its norm and
-  once more to be scaled. Eight blocks of a cluster hold it together, read one another's sums through
-  distributed shared memory, and scale what they hold.
+  A row of 256 KB fits neither into a multiprocessor's shared memory nor into its registers, so it is read
+  once for its norm and once more to be scaled. Eight blocks of a cluster hold it together, read one
+  another's sums through distributed shared memory, and scale what they hold.
 cost: >-
   Two passes in place of three. Two barriers over the cluster, whose blocks must find room at the same time.
 not_when: >-
@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 10, cpu=2), COLUMNS)
+    return draw.normal(draw.size(gpu=1 << 11, cpu=2), COLUMNS)
 
 
 def plain(x: Tensor) -> Tensor:

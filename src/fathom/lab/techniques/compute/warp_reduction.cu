@@ -6,6 +6,7 @@ constexpr int THREADS = 256;
 __device__ __forceinline__ float part_of_row(const float* from, int columns) {
     const float* row = from + (long long)blockIdx.x * columns;
     float sum = 0;
+#pragma unroll 8
     for (int i = threadIdx.x; i < columns; i += THREADS) sum += row[i];
     return sum;
 }

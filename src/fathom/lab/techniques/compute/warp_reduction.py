@@ -13,7 +13,7 @@ shows:
   - what: smsp__average_warps_issue_stalled_barrier_per_issue_active
     plain: the largest stall
     tuned: small
-reduction: 1024
+reduction: 2048
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from torch import Tensor
 from fathom.lab import Draw, Source
 
 THREADS = 256
-COLUMNS = 1024
+COLUMNS = 2048
 kernels = Source(__file__)
 
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.uniform(draw.size(gpu=1 << 16, cpu=3), COLUMNS)
+    return draw.uniform(draw.size(gpu=1 << 17, cpu=3), COLUMNS)
 
 
 def _sums(kernel: str, x: Tensor) -> Tensor:

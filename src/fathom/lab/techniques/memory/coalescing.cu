@@ -14,6 +14,7 @@ extern "C" __global__ void by_warp(float* to, const float* from, int rows, int c
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
     float sum = 0;
+#pragma unroll 8
     for (int i = lane; i < columns; i += WARP) sum += from[(long long)row * columns + i];
     sum = warp_sum(sum);
     if (lane == 0) to[row] = sum;

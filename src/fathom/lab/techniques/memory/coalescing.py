@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.uniform(draw.size(gpu=1 << 18, cpu=70), COLUMNS)
+    return draw.uniform(draw.size(gpu=1 << 20, cpu=70), COLUMNS)
 
 
 def plain(x: Tensor) -> Tensor:

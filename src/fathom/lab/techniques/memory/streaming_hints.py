@@ -31,7 +31,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    keys = draw.whole(0, TABLE, draw.size(gpu=1 << 25, cpu=2000))
+    keys = draw.whole(0, TABLE, draw.size(gpu=1 << 27, cpu=2000))
     return keys.float(), draw.normal(TABLE)
 
 

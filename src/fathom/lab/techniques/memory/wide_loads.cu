@@ -6,11 +6,22 @@ extern "C" __global__ void one_each(float* to, const unsigned char* from, float 
     if (i < n) to[i] = dequantised(from[i], scale);
 }
 
-// Four weights in one load of 4 bytes, four floats in one store of 16; n is a multiple of four.
+// Four weights in one load of 4 bytes, four floats in one store of 16, and four such loads before the first is
+// used; n is a multiple of four.
 extern "C" __global__ void four_each(float4* to, const unsigned* from, float scale, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= n / 4) return;
-    unsigned four = from[i];
-    to[i] = make_float4(dequantised(four & 255, scale), dequantised(four >> 8 & 255, scale),
-                        dequantised(four >> 16 & 255, scale), dequantised(four >> 24, scale));
+    constexpr int WORDS = 4;
+    int first = blockIdx.x * blockDim.x * WORDS + threadIdx.x;
+    unsigned four[WORDS];
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        int at = first + i * blockDim.x;
+        four[i] = at < n / 4 ? from[at] : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        int at = first + i * blockDim.x;
+        if (at < n / 4)
+            to[at] = make_float4(dequantised(four[i] & 255, scale), dequantised(four[i] >> 8 & 255, scale),
+                                 dequantised(four[i] >> 16 & 255, scale), dequantised(four[i] >> 24, scale));
+    }
 }

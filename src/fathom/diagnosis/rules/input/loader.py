@@ -1,0 +1,56 @@
+"""How the loader makes batches, and whether it keeps up with the step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fathom.diagnosis.signals import Signals, UnknownSignalError
+
+READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
+MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
+
+
+@dataclass(frozen=True)
+class Loader:
+    """How batches are made: milliseconds a batch, and by how many processes (0: the program's own)."""
+
+    stages: dict[str, float]
+    workers: int
+    fed_ms: float  # the step, if it never waited
+    cores: int | None
+
+    @property
+    def made_ms(self) -> float:
+        return self.stages["fetch"] + self.stages.get("collate", 0.0)
+
+    @property
+    def every_ms(self) -> float:
+        """So often a batch is ready; the thread that pins does one after the other."""
+        return max(self.made_ms / max(self.workers, 1), self.stages.get("pin", 0.0))
+
+    @property
+    def behind(self) -> bool:
+        return not self.workers or self.every_ms >= READY * self.fed_ms
+
+    @property
+    def held_by_pinning(self) -> bool:
+        """Whether workers are ready sooner than the one thread that pins what they made."""
+        return self.workers > 0 and self.stages.get("pin", 0.0) > self.made_ms / self.workers
+
+    @property
+    def needed(self) -> float:
+        """Workers that would keep up."""
+        return self.made_ms / self.fed_ms if self.fed_ms > 0 else float("inf")
+
+    def mostly(self, stage: str) -> bool:
+        """Whether a batch takes most of its time in this stage."""
+        return self.stages.get(stage, 0.0) > MOST * self.made_ms
+
+
+def loader_of(signals: Signals, lost: float) -> Loader | None:
+    """None where the recording does not hold the loader's stages."""
+    try:
+        stages, workers = signals["input.stages_ms"], int(signals["input.workers"])
+    except UnknownSignalError:
+        return None
+    return Loader(stages, workers, signals["step.ms"] - lost, signals.get("host.cores").value)

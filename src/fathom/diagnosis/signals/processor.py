@@ -1,0 +1,78 @@
+"""Signals of work that the processor does in the threads that should launch."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.intervals import Array, Spans, covered, intersect, subtract, union
+from fathom.analysis.work.tree import NONE, rows_of
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import HostWork
+from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
+PINNING = r"^aten::_?pin_memory$"
+
+
+@signal("host.processor_ops", "ms a step")
+def processor_ops(recorded: Recorded) -> list[HostWork]:
+    """Outermost ops without any call to the device beneath them, those that keep it idle longest first."""
+    ops = recorded.ops
+    meets = _meeting(recorded) & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
+    beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
+    rows = ops.filter(pl.Series(~meets & _is_op(ops) & ~beneath))
+    return _worked(recorded, rows.filter(~pl.col("name").str.contains(PINNING)))
+
+
+@signal("host.pinning", "ms a step")
+def pinning(recorded: Recorded) -> list[HostWork]:
+    """Ops that copy a tensor into page-locked memory."""
+    return _worked(recorded, recorded.ops.filter(pl.col("name").str.contains("^aten::pin_memory$")))
+
+
+def _is_op(ops: pl.DataFrame) -> Array:
+    return (ops["kind"] == "op").fill_null(False).to_numpy()
+
+
+def _meeting(recorded: Recorded) -> Array:
+    """By op: whether it, or one beneath it, called the runtime."""
+    meets = np.zeros(recorded.ops.height + 1, bool)  # NONE is the last
+    rows = np.unique(rows_of(recorded.ops, recorded.calls, "op"))
+    while len(rows := rows[(rows != NONE) & ~meets[rows]]):
+        meets[rows] = True
+        rows = np.unique(recorded.parents[rows])
+    return meets[:-1]
+
+
+def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
+    launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
+    rows = rows.filter(pl.col("thread").is_in(launching.implode()))
+    rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") >= WORKS_NS)
+    busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
+    windows = recorded.account.windows
+    assert windows is not None and recorded.steps
+    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
+    groups = rows.group_by("name", maintain_order=True)
+    found = [_work(recorded, str(name), mine, used, busy) for (name,), mine in groups]
+    return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
+
+
+def _work(recorded: Recorded, name: str, rows: pl.DataFrame, windows: Spans, busy: Spans) -> HostWork:
+    starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    count = int((covered(windows, starts, ends) > 0).sum())
+    held = intersect(union(starts, ends), windows)
+    idle = subtract(held, busy)
+    sizes = [shape for text in rows["shapes"].drop_nulls().unique() for shape in shapes_of(text)]
+    lines = rows["source"].drop_nulls().mode().sort()
+    return HostWork(
+        name,
+        held.length / recorded.steps / MS,
+        idle.length / recorded.steps / MS,
+        count / recorded.steps,
+        max((int(np.prod(shape)) for shape in sizes if shape), default=0),
+        lines[0] if len(lines) else None,
+    )

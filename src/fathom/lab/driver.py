@@ -1,0 +1,68 @@
+"""CUDA's driver, for what neither torch nor cuda.core has a word for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fathom.errors import BadInputError
+
+
+class DriverError(RuntimeError):
+    """The driver refused a call; the message is its name for the reason."""
+
+
+@cache
+def driver() -> Any:
+    """The module `cuda.bindings.driver`, in the context that torch made."""
+    torch.cuda.current_stream()
+    return import_module("cuda.bindings.driver")
+
+
+def done(answer: tuple[Any, ...]) -> Any:
+    """What a call of the driver returned beside its status. Raises DriverError."""
+    status, *values = answer
+    if int(status) != 0:
+        raise DriverError(str(getattr(status, "name", status)))
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def device_runtime_library(roots: Iterable[Path] | None = None) -> str:
+    """Where CUDA's device runtime lies: in NVIDIA's wheels, or in a toolkit. Raises BadInputError."""
+    for root in _roots() if roots is None else roots:
+        for found in sorted(root.glob("**/libcudadevrt.a")):
+            return str(found)
+    raise BadInputError(
+        "There is no libcudadevrt.a to link with; install nvidia-cuda-runtime, or set CUDA_HOME to a toolkit."
+    )
+
+
+def _roots() -> list[Path]:
+    spec = find_spec("nvidia")
+    wheels = list(spec.submodule_search_locations or ()) if spec else []
+    return [Path(place) for place in (*wheels, os.environ.get("CUDA_HOME", "/usr/local/cuda"))]
+
+
+def link_device_runtime(ptx: bytes, library: str) -> bytes:
+    """A cubin of relocatable PTX and the device runtime, which launches kernels from kernels.
+
+    Raises DriverError.
+    """
+    cu = driver()
+    state = done(cu.cuLinkCreate(0, [], []))
+    try:
+        kind = cu.CUjitInputType
+        done(cu.cuLinkAddData(state, kind.CU_JIT_INPUT_PTX, ptx, len(ptx), b"kernels", 0, [], []))
+        done(cu.cuLinkAddFile(state, kind.CU_JIT_INPUT_LIBRARY, library.encode(), 0, [], []))
+        address, size = done(cu.cuLinkComplete(state))
+        return ctypes.string_at(int(address), size)
+    finally:
+        cu.cuLinkDestroy(state)

@@ -1,0 +1,111 @@
+"""
+title: Attention in tiles, by hand
+saves: HBM bandwidth and memory, both quadratic in the length
+idea: >-
+  A program keeps a tile of queries and goes over keys and values in tiles, with a running maximum and sum
+  for each row: scores live in registers and are never written. Tiles beyond the diagonal of a causal mask
+  are left out, only those on it are masked. Keys and values come by descriptor while the tensor cores
+  work.
+cost: >-
+  FLOPs are those of the two products, halved by the mask; each tile adds an exponential an element and a
+  rescaling of the sums. Bytes are those of q, k, v and the output.
+not_when: >-
+  A library's kernel takes the shape: cuDNN and FlashAttention 3 also overlap the exponentials of one tile
+  with the products of another, and are ahead of this. By hand pays for masks and scores of one's own.
+shows:
+  - what: dram__bytes_write.sum
+    plain: several times the matrix of scores
+    tuned: the output
+  - what: sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed
+    plain: a few percent
+    tuned: above half
+findings: [kernels-math-attention, kernels-materialised-mask]
+needs: {capability: 9.0, packages: [triton], torch: "2.8"}
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from fathom.lab import Draw
+
+QUERIES, KEYS, WARPS, STAGES = 128, 128, 8, 2
+LOG2_E = 1.4426950408889634  # powers of two are what the hardware has
+
+
+def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    draw = Draw(seed, device)
+    shape = [draw.size(gpu=g, cpu=c) for g, c in ((4, 1), (16, 2), (4096, 64), (128, 16))]
+    dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
+    q, k, v = (draw.normal(*shape, dtype=dtype) for _ in range(3))
+    return q, k, v
+
+
+def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    length = q.shape[-2]
+    scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
+    future = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
+    return torch.softmax(scores.masked_fill(future, float("-inf")), dim=-1) @ v
+
+
+@triton.jit
+def _over(
+    seen, total, best, query, k, v, first, rows, begin, end, scale, N: tl.constexpr, MASKED: tl.constexpr
+):
+    """The keys from `begin` to `end` added to what was seen, for queries at `rows`."""
+    for start in range(begin, end, N):
+        scores = tl.dot(query, k.load([first + start, 0]).T)
+        if MASKED:
+            keys = start + tl.arange(0, N)
+            scores = tl.where(rows[:, None] >= keys[None, :], scores, float("-inf"))
+        higher = tl.maximum(best, tl.max(scores, 1) * scale)
+        powers = tl.exp2(scores * scale - higher[:, None])
+        fade = tl.exp2(best - higher)
+        total = total * fade + tl.sum(powers, 1)
+        seen = seen * fade[:, None]
+        seen = tl.dot(powers.to(v.dtype), v.load([first + start, 0]), seen)
+        best = higher
+    return seen, total, best
+
+
+@triton.jit
+def _attention(out, q, k, v, scale, length, M: tl.constexpr, N: tl.constexpr, SIZE: tl.constexpr):
+    start = (tl.num_programs(0) - 1 - tl.program_id(0)) * M  # the longest rows first, lest one ends alone
+    first = tl.program_id(1) * length
+    rows = start + tl.arange(0, M)
+    query = q.load([first + start, 0])
+    best = tl.full((M,), float("-inf"), tl.float32)
+    total = tl.zeros((M,), tl.float32)
+    seen = tl.zeros((M, SIZE), tl.float32)
+    seen, total, best = _over(seen, total, best, query, k, v, first, rows, 0, start, scale, N, False)
+    end = start + M
+    seen, total, best = _over(seen, total, best, query, k, v, first, rows, start, end, scale, N, True)
+    out.store([first + start, 0], (seen / total[:, None]).to(out.dtype))
+
+
+def tuned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    length, size = q.shape[-2:]
+    m, n = (QUERIES, KEYS) if q.is_cuda else (32, 16)
+    out = torch.empty_like(q)
+    tiles = zip((out, q, k, v), (m, m, n, n), strict=True)
+    flat = [TensorDescriptor.from_tensor(tensor.view(-1, size), [rows, size]) for tensor, rows in tiles]
+    grid = (length // m, q.shape[0] * q.shape[1])
+    scale = size**-0.5 * LOG2_E
+    _attention[grid](*flat, scale, length, M=m, N=n, SIZE=size, num_warps=WARPS, num_stages=STAGES)
+    return out
+
+
+def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """A head at a time: all scores at once in double precision would not fit."""
+    heads = zip(*(tensor.flatten(0, 1).unbind() for tensor in (q, k, v)), strict=True)
+    return torch.stack([plain(*head) for head in heads]).view(q.shape)
+
+
+def work(q: Tensor, k: Tensor, v: Tensor) -> dict[str, float | str]:
+    batch, heads, length, size = q.shape
+    unit = "matmul.bf16" if q.dtype == torch.bfloat16 else "vector.fp32"
+    return {"flops": 2.0 * batch * heads * length**2 * size, "bytes": 4 * q.nbytes, "unit": unit}

@@ -1,0 +1,81 @@
+"""
+title: From storage to the device without a stop on the host
+saves: copies within the host, and its cores
+idea: >-
+  A file read on the host and then sent passes the host's memory three times: page cache, the program's
+  buffer, the driver's pinned buffer. GPUDirect Storage has the disk write into the device's memory itself.
+  Where a file system cannot, kvikio's compatibility mode reads with several threads into pinned buffers,
+  each of which is sent while others are read.
+cost: >-
+  Reads aligned to 4096 bytes; registration of the file once. Time becomes that of the slower of disk and
+  link, where it was the sum of three copies.
+not_when: >-
+  The file is in the page cache already and small, each byte is decoded on the host anyway, or the disk is so
+  slow that nothing after it matters.
+shows:
+  - what: bytes read and written by the host's memory for each byte of the file
+    plain: six
+    tuned: none with GPUDirect Storage, four in compatibility mode
+  - what: copies from host to device
+    plain: one, pageable
+    tuned: several at a time, pinned, or none
+findings: [input-storage-bound, input-pageable-copy]
+needs: {gpu: true, packages: [kvikio]}
+latency: included
+"""
+# Only on a GPU: there is no other memory to read into.
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import kvikio
+import kvikio.defaults
+import numpy as np
+import torch
+from torch import Tensor
+
+from fathom.lab import Draw
+
+SIZE, PART, THREADS, PAGE = 1 << 29, 1 << 27, 8, 4096
+
+
+@cache
+def _file() -> Path:
+    """Random bytes, written once."""
+    path = Path(tempfile.gettempdir()) / f"fathom-lab-bytes-{os.getuid()}-{SIZE}.bin"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(np.random.default_rng(0).bytes(SIZE))
+        Path(file.name).replace(path)
+    return path
+
+
+def inputs(seed: int, device: str | None = None) -> tuple[str, Tensor, Tensor]:
+    first = PAGE * Draw(seed, "cpu").whole(0, (SIZE - PART) // PAGE + 1, 1)
+    return str(_file()), first, Draw(seed, device).normal(1)
+
+
+def _used(content: Tensor, scale: Tensor) -> Tensor:
+    return content[::64].to(scale.dtype) * scale
+
+
+def plain(path: str, first: Tensor, scale: Tensor) -> Tensor:
+    content = np.fromfile(path, np.uint8, PART, offset=int(first))
+    return _used(torch.from_numpy(content).to(scale.device), scale)
+
+
+def tuned(path: str, first: Tensor, scale: Tensor) -> Tensor:
+    content = torch.empty(PART, dtype=torch.uint8, device=scale.device)
+    torch.cuda.current_stream().synchronize()  # the reads are on streams of their own
+    with kvikio.defaults.set("num_threads", THREADS), kvikio.CuFile(path, "r") as file:
+        if file.read(content, file_offset=int(first)) != PART:
+            raise OSError(f"{path} is shorter than it was written.")
+    return _used(content, scale)
+
+
+def work(path: str, first: Tensor, scale: Tensor) -> dict[str, float]:
+    return {"bytes": PART}

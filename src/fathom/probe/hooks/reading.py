@@ -1,0 +1,80 @@
+"""What the samples of a batch take: user code, decoders of libraries, and the rest, which is reading."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.imports import when_imported
+
+try:
+    import resource
+except ImportError:  # not on Windows
+    resource = None  # type: ignore[assignment]
+
+SCHEDULER = "/proc/thread-self/schedstat"  # ns that it ran, ns that it was ready to run, times it ran
+DECODERS = {
+    "PIL.ImageFile": ("ImageFile.load",),
+    "cv2": ("imread", "imdecode"),
+    "imageio.v3": ("imread",),
+    "soundfile": ("read",),
+    "torchaudio": ("load",),
+    "torchvision.io": ("decode_image", "decode_jpeg", "decode_png", "read_image", "read_video"),
+    "zlib": ("decompress",),
+}
+
+
+class Decoding(threading.local):
+    """Nanoseconds that this thread spent in decoders, since somebody set it to 0; None: nobody counts."""
+
+    ns: int | None = None
+    depth = 0
+
+
+def used() -> int | None:
+    """Nanoseconds that this thread ran in user space or waited for a processor; None where none can tell."""
+    who = getattr(resource, "RUSAGE_THREAD", None)
+    if who is None:
+        return None
+    return int(1e9 * resource.getrusage(who).ru_utime) + _ready()
+
+
+def _ready() -> int:
+    try:
+        with open(SCHEDULER) as file:
+            return int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):  # kernels may be built without it
+        return 0
+
+
+def watch_decoders(patches: Patches, decoding: Decoding) -> None:
+    """Time the decoders of libraries, once the program has imported them."""
+    for module, names in DECODERS.items():
+        when_imported(module, functools.partial(_watch, patches, decoding, names))
+
+
+def _watch(patches: Patches, decoding: Decoding, names: tuple[str, ...], module: Any) -> None:
+    for path in names:
+        *owners, name = path.split(".")
+        owner = functools.reduce(lambda at, part: getattr(at, part, None), owners, module)
+        if owner is not None:
+            patches.wrap(owner, name, functools.partial(_timed, decoding))
+
+
+def _timed(decoding: Decoding, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def decoder(*args: Any, **kwargs: Any) -> Any:
+        if decoding.ns is None or decoding.depth:
+            return original(*args, **kwargs)
+        start, decoding.depth = time.perf_counter_ns(), 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            decoding.depth = 0
+            decoding.ns += time.perf_counter_ns() - start
+
+    return decoder

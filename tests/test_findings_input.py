@@ -1,0 +1,155 @@
+"""Rules of the group `input` on signals that must raise them, and on those that must not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fathom.diagnosis.signals import Call, HostWork, Signals
+from tests.findings_fakes import H200, compute, idle, raised, signals, work
+
+LOADING = (
+    "input-too-few-workers",
+    "input-slow-decode",
+    "input-slow-transform",
+    "input-collate",
+    "input-storage-bound",
+)
+
+
+def loading(stages: dict[str, float], workers: int, lost: float = 5.0, **more: Any) -> Signals:
+    """A step of 10 ms, of which `lost` wait for batches, on 16 cores."""
+    known = {"input_stages_ms": stages, "input_workers": workers, "input_lost_ms": lost, "host_cores": 16}
+    return signals([compute("a", 10.0)], **known | more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stages", "workers"),
+    [
+        ("input-too-few-workers", {"fetch": 20.0, "decode": 15.0}, 2),
+        ("input-too-few-workers", {"fetch": 4.0, "decode": 3.0}, 0),
+        ("input-slow-decode", {"fetch": 160.0, "read": 5.0, "decode": 120.0}, 12),
+        ("input-slow-transform", {"fetch": 160.0, "read": 5.0, "decode": 20.0}, 12),
+        ("input-slow-transform", {"fetch": 160.0}, 12),
+        ("input-collate", {"fetch": 1.0, "collate": 30.0}, 2),
+        ("input-collate", {"fetch": 50.0, "collate": 200.0}, 12),
+        ("input-storage-bound", {"fetch": 40.0, "read": 30.0}, 4),
+        ("input-storage-bound", {"fetch": 400.0, "read": 300.0, "decode": 50.0}, 14),
+    ],
+)
+def test_the_slow_stage_of_a_starved_device_is_named(kind, stages, workers):
+    found = raised(loading(stages, workers), *LOADING, "input-pinning")
+    assert set(found) == {kind}
+    assert found[kind].gain_ms == 5.0
+
+
+def test_where_the_stages_hold_no_parts_the_finding_is_less_sure():
+    known, unknown = ({"fetch": 160.0, "decode": 1.0}, {"fetch": 160.0})
+    sure, unsure = (raised(loading(s, 12), *LOADING)["input-slow-transform"] for s in (known, unknown))
+    assert unsure.confidence < sure.confidence
+
+
+def test_a_loader_that_keeps_up_or_a_step_that_never_waits_is_not_starved():
+    assert raised(loading({"fetch": 16.0, "collate": 1.0}, 4), *LOADING, "input-pinning") == {}
+    assert raised(loading({"fetch": 400.0}, 1, lost=0.0), *LOADING, "input-pinning") == {}
+
+
+def test_the_thread_that_pins_is_named_where_workers_are_quicker():
+    found = raised(loading({"fetch": 4.0, "pin": 9.0}, 4), *LOADING, "input-pinning")
+    assert set(found) == {"input-pinning"}
+    assert found["input-pinning"].gain_ms == 5.0
+
+
+def test_without_clean_steps_the_ledger_tells_what_is_lost():
+    given = signals([compute("a", 5.0), idle("input", 5.0)], input_stages_ms={"fetch": 20.0}, input_workers=2)
+    found = raised(given, *LOADING)["input-too-few-workers"]
+    assert found.gain_ms is None and found.changes == ("input=0",) and found.claims[0].ms == 5.0
+
+
+def test_a_trace_without_stages_says_so_by_half_the_confidence():
+    found = raised(signals([compute("a", 5.0), idle("input", 5.0)]), *LOADING)
+    assert found["input-too-few-workers"].confidence == 0.5
+
+
+def restarting(took: list[float], workers: int) -> Signals:
+    stages = {"fetch": 20.0, "collate": 2.0}
+    return signals([], input_restarts_ms=took, input_workers=workers, input_steps=60, input_stages_ms=stages)
+
+
+def test_workers_started_anew_cost_what_their_steps_took_beyond_others():
+    found = raised(restarting([120.0, 140.0], 8), "input-worker-restart")["input-worker-restart"]
+    lasting, without_first = 260.0 / 60, (98.0 + 118.0) / 60
+    assert without_first <= found.gain_ms <= lasting
+    assert found.gain_ms * (1 - found.doubt) <= without_first * 1.001
+
+
+@pytest.mark.parametrize(("took", "workers"), [([], 8), ([100.0], 0)])
+def test_no_restart_and_no_workers_are_no_finding(took, workers):
+    assert raised(restarting(took, workers), "input-worker-restart") == {}
+
+
+def test_copies_from_pageable_memory_save_what_pinned_ones_would():
+    copies = [work("HtoD pageable", 4.0, entry="copy", bytes=5.5e7)]
+    found = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")
+    assert found["input-pageable-copy"].claims[0].ms == pytest.approx(3.0)
+    assert set(found) == {"input-pageable-copy"}
+
+
+def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
+    for alone, expected in ((True, {"input-copy-not-overlapped"}), (False, set())):
+        copies = [work("HtoD pinned", 4.0, entry="copy", bytes=1e8, alone=alone)]
+        assert set(raised(signals([], kernels_work=copies), "input-pageable-copy")) == expected
+
+
+PINNED = HostWork("aten::pin_memory", 6.0, 4.0, 2.0, 1 << 20)
+
+
+def test_pinning_in_the_thread_that_launches_costs_what_the_device_waits():
+    ledger = [compute("a", 6.0), idle("dispatching", 3.0), idle("allocator", 2.0)]
+    found = raised(signals(ledger, host_pinning=[PINNED]), "input-pinning")["input-pinning"]
+    assert [(claim.entry, claim.ms) for claim in found.claims] == [
+        ("idle: dispatching", 3.0),
+        ("idle: allocator", 1.0),
+    ]
+    hidden = HostWork("aten::pin_memory", 6.0, 0.0, 2.0, 1 << 20)
+    assert raised(signals(ledger, host_pinning=[hidden]), "input-pinning") == {}
+
+
+def test_page_locked_memory_that_is_asked_for_in_steps_is_pinning():
+    asks = Call("cudaHostAlloc", "allocator", 1.0, 1.0)
+    given = signals([compute("a", 8.0), idle("allocator", 2.0)], host_calls=[asks])
+    assert set(raised(given, "input-pinning", "host-cuda-malloc")) == {"input-pinning"}
+    seldom = Call("cudaHostAlloc", "allocator", 1.0, 0.1)
+    assert raised(signals([compute("a", 8.0)], host_calls=[seldom]), "input-pinning") == {}
+
+
+BLURRED = HostWork("aten::conv2d", 50.0, 40.0, 1.0, 5_000_000, "train.py(3): blur")
+
+
+def prepared(ops: list[HostWork], sent: float) -> Signals:
+    copies = [work("HtoD pinned", 1.0, entry="copy", bytes=sent)]
+    ledger = [compute("a", 10.0), idle("dispatching", 42.0)]
+    return signals(ledger, host_processor_ops=ops, kernels_work=copies)
+
+
+def test_work_on_batches_that_are_then_sent_is_preprocessing():
+    found = raised(prepared([BLURRED], 2e7), "input-cpu-preprocessing")["input-cpu-preprocessing"]
+    assert found.gain_ms == 40.0 and found.source == BLURRED.source
+
+
+@pytest.mark.parametrize(
+    ("one", "sent"),
+    [
+        (BLURRED, 1e3),  # what is worked on stays on the host
+        (HostWork("aten::conv2d", 50.0, 0.0, 1.0, 5_000_000), 2e7),  # the device is busy meanwhile
+        (HostWork("aten::randperm", 50.0, 40.0, 1.0, 100), 2e7),
+    ],
+)
+def test_other_work_of_the_processor_is_not(one, sent):
+    assert raised(prepared([one], sent), "input-cpu-preprocessing") == {}
+
+
+def test_a_device_that_waits_for_the_processor_s_own_work_is_not_launch_bound():
+    assert raised(prepared([BLURRED], 2e7), "host-launch-bound") == {}
+    assert set(raised(prepared([], 2e7), "host-launch-bound")) == {"host-launch-bound"}

@@ -1,0 +1,53 @@
+"""What of a batch's samples is decoding, and what is neither user code nor a wait for a processor."""
+
+from __future__ import annotations
+
+import time
+import types
+import zlib
+
+import pytest
+
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.hooks.reading import Decoding, _watch, used
+
+
+def test_only_decoding_inside_a_fetch_counts_and_nested_decoders_once():
+    module, decoding, patches = types.ModuleType("decoder"), Decoding(), Patches()
+    inner = types.SimpleNamespace()
+
+    class Picture:
+        def load(self) -> str:
+            time.sleep(0.02)
+            return inner.decompress(self)
+
+    module.Picture = Picture
+    module.decompress = inner.decompress = lambda _: time.sleep(0.02) or "pixels"
+    _watch(patches, decoding, ("Picture.load", "decompress", "missing", "Missing.load"), module)
+    inner.decompress = module.decompress
+    assert Picture().load() == "pixels" and decoding.ns is None
+    decoding.ns, start = 0, time.perf_counter_ns()
+    Picture().load()
+    assert 40_000_000 <= decoding.ns <= time.perf_counter_ns() - start
+    wrapped = module.decompress
+    patches.undo()
+    assert module.decompress is not wrapped and "load" in vars(Picture)
+
+
+def test_a_decoder_that_fails_still_raises_its_own_error():
+    module, decoding, patches = types.ModuleType("decoder"), Decoding(), Patches()
+    module.decompress = zlib.decompress
+    _watch(patches, decoding, ("decompress",), module)
+    decoding.ns = 0
+    with pytest.raises(zlib.error):
+        module.decompress(b"no stream")
+    assert decoding.ns > 0 and decoding.depth == 0
+
+
+def test_sleeping_is_not_using_the_processor():
+    before = used()
+    if before is None:
+        pytest.skip("this system does not tell what a thread used")
+    time.sleep(0.2)
+    after = used()
+    assert after is not None and 0 <= after - before < 200_000_000
