@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from fathom.diagnosis.signals import Chain, Family
+from fathom.diagnosis.rules.numbers.tile_size import waves_of
+from fathom.diagnosis.signals import Chain, Family, Product
 from fathom.diagnosis.signals.casts import cast_of, needless
 from tests.findings_fakes import H200, compute, product, raised, signals, work
 
@@ -207,7 +209,7 @@ def test_large_products_that_suit_and_are_slow_have_no_tensor_cores():
     ):
         given = signals(
             [],
-            kernels_work=[one.work],
+            kernels_work=[replace(one.work, shapes="[[4096, 4096]]")],
             numbers_products=[one],
             kernels_ceilings=H200,
             device_multiprocessors=132,
@@ -238,3 +240,52 @@ def test_samples_tell_bank_conflicts_by_turns_an_instruction():
         family = Family(name, 8.0, "", None, {"shared_per_instruction": turns})
         given = signals([compute(name, 10.0)], kernels_counted=[family])
         assert bool(raised(given, "kernels-bank-conflicts")) == expected
+
+
+def tiled(name: str, m: int, n: int, blocks: int = 132) -> Product:
+    return Product(m, n, 4096, 1, "bf16", work(name, 5.0, "aten::linear", "aten::mm", blocks=blocks))
+
+
+NVJET = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT 2x66x1·384x1x1"
+
+
+@pytest.mark.parametrize(
+    ("one", "waves"),
+    [
+        (tiled(NVJET, 3200, 2816), 275 / 132),
+        (tiled(NVJET, 3072, 2816), 2.0),
+        (tiled("ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f", 3200, 2816, 286), 275 / 132),
+        (tiled("sm90_xmma_gemm_bf16bf16_nt_n_tilesize128x256x64_cublas", 3200, 2816), 275 / 132),
+        (tiled("nvjet_sm90_tst_128x256_64x4_2x1_v_bz_splitK_NTN", 3200, 2816), None),
+        (tiled("gemv2T_kernel_val", 3200, 2816), None),
+    ],
+)
+def test_waves_are_told_by_the_tile_in_a_kernels_name(one, waves):
+    assert waves_of(one, 132) == (None if waves is None else pytest.approx(waves))
+    given = signals([], numbers_products=[one], kernels_work=[one.work], device_multiprocessors=132)
+    found = raised(given, "numbers-tile-size")
+    assert bool(found) == (waves is not None and waves > 2)
+    if found:
+        assert sum(claim.ms for claim in found["numbers-tile-size"].claims) == pytest.approx(5 / 3)
+        assert found["numbers-tile-size"].evidence[-1].value == 3072
+
+
+def test_many_waves_hide_an_empty_last_one():
+    one = tiled(NVJET, 128 * 12 * 20 + 128, 2816)
+    given = signals([], numbers_products=[one], kernels_work=[one.work], device_multiprocessors=132)
+    assert raised(given, "numbers-tile-size") == {}
+
+
+def test_where_steps_differ_in_shapes_products_are_not_rated():
+    slow = product("sm80_gemm_align1", 4.0, 4096, 4096, 4096)
+    other = work("nvjet", 4.0, "aten::linear", "aten::mm")
+    told = work("sm80_gemm_align1", 4.0, "aten::mm", shapes="[[4096, 4096], [4096, 4096]]")
+    for works, expected in (([told], True), ([told, other], False)):
+        given = signals(
+            [],
+            kernels_work=works,
+            numbers_products=[slow],
+            kernels_ceilings=H200,
+            device_multiprocessors=132,
+        )
+        assert bool(raised(given, "kernels-tensor-cores-idle")) == expected

@@ -1,4 +1,4 @@
-"""Rules that judge a norm, a loop or an optimizer as a whole, on signals that must and must not raise them."""
+"""Rules that judge a norm, a loop or an optimizer whole, on signals that must and must not raise them."""
 
 from __future__ import annotations
 

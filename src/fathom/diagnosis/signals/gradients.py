@@ -56,7 +56,7 @@ def unused_gradients(recorded: Recorded) -> Unused:
         raise UnknownSignalError("the tensors that the optimizer takes were not recorded")
     passes = passes_of(ops)
     surplus = Counter() if _unlike(passes) else passes[0].shapes - trained
-    if not surplus or trained - passes[0].shapes:
+    if not surplus or trained - passes[0].shapes or _all_again(passes[0].shapes, trained):
         return Unused(0, sum(trained.values()), [])
     lasts = [(last_used(one, trained), one.end_ns) for one in passes]
     return Unused(sum(surplus.values()), sum(trained.values()), _after(recorded, lasts))
@@ -74,6 +74,11 @@ def gradients(recorded: Recorded) -> Shapes:
 def _unlike(passes: list[Pass]) -> bool:
     """None, or of different gradients: several losses, each for its own parameters."""
     return not passes or any(one.shapes != passes[0].shapes for one in passes)
+
+
+def _all_again(shapes: Shapes, trained: Shapes) -> bool:
+    """Whether each comes as many times more: passes that follow each other at once, not other parameters."""
+    return shapes.keys() == trained.keys() and len({shapes[one] / trained[one] for one in shapes}) == 1
 
 
 def _trained(ops: pl.DataFrame) -> Shapes:

@@ -26,6 +26,8 @@ FAR = 0.4  # of the ceiling: what has tensor cores and full tiles does better
 REACHED = 0.75  # of it by those
 FLOOR = 0.02  # of the time of a product written as sums: its operands are still read
 GROWS = 8  # times larger than the factors is what they are multiplied to
+KNOWN = 0.9  # of the products' time with shapes
+PRODUCT = re.compile(r"aten::(mm|addmm|bmm|baddbmm|linear)$")
 SUMMED = re.compile(r"aten::(sum|mean)$")
 
 
@@ -38,13 +40,20 @@ def idle_tensor_cores(signals: Signals) -> Found:
         says = "multiplying all pairs, and summing"
         yield _candidate(sums, FLOOR, says, "a @ b.T instead, and time the step", works)
     places = signals.get("device.multiprocessors").value
-    slow = [one for one in signals["numbers.products"] if places and _slow(one, rates, places)]
+    alike = places and _alike(works)
+    slow = [one for one in signals["numbers.products"] if alike and _slow(one, rates, places)]
     if slow:
         now = sum(one.work.ms for one in slow)
         factor = min(sum(_need_ms(one, rates) or 0.0 for one in slow) / REACHED / now, 1.0)
         says = "products of sizes that suit, far below the ceiling of tensor cores"
         check = "let operands begin at multiples of 16 bytes (contiguous()), and time the step"
         yield _candidate([one.work for one in slow], factor, says, check, works)
+
+
+def _alike(works: list[Work]) -> bool:
+    """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
+    products = [one for one in works if PRODUCT.search(one.op)]
+    return sum(one.ms for one in products if one.shapes) >= KNOWN * sum(one.ms for one in products)
 
 
 def as_sums(works: list[Work]) -> list[Work]:
