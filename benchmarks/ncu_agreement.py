@@ -8,8 +8,9 @@
 
 `compare` pairs families by name and launch shape, and writes a table of all pairs; `summary` joins tables and
 writes results/ncu_agreement.json: median and 95th percentile of the absolute differences, in points, of
-kernels of 20 µs and more, and of 5 to 20 µs apart. A kernel takes another time under ncu, where it runs alone:
-"for the same work" are the differences once ncu's share of its own time is put to the live kernel's. What is compared is told in ncu_agreement.yaml.
+kernels of 20 µs and more, and of 5 to 20 µs apart. A kernel takes another time under ncu, where it runs
+alone: "for the same work" are the differences once ncu's share of its own time is put to the live kernel's.
+What is compared is told in ncu_agreement.yaml.
 """
 
 from __future__ import annotations
