@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections import Counter
 
+import polars as pl
 import pytest
 
 from fathom.diagnosis.rules.kernels.norm import norms
 from fathom.diagnosis.rules.kernels.rows_of_products import times
-from fathom.diagnosis.signals import Product
+from fathom.diagnosis.signals import Chain, Product
+from fathom.diagnosis.signals.chains import _runs
 from tests.findings_fakes import H200, compute, raised, signals, work
 
 BF16 = "c10::BFloat16"
@@ -111,3 +113,81 @@ def test_an_optimizer_of_ones_own_changes_every_parameters_tensors_in_place():
         assert bool(found) == expected
         if found:
             assert "op:aten::mul_=0.200000" in found[kind].changes
+
+
+@pytest.mark.parametrize(
+    ("ops", "numbers", "expected"),
+    [
+        (("aten::mul_", "aten::add_") * 4, 1 << 27, True),
+        (("aten::mul_", "aten::add_") * 4, 1 << 23, False),  # the cache holds it
+        (("aten::mul", "aten::add") * 4, 1 << 27, False),  # each writes a tensor of its own
+        (("aten::mul_", "aten::add_", "aten::mul_"), 1 << 27, False),
+    ],
+)
+def test_passes_in_place_over_more_than_the_cache_holds_read_it_again(ops, numbers, expected):
+    chain = Chain(ops, 4.0, {"elementwise_kernel": 3.5}, 1.0, numbers, 1024)
+    given = signals(
+        [compute("elementwise_kernel", 4.0)],
+        kernels_chains=[chain],
+        kernels_counted=[],
+        kernels_work=[work("elementwise_kernel", 4.0)],
+        device_gpu={"l2_bytes": 60_000_000},
+    )
+    found = raised(given, "kernels-l2-thrash")
+    assert bool(found) == expected
+    if found:
+        saved = 0.5 * (1 - 1 / 8) * 0.4 * 4.0
+        assert sum(claim.ms for claim in found["kernels-l2-thrash"].claims) == pytest.approx(saved)
+
+
+ROTATE = "net.py(25): rotated"
+
+
+def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "elementwise_kernel", **more):
+    found = {"label": label, "path": [op], "shapes": json.dumps([[numbers // 64, 64]]), "dtypes": "[]"}
+    return found | {"source": source, "module": None, "ns": 1000} | more
+
+
+@pytest.mark.parametrize(
+    ("rows", "length"),
+    [
+        ([link("aten::mul", 1 << 20)] * 4, 4),
+        ([link("aten::mul", 1 << 20)] * 2, None),
+        ([link("aten::mul", 1 << 20), link("aten::neg", 1 << 19), link("aten::add", 1 << 20)], 3),
+        ([link("aten::mul", 1 << 20), link("aten::neg", 1 << 19, None), link("aten::add", 1 << 20)], None),
+        (
+            [
+                link("aten::mul", 1 << 20),
+                link("aten::mm", 1 << 20, label="nvjet"),
+                link("aten::add", 1 << 20),
+            ],
+            None,
+        ),
+        ([link("aten::mul", 64)] * 4, None),
+    ],
+)
+def test_chains_are_neighbours_over_as_many_numbers(rows, length):
+    assert [len(run) for run in _runs(pl.DataFrame([dict(row) for row in rows]))] == (
+        [length] if length else []
+    )
+
+
+def test_what_is_joined_of_parts_belongs_to_the_chain():
+    joined = link("aten::cat", 0, label="CatArrayBatchedCopy")
+    joined["shapes"] = json.dumps([[[1 << 13, 64], [1 << 13, 64]], []])
+    rows = [link("aten::mul", 1 << 20), joined, link("aten::add", 1 << 20)]
+    assert [len(run) for run in _runs(pl.DataFrame(rows))] == [3]
+
+
+def test_recomputing_costs_more_than_its_products():
+    again = "autograd::engine::evaluate_function: ReluBackward0"
+    relu = work("relu", 0.5, again, "ReluBackward0", "aten::relu", "aten::clamp_min")
+    back = work("threshold", 0.7, again, "ReluBackward0", "aten::threshold_backward")
+    given = signals(
+        [compute("gemm", 8.0, products=8e12, again=2e12), compute("relu", 0.5)],
+        kernels_work=[relu, back],
+        device_used_bytes=1e9,
+        device_memory_bytes=141e9,
+    )
+    found = raised(given, "kernels-needless-recomputation")["kernels-needless-recomputation"]
+    assert sum(claim.ms for claim in found.claims) == pytest.approx(2.5)

@@ -13,11 +13,13 @@ from fathom.diagnosis.signals.casts import cast_of, needless
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Chain
-from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
 FUSIBLE = re.compile(r"elementwise_kernel")
+JOINED = re.compile(r"CatArrayBatchedCopy")
+PARTS = (1, 2, 4)  # of the chain's numbers, in the same function: halves that are turned, and joined again
 REDUCED = re.compile(
     r"aten::(mean|var|var_mean|std|amax|logsumexp|_softmax|_log_softmax)$"
 )  # over the last dimension
@@ -53,7 +55,7 @@ def _runs(rows: pl.DataFrame) -> Iterator[list[dict[str, Any]]]:
             continue
         row["numel"], row["last"] = sizes[row["shapes"]]
         row["cast"] = cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) is not None
-        if not (_fusible(row) and run and row["numel"] == run[0]["numel"]):
+        if not (_fusible(row) and run and _joins(row, run[0])):
             if _chain(run):
                 yield run
             run = []
@@ -73,13 +75,26 @@ def _fusible(row: dict[str, Any]) -> bool:
     return (
         row["numel"] >= LEAST
         and bool(row["path"])
-        and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1])) is not None
+        and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1]) or _joined(row)) is not None
         and (row["cast"] or APART.search(path) is None)
     )
 
 
+def _joined(row: dict[str, Any]) -> re.Match[str] | None:
+    return None if row["path"][0].startswith("autograd::") else JOINED.search(row["label"])
+
+
+def _joins(row: dict[str, Any], first: dict[str, Any]) -> bool:
+    """Whether it goes over as many numbers; parts of them count within one function of the program."""
+    parts = PARTS if row["source"] and row["source"] == first["source"] else PARTS[:1]
+    return any(row["numel"] * part == first["numel"] for part in parts)
+
+
 def _size(text: str | None) -> tuple[int, int]:
-    """Numbers in the largest input, and the length of its last dimension."""
+    """Numbers in the largest input (of all that are joined), and the length of its last dimension."""
+    listed = lists_of(text)
+    if listed:
+        return sum(prod(sizes) for sizes in listed if sizes), listed[0][-1] if listed[0] else 0
     largest = max(shapes_of(text), key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return (prod(largest), largest[-1]) if largest else (0, 0)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +12,7 @@ import polars as pl
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Work
+from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
@@ -86,20 +85,10 @@ def _trained(ops: pl.DataFrame) -> Shapes:
     taken: Shapes = Counter()
     steps = ops.filter(pl.col("name").str.starts_with("Optimizer.step#")).height
     for (text,) in ops.filter(pl.col("name").str.contains(TAKES.pattern)).select("shapes").iter_rows():
-        taken.update(_listed(text))
+        taken.update(tuple(one) for one in lists_of(text))
     names = ops.filter(pl.col("name").str.starts_with("Optimizer.step#"))["name"].n_unique()
     repeats = max(steps // max(names, 1), 1)
     return Counter({shape: count // repeats for shape, count in taken.items()})
-
-
-def _listed(text: str | None) -> Iterable[tuple[int, ...]]:
-    """The shapes of the first argument, a list of tensors."""
-    try:
-        first = json.loads(text or "[]")[0]
-    except (ValueError, IndexError, KeyError, TypeError):
-        return []
-    listed = isinstance(first, list) and all(isinstance(one, list) for one in first)
-    return [tuple(one) for one in first] if listed else []
 
 
 def passes_of(ops: pl.DataFrame) -> list[Pass]:
@@ -120,16 +109,7 @@ def _gradients(ops: pl.DataFrame, start: int, end: int) -> list[tuple[int, tuple
         "start_ns"
     )
     rows: list[tuple[int, Any]] = list(mine.select("end_ns", "shapes").iter_rows())
-    return [(at, shape) for at, text in rows for shape in list(_one(text))[:1]]
-
-
-def _one(text: str | None) -> Iterable[tuple[int, ...]]:
-    """The shape of the gradient, the function's only input."""
-    try:
-        found = json.loads(text or "[]")
-    except ValueError:
-        return []
-    return [tuple(one) for one in found if isinstance(one, list)]
+    return [(at, tuple(shape)) for at, text in rows for shape in shapes_of(text)[:1]]
 
 
 def last_used(one: Pass, trained: Shapes) -> int:

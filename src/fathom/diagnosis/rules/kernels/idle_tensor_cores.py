@@ -26,8 +26,7 @@ FAR = 0.4  # of the ceiling: what has tensor cores and full tiles does better
 REACHED = 0.75  # of it by those
 FLOOR = 0.02  # of the time of a product written as sums: its operands are still read
 GROWS = 8  # times larger than the factors is what they are multiplied to
-KNOWN = 0.9  # of the products' time with shapes
-PRODUCT = re.compile(r"aten::(mm|addmm|bmm|baddbmm|linear)$")
+KNOWN = 0.99  # of the time of ops with shapes
 SUMMED = re.compile(r"aten::(sum|mean)$")
 
 
@@ -52,8 +51,8 @@ def idle_tensor_cores(signals: Signals) -> Found:
 
 def _alike(works: list[Work]) -> bool:
     """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
-    products = [one for one in works if PRODUCT.search(one.op)]
-    return sum(one.ms for one in products if one.shapes) >= KNOWN * sum(one.ms for one in products)
+    told = [one for one in works if one.entry == "compute" and one.op]
+    return sum(one.ms for one in told if one.shapes) >= KNOWN * sum(one.ms for one in told)
 
 
 def as_sums(works: list[Work]) -> list[Work]:

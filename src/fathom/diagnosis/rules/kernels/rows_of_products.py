@@ -24,6 +24,7 @@ REACHED = 0.6  # of the ceiling by products that fill the device
 HALF = 0.5  # of its time with weights of half the bytes
 SHORT = 5e-3  # milliseconds: a kernel that takes no more hardly grows with its rows
 BACKWARD = "autograd::"
+ACCUMULATES = "torch::autograd::AccumulateGrad"
 LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
 
 
@@ -40,7 +41,7 @@ def few_rows(signals: Signals) -> Found:
         return
     few = [one for one in products if rows in (one.m, one.n, one.k) and _weight(one, rows) >= DEEP]
     ms = sum(one.work.ms for one in few)
-    if ms < max(MOSTLY * every, LEAST * step):
+    if ms < max(MOSTLY * every, LEAST * step if again == 1 else 0.0):
         return
     rates = signals.get("kernels.ceilings").value or {}
     factor = _filled(few, ms, rates, again) if trains or again > 1 else HALF
@@ -102,16 +103,12 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
 
 
 def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
-    """Short kernels between the products that are repeated with them."""
+    """What is repeated with the products and would not grow: short kernels, and adding up gradients."""
     mine = {id(one.work) for one in few}
-    return [
-        one
-        for one in works
-        if one.entry == "compute"
-        and id(one) not in mine
-        and one.count >= again
-        and one.ms < SHORT * one.count
+    others = [
+        one for one in works if one.entry == "compute" and id(one) not in mine and one.count >= again / 2
     ]
+    return [one for one in others if one.ms < SHORT * one.count or ACCUMULATES in one.path]
 
 
 def _candidate(
