@@ -11,11 +11,11 @@ from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
-_COPIES = {
+_COPIES = {  # the link bounds them all: what pageable memory costs beyond that is distance to the ceiling
     "HtoD pinned": "copy.h2d.pinned",
-    "HtoD pageable": "copy.h2d.pageable",
+    "HtoD pageable": "copy.h2d.pinned",
     "DtoH pinned": "copy.d2h.pinned",
-    "DtoH pageable": "copy.d2h.pageable",
+    "DtoH pageable": "copy.d2h.pinned",
     "PtoP": "copy.peer",
 }
 
