@@ -13,6 +13,8 @@ from fathom.analysis.intervals import Array, Spans, covered, union
 from fathom.analysis.replay.changes import Change
 
 INPUT, SYNC = "input", "synchronisation"
+NAMED = ["op", "annotation"]  # what a change can name: regions are the host's work as ops are
+STEP = "ProfilerStep#"
 IN_PROCESS = "_SingleProcessDataLoaderIter"
 SHARE = 0.5  # of an input region: less than this in ops of its own means that it waited for workers
 
@@ -82,7 +84,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
     knots = np.unique(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
-    ops = mine[0].filter(pl.col("kind") == "op")
+    ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.starts_with(STEP))
     team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:
         team.label(host.activity(host.caller))

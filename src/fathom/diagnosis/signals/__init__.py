@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.signals import (  # noqa: F401 - they register
-    allocations,
-    chains,
-    compiled,
-    device,
-    host,
-    input,
-    kernels,
-    numbers,
-    pauses,
-    processor,
-    rare,
-    searches,
-    step,
-    stretched,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import (
     Asked,
@@ -60,3 +47,6 @@ __all__ = [
     "UnknownSignalError",
     "Work",
 ]
+
+for _module in iter_modules(__path__):  # each registers its signals
+    import_module(f"{__name__}.{_module.name}")

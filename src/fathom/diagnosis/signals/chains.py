@@ -9,17 +9,21 @@ from typing import Any
 
 import polars as pl
 
+from fathom.diagnosis.signals.casts import cast_of, needless
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Chain
-from fathom.diagnosis.signals.shapes import shapes_of
+from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
 FUSIBLE = re.compile(r"elementwise_kernel")
+JOINED = re.compile(r"CatArrayBatchedCopy")
+PARTS = (1, 2, 4)  # of the chain's numbers, in the same function: halves that are turned, and joined again
 REDUCED = re.compile(
     r"aten::(mean|var|var_mean|std|amax|logsumexp|_softmax|_log_softmax)$"
 )  # over the last dimension
+SHORTEST = 3
 LEAST = 1 << 16  # numbers: smaller tensors stay in the cache, and cost their launch
 APART = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # not of a chain that fuses
 
@@ -34,26 +38,36 @@ def chains(recorded: Recorded) -> list[Chain]:
     for run in _runs(rows):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
         found.setdefault(key, []).append(run)
-    made = [_chain(key, runs, recorded.steps) for key, runs in found.items()]
+    made = [_made(key, runs, recorded.steps) for key, runs in found.items()]
     return sorted(made, key=lambda one: -one.saved_ms)
 
 
 def _runs(rows: pl.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """Neighbours on the stream that are elementwise over as many numbers; at least two of them."""
+    """Neighbours on the stream that are elementwise over as many numbers, casts between them included."""
     sizes: dict[str | None, tuple[int, int]] = {
         text: _size(text) for text in rows["shapes"].unique().to_list()
     }
     run: list[dict[str, Any]] = []
-    for row in rows.select("label", "path", "shapes", "source", "module", "ns").iter_rows(named=True):
+    told = rows.select("label", "path", "shapes", "dtypes", "source", "module", "ns").to_dicts()
+    undone = {id(row) for row in needless(told)}
+    for row in told:
+        if id(row) in undone:
+            continue
         row["numel"], row["last"] = sizes[row["shapes"]]
-        if not (_fusible(row) and run and row["numel"] == run[0]["numel"]):
-            if len(run) > 1:
+        row["cast"] = cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) is not None
+        if not (_fusible(row) and run and _joins(row, run[0])):
+            if _chain(run):
                 yield run
             run = []
         if _fusible(row):
             run.append(row)
-    if len(run) > 1:
+    if _chain(run):
         yield run
+
+
+def _chain(run: list[dict[str, Any]]) -> bool:
+    """Two neighbours may be two of the library's functions, by chance; casts alone compute nothing."""
+    return len(run) >= SHORTEST and any(not row["cast"] for row in run)
 
 
 def _fusible(row: dict[str, Any]) -> bool:
@@ -61,18 +75,31 @@ def _fusible(row: dict[str, Any]) -> bool:
     return (
         row["numel"] >= LEAST
         and bool(row["path"])
-        and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1])) is not None
-        and APART.search(path) is None
+        and (FUSIBLE.search(row["label"]) or REDUCED.search(row["path"][-1]) or _joined(row)) is not None
+        and (row["cast"] or APART.search(path) is None)
     )
 
 
+def _joined(row: dict[str, Any]) -> re.Match[str] | None:
+    return None if row["path"][0].startswith("autograd::") else JOINED.search(row["label"])
+
+
+def _joins(row: dict[str, Any], first: dict[str, Any]) -> bool:
+    """Whether it goes over as many numbers; parts of them count within one function of the program."""
+    parts = PARTS if row["source"] and row["source"] == first["source"] else PARTS[:1]
+    return any(row["numel"] * part == first["numel"] for part in parts)
+
+
 def _size(text: str | None) -> tuple[int, int]:
-    """Numbers in the largest input, and the length of its last dimension."""
+    """Numbers in the largest input (of all that are joined), and the length of its last dimension."""
+    listed = lists_of(text)
+    if listed:
+        return sum(prod(sizes) for sizes in listed if sizes), listed[0][-1] if listed[0] else 0
     largest = max(shapes_of(text), key=lambda sizes: prod(sizes) if sizes else 0, default=[])
     return (prod(largest), largest[-1]) if largest else (0, 0)
 
 
-def _chain(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
+def _made(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
     """What a fused kernel saves: all but the longest of its parts, which reads and writes as much as it."""
     saved: dict[str, float] = {}
     for run in runs:

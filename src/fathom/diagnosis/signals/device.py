@@ -56,6 +56,15 @@ def reserved(recorded: Recorded) -> Reserved:
     return Reserved(float(rows["allocated"][-1]), float(unused[-1]), float(unused[rows.height // 3]))
 
 
+@signal("device.allocated_bytes", "B")
+def allocated_bytes(recorded: Recorded) -> int:
+    """What tensors took at most, by torch's allocator."""
+    found = (recorded.memory or {}).get("peak_allocated_bytes")
+    if not found:
+        raise UnknownSignalError("how much memory was allocated at most was not recorded")
+    return int(found)
+
+
 @signal("device.link_share")
 def link_share(recorded: Recorded) -> float:
     """Of the rate of its PCIe link at full width and generation; each generation doubles the rate."""

@@ -109,14 +109,15 @@ def count(recorded: Recorded) -> float:
 
 @signal("kernels.ceilings", "FLOP/s or B/s")
 def ceilings(recorded: Recorded) -> dict[str, float]:
-    """Measured rates by name: `matmul.bf16`, `memory`, and copies by direction."""
+    """Measured rates by name: `matmul.bf16`, `memory`, `cache`, and copies by direction."""
     limits = limits_of(recorded.machine, recorded.index)
     if limits is None:
         raise UnknownSignalError(
             "no ceilings of its machine are known; `fathom machine measure` measures them there"
         )
-    memory = {} if limits.memory is None else {"memory": limits.memory}
-    return {**limits.arithmetic, **limits.copies, **memory}
+    memory = {"memory": limits.memory, "cache": limits.cache}
+    known = {name: rate for name, rate in memory.items() if rate is not None}
+    return {**limits.arithmetic, **limits.copies, **known}
 
 
 @signal("kernels.counted", "ms a step")

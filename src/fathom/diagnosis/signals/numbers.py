@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from fathom.diagnosis.signals.kernels import work
@@ -10,6 +11,7 @@ from fathom.diagnosis.signals.rows import Product, Work
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 Sizes = list[list[int]]
+AIDE = re.compile(r"splitK_?reduce", re.IGNORECASE)  # ends a product that was cut along its depth
 DTYPES = {
     "c10::BFloat16": "bf16",
     "c10::Half": "fp16",
@@ -63,7 +65,9 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 
 def product_of(one: Work) -> Product | None:
-    """The product that this work did, where its shapes tell."""
+    """The product that this work did, where its shapes tell; None for what only prepares or ends one."""
+    if one.entry != "compute" or AIDE.search(one.family):
+        return None
     form = next((FORMS[name] for name in reversed(one.ops) if name in FORMS), None)
     sizes = form(one.sizes) if form else None
     dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)

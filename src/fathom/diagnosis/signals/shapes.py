@@ -11,6 +11,13 @@ def shapes_of(text: str | None) -> list[list[int]]:
     return [one if _is_shape(one) else [] for one in _list(text)]
 
 
+def lists_of(text: str | None) -> list[list[int]]:
+    """The shapes in the first argument, where that is a list of tensors; else []."""
+    first = next(iter(_list(text)), None)
+    listed = isinstance(first, list) and bool(first) and all(_is_shape(one) for one in first)
+    return list(first) if isinstance(first, list) and listed else []
+
+
 def dtypes_of(text: str | None) -> list[str]:
     """`["float", ""]` as strings."""
     return [str(one) for one in _list(text)]

@@ -14,10 +14,6 @@ FAULT = Fault(
     kind="kernels-needless-backward",
     expected=["kernels-needless-backward"],
     forbidden=["kernels-needless-recomputation", "kernels-gradient-memset", "host-launch-bound"],
-    known_gap=(
-        "that no optimizer holds the parameters is seen by nothing in the recording but the lack of its "
-        "kernels"
-    ),
     severity=[2],
     share=[0.6],
     why="the backward pass of the backbone is two thirds of all products",

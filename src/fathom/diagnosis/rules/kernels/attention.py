@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 
+from fathom.diagnosis.rules.kernels.attending import fused_ms
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -15,10 +17,13 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Signals, Work
+from fathom.diagnosis.signals.numbers import DTYPES
 
-MASKED = "_efficient_attention"
-MASK, BEHIND = 3, 4  # the argument that holds it, forward and backward
-HALF = 0.55  # of its time without a mask, which skips half of the scores
+# Where the ops of each fused kernel have the mask: forward, backward (native_functions.yaml).
+PLACES = {"_efficient_attention": (3, 4), "cudnn_attention": (3, 8), "_fused_attention_overrideable": (3, 4)}
+PRODUCTS = re.compile("fmha|flash|sdpa")  # kernels that do them: others beside them prepare or round
+PAIRS = 64 * 64  # queries times keys: a mask of fewer costs nothing
+HALF = 0.5  # of the scores are skipped by a flag, or by blocks of flex_attention
 GROWS = 4  # times longer than what is added: a cache
 CHECK = {
     "kernels-materialised-mask": "is_causal=True or flex_attention, and time the step",
@@ -30,19 +35,44 @@ CHECK = {
 def attention(signals: Signals) -> Found:
     """Masks among the inputs of fused attention, and concatenations that add a little to much."""
     works = signals["kernels.work"]
-    masked = [one for one in works if MASKED in one.path and _masked(one)]
+    total, rates = family_totals(works), signals.get("kernels.ceilings").value or {}
+    masked = [one for one in works if _masked(one)]
     grown = [one for one in works if one.op == "aten::cat" and grows(one.shapes)]
-    for kind, mine, factor, says in (
-        ("kernels-materialised-mask", masked, HALF, "attention that reads a mask"),
-        ("kernels-kv-cache-concat", grown, 0.05, "copying a cache to add a little to it"),
-    ):
-        if mine:
-            yield _candidate(kind, mine, factor, says, family_totals(works))
+    if masked:
+        factor = _without_mask(masked, rates)
+        yield _candidate("kernels-materialised-mask", masked, factor, "attention that reads a mask", total)
+    if grown:
+        says = "copying a cache to add a little to it"
+        yield _candidate("kernels-kv-cache-concat", grown, 0.05, says, total)
 
 
 def _masked(one: Work) -> bool:
-    place = BEHIND if "backward" in one.path.lower() else MASK
-    return len(one.sizes) > place and bool(one.sizes[place])
+    """Whether the mask has an entry for each of many pairs: one that only hides padding is a row of keys."""
+    places = next((PLACES[name] for name in PLACES if name in one.path), None)
+    if places is None:
+        return False
+    place = places["backward" in one.path.lower()]
+    mask = one.sizes[place] if len(one.sizes) > place else []
+    return len(mask) >= 2 and min(mask[-2:]) > 1 and mask[-2] * mask[-1] >= PAIRS
+
+
+def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
+    """Of its time: half of the products, at the usual share of their ceiling; else half of it."""
+    now = sum(one.ms for one in masked)
+    needs = [_need_ms(one, rates) for one in masked if PRODUCTS.search(one.family)]
+    known = [need for need in needs if need is not None]
+    return min(sum(known) / now, HALF) if now > 0 and known and len(known) == len(needs) else HALF
+
+
+def _need_ms(one: Work, rates: dict[str, float]) -> float | None:
+    behind = "backward" in one.path.lower()
+    sizes = [size for size in one.sizes[behind : behind + 2] if len(size) == 4]
+    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
+    rate = rates.get(f"matmul.{dtype}")
+    if len(sizes) < 2 or not rate:
+        return None
+    (batch, heads, queries, head), keys = sizes[0], sizes[1][-2]
+    return one.count * fused_ms(batch * heads, queries, keys, head, rate, True, behind)
 
 
 def grows(shapes: str | None) -> bool:
@@ -65,7 +95,7 @@ def _candidate(kind: str, mine: list[Work], factor: float, says: str, total: dic
             Evidence("kernels of it", sum(one.count for one in mine), "a step"),
         ],
         changes=shrink(mine, total, factor),
-        doubt=0.3,
+        doubt=0.2,
         check=CHECK[kind],
         source=usual((one.source, one.ms) for one in mine),
         module=usual((one.module, one.ms) for one in mine),

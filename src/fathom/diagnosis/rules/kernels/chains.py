@@ -1,9 +1,11 @@
-"""Elementwise operations that go through memory one by one: plain ones, norms and losses written out."""
+"""Elementwise operations that go through memory one by one."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
+from fathom.diagnosis.rules.kernels.loss import losses
+from fathom.diagnosis.rules.kernels.norm import norms, size_of
 from fathom.diagnosis.rules.rule import (
     MOST_FAMILIES,
     Candidate,
@@ -14,38 +16,30 @@ from fathom.diagnosis.rules.rule import (
     rule,
     usual,
 )
-from fathom.diagnosis.signals import Chain, Signals
+from fathom.diagnosis.signals import Chain, Product, Signals, Work
 
-NORM = re.compile(r"aten::(mean|var|var_mean|std|rsqrt)$")
-LOSS = re.compile(r"aten::(_log_softmax|_softmax|log|exp|logsumexp|gather|amax|max|one_hot)$")
-VOCABULARY = 8192  # a last dimension as long as that is one
-SAYS = {
-    "kernels-unfused-norm": "normalisation in pieces",
-    "kernels-unfused-loss": "pieces of the loss over the vocabulary",
-    "kernels-unfused-elementwise": "elementwise kernels in a row over the same tensor",
-}
+KIND = "kernels-unfused-elementwise"
 
 
-@rule(*SAYS)
+@rule(KIND)
 def chains(signals: Signals) -> Found:
-    """What a kernel that fuses each chain saves."""
-    found: dict[str, list[Chain]] = {}
-    for chain in signals["kernels.chains"]:
-        found.setdefault(_kind(chain), []).append(chain)
-    total = family_totals(signals["kernels.work"])
-    for kind, mine in found.items():
-        yield _candidate(kind, mine, total)
+    """What a kernel that fuses each chain saves; losses and norms are judged as a whole."""
+    works = signals["kernels.work"]
+    others = set(_judged(signals.get("numbers.products").value or [], works))
+    mine = [chain for chain in signals["kernels.chains"] if (chain.numel, chain.last) not in others]
+    if mine:
+        yield _candidate(mine, family_totals(works))
 
 
-def _kind(chain: Chain) -> str:
-    if chain.last >= VOCABULARY and any(LOSS.search(op) for op in chain.ops):
-        return "kernels-unfused-loss"
-    if any(NORM.search(op) for op in chain.ops) and len(chain.ops) > 2:
-        return "kernels-unfused-norm"
-    return "kernels-unfused-elementwise"
+def _judged(products: list[Product], works: list[Work]) -> Iterator[tuple[int, int]]:
+    """Sizes of logits that a loss follows, and of what norms in pieces go over."""
+    for layer, _ in losses(products, works):
+        yield layer.m * layer.n, layer.n
+    for one in norms(works):
+        yield size_of(one.works[0])
 
 
-def _candidate(kind: str, mine: list[Chain], total: dict[str, float]) -> Candidate:
+def _candidate(mine: list[Chain], total: dict[str, float]) -> Candidate:
     saved: dict[str, float] = {}
     for chain in mine:
         for family, ms in chain.saved.items():
@@ -53,10 +47,14 @@ def _candidate(kind: str, mine: list[Chain], total: dict[str, float]) -> Candida
     largest = sorted(saved, key=lambda family: -saved[family])[:MOST_FAMILIES]
     longest = max(mine, key=lambda chain: chain.saved_ms)
     return Candidate(
-        kind=kind,
+        kind=KIND,
         claims=[Claim("compute", family, saved[family]) for family in largest],
         evidence=[
-            Evidence(SAYS[kind], sum(chain.ms for chain in mine), "ms a step"),
+            Evidence(
+                "elementwise kernels in a row over the same tensor",
+                sum(chain.ms for chain in mine),
+                "ms a step",
+            ),
             Evidence(f"the costliest: {', '.join(longest.ops)[:120]}", longest.ms, "ms a step"),
         ],
         changes=tuple(
@@ -64,7 +62,7 @@ def _candidate(kind: str, mine: list[Chain], total: dict[str, float]) -> Candida
             for family in largest
             if family and total.get(family)
         ),
-        doubt=0.3,
+        doubt=0.2,
         confidence=0.85,
         check="torch.compile the module, and time the step",
         source=usual((chain.source, chain.saved_ms) for chain in mine),

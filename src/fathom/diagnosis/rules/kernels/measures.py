@@ -17,7 +17,7 @@ def table() -> list[dict[str, Any]]:
     return load(__package__, "measures")
 
 
-@rule(*(row["kind"] for row in table()))
+@rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Found:
     """A family is told of once, by the first row that fits."""
     step = signals["step.timeline_ms"]

@@ -19,8 +19,6 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Signals, Work
 
-LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
-
 
 @cache
 def table() -> list[dict[str, Any]]:
@@ -36,7 +34,7 @@ def patterns(signals: Signals) -> Found:
     for row in table():
         mine = [one for one in left if _fits(row, one)]
         left = [one for one in left if one not in mine]
-        if mine and sum(one.count for one in mine) >= row.get("least", 0):
+        if mine:
             yield _candidate(row, mine, total)
 
 
@@ -51,15 +49,11 @@ def _fits(row: dict[str, Any], one: Work) -> bool:
 
 def _candidate(row: dict[str, Any], works: list[Work], total: dict[str, float]) -> Candidate:
     ms, count, factor = sum(one.ms for one in works), sum(one.count for one in works), float(row["factor"])
-    changes = shrink(works, total, factor)
-    if "host" in row:
-        changes = (*changes, f"op:{row['host']}={row['host_factor']}")
     return Candidate(
         kind=row["kind"],
         claims=claims_of(works, 1.0 - factor),
         evidence=[Evidence(row["says"], ms, "ms a step"), Evidence("kernels of it", count, "a step")],
-        changes=changes,
-        spill=LAUNCHING if "host" in row else (),
+        changes=shrink(works, total, factor),
         doubt=row.get("doubt", 0.2),
         check=row["check"],
         source=usual((one.source, one.ms) for one in works),

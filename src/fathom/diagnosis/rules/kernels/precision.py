@@ -23,6 +23,7 @@ FLOAT = re.compile(r"<float\b|float>")
 ABOVE = 1.1  # of the ceiling without tensor cores: a product that is faster has them
 LARGE = 64  # rows, columns and depth of a product that tensor cores help
 MOSTLY = 0.5  # of the products: less, and the program has chosen float32 for a part
+REACHED = 0.9  # of the ceiling of bfloat16 by large products
 MEMORY = 0.55  # of an activation's time when it has half the bytes
 
 
@@ -38,7 +39,7 @@ def precision(signals: Signals) -> Found:
         factor = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
         yield _candidate("kernels-tf32-off", plain, shrink(plain, total, factor), factor)
     if sum(one.ms for one in tensor) > MOSTLY * sum(one.work.ms for one in signals["numbers.products"]):
-        factor = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
+        factor = _in_bfloat16([one for one in singles if one.work not in plain], rates)
         around = [
             w for w in works if w.entry == "compute" and FLOAT.search(w.family) and "Optimizer" not in w.path
         ]
@@ -49,7 +50,7 @@ def precision(signals: Signals) -> Found:
 
 
 def _with(found: Candidate, around: list[Work]) -> Candidate:
-    return replace(found, claims=[*found.claims, *claims_of(around, 1 - MEMORY)], doubt=0.35)
+    return replace(found, claims=[*found.claims, *claims_of(around, 1 - MEMORY)], doubt=0.2)
 
 
 def _large(one: Product) -> bool:
@@ -62,6 +63,14 @@ def _without_tensor_cores(one: Product, rates: dict[str, float]) -> bool:
     if ceiling and one.work.ms > 0 and flops / (one.work.ms / 1e3) > ABOVE * ceiling:
         return False
     return bool(SIMT.search(one.work.family)) and not TENSOR.search(one.work.family)
+
+
+def _in_bfloat16(singles: list[Product], rates: dict[str, float]) -> float:
+    """As the ceilings differ, or nearer to that of bfloat16: its kernels are the library's best."""
+    ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
+    rate, now = rates.get("matmul.bf16"), sum(one.work.ms for one in singles)
+    flops = sum(2.0 * one.batch * one.m * one.n * one.k * one.work.count for one in singles)
+    return min(ratio, 1e3 * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
 
 
 def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> float:
@@ -79,7 +88,7 @@ def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: f
             Evidence("their time at the faster unit's ceiling, as a share", 100 * factor, "%"),
         ],
         changes=changes,
-        doubt=0.25,
+        doubt=0.2,
         check="fathom prove the program against itself with the setting",
         source=usual((one.source, one.ms) for one in works),
         module=usual((one.module, one.ms) for one in works),

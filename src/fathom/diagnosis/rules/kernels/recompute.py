@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
-from fathom.diagnosis.signals import Signals
+import re
 
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Claim,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+)
+from fathom.diagnosis.signals import Signals, Work
+
+FORWARD = re.compile(
+    r"aten::(relu|gelu|silu|(native_)?layer_norm|rms_norm|dropout|softmax|linear|conv\d?d?)( |$)"
+)
 FREE = 0.6  # of the device's memory in use: more, and recomputing may be what makes it fit
 
 
@@ -16,15 +30,30 @@ def recomputation(signals: Signals) -> Found:
     if not again or used > FREE * whole:
         return
     shares = {row.detail: min(row.again / row.products, 1.0) for row in again}
-    ms = sum(shares[row.detail] * row.ms for row in again)
+    works = signals.get("kernels.work").value or []
+    others = [one for one in works if one.family not in shares and _forward_in_backward(one)]
+    ms = sum(shares[row.detail] * row.ms for row in again) + sum(one.ms for one in others)
     yield Candidate(
         kind="kernels-needless-recomputation",
-        claims=[Claim(row.entry, row.detail, shares[row.detail] * row.ms) for row in again],
+        claims=[
+            *(Claim(row.entry, row.detail, shares[row.detail] * row.ms) for row in again),
+            *claims_of(others),
+        ],
         evidence=[
-            Evidence("products that the forward pass has done already", ms, "ms a step"),
+            Evidence("what the forward pass has done already", ms, "ms a step"),
             Evidence("of the device's memory is in use at most", 100 * used / whole, "%"),
         ],
-        changes=tuple(f"family:{name}={1 - share:.6f}" for name, share in shares.items()),
-        doubt=0.4,
+        changes=(
+            *(f"family:{name}={1 - share:.6f}" for name, share in shares.items()),
+            *shrink(others, family_totals(works), 0.0),
+        ),
+        doubt=0.25,
         check="leave checkpointing out, and compare peak memory and the step",
+    )
+
+
+def _forward_in_backward(one: Work) -> bool:
+    """Whether an op that no backward function calls was launched beneath one."""
+    return (
+        one.entry == "compute" and one.path.startswith("autograd::") and FORWARD.search(one.path) is not None
     )

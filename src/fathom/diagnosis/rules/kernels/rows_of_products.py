@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.work.dtypes import SIZE
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -12,35 +13,63 @@ from fathom.diagnosis.rules.rule import (
     shrink,
     usual,
 )
-from fathom.diagnosis.signals import Product, Signals
+from fathom.diagnosis.signals import Product, Signals, Work
 
-ONE_TOKEN = 16  # rows: of a request that is decoded, or of a few
+ONE_TOKEN, FEW_TOKENS = 1, 16  # rows of a request that is decoded; of a few together
 FEW = 512  # rows: fewer leave multiprocessors without tiles
 DEEP = 512  # a weight's smaller side: less, and the layer itself is small
 MOSTLY = 0.6  # of the products' time
 LEAST = 0.1  # of the step
 REACHED = 0.6  # of the ceiling by products that fill the device
 HALF = 0.5  # of its time with weights of half the bytes
+SHORT = 5e-3  # milliseconds: a kernel that takes no more hardly grows with its rows
 BACKWARD = "autograd::"
+ACCUMULATES = "torch::autograd::AccumulateGrad"
+LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
 
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")
 def few_rows(signals: Signals) -> Found:
-    """Without a backward pass it is decoding; with one, the batch is small."""
+    """Decoding, training, or scoring: told by the rows and by whether there is a backward pass. That every
+    layer runs several times in a step says that there is more to do at a time."""
     products = [one for one in signals["numbers.products"] if one.batch == 1]
     step, every = signals["step.timeline_ms"], sum(one.work.ms for one in products)
+    rows, again = _rows(products), times(products)
     trains = any(one.work.path.startswith(BACKWARD) for one in products)
-    most = FEW if trains else ONE_TOKEN
-    rows = _rows(products)
-    if rows is None or rows > most:
+    kind = _kind(rows, again, trains)
+    if kind is None or rows is None:
         return
     few = [one for one in products if rows in (one.m, one.n, one.k) and _weight(one, rows) >= DEEP]
     ms = sum(one.work.ms for one in few)
-    if ms < max(MOSTLY * every, LEAST * step):
+    if ms < max(MOSTLY * every, LEAST * step if again == 1 else 0.0):
         return
-    factor = _filled(few, ms, signals.get("kernels.ceilings").value or {}) if trains else HALF
-    kind = "kernels-batch-too-small" if trains else "kernels-weight-bound-decode"
-    yield _candidate(signals, kind, few, rows, factor)
+    rates = signals.get("kernels.ceilings").value or {}
+    factor = _filled(few, ms, rates, again) if trains or again > 1 else HALF
+    yield _candidate(signals, kind, few, rows, again, factor)
+
+
+def _kind(rows: int | None, again: int, trains: bool) -> str | None:
+    if rows is None or rows > FEW:
+        return None
+    if trains:
+        return "kernels-batch-too-small"
+    if rows <= (FEW_TOKENS if again > 1 else ONE_TOKEN):
+        return "kernels-weight-bound-decode"
+    return "kernels-batch-too-small" if again > 1 else None
+
+
+def times(products: list[Product]) -> int:
+    """How often a layer runs forward in a step, by most of the products' time; 1 where none has a name."""
+    counts: dict[tuple, list[float]] = {}
+    for one in products:
+        if one.work.module and not one.work.path.startswith(BACKWARD):
+            known = counts.setdefault((one.work.module, one.n, one.k), [0.0, 0.0])
+            known[0] += one.work.count
+            known[1] += one.work.ms
+    weight: dict[int, float] = {}
+    for count, ms in counts.values():
+        weight[round(count)] = weight.get(round(count), 0.0) + ms
+    return max(1, *(count for count in weight if weight[count] == max(weight.values()))) if weight else 1
 
 
 def _rows(products: list[Product]) -> int | None:
@@ -59,29 +88,50 @@ def _weight(one: Product, rows: int) -> int:
     return min(sides)
 
 
-def _filled(few: list[Product], ms: float, rates: dict[str, float]) -> float:
-    """Of the time, at the usual share of the ceiling; half where no ceiling is known."""
-    rated = [rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}") for one in few]
-    if not all(rated) or ms <= 0:
-        return HALF
-    needs = [2e3 * o.m * o.n * o.k * o.work.count / (rate or 1) for o, rate in zip(few, rated, strict=True)]
-    return min(sum(needs) / REACHED / ms, 1.0)
+def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) -> float:
+    """Of the time, for all rows of a step at once: arithmetic, or reading each weight once. Half of it where
+    no ceiling is known."""
+    memory, needed = rates.get("memory"), 0.0
+    for one in few:
+        rate = rates.get("matmul.tf32" if one.dtype == "fp32" else f"matmul.{one.dtype}")
+        if not rate or ms <= 0:
+            return 1 / again if again > 1 else HALF
+        size = SIZE[one.dtype] * one.m * one.n * one.k / min(one.m, one.n, one.k)
+        read = size / again / memory if memory and again > 1 else 0.0
+        needed += 1e3 * one.work.count * max(2.0 * one.m * one.n * one.k / rate, read)
+    return min(needed / REACHED / ms, 1.0)
 
 
-def _candidate(signals: Signals, kind: str, few: list[Product], rows: int, factor: float) -> Candidate:
-    works = [one.work for one in few]
+def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
+    """What is repeated with the products and would not grow: short kernels, and adding up gradients."""
+    mine = {id(one.work) for one in few}
+    others = [
+        one for one in works if one.entry == "compute" and id(one) not in mine and one.count >= again / 2
+    ]
+    return [one for one in others if one.ms < SHORT * one.count or ACCUMULATES in one.path]
+
+
+def _candidate(
+    signals: Signals, kind: str, few: list[Product], rows: int, again: int, factor: float
+) -> Candidate:
+    products, works = [one.work for one in few], signals["kernels.work"]
+    total, repeated = family_totals(works), again > 1
+    around = _around(works, few, again) if repeated else []
+    host = [f"{what}={1 / again:.6f}" for what in ("dispatching", "python", "launch-latency") if repeated]
     return Candidate(
         kind=kind,
-        claims=claims_of(works, 1 - factor),
+        claims=[*claims_of(products, 1 - factor), *claims_of(around, 1 - 1 / again)],
         evidence=[
-            Evidence(f"products of {rows} rows", sum(work.ms for work in works), "ms a step"),
+            Evidence(f"products of {rows} rows", sum(work.ms for work in products), "ms a step"),
+            Evidence("each layer runs", float(again), "a step"),
             Evidence("of that time a full device would need", 100 * factor, "%"),
         ],
-        changes=shrink(works, family_totals(signals["kernels.work"]), factor),
-        doubt=0.5,
-        confidence=0.7,
+        changes=(*shrink(products, total, factor), *shrink(around, total, 1 / again), *host),
+        spill=LAUNCHING if repeated else (),
+        doubt=0.15 if repeated else 0.5,
+        confidence=0.8 if repeated else 0.7,
         check="double the batch, and compare the step",
-        source=usual((work.source, work.ms) for work in works),
-        module=usual((work.module, work.ms) for work in works),
-        family=usual((work.family, work.ms) for work in works),
+        source=usual((work.source, work.ms) for work in products),
+        module=usual((work.module, work.ms) for work in products),
+        family=usual((work.family, work.ms) for work in products),
     )

@@ -18,7 +18,7 @@ WORD = {"bf16": 8, "fp16": 8, "fp32": 4}  # numbers in 16 bytes
 VOCABULARY = 8192
 SUITS = {True: 128, False: 64}  # multiples that a vocabulary, or a layer, is rounded up to
 LIKELY = {1: 0.35, 2: 0.4, 4: 0.6}  # of its time once aligned, by the largest power of two that divides it
-REACHED = 0.6  # of the ceiling by products that suit
+REACHED = 0.75  # of the ceiling by products that suit
 SMALL = 64
 BACKWARD = "autograd::"
 
@@ -61,7 +61,7 @@ def _candidate(
             Evidence("the next size that suits", float(suits), "numbers"),
         ],
         changes=shrink(works, total, factor),
-        doubt=0.35,
+        doubt=0.2,
         confidence=0.85,
         check=f"pad {size} to {suits}, and time the step",
         source=usual((work.source, work.ms) for work in works),

@@ -1,0 +1,75 @@
+"""Ops of the library that add to few places, one addition after the other."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals, Work
+
+ADDS = re.compile(r"aten::(index_add_?|scatter_add_?|scatter_reduce_?|index_reduce_?|histc|bincount)$")
+SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # such kernels avoid atomics
+MEET = 32  # additions for each place: fewer, and they seldom meet
+SLOW = 3.0  # times what its bytes need: less, and the additions are hidden behind them
+REACHED = 0.5  # of the ceiling of memory, by what does without atomics
+
+
+@rule("kernels-atomics")
+def atomics(signals: Signals) -> Found:
+    """Those that take much longer than reading what they add."""
+    rates = signals.get("kernels.ceilings").value or {}
+    works = signals["kernels.work"]
+    needs = {id(one): need for one in works if (need := _need_ms(one, rates.get("memory"))) is not None}
+    mine = [one for one in works if one.ms > SLOW * needs.get(id(one), one.ms)]
+    if not mine:
+        return
+    now, needed = sum(one.ms for one in mine), sum(needs[id(one)] for one in mine)
+    factor = min(needed / REACHED / now, 1.0)
+    yield Candidate(
+        kind="kernels-atomics",
+        claims=claims_of(mine, 1 - factor),
+        evidence=[
+            Evidence("adding many numbers to few places", now, "ms a step"),
+            Evidence("additions for each place", max(map(_meeting, mine)), ""),
+            Evidence("reading what is added needs", needed, "ms a step"),
+        ],
+        changes=shrink(mine, family_totals(works), factor),
+        doubt=0.2,
+        confidence=0.85,
+        check="a product with one-hot labels, or sums of a block first, and time the step",
+        source=usual((one.source, one.ms) for one in mine),
+        module=usual((one.module, one.ms) for one in mine),
+        region=usual((one.region, one.ms) for one in mine),
+        family=usual((one.family, one.ms) for one in mine),
+    )
+
+
+def _need_ms(one: Work, memory: float | None) -> float | None:
+    """What its largest input's bytes need; None where it does not add, or to as many places as it reads."""
+    adds = any(ADDS.search(name) for name in one.ops) and not SORTED.search(one.family)
+    if not adds or not memory or _meeting(one) < MEET:
+        return None
+    types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in one.types]
+    largest = max(count * size for count, size in zip(map(_numbers, one.sizes), types, strict=False))
+    return 1e3 * one.count * largest / memory
+
+
+def _meeting(one: Work) -> float:
+    """Numbers that are added for each place: the first input holds the places."""
+    places = _numbers(one.sizes[0]) if one.sizes else 0
+    return max(map(_numbers, one.sizes)) / places if places else 0.0
+
+
+def _numbers(sizes: list[int]) -> int:
+    return prod(sizes) if sizes else 0

@@ -1,0 +1,99 @@
+"""Data that leaves the cache between passes: of one launch, and of ops that work in place."""
+
+from __future__ import annotations
+
+import re
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, family_totals, rule, usual
+from fathom.diagnosis.signals import Chain, Family, Signals
+
+AGAIN = 2.0  # times all that is allocated: by less, rounding and what the driver holds may explain it
+SHARE = 0.03  # of the step
+PASSES = 4  # over one tensor: fewer are hardly worth cutting it into pieces
+IN_PLACE = re.compile(r"aten::\w*[a-z]_$")
+READS = 0.5  # of the bytes of a pass in place
+NARROW = 2  # bytes of a number at least
+CACHED = 0.6  # of the time of a byte from memory, from the cache, where neither was measured
+
+
+@rule("kernels-l2-thrash")
+def cache(signals: Signals) -> Found:
+    """Ops that pass in place over more than the cache holds; launches that move more than there is."""
+    yield from _in_place(signals)
+    for family in signals["kernels.counted"]:
+        read = family.measures.get("dram_bytes")
+        if read is None or not family.name or family.ms < SHARE * signals["step.timeline_ms"]:
+            continue
+        held = signals["device.allocated_bytes"]
+        if read > AGAIN * held:
+            yield _candidate(family, read, held, _cached(signals))
+
+
+def _in_place(signals: Signals) -> Found:
+    """Each piece of such a tensor could go through all of them while the cache holds it."""
+    known = signals.get("device.gpu").value or {}
+    held = known.get("l2_bytes") or 0
+    chains = signals.get("kernels.chains").value or []
+    mine = [one for one in chains if held and NARROW * one.numel > held and _passes(one)]
+    if not mine:
+        return
+    saved, total = _saved(mine, _cached(signals)), family_totals(signals["kernels.work"])
+    longest = max(mine, key=lambda one: one.ms)
+    yield Candidate(
+        kind="kernels-l2-thrash",
+        claims=[Claim("compute", family, ms) for family, ms in saved.items()],
+        evidence=[
+            Evidence(f"{len(longest.ops)} passes in place over one tensor", longest.ms, "ms a step"),
+            Evidence("numbers in it", float(longest.numel), ""),
+            Evidence("the cache holds", held / 1e6, "MB"),
+        ],
+        changes=tuple(
+            f"family:{family}={max(1 - ms / total[family], 0):.6f}"
+            for family, ms in saved.items()
+            if total.get(family)
+        ),
+        doubt=0.4,
+        confidence=0.6,
+        check="all passes over a piece that fits into the cache, then the next piece; or fuse them",
+        source=usual((one.source, one.ms) for one in mine),
+        module=usual((one.module, one.ms) for one in mine),
+    )
+
+
+def _passes(one: Chain) -> bool:
+    return len(one.ops) >= PASSES and all(IN_PLACE.search(name) for name in one.ops)
+
+
+def _saved(mine: list[Chain], cached: float) -> dict[str, float]:
+    """By family: reads after the first pass; what is written goes to memory all the same."""
+    saved: dict[str, float] = {}
+    for one in mine:
+        part = READS * (1 - 1 / len(one.ops)) * (1 - cached) * one.ms / (one.saved_ms or 1.0)
+        for family, ms in one.saved.items():
+            saved[family] = saved.get(family, 0.0) + part * ms
+    return saved
+
+
+def _cached(signals: Signals) -> float:
+    """Of the time of a byte from memory, from the cache."""
+    rates = signals.get("kernels.ceilings").value or {}
+    return min(rates["memory"] / rates["cache"], 1.0) if {"memory", "cache"} <= rates.keys() else CACHED
+
+
+def _candidate(family: Family, read: float, held: float, cached: float) -> Candidate:
+    """All but the first pass from the cache."""
+    factor = held / read + (1 - held / read) * cached
+    return Candidate(
+        kind="kernels-l2-thrash",
+        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        evidence=[
+            Evidence("a launch moves through memory", read / 1e6, "MB"),
+            Evidence("all tensors of the program take at most", held / 1e6, "MB"),
+            Evidence("it takes", family.ms, "ms a step"),
+        ],
+        changes=(f"family:{family.name}={factor:.6f}",),
+        doubt=0.4,
+        confidence=0.8,
+        check=f"fathom kernel SOUNDING '{family.name[:40]}'",
+        family=family.name,
+    )

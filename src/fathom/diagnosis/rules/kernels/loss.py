@@ -1,0 +1,90 @@
+"""Losses over a vocabulary: what passes over tensors of the logits' size, and what the library needs."""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Product, Signals, Work
+
+VOCABULARY = 8192  # a last dimension as long as that, which a layer's product has made, is one
+PRODUCT = re.compile(r"aten::(linear|matmul|mm|addmm|bmm|baddbmm)\b")
+# The library reads logits twice and writes their logarithms; backwards it fills, reads two and writes one.
+FORWARD, BACKWARD = 3, 4
+REACHED = 0.75  # of the ceiling of memory, by kernels over rows that long
+WORTH = 0.7  # of the time now: nearer to the library's than that is its own variation
+LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|nll_loss\w*)\b")
+
+
+@rule("kernels-unfused-loss")
+def loss(signals: Signals) -> Found:
+    """The layer whose output has most to do with a loss."""
+    rates = signals.get("kernels.ceilings").value or {}
+    found = losses(signals["numbers.products"], signals["kernels.work"])
+    if not found or not rates.get("memory"):
+        return
+    layer, mine = max(found, key=lambda one: sum(work.ms for work in one[1]))
+    now, needed = sum(one.ms for one in mine), _library_ms(layer, mine, rates["memory"])
+    if needed < WORTH * now:
+        yield _candidate(mine, now, needed, family_totals(signals["kernels.work"]))
+
+
+def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
+    """Layers of the forward pass that end in a loss, with all that passes over their outputs."""
+    layers = [one for one in products if one.batch == 1 and one.n >= VOCABULARY and not _behind(one.work)]
+    found = [(layer, _on(layer, [one for one in works if one.entry == "compute"])) for layer in layers]
+    return [(layer, mine) for layer, mine in found if mine]
+
+
+def of_logits(one: Work, layer: Product) -> bool:
+    """Whether its largest tensor is as large as what the layer has put out."""
+    largest = max(one.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
+    return bool(largest) and largest[-1] == layer.n and prod(largest) == layer.m * layer.n
+
+
+def _on(layer: Product, works: list[Work]) -> list[Work]:
+    """All that passes over the logits, if a loss is among it."""
+    mine = [one for one in works if of_logits(one, layer) and not PRODUCT.search(one.path)]
+    return mine if any(LOSS.search(one.path) for one in mine) else []
+
+
+def _behind(one: Work) -> bool:
+    return one.path.startswith("autograd::")
+
+
+def _library_ms(layer: Product, mine: list[Work], memory: float) -> float:
+    size = SIZE[layer.dtype]
+    passes = FORWARD + BACKWARD * any(_behind(one) for one in mine)
+    calls = max(layer.work.count, 1.0)
+    return 1e3 * calls * passes * layer.m * layer.n * size / (REACHED * memory)
+
+
+def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, float]) -> Candidate:
+    types = sorted({DTYPES.get(name, name) for one in mine for name in one.types[:1]} - {""})
+    return Candidate(
+        kind="kernels-unfused-loss",
+        claims=claims_of(mine, 1 - needed / now),
+        evidence=[
+            Evidence(f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms a step"),
+            Evidence("the library's loss needs, at the ceiling of memory it reaches", needed, "ms a step"),
+            Evidence("kernels over the logits", sum(one.count for one in mine), "a step"),
+        ],
+        changes=shrink(mine, total, needed / now),
+        doubt=0.15,
+        confidence=0.85,
+        check="F.cross_entropy(logits, classes) instead, and time the step",
+        source=usual((one.source, one.ms) for one in mine),
+        module=usual((one.module, one.ms) for one in mine),
+        family=usual((one.family, one.ms) for one in mine),
+    )

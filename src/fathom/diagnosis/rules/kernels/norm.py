@@ -1,0 +1,141 @@
+"""Norms written out: all passes over what they normalise, against those of the library's kernel."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from math import prod
+
+from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals, Work
+
+MEAN = re.compile(r"aten::(mean|var|var_mean|std|sum|linalg_vector_norm)$")
+ROOT = re.compile(r"aten::(rsqrt|sqrt|std|linalg_vector_norm)$")
+PIECE = re.compile(r"aten::(sub|mul|div|add|pow|square)_?$")
+PIECES = 2  # that go over all of it, beside the mean
+BEHIND = re.compile(r"^autograd::engine::evaluate_function: (\w+?)Backward\d*$")
+LARGE = 1 << 16  # numbers: less stays in the cache
+FORWARD, BACKWARD = 2, 5  # passes of the library's kernel: x and y; gradient and x twice, and x's gradient
+REACHED = 0.6  # of the ceiling of memory by it
+WORTH = 0.7  # of the time now
+
+Size = tuple[int, int]  # numbers, and the length of the last dimension
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The forward and backward work of norms in one function over tensors of one size, `calls` a step."""
+
+    works: list[Work]
+    calls: float
+
+
+@rule("kernels-unfused-norm")
+def norm(signals: Signals) -> Found:
+    """Functions that take a mean, a root, and pieces that pass over the same tensor."""
+    memory = (signals.get("kernels.ceilings").value or {}).get("memory")
+    works = signals["kernels.work"]
+    found = [(one, _library_ms(one, memory)) for one in norms(works)] if memory else []
+    kept = [(one, need) for one, need in found if need < WORTH * sum(work.ms for work in one.works)]
+    if kept:
+        mine = [work for one, _ in kept for work in one.works]
+        calls, needed = sum(one.calls for one, _ in kept), sum(need for _, need in kept)
+        yield _candidate(mine, calls, needed, family_totals(works))
+
+
+def norms(works: list[Work]) -> list[Norm]:
+    """By the function of the program that they are written in."""
+    by_source: dict[str, list[Work]] = {}
+    for one in works:
+        if one.source and not one.path.startswith("autograd::"):
+            by_source.setdefault(one.source, []).append(one)
+    found = [(mine, _normalised(mine)) for mine in by_source.values()]
+    return [_norm(mine, size, works) for mine, size in found if size]
+
+
+def _normalised(mine: list[Work]) -> Size | None:
+    """The size that its means and most of its pieces go over, where roots are taken too."""
+    means = {size_of(one) for one in mine if MEAN.search(one.op)}
+    pieces = Counter(size for one in mine if PIECE.search(one.op) and (size := size_of(one)) in means)
+    rooted = any(ROOT.search(one.op) for one in mine)
+    large = [size for size, count in pieces.items() if size[0] >= LARGE and _ops(mine, size) >= PIECES]
+    return max(large, key=lambda size: pieces[size]) if rooted and large else None
+
+
+def _ops(mine: list[Work], size: Size) -> int:
+    return len({one.op for one in mine if PIECE.search(one.op) and size_of(one) == size})
+
+
+def _norm(mine: list[Work], size: Size, works: list[Work]) -> Norm:
+    """Backward work is told by the names of the forward pass's ops, and shared with others that use them."""
+    forward = [one for one in mine if size_of(one) == size]
+    own, every = _named(forward), _named([one for one in works if size_of(one) == size])
+    behind = [
+        replace(one, ms=one.ms * share, count=one.count * share)
+        for one in works
+        if size_of(one) == size and (share := _share(one, own, every))
+    ]
+    return Norm([*forward, *behind], sum(one.count for one in mine if ROOT.search(one.op)))
+
+
+def _named(works: list[Work]) -> Counter[str]:
+    """How often each op runs in the forward pass, by the name that its backward function begins with."""
+    counts: Counter[str] = Counter()
+    for one in works:
+        if not one.path.startswith("autograd::"):
+            counts[_plain(one.op)] += one.count  # type: ignore[assignment]
+    return counts
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("aten::").replace("_", "").lower()
+
+
+def _share(one: Work, own: Counter[str], every: Counter[str]) -> float:
+    told = BEHIND.search(one.ops[0]) if one.ops else None
+    name = _plain(told[1]) if told else ""
+    return min(own[name] / every[name], 1.0) if every.get(name) else 0.0
+
+
+def size_of(one: Work) -> Size:
+    """Of its largest input."""
+    largest = max(one.sizes, key=lambda sizes: prod(sizes) if sizes else 0, default=[])
+    return (prod(largest), largest[-1]) if largest else (0, 0)
+
+
+def _library_ms(one: Norm, memory: float) -> float:
+    behind = any(work.path.startswith("autograd::") for work in one.works)
+    sizes = [SIZE[DTYPES[name]] for work in one.works for name in work.types[:1] if name in DTYPES]
+    passes = FORWARD + BACKWARD * behind
+    return 1e3 * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / (REACHED * memory)
+
+
+def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, float]) -> Candidate:
+    now = sum(one.ms for one in mine)
+    return Candidate(
+        kind="kernels-unfused-norm",
+        claims=claims_of(mine, 1 - needed / now),
+        evidence=[
+            Evidence("kernels of norms that are written out", now, "ms a step"),
+            Evidence("the library's kernels need, at the rate they reach", needed, "ms a step"),
+            Evidence("such norms", calls, "a step"),
+        ],
+        changes=shrink(mine, total, needed / now),
+        doubt=0.15,
+        confidence=0.85,
+        check="F.layer_norm or F.rms_norm instead, and time the step",
+        source=usual((one.source, one.ms) for one in mine),
+        module=usual((one.module, one.ms) for one in mine),
+        family=usual((one.family, one.ms) for one in mine),
+    )

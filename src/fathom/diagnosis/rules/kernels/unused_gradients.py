@@ -1,0 +1,41 @@
+"""Backward passes that go on after the last gradient that any optimizer takes."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals
+
+
+@rule("kernels-needless-backward")
+def unused_gradients(signals: Signals) -> Found:
+    """More gradients of parameters than the optimizer has parameters."""
+    found = signals["kernels.unused_gradients"]
+    if not found.unused or not found.works:
+        return
+    yield Candidate(
+        kind="kernels-needless-backward",
+        claims=claims_of(found.works),
+        evidence=[
+            Evidence("gradients of parameters that no optimizer takes", float(found.unused), "a step"),
+            Evidence("parameters that it takes", float(found.used), "a step"),
+            Evidence(
+                "backward work after the last gradient that is used",
+                sum(one.ms for one in found.works),
+                "ms a step",
+            ),
+        ],
+        changes=shrink(found.works, family_totals(signals["kernels.work"]), 0.0),
+        doubt=0.25,
+        confidence=0.75,
+        check="requires_grad_(False) on what is not trained, and compare the loss and the step",
+        family=usual((one.family, one.ms) for one in found.works),
+    )

@@ -1,0 +1,84 @@
+"""Conversions to a wider type and back again, with nothing between them that needs it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import polars as pl
+
+from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Work
+from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+MS = 1e6
+CAST = re.compile(r"aten::_to_copy > aten::copy_$")
+WIDE_INSIDE = re.compile(
+    r"aten::(native_(layer|group)_norm|_fused_rms_norm|_?(log_)?softmax|gelu|silu|relu)\b"
+)
+
+Row = dict[str, Any]
+
+
+@signal("kernels.round_trips", "ms a step")
+def round_trips(recorded: Recorded) -> list[Work]:
+    """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    if rows["shapes"].null_count() == rows.height:
+        raise UnknownSignalError("shapes were not recorded")
+    found: dict[tuple, list[Row]] = {}
+    for row in needless(
+        rows.select("label", "path", "shapes", "dtypes", "source", "module", "ns").to_dicts()
+    ):
+        found.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
+    return [_work(mine, recorded.steps) for mine in found.values()]
+
+
+def _work(mine: list[Row], steps: int) -> Work:
+    first, ns = mine[0], sum(row["ns"] for row in mine)
+    return Work(
+        "compute",
+        first["label"],
+        ns / steps / MS,
+        len(mine) / steps,
+        tuple(first["path"]),
+        source=first["source"],
+        module=first["module"],
+    )
+
+
+def needless(rows: list[Row]) -> list[Row]:
+    """Those of one stream's rows, in their order, that are such casts."""
+    kept: list[Row] = []
+    casts = [cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) for row in rows]
+    place = 0
+    while place < len(rows):
+        back = _back(rows, casts, place)
+        kept += [rows[place], rows[back]] if back else []
+        place = back + 1 if back else place + 1
+    return kept
+
+
+def _back(rows: list[Row], casts: list[tuple | None], place: int) -> int:
+    """Where the cast at `place` is undone; 0 for nowhere."""
+    cast = casts[place]
+    if cast is None or SIZE[cast[1]] <= SIZE[cast[0]]:
+        return 0
+    undone = (cast[1], cast[0], cast[2])
+    if casts[place + 1 : place + 2] == [undone]:
+        return place + 1
+    inside = place + 2 < len(rows) and WIDE_INSIDE.search(" > ".join(rows[place + 1]["path"]))
+    return place + 2 if inside and casts[place + 2] == undone else 0
+
+
+def cast_of(path: str, shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
+    """From which type to which, and the shape; None for what is no cast between floating-point types."""
+    types, sizes = dtypes_of(dtypes), shapes_of(shapes)
+    if not CAST.search(path) or len(types) < 2 or len(sizes) < 2 or sizes[0] != sizes[1]:
+        return None
+    to, of = (DTYPES.get(name, "") for name in types[:2])
+    floats = to != of and all(name.startswith(("fp", "bf")) for name in (to, of))
+    return (of, to, tuple(sizes[0])) if floats else None

@@ -1,0 +1,81 @@
+"""Runs of small products that follow each other at once: none waits for what another has computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.numbers import AIDE, product_of
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Product, Work
+from fathom.diagnosis.signals.value import UnknownSignalError, signal
+
+MS = 1e6
+SHORTEST = 8  # of one shape
+KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' gradients
+
+Row = dict[str, Any]
+
+
+@signal("kernels.product_runs", "ms a step")
+def product_runs(recorded: Recorded) -> list[Product]:
+    """Products of such runs, by shape and op; `count` and `ms` of their work are what runs take of it."""
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    if rows["shapes"].null_count() == rows.height:
+        raise UnknownSignalError("shapes were not recorded")
+    told = rows.select("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns").to_dicts()
+    found: dict[tuple, list[Row]] = {}
+    for run in _runs(told):
+        for row in run:
+            key = (row["label"], *row["path"], row["shapes"], row["source"])
+            found.setdefault(key, []).append(row)
+    works = [_work(mine, recorded.steps) for mine in found.values()]
+    return [product for one in works if (product := product_of(one))]
+
+
+def _runs(rows: list[Row]) -> Iterator[list[Row]]:
+    """Of at most KINDS shapes, each of which comes SHORTEST times; products that batch already end one."""
+    run: list[Row] = []
+    shapes: dict[tuple, int] = {}
+    for row in rows:
+        if AIDE.search(row["label"]):
+            continue
+        key = _shape(row)
+        if key is None or (key not in shapes and len(shapes) == KINDS):
+            yield from _long(run, shapes)
+            run, shapes = [], {}
+        if key is not None:
+            run.append(row)
+            shapes[key] = shapes.get(key, 0) + 1
+    yield from _long(run, shapes)
+
+
+def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
+    kept = [row for row in run if shapes[_shape(row) or ()] >= SHORTEST]
+    if kept:
+        yield kept
+
+
+def _shape(row: Row) -> tuple | None:
+    """What two products have in common that could be one batch; None for what is no single product."""
+    product = product_of(Work("compute", "", 0.0, 1, tuple(row["path"]), row["shapes"], row["dtypes"]))
+    alone = product is not None and product.batch == 1
+    return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
+
+
+def _work(mine: list[Row], steps: int) -> Work:
+    first, ns = mine[0], sum(row["ns"] for row in mine)
+    return Work(
+        "compute",
+        first["label"],
+        ns / steps / MS,
+        len(mine) / steps,
+        tuple(first["path"]),
+        first["shapes"],
+        first["dtypes"],
+        first["module"],
+        first["source"],
+    )
