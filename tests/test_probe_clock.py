@@ -120,3 +120,16 @@ def test_a_batch_belongs_to_the_step_in_which_it_came():
     assert facts.close("train", 5) == ("train", 12, 120, [1, 2, 3])
     assert facts.close("train", 15) == ("train", 8, 80, [11, 12])
     assert facts.close("train", 25) == ("train", None, None, [])
+
+
+def test_a_graph_that_was_captured_anew_takes_over_from_the_old_one():
+    events = Events()
+    assert events(REPLAY, times=20) == REPLAY
+    assert events(("replay", 5), times=9) == REPLAY  # a pause, such as an evaluation
+    assert events(REPLAY, ("replay", 5), times=9) == REPLAY
+    assert events(("replay", 5), times=150) == ("replay", 5)
+
+
+def test_a_graph_that_is_replayed_seldom_stays_the_clock():
+    events = Events()
+    assert events(REPLAY, *[("replay", 5)] * 24, times=20) == REPLAY

@@ -82,6 +82,19 @@ def test_marks_of_a_clock_that_was_given_up_are_no_steps(tmp_path):
     assert store.manifest.ranks[0].step_on == "optimizer"
 
 
+def test_bursts_of_a_clock_that_was_given_up_are_left_out(tmp_path):
+    """They may even have the file of a later burst: an older recorder numbered bursts anew with each clock."""
+    event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 2.0, "pid": 0, "tid": 7, "args": {}}
+    event["args"] = {"device": 0, "stream": 7, "correlation": 1}
+    trace = {"t": "trace", "phase": "timeline", "burst": 2, "file": "trace-7-2-timeline.json", "stop_ns": T0}
+    loader = {"source": "loader"}
+    early = [clock(0, "loader"), marks(0, 4, "timeline", 2, **loader), {**trace, "k0": 0, "k1": 3}]
+    late = [clock(8), marks(8, 5, "timeline", 2), {**trace, "k0": 8, "k1": 12}]
+    folder = write(tmp_path, {7: [process(), *early, *late]})
+    (folder / "raw" / trace["file"]).write_text(json.dumps({"traceEvents": [event]}))
+    assert import_raw(folder).table("kernels").collect().height == 1
+
+
 def test_a_lost_mark_leaves_a_gap_and_no_long_step(tmp_path):
     store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 3), marks(5, 3)]}))
     assert store.table("steps").collect()["step"].to_list() == [0, 1, 5, 6]

@@ -17,6 +17,7 @@ BY_OPTION = {
 PATIENCE = {"mark": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
 INFERENCE_PATIENCE = 4  # nobody trains with gradients off, so no optimizer is to be expected
 STALE_REPLAYS = 12  # replays since the optimizer last stepped: it is in the graph now
+DEAD = 10  # times as long as it ever paused, with others replayed meanwhile: a graph that was captured anew
 
 
 class Signal(NamedTuple):
@@ -44,6 +45,7 @@ class Chooser:
         self.history: deque[Signal] = deque(maxlen=512)
         self._counts: dict[str, Counter[int]] = {source: Counter() for source in RANK}
         self._since: Counter[Clock] = Counter()  # fires since the clock's last one
+        self._ticked_ns = self._longest_ns = 0
 
     def take(self, signal: Signal) -> bool:
         """Take a signal that is not the clock's own tick; True if the clock is another one from here on."""
@@ -56,12 +58,15 @@ class Chooser:
         if changed:
             self.clock = chosen
             self._since.clear()
+            self._ticked_ns, self._longest_ns = signal.ns, 0
         return changed
 
     def tick(self, signal: Signal) -> None:
         """The clock itself fired."""
         self._counts[signal.source][signal.key] += 1
         self._since.clear()
+        self._longest_ns = max(self._longest_ns, signal.ns - self._ticked_ns)
+        self._ticked_ns = signal.ns
 
     def _below_clock(self, source: str) -> bool:
         """Whether the clock stands above it for good; only replays can take over from an optimizer."""
@@ -77,7 +82,7 @@ class Chooser:
             return self._pick(source) if self._counts[source].total() >= min(2, PATIENCE[source]) else None
         if source == current == "optimizer":
             return self._rarer(signal, key)
-        if (current, source) == ("optimizer", "replay"):
+        if source == "replay" and (current == "optimizer" or self._is_dead(signal)):
             return self._replayed(signal)
         return None
 
@@ -104,6 +109,10 @@ class Chooser:
         """Another optimizer that fires once where the clock fires several times is the outer loop."""
         ours, theirs = self._counts["optimizer"][key], self._counts["optimizer"][signal.key]
         return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
+
+    def _is_dead(self, signal: Signal) -> bool:
+        pause = signal.ns - self._ticked_ns
+        return self.clock is not None and self.clock[0] == "replay" and pause > DEAD * self._longest_ns > 0
 
     def _replayed(self, signal: Signal) -> Clock | None:
         replays = sum(n for (source, _), n in self._since.items() if source == "replay")

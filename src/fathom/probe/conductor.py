@@ -35,7 +35,7 @@ class Conductor:
         self._trigger = os.path.join(session.raw, "trigger")
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self.capturing = self.foreign_profiler = False
-        self.restart()
+        self._settle(0)
 
     @property
     def recorder(self) -> Recorder:
@@ -58,8 +58,11 @@ class Conductor:
         """Begin with the first phase: the steps are counted by something new."""
         if self._recorder is not None and self._recorder.running:
             self.safely(self._recorder.stop, self._session.k)
-        self.phases = Phases(self._session.plan, self._schedule.lead, memory=self._cuda.is_available())
-        self.orders = Orders("settle", 0)
+        self._settle(self.phases.following)  # lest a burst takes the name, and so the file, of an earlier one
+
+    def _settle(self, burst: int) -> None:
+        self.phases = Phases(self._session.plan, self._schedule.lead, self._cuda.is_available(), burst)
+        self.orders = Orders("settle", burst)
 
     # a mark
 

@@ -26,10 +26,10 @@ class Phases:
     """Decides at every mark. Feed `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
 
     With `lead` > 0 decisions take effect that many steps later, so that other ranks can be told of them;
-    `appointments` holds them: step to job, or None where the clean phase begins.
+    `appointments` holds them: step to job, or None where the clean phase begins. `burst` is the first's number.
     """
 
-    def __init__(self, plan: Plan, lead: int = 0, memory: bool = False) -> None:
+    def __init__(self, plan: Plan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
         self.plan, self.lead, self.memory = plan, lead, memory
         self._groups = plan.groups
         self._tally = budget.Tally(())
@@ -40,8 +40,8 @@ class Phases:
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were not yet like those that follow
         self._again, self._reference = 0, 0.0
-        self._state, self._burst = "settle", 0
-        self._last = Orders("settle", 0)
+        self._state, self._burst = "settle", burst
+        self._last = Orders("settle", burst)
         self._marks: list[int] = []
         self._clean: deque[int] = deque(maxlen=4096)
         self._clean_count = self._clean_total_ns = 0
@@ -54,6 +54,11 @@ class Phases:
         self._profiled_ns = 0.0  # a step under the profiler, which is longer than a clean one
 
     # what the driver asks and tells
+
+    @property
+    def following(self) -> int:
+        """The number of a burst that is later than all so far."""
+        return self._burst + 1
 
     @property
     def quiet(self) -> bool:

@@ -40,6 +40,7 @@ def _ranks(raw: Raw) -> dict[int, Process]:
 
 def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     settled = steps.settled_at(raw.processes)
+    settled = max(settled, steps.first(process))
     marked = steps.relabelled(steps.marks(process), settled)
     found, shifts, problems = _traces(raw, process, marked, number, settled)
     sampled = samples(raw, process, number, settled)

@@ -23,8 +23,12 @@ _MARK = {
 def marks(process: Process) -> pl.DataFrame:
     """The marks of the process's final clock, ascending: k, ns, source, thread, phase, burst, kind …"""
     frame = _frame(process.of("mark"), _MARK)
-    first = process.clock["k"] if process.clock else 0
-    return frame.filter(pl.col("k") >= first, pl.col("ns").is_not_null()).unique("k", keep="last").sort("k")
+    return frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null()).unique("k", keep="last").sort("k")
+
+
+def first(process: Process) -> int:
+    """The step at which the final clock began; what was recorded before is of another one's steps."""
+    return process.clock["k"] if process.clock else 0
 
 
 def settled_at(processes: list[Process]) -> int:
