@@ -76,6 +76,19 @@ def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
     return Candidate("host-garbage-collection", [Claim("compute", "a", ms)], [], changes, doubt=0.0, **more)
 
 
+def test_a_cause_without_rows_of_its_own_takes_what_others_leave():
+    loop = Candidate(
+        "kernels-serial-small-products", [Claim("compute", "a", 1.0)], [], spill=("idle: python",)
+    )
+    every = Candidate("host-launch-bound", [], [], ("python=0",), spill=("idle: python",))
+    ledger = {("compute", "a"): 2.0, ("idle: python", ""): 6.0}
+    kept = disjoint([Sized(every, 6.0, 5.0, 7.0), Sized(loop, 5.0, 4.0, 6.0)], ledger, 0.1)
+    assert [(one.candidate.kind, one.ms) for one in kept] == [
+        ("kernels-serial-small-products", 5.0),
+        ("host-launch-bound", 2.0),
+    ]
+
+
 def test_a_part_of_a_gain_and_a_gain_beyond_another():
     gains = {("gc=0",): 2.0, ("sync=0", "gc=0"): 7.0, ("sync=0",): 6.0}
 

@@ -28,12 +28,13 @@ class Sized:
 def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
     """The findings with claims that sum to no more than each row of `ledger` (milliseconds) holds.
 
-    Larger gains claim first; a later one keeps what is left of its rows, and that share of its gain, which
+    Larger gains claim first, and causes without rows of their own last: a loop over small products is why
+    launching takes the time. A later one keeps what is left of its rows, and that share of its gain, which
     never exceeds what it claims. Gains below `least` milliseconds are dropped. Largest first.
     """
     left = dict(ledger)
     kept = []
-    for one in sorted(found, key=_order):
+    for one in sorted(found, key=lambda one: (not one.candidate.claims, *_order(one))):
         settled = _settled(_spilled(one, left), left)
         if settled.weight < least and not one.candidate.costless:
             continue
