@@ -83,7 +83,7 @@ def test_marks_of_a_clock_that_was_given_up_are_no_steps(tmp_path):
 
 
 def test_bursts_of_a_clock_that_was_given_up_are_left_out(tmp_path):
-    """They may even have the file of a later burst: an older recorder numbered bursts anew with each clock."""
+    """They may even have the file of a later burst, where bursts were numbered anew with each clock."""
     event = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 2.0, "pid": 0, "tid": 7, "args": {}}
     event["args"] = {"device": 0, "stream": 7, "correlation": 1}
     trace = {"t": "trace", "phase": "timeline", "burst": 2, "file": "trace-7-2-timeline.json", "stop_ns": T0}

@@ -26,7 +26,7 @@ class Phases:
     """Decides at every mark. Feed `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
 
     With `lead` > 0 decisions take effect that many steps later, so that other ranks can be told of them;
-    `appointments` holds them: step to job, or None where the clean phase begins. `burst` is the first's number.
+    `appointments` holds them: step to job, or None where the clean phase begins. Bursts count from `burst`.
     """
 
     def __init__(self, plan: Plan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:

@@ -23,7 +23,8 @@ _MARK = {
 def marks(process: Process) -> pl.DataFrame:
     """The marks of the process's final clock, ascending: k, ns, source, thread, phase, burst, kind …"""
     frame = _frame(process.of("mark"), _MARK)
-    return frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null()).unique("k", keep="last").sort("k")
+    kept = frame.filter(pl.col("k") >= first(process), pl.col("ns").is_not_null())
+    return kept.unique("k", keep="last").sort("k")
 
 
 def first(process: Process) -> int:
