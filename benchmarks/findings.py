@@ -9,8 +9,9 @@ import json
 
 
 def bench() -> str:
-    """Examine every recording of the suite, write benchmarks/results/findings.json, return the tables."""
+    """Examine every recording of the suite, write benchmarks/results/findings.json and its picture, return the tables."""
     from tests.faults.examined import KEPT, examined
+    from tests.faults.scatter import PICTURE, picture
     from tests.faults.score import RESULTS, score
     from tests.faults.tables import tables
 
@@ -18,4 +19,5 @@ def bench() -> str:
         return f"No recordings in {KEPT}: see tests/faults/record.py."
     result = score(examined())
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+    PICTURE.write_text(picture(result["gains"]))
     return tables(result)

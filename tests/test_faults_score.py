@@ -163,3 +163,15 @@ def test_an_examination_and_its_json_make_the_same_case():
     assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.5
     told.step.clean_mean_ms = None
     assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.0
+
+
+def test_the_picture_shows_every_gain_that_was_predicted_and_came_true():
+    from xml.etree import ElementTree
+
+    from tests.faults.scatter import picture
+
+    gain = {"case": "a <b> 2", "predicted_ms": 2.0, "low_ms": 1.0, "high_ms": 3.0, "realised_ms": 2.5}
+    others = [{**gain, "predicted_ms": None}, {**gain, "realised_ms": -1.0}]
+    drawn = ElementTree.fromstring(picture([gain, *others]))
+    points = [one for one in drawn.iter() if one.tag.endswith("circle")]
+    assert [one[0].text for one in points] == ["a <b> 2: predicted 2.00 ms, realised 2.50 ms"]
