@@ -32,7 +32,7 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`saves`: the resource; `cost`: the model of what it gains and costs; `not_when`: when it does not pay.
 
-    `findings` are the kinds that name it. `reference` says what results are compared with, where that is not
+    `gains`: what it is for; `no_gain`: the chip on which its time did not fall, and why. `findings` are the kinds that name it. `reference` says what results are compared with, where that is not
     the plain form in double precision. The rest are the fields of `Pair` and of the referee's `Settings`.
     """
 
@@ -42,6 +42,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: str
     not_when: str
     shows: tuple[Shows, ...]
+    gains: Literal["time", "memory"] = "time"
+    no_gain: str = ""
     findings: tuple[str, ...] = ()
     needs: Needs = Needs()
     precision: str | None = None

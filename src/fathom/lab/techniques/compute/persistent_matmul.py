@@ -7,8 +7,8 @@ idea: >-
   one flat loop over all their steps, so that the loads of the next tile are under way while this one is
   multiplied, and its result leaves behind them.
 cost: >-
-  Shared memory for a tile of the result beside the stages, and a fixed assignment of tiles: one that runs late
-  is not made up for.
+  Shared memory for a tile of the result beside the stages, and a fixed assignment of tiles: one that runs
+  late is not made up for.
 not_when: >-
   Sums are long: then start and end are a small part. Other work shares the chip, and the scheduler of the
   hardware spreads programs better. Loops that stay nested: a staying program that begins each tile anew took

@@ -7,8 +7,9 @@ idea: >-
   are left out, only those on it are masked. Keys and values come by descriptor while the tensor cores
   work, and two programs share a multiprocessor, so that one multiplies while the other takes exponentials.
 cost: >-
-  Tiles, warps and stages are tried at first, for half a minute a shape. FLOPs are those of the two products, halved by the mask; each tile adds an exponential an element and a
-  rescaling of the sums. Bytes are those of q, k, v and the output.
+  Tiles, warps and stages are tried at first, for some seconds a shape. FLOPs are those of the two products,
+  halved by the mask; each tile adds an exponential an element and a rescaling of the sums. Bytes are those
+  of q, k, v and the output.
 not_when: >-
   A library's kernel takes the shape: cuDNN and FlashAttention 3 also overlap the exponentials of one tile
   with the products of another, and are ahead of this. By hand pays for masks and scores of one's own.

@@ -1,6 +1,6 @@
 """
 title: Activations computed again in the backward pass
-saves: memory; it costs time
+saves: memory of activations; it costs time
 idea: >-
   Backward needs every layer's activations. Keeping only the input of each block, and running its forward
   pass again when its gradient is due, frees what lies in between for larger batches or models.
@@ -18,6 +18,7 @@ shows:
     plain: none
     tuned: all of them once more
 findings: [kernels-memory-headroom, kernels-needless-recomputation, host-allocator-retries]
+gains: memory
 cache: warm
 """
 

@@ -2,16 +2,16 @@
 title: A histogram spread over the shared memory of a cluster
 saves: atomic operations in L2
 idea: >-
-  65,536 bins take 256 KB, more than a block may have, so each key is an atomic addition in L2. Two blocks of a
-  cluster hold half of the bins each and count in one another's shared memory; only the sums of a cluster go
-  to L2.
+  65,536 bins take 256 KB, more than a block may have, so each key is an atomic addition in L2. Two blocks
+  of a cluster hold half of the bins each and count in one another's shared memory; only the sums of a
+  cluster go to L2.
 cost: >-
   Every other count crosses to another multiprocessor. All clusters add all their bins at the end, so there
   are no more clusters than fit at once.
 not_when: >-
   The bins fit into the 227 KB that one block may have (private-histogram: nothing crosses then), or need
-  clusters of four and more: three counts of four cross then, and were no faster than L2 on an H200. Keys are sorted or few, or there are fewer keys than some
-  hundred for each bin and cluster.
+  clusters of four and more: three counts of four cross then, and were no faster than L2 on an H200. Keys
+  are sorted or few, or there are fewer keys than some hundred for each bin and cluster.
 shows:
   - what: lts__t_requests_op_red.sum
     plain: one a warp and distinct sector of keys

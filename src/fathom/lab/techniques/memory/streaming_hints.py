@@ -3,9 +3,9 @@ title: Streams that leave the caches alone
 saves: hits in L1 of what is used again
 idea: >-
   A stream that is read once takes lines in L1 like everything else, and pushes out what is read again and
-  again: here a row of factors and one of shifts, 160 KB, once a row of 80 KB. Loads that allocate no line, and
-  stores that are evicted first, leave them where they are; else each row reads them from L2, twice its own
-  bytes.
+  again: here a row of factors and one of shifts, 160 KB, once a row of 80 KB. Loads that allocate no line,
+  and stores that are evicted first, leave them where they are; else each row reads them from L2, twice its
+  own bytes.
 cost: >-
   Nothing but the hint. A hint on data that is used again after all costs its reuse.
 not_when: >-
