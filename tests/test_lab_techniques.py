@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from functools import partial, wraps
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -186,6 +187,25 @@ def test_what_a_call_has_to_do_is_told_in_numbers(technique: Technique, loaded: 
     told = loaded.work(*args, **kwargs)
     assert told.keys() <= {"flops", "bytes", "unit"} and (told.get("flops") or told.get("bytes"))
     assert "flops" not in told or re.fullmatch(r"(matmul|vector)\.\w+", told["unit"])
+
+
+def peak(function: Any, given: Any) -> int:
+    """Bytes that a call holds at most at a time, beside its inputs."""
+    args, kwargs = arguments(given)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as seen:
+        result = function(*args, **kwargs)
+    moves = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert moves and result is not None
+    return max(accumulate(event.nbytes() for event in sorted(moves, key=lambda event: event.start_ns())))
+
+
+@every
+def test_what_is_for_memory_holds_less_of_it(technique: Technique, loaded: ModuleType) -> None:
+    if technique.header.gains == "memory":
+        given = loaded.inputs(1, "cpu")
+        assert peak(loaded.tuned, given) < 0.7 * peak(loaded.plain, given)
 
 
 # Kernels compile

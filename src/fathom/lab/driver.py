@@ -36,7 +36,7 @@ def done(answer: tuple[Any, ...]) -> Any:
 
 
 def allow_shared(kernel: Any, size: int) -> None:
-    """Let a kernel ask for so many bytes of dynamic shared memory; 48 KB are all without. Raises DriverError."""
+    """Let a kernel ask for so many bytes of dynamic shared memory, else 48 KB at most. Raises DriverError."""
     cu, number = driver(), torch.cuda.current_device()
     limit = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     done(cu.cuKernelSetAttribute(limit, size, kernel, number))

@@ -80,7 +80,8 @@ def _in_place(losses, logits, targets, words, factor, SIZE: tl.constexpr, STAGES
     for back in tl.range(0, words, SIZE, num_stages=STAGES):
         at = last - back + lanes
         part = tl.load(mine + at, mask=at < words, other=float("-inf")).to(tl.float32)
-        tl.store(mine + at, (tl.exp(part - norm) - tl.where(at == target, 1.0, 0.0)) * factor, mask=at < words)
+        share = tl.exp(part - norm) - tl.where(at == target, 1.0, 0.0)
+        tl.store(mine + at, share * factor, mask=at < words)
 
 
 def tuned(hidden: Tensor, weight: Tensor, targets: Tensor) -> Result:
