@@ -208,6 +208,21 @@ def test_what_is_for_memory_holds_less_of_it(technique: Technique, loaded: Modul
         assert peak(loaded.tuned, given) < 0.7 * peak(loaded.plain, given)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_documents_give_the_tiles_that_their_pairs_give(seed: int) -> None:
+    technique = module_of(str(ALL["document-mask"].path))
+    source, side = torch.Generator().manual_seed(seed), technique.TILE
+    document = (torch.rand(6 * side, generator=source) < 1 / (60 << seed)).cumsum(0).int()
+    at = torch.arange(len(document))
+    allowed = (at[:, None] >= at) & (document[:, None] == document)
+    pairs = allowed.view(6, side, 6, side).transpose(1, 2).flatten(2)
+    full, listed = pairs.all(dim=2), technique._tiles(document)
+    for tiles, (many, which) in zip((pairs.any(dim=2) & ~full, full), (listed[:2], listed[2:]), strict=True):
+        for row, expected in enumerate(tiles):
+            found = which[0, 0, row, : int(many[0, 0, row])].tolist()
+            assert sorted(found) == expected.nonzero().flatten().tolist()
+
+
 # Kernels compile
 
 

@@ -7,8 +7,9 @@ idea: >-
   cluster fetch a quarter of each tile, and the accelerator delivers it to the shared memory of all four.
 cost: >-
   Reads of L2 fall to a quarter; what a multiprocessor takes in stays. A stage may be refilled only when all
-  four blocks are done with it, so they keep step, and 32 arrivals cross the cluster a tile. That takes longer
-  than a read of one's own: with two stages in place of twelve it was 2.6 times slower than not sharing.
+  four blocks are done with it, so they keep step, and 32 arrivals cross the cluster a tile. That takes
+  longer than a read of one's own, so twelve stages are under way: with two, and with arrivals that released
+  all memory to the cluster, it took 2.6 times as long as not sharing.
 not_when: >-
   Blocks don't need the same at the same time, L2 is not the bound (more sequences a block use each weight
   more often, where there are enough to fill the chip), or the weights fit into shared memory and stay.

@@ -8,10 +8,9 @@ cost: >-
   An event each way, and host time to issue both; memory that the allocator may not share between the
   streams until it is told (record_stream, or joining before it is freed).
 not_when: >-
-  Each kernel fills the chip (cuBLAS cuts even a product of 512 by 512 so that it does: two chains of these
-  took 1.14 times as long on two streams of an H200), or both chains are bound by the same bandwidth: side
-  by side they only slow each other down. Where the host is the bottleneck, more streams don't help either;
-  graphs do.
+  Each kernel fills the chip, or both chains are bound by the same bandwidth: side by side they only slow each
+  other down. Where the host is the bottleneck, more streams don't help either, graphs do: two chains of
+  products of 512 by 512 took 1.14 times as long on two streams of an H200.
 shows:
   - what: sm__ctas_active.avg.pct_of_peak_sustained_elapsed
     plain: a part of the chip
