@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,44 @@ class Referee:
 # What runs here
 
 
+def tooled(version: str) -> Here:
+    return Here(9.0, "", "2.11.0", lambda package: True, lambda tool: version)
+
+
+def test_every_library_that_a_technique_imports_is_named_so_that_it_is_skipped_without() -> None:
+    known = {*sys.stdlib_module_names, "torch", "numpy", "fathom", "__future__"}
+    for technique in techniques().values():
+        tree = ast.parse(technique.path.read_text())
+        direct = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+        parts = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
+        for module in {name for name in (*direct, *parts) if name.partition(".")[0] not in known}:
+            named = [name for name in technique.needs.packages if f"{module}.".startswith(f"{name}.")]
+            assert named, f"{technique.name} imports {module}"
+    nothing = Here(9.0, "", "2.11.0", lambda package: False)
+    assert why_not(techniques()["cutile-softmax"].needs, nothing) == "it needs the Python package cuda-tile"
+    assert why_not(techniques()["warp-tiles"].needs, nothing) == "it needs the Python package warp-lang"
+
+
+@pytest.mark.parametrize(
+    ("says", "version"),
+    [
+        ("echo 'Cuda compilation tools, release 13.3, V13.3.33'", "13.3"),
+        ("echo nothing of the kind", ""),
+        ("echo 'release 13.3' >&2; exit 1", ""),
+    ],
+)
+def test_a_tool_of_the_toolkit_is_asked_for_its_version(
+    says: str, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    tool = tmp_path / "bin" / "sometool"
+    tool.write_text(f"#!/bin/sh\n{says}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    at = Here(9.0, "", "2.11.0")
+    assert at.version("sometool") == version and at.version("othertool") == ""
+
+
 @pytest.mark.parametrize(
     ("needs", "at", "said"),
     [
@@ -105,6 +145,13 @@ class Referee:
         (Needs(torch="2.11"), H200, None),
         (Needs(torch="2.12"), H200, "it needs torch 2.12, here is 2.11.0+cu130"),
         (Needs(), Here(9.0, "", ""), "it needs torch, which is not installed"),
+        (
+            Needs(tools={"tileiras": "13.3"}),
+            tooled(""),
+            "it needs tileiras 13.3 of CUDA's toolkit, which is not installed",
+        ),
+        (Needs(tools={"tileiras": "13.3"}), tooled("13.2"), "it needs tileiras 13.3, here is 13.2"),
+        (Needs(tools={"tileiras": "13.3"}), tooled("13.10"), None),
     ],
 )
 def test_why_a_technique_does_not_run_here(needs: Needs, at: Here, said: str | None) -> None:
@@ -303,3 +350,19 @@ def test_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == 0 and json.loads(done.stdout)[0]["state"] == "skipped"
     assert call("run").exit_code == 1 and call("run", "transpose", "--all").exit_code == 1
     assert call("show", "nothing").exit_code == 1
+
+
+@pytest.mark.parametrize(("word", "ratio"), [("slower", 1.25), ("faster", 0.5)])
+def test_what_is_gained_besides_time_is_told(word: str, ratio: float) -> None:
+    kept = Kept("checkpointed-layers", "", "cuda", 0, {}, verdict(word, ratio))
+    text = told(print_outcome, Outcome("checkpointed-layers", "proven", kept=kept))
+    assert f"{word} {1 / ratio:.2f}×, for memory" in text
+
+
+@pytest.mark.parametrize(("word", "said"), [("slower", True), ("same", True), ("faster", False)])
+def test_a_chip_on_which_it_gains_nothing_is_told(word: str, said: bool) -> None:
+    kept = Kept("descriptor-matmul", "", "cuda", 0, {}, verdict(word, 1.04))
+    text = told(print_outcome, Outcome("descriptor-matmul", "proven", kept=kept))
+    assert ("expected of H200" in text) == said
+    assert "where it did not" in told(print_technique, techniques()["descriptor-matmul"])
+    assert "where it did not" not in told(print_technique, techniques()["transpose"])

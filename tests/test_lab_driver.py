@@ -105,7 +105,7 @@ def test_a_launch_asks_for_what_it_was_told(
 ) -> None:
     core = Core(word)
     monkeypatch.setattr(cuda, "core_of_cuda", lambda: core)
-    monkeypatch.setattr(cuda, "_kernel", lambda path, name, runtime: f"{path.name}:{name}:{runtime}")
+    monkeypatch.setattr(cuda, "_kernel", lambda path, name, runtime, shared: f"{path.name}:{name}:{runtime}")
     tensor, large = torch.zeros(1), ctypes.c_uint64(2**40)
     source = cuda.Source("some/where.py", device_runtime=True)
     source.launch("it", (2, 3), 32, tensor, 5, 0.5, large, together=together)
@@ -115,3 +115,42 @@ def test_a_launch_asks_for_what_it_was_told(
     assert given[0] == tensor.data_ptr() and given[3] is large
     assert (given[1].value, given[2].value) == (5, 0.5)
     assert [type(one) for one in given[1:3]] == [ctypes.c_int32, ctypes.c_float]
+
+
+class Kernel:
+    """A kernel that cuda.core compiled."""
+
+    _handle = "CUkernel"
+
+    @classmethod
+    def of(cls, path: Path, runtime: bool) -> Any:
+        return SimpleNamespace(get_kernel=lambda name: cls())
+
+
+class Attributes:
+    """A driver that sets attributes of kernels, up to the 227 KB that Hopper has."""
+
+    CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="dynamic")
+
+    def __init__(self) -> None:
+        self.set = list[tuple[Any, ...]]()
+
+    def cuKernelSetAttribute(self, what: str, value: int, kernel: str, number: int) -> tuple[Any, ...]:
+        self.set.append((what, value, kernel, number))
+        return (Status.CUDA_SUCCESS if value <= 227 << 10 else Status.CUDA_ERROR_OUT_OF_MEMORY,)
+
+
+def test_dynamic_shared_memory_is_allowed_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    core, fake = Core("shmem_size"), Attributes()
+    monkeypatch.setattr(cuda, "core_of_cuda", lambda: core)
+    monkeypatch.setattr(cuda, "_compiled", Kernel.of)
+    monkeypatch.setattr(driver, "driver", lambda: fake)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    source = cuda.Source("some/other.py")
+    source.launch("it", 1, 32, shared=200 << 10)
+    assert fake.set == [("dynamic", 200 << 10, "CUkernel", 3)]
+    assert core.launched[0][0]["together"] == 200 << 10
+    source.launch("it", 1, 32)
+    assert len(fake.set) == 1 and core.launched[1][0]["together"] is False
+    with pytest.raises(driver.DriverError):
+        source.launch("it", 1, 32, shared=1 << 20)

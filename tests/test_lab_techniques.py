@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from functools import partial, wraps
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -186,6 +187,40 @@ def test_what_a_call_has_to_do_is_told_in_numbers(technique: Technique, loaded: 
     told = loaded.work(*args, **kwargs)
     assert told.keys() <= {"flops", "bytes", "unit"} and (told.get("flops") or told.get("bytes"))
     assert "flops" not in told or re.fullmatch(r"(matmul|vector)\.\w+", told["unit"])
+
+
+def peak(function: Any, given: Any) -> int:
+    """Bytes that a call holds at most at a time, beside its inputs."""
+    args, kwargs = arguments(given)
+    with torch.profiler.profile(
+        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
+    ) as seen:
+        result = function(*args, **kwargs)
+    moves = [event for event in seen.profiler.kineto_results.events() if event.name() == "[memory]"]
+    assert moves and result is not None
+    return max(accumulate(event.nbytes() for event in sorted(moves, key=lambda event: event.start_ns())))
+
+
+@every
+def test_what_is_for_memory_holds_less_of_it(technique: Technique, loaded: ModuleType) -> None:
+    if technique.header.gains == "memory":
+        given = loaded.inputs(1, "cpu")
+        assert peak(loaded.tuned, given) < 0.7 * peak(loaded.plain, given)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_documents_give_the_tiles_that_their_pairs_give(seed: int) -> None:
+    technique = module_of(str(ALL["document-mask"].path))
+    source, side = torch.Generator().manual_seed(seed), technique.TILE
+    document = (torch.rand(6 * side, generator=source) < 1 / (60 << seed)).cumsum(0).int()
+    at = torch.arange(len(document))
+    allowed = (at[:, None] >= at) & (document[:, None] == document)
+    pairs = allowed.view(6, side, 6, side).transpose(1, 2).flatten(2)
+    full, listed = pairs.all(dim=2), technique._tiles(document)
+    for tiles, (many, which) in zip((pairs.any(dim=2) & ~full, full), (listed[:2], listed[2:]), strict=True):
+        for row, expected in enumerate(tiles):
+            found = which[0, 0, row, : int(many[0, 0, row])].tolist()
+            assert sorted(found) == expected.nonzero().flatten().tolist()
 
 
 # Kernels compile

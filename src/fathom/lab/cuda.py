@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from fathom.gauges.cuda import core_of_cuda
-from fathom.lab.driver import device_runtime_library, link_device_runtime
+from fathom.lab.driver import allow_shared, device_runtime_library, link_device_runtime
 from fathom.lab.technique import INCLUDE
 
 Grid = int | tuple[int, ...]
@@ -33,28 +33,32 @@ class Source:
         self.path = Path(file).with_suffix(".cu")
         self._device_runtime = device_runtime
 
-    def launch(self, kernel: str, grid: Grid, block: Grid, *arguments: Any, together: bool = False) -> None:
+    def launch(
+        self, kernel: str, grid: Grid, block: Grid, *arguments: Any, together: bool = False, shared: int = 0
+    ) -> None:
         """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float.
 
         What ctypes made is passed as it is. `together`: all blocks run at the same time, or none does.
+        `shared`: bytes of shared memory a block beyond what the kernel declares. Raises DriverError.
         """
         core = core_of_cuda()
-        config = _together(core, grid, block) if together else core.LaunchConfig(grid=grid, block=block)
-        core.launch(
-            _Stream(), config, _kernel(self.path, kernel, self._device_runtime), *map(_passed, arguments)
-        )
+        how: dict[str, Any] = {"shmem_size": shared} if shared else {}
+        config = (_together if together else core.LaunchConfig)(grid=grid, block=block, **how)
+        run = _kernel(self.path, kernel, self._device_runtime, shared)
+        core.launch(_Stream(), config, run, *map(_passed, arguments))
 
     def multiprocessors(self) -> int:
         """How many the current device has."""
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
-def _together(core: Any, grid: Grid, block: Grid) -> Any:
+def _together(**how: Any) -> Any:
     """A cooperative launch, under cuda.core's word of today or yesterday."""
+    core = core_of_cuda()
     try:
-        return core.LaunchConfig(grid=grid, block=block, is_cooperative=True)
+        return core.LaunchConfig(**how, is_cooperative=True)
     except TypeError:
-        return core.LaunchConfig(grid=grid, block=block, cooperative_launch=True)
+        return core.LaunchConfig(**how, cooperative_launch=True)
 
 
 def _passed(value: Any) -> Any:
@@ -66,8 +70,11 @@ def _passed(value: Any) -> Any:
 
 
 @cache
-def _kernel(path: Path, name: str, device_runtime: bool) -> Any:
-    return _compiled(path, device_runtime).get_kernel(name)
+def _kernel(path: Path, name: str, device_runtime: bool, shared: int) -> Any:
+    kernel = _compiled(path, device_runtime).get_kernel(name)
+    if shared:
+        allow_shared(kernel._handle, shared)
+    return kernel
 
 
 @cache

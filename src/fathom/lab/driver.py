@@ -35,6 +35,13 @@ def done(answer: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def allow_shared(kernel: Any, size: int) -> None:
+    """Let a kernel ask for so many bytes of dynamic shared memory, else 48 KB at most. Raises DriverError."""
+    cu, number = driver(), torch.cuda.current_device()
+    limit = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    done(cu.cuKernelSetAttribute(limit, size, kernel, number))
+
+
 def device_runtime_library(roots: Iterable[Path] | None = None) -> str:
     """Where CUDA's device runtime lies: in NVIDIA's wheels, or in a toolkit. Raises BadInputError."""
     for root in _roots() if roots is None else roots:

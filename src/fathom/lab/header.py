@@ -21,19 +21,24 @@ class Shows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to be here: a GPU of at least this compute capability, packages by import name, torch."""
+    """What has to be here: a GPU of at least this compute capability, packages by import name, torch.
+
+    `tools` are programs of CUDA's toolkit, and the least version of each.
+    """
 
     gpu: bool = False
     capability: float = 0.0
     packages: tuple[str, ...] = ()
     torch: str = ""
+    tools: dict[str, str] = {}
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`saves`: the resource; `cost`: the model of what it gains and costs; `not_when`: when it does not pay.
 
-    `findings` are the kinds that name it. `reference` says what results are compared with, where that is not
-    the plain form in double precision. The rest are the fields of `Pair` and of the referee's `Settings`.
+    `gains`: what it is for; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
+    kinds that name it. `reference` says what results are compared with, where that is not the plain form in
+    double precision. The rest are the fields of `Pair` and of the referee's `Settings`.
     """
 
     title: str
@@ -42,6 +47,8 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost: str
     not_when: str
     shows: tuple[Shows, ...]
+    gains: Literal["time", "memory"] = "time"
+    no_gain: str = ""
     findings: tuple[str, ...] = ()
     needs: Needs = Needs()
     precision: str | None = None

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from fathom.lab.header import Needs
 
-_DISTRIBUTIONS = {"cuda.core": "cuda-core", "cuda.bindings": "cuda-bindings", "PIL": "pillow"}
+_DISTRIBUTIONS = {
+    "cuda.core": "cuda-core",
+    "cuda.bindings": "cuda-bindings",
+    "cuda.tile": "cuda-tile",
+    "PIL": "pillow",
+    "warp": "warp-lang",
+}
 
 
 def _has(package: str) -> bool:
@@ -19,6 +29,27 @@ def _has(package: str) -> bool:
         return find_spec(package) is not None
     except (ImportError, ValueError):
         return False
+
+
+def _version(tool: str) -> str:
+    """The version of a program of CUDA's toolkit, wherever it lies, as `13.3`; "" without."""
+    try:
+        spec = find_spec("nvidia")
+    except (ImportError, ValueError):
+        spec = None
+    wheels = [Path(place) / "cu13" for place in (spec.submodule_search_locations or ())] if spec else []
+    roots = [*wheels, Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))]
+    place = shutil.which(tool) or shutil.which(
+        tool, path=os.pathsep.join(str(root / "bin") for root in roots)
+    )
+    if place is None:
+        return ""
+    try:
+        told = subprocess.run([place, "--version"], capture_output=True, text=True, timeout=10).stdout
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    found = re.search(r"release (\d+\.\d+)", told)
+    return found[1] if found else ""
 
 
 @dataclass(frozen=True)
@@ -29,6 +60,7 @@ class Here:
     why_no_gpu: str
     torch: str
     has: Callable[[str], bool] = _has
+    version: Callable[[str], str] = _version
 
     @property
     def device(self) -> str:
@@ -71,7 +103,16 @@ def why_not(needs: Needs, at: Here) -> str | None:
     missing = [package for package in needs.packages if not at.has(package)]
     if missing:
         return f"it needs the Python package {_DISTRIBUTIONS.get(missing[0], missing[0])}"
-    return None
+    return next(
+        (reason for tool, least in needs.tools.items() if (reason := _too_old(tool, least, at))), None
+    )
+
+
+def _too_old(tool: str, least: str, at: Here) -> str | None:
+    version = at.version(tool)
+    if not version:
+        return f"it needs {tool} {least} of CUDA's toolkit, which is not installed"
+    return f"it needs {tool} {least}, here is {version}" if _numbers(version) < _numbers(least) else None
 
 
 def _numbers(text: str) -> tuple[int, ...]:

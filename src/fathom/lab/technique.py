@@ -7,6 +7,8 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from fathom.errors import BadInputError
 from fathom.lab.header import Header, Needs, read
 from fathom.referee.pair import Pair
@@ -49,7 +51,7 @@ class Technique:
         needs = self.header.needs
         packages = ("cuda.core", *needs.packages) if self.compiled else needs.packages
         gpu = needs.gpu or self.compiled or "triton" in packages
-        return Needs(gpu, needs.capability, packages, needs.torch)
+        return replace(needs, gpu=gpu, packages=packages)
 
     @cached_property
     def digest(self) -> str:

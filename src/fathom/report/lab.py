@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.diagnosis import Told
-from fathom.lab import Here, Kept, Outcome, Technique, recall, why_not
+from fathom.lab import Here, Kept, Outcome, Technique, recall, techniques, why_not
+from fathom.lab.header import Header
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison
 from fathom.report import units
@@ -40,6 +41,7 @@ def _row(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], 
         "group": technique.group,
         "title": technique.header.title,
         "saves": technique.header.saves,
+        "gains": technique.header.gains,
         "why_not": why_not(technique.needs, at),
         "last": _last(kept) if kept else None,
     }
@@ -96,16 +98,22 @@ def _table(found: Sequence[Row], width: int) -> Iterator[Text]:
 
 def _told(row: Row) -> Text:
     if row["last"]:
-        return Text(_short(row["last"]), _STYLES.get(row["last"]["verdict"], ""))
+        return Text(_short(row["last"], row["gains"]), _style(row["last"]["verdict"], row["gains"]))
     if row["why_not"]:
         return Text(units.shorten(row["why_not"].partition(":")[0], _RESULT), "dim")
     return Text("not run here yet", "dim")
 
 
-def _short(last: Row) -> str:
+def _short(last: Row, gains: str) -> str:
     if last["ratio"] is None or last["verdict"] == "refused":
         return str(last["verdict"])
-    return f"{last['verdict']} {1 / last['ratio']:.2f}×"
+    what = "" if gains == "time" else f", for {gains}"
+    return f"{last['verdict']} {1 / last['ratio']:.2f}×{what}"
+
+
+def _style(verdict: str, gains: str) -> str:
+    """Who pays with time for something else is told so, and is no bad news."""
+    return "" if verdict == "slower" and gains != "time" else _STYLES.get(verdict, "")
 
 
 def print_technique(technique: Technique, console: Console | None = None) -> None:
@@ -122,6 +130,8 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     yield from _part("what it saves", _wrapped(header.saves, width))
     yield from _part("what it costs", _wrapped(header.cost, width))
     yield from _part("when it does not pay", _wrapped(header.not_when, width))
+    if header.no_gain:
+        yield from _part("where it did not", _wrapped(header.no_gain, width))
     shown = [f"{show.what}: {show.plain} plain, {show.tuned} tuned" for show in header.shows]
     yield from _part("how it shows", [line for text in shown for line in _wrapped(text, width)])
     if header.findings:
@@ -152,7 +162,9 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         yield line.append(f"{outcome.state}: {outcome.reason}", "red" if outcome.bad else "dim")
         return
     verdict, last = outcome.kept.verdict, _last(outcome.kept)
-    line.append(f"{_short(last):<18}", _STYLES.get(verdict.verdict, ""))
+    header = _header(outcome.technique)
+    gains = header.gains if header else "time"
+    line.append(f"{_short(last, gains):<18} ", _style(verdict.verdict, gains))
     if verdict.interval:
         low, high = verdict.interval
         line.append(f"{1 / high:.2f} to {1 / low:.2f}×".ljust(18), "dim")
@@ -160,8 +172,15 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
     if None not in fractions:
         line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
+    if header and header.no_gain and verdict.verdict in ("slower", "same"):
+        yield Text(f"{' ' * _INDENT}expected of {header.no_gain}", "dim")
     for reason in verdict.reasons:
         yield Text(f"{' ' * _INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
+
+
+def _header(name: str) -> Header | None:
+    known = techniques().get(name)
+    return known.header if known else None
 
 
 def print_told(found: Sequence[Told], console: Console | None = None) -> None:

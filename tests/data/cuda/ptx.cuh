@@ -28,7 +28,8 @@ inline void wait_barrier(Barrier* barrier, unsigned parity) {
 }
 inline void publish_shared() {}
 inline void store_bulk(void* to, const void* from, unsigned bytes) { memcpy(to, from, bytes); }
-inline void wait_stores() {}
+template <int LEFT = 0>
+void wait_stores() {}
 template <int>
 void give_registers() {}
 template <int>

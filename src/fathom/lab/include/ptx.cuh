@@ -69,7 +69,11 @@ __device__ __forceinline__ void store_bulk(void* to, const void* from, unsigned 
                  : "memory");
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
-__device__ __forceinline__ void wait_stores() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+// Until all but the last LEFT of them have read what they store
+template <int LEFT = 0>
+__device__ __forceinline__ void wait_stores() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
+}
 
 // Registers that a group of four warps gives up, or may use from here on (sm_90a)
 template <int LEFT>
@@ -90,6 +94,9 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
 __device__ __forceinline__ void meet_in_cluster() {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
+// The same in two parts, for who has nothing to show the others any more: stores in between hold nobody up.
+__device__ __forceinline__ void leave_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 __device__ __forceinline__ float read_from(const float* at, unsigned rank) {
     unsigned there;
     float value;
@@ -97,10 +104,11 @@ __device__ __forceinline__ float read_from(const float* at, unsigned rank) {
     asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(there) : "memory");
     return value;
 }
+// It says that something was read, and publishes nothing: releasing to the cluster would wait for all memory.
 __device__ __forceinline__ void arrive_at(Barrier* barrier, unsigned rank) {
     unsigned there;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(barrier)), "r"(rank));
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(there) : "memory");
 }
 __device__ __forceinline__ void add_at(unsigned* at, unsigned rank, unsigned value) {
     unsigned there;

@@ -44,8 +44,9 @@ extern "C" __global__ void __cluster_dims__(8, 1, 1) in_cluster(float4* to, cons
     meet_in_cluster();
     sum = 0;
     for (int rank = 0; rank < BLOCKS; rank++) sum += read_from(&mine, rank);
+    leave_cluster();
     float scale = rsqrtf(sum / COLUMNS);
 #pragma unroll
     for (int i = 0; i < WORDS / THREADS; i++) to[first + i * THREADS + threadIdx.x] = scaled_by(held[i], scale);
-    meet_in_cluster();  // nobody leaves while another may still read what it added up
+    wait_for_cluster();  // nobody ends while another may still read what it added up
 }

@@ -1,4 +1,4 @@
-constexpr int SIDE = 8;
+constexpr int SIDE = 8, LANES = 32;
 
 // Eight values at `stride` become their cosine transform: sqrt(2 / 8) cos((2 i + 1) wave pi / 16), and
 // sqrt(1 / 8) for the first wave. Even waves are mirrored, odd ones turned as well, so half a row says it all.
@@ -25,19 +25,21 @@ __device__ __forceinline__ void transform(float* values, const int stride) {
     for (int wave = 0; wave < SIDE; wave++) values[wave * stride] = sums[wave];
 }
 
-// A thread a picture block of 8 x 8, whose 64 values it holds in registers; neighbours lie beside one another.
+// A thread a picture block of 8 x 8, whose 64 values it holds in registers. What the lanes of a warp hold lies side by
+// side, so a warp reads and writes 8 KB in one piece.
 __device__ __forceinline__ void one_block(float* __restrict__ to, const float* __restrict__ from, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
+    long long first = (long long)(i / LANES) * (LANES * SIDE * SIDE) + i % LANES;
     float values[SIDE * SIDE];
 #pragma unroll
-    for (int at = 0; at < SIDE * SIDE; at++) values[at] = from[(long long)at * n + i];
+    for (int at = 0; at < SIDE * SIDE; at++) values[at] = from[first + at * LANES];
 #pragma unroll
     for (int row = 0; row < SIDE; row++) transform(values + row * SIDE, 1);
 #pragma unroll
     for (int column = 0; column < SIDE; column++) transform(values + column, SIDE);
 #pragma unroll
-    for (int at = 0; at < SIDE * SIDE; at++) to[(long long)at * n + i] = values[at];
+    for (int at = 0; at < SIDE * SIDE; at++) to[first + at * LANES] = values[at];
 }
 
 // For any block that a launch may ask for: 65,536 registers over 1,024 threads are 64 a thread.

@@ -1,6 +1,10 @@
 #include "ptx.cuh"
 
 constexpr int EDGE = 128, DEPTH = 8, STAGES = 4, SIDE = 16, THREADS = 256, WARPS = THREADS / 32;
+// Registers a thread: at the start, for two blocks of three groups of four warps, and after two groups took from one.
+// Who takes waits until there is enough, and for ever where there never is.
+constexpr int BLOCKS = 2, START = 65536 / (BLOCKS * 384) / 8 * 8, GIVEN = 24, TAKEN = 104;
+static_assert(GIVEN + 2 * TAKEN <= 3 * START && GIVEN % 8 == 0 && TAKEN % 8 == 0);
 
 // A step of both operands, whose rows lie along the sum: each row is 512 bytes in a piece.
 struct alignas(128) Stage {
@@ -93,7 +97,7 @@ __device__ __forceinline__ void multiplying(float* to, const Stage* stages, Barr
 
 // One warp copies, eight multiply. They meet at two barriers a stage: it is full, it is empty. Registers change
 // hands by groups of four warps, so three warps more are there to give theirs away.
-extern "C" __global__ void __launch_bounds__(384, 2)
+extern "C" __global__ void __launch_bounds__(384, BLOCKS)
 specialised(float* to, const float* left, const float* right, int n, int depth) {
     __shared__ Stage stages[STAGES];
     __shared__ Barrier full[STAGES], empty[STAGES];
@@ -101,10 +105,10 @@ specialised(float* to, const float* left, const float* right, int n, int depth) 
         for (int i = 0; i < STAGES; i++) begin_barrier(&full[i], 1), begin_barrier(&empty[i], WARPS);
     __syncthreads();
     if (threadIdx.x >= THREADS) {
-        give_registers<24>();
+        give_registers<GIVEN>();
         if (threadIdx.x < THREADS + 32) copying(stages, full, empty, left, right, n, depth / DEPTH);
     } else {
-        take_registers<112>();
+        take_registers<TAKEN>();
         multiplying(to, stages, full, empty, n, depth / DEPTH);
     }
 }

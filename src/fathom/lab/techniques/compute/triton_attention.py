@@ -5,10 +5,11 @@ idea: >-
   A program keeps a tile of queries and goes over keys and values in tiles, with a running maximum and sum
   for each row: scores live in registers and are never written. Tiles beyond the diagonal of a causal mask
   are left out, only those on it are masked. Keys and values come by descriptor while the tensor cores
-  work.
+  work, and two programs share a multiprocessor, so that one multiplies while the other takes exponentials.
 cost: >-
-  FLOPs are those of the two products, halved by the mask; each tile adds an exponential an element and a
-  rescaling of the sums. Bytes are those of q, k, v and the output.
+  Tiles, warps and stages are tried at first, for some seconds a shape. FLOPs are those of the two products,
+  halved by the mask; each tile adds an exponential an element and a rescaling of the sums. Bytes are those
+  of q, k, v and the output.
 not_when: >-
   A library's kernel takes the shape: cuDNN and FlashAttention 3 also overlap the exponentials of one tile
   with the products of another, and are ahead of this. By hand pays for masks and scores of one's own.
@@ -25,6 +26,8 @@ needs: {capability: 9.0, packages: [triton], torch: "2.8"}
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -33,8 +36,24 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from fathom.lab import Draw
 
-QUERIES, KEYS, WARPS, STAGES = 128, 128, 8, 2
 LOG2_E = 1.4426950408889634  # powers of two are what the hardware has
+
+
+def _shaped(given: dict[str, Any]) -> None:
+    """Descriptors bring the tiles that a candidate takes."""
+    for name, rows in (("out", "M"), ("q", "M"), ("k", "N"), ("v", "N")):
+        given[name].block_shape = [given[rows], given["SIZE"]]
+
+
+def _candidate(m: int, n: int, warps: int, stages: int, registers: int | None = None) -> triton.Config:
+    tiles = {"M": m, "N": n}
+    return triton.Config(tiles, num_warps=warps, num_stages=stages, maxnreg=registers, pre_hook=_shaped)
+
+
+# At 128 registers two programs of eight warps fit on a multiprocessor; a larger tile is alone there.
+CANDIDATES = [_candidate(128, 64, 8, 2, 128), _candidate(128, 64, 4, 2), _candidate(128, 128, 8, 2)]
+if not torch.cuda.is_available():  # trying takes a device
+    CANDIDATES = [_candidate(32, 16, 4, 2)]
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -72,6 +91,7 @@ def _over(
     return seen, total, best
 
 
+@triton.autotune(configs=CANDIDATES, key=["length", "SIZE"])
 @triton.jit
 def _attention(out, q, k, v, scale, length, M: tl.constexpr, N: tl.constexpr, SIZE: tl.constexpr):
     start = (tl.num_programs(0) - 1 - tl.program_id(0)) * M  # the longest rows first, lest one ends alone
@@ -89,13 +109,9 @@ def _attention(out, q, k, v, scale, length, M: tl.constexpr, N: tl.constexpr, SI
 
 def tuned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     length, size = q.shape[-2:]
-    m, n = (QUERIES, KEYS) if q.is_cuda else (32, 16)
-    out = torch.empty_like(q)
-    tiles = zip((out, q, k, v), (m, m, n, n), strict=True)
-    flat = [TensorDescriptor.from_tensor(tensor.view(-1, size), [rows, size]) for tensor, rows in tiles]
-    grid = (length // m, q.shape[0] * q.shape[1])
-    scale = size**-0.5 * LOG2_E
-    _attention[grid](*flat, scale, length, M=m, N=n, SIZE=size, num_warps=WARPS, num_stages=STAGES)
+    out, heads = torch.empty_like(q), q.shape[0] * q.shape[1]
+    flat = [TensorDescriptor.from_tensor(tensor.view(-1, size), [1, size]) for tensor in (out, q, k, v)]
+    _attention[lambda at: (length // at["M"], heads)](*flat, size**-0.5 * LOG2_E, length, SIZE=size)
     return out
 
 

@@ -16,7 +16,7 @@ shows:
     plain: about eight times the tensor
     tuned: twice the tensor
 findings: [kernels-unfused-elementwise]
-needs: {gpu: true, capability: 8.0, packages: [cuda.tile]}
+needs: {gpu: true, capability: 8.0, packages: [cuda.tile], tools: {tileiras: "13.3"}}
 """
 # Only on a GPU: cuTile has no interpreter.
 

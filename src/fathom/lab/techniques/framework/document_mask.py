@@ -4,10 +4,12 @@ saves: time of the tensor cores, and HBM bandwidth of the mask
 idea: >-
   Packed rows hold several documents, which must not attend to one another. A dense mask says so pair by
   pair: attention reads a matrix of length by length in every layer, and computes all pairs. FlexAttention
-  takes the rule itself, and a list of the tiles in which any pair is allowed.
+  takes the rule itself, and lists of the tiles in which some pairs are allowed, and of those in which all
+  are. Where each tile's first and last document are known, the lists follow from these alone.
 cost: >-
-  A block mask a batch, which the layers share, and compilation at first. Pairs fall from the square of the
-  row's length to the sum of the squares of the documents'.
+  A block mask a batch (from the rule, create_block_mask asks for every pair), which the layers share, and
+  compilation at first. Pairs fall from the square of the row's length to the sum of the squares of the
+  documents'.
 not_when: >-
   Rows hold one document each (is_causal does it), one or two layers use each mask, or documents are about
   as short as a tile of 128.
@@ -33,14 +35,14 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-LAYERS = 8
+LAYERS, TILE = 8, 128
 Given = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def inputs(seed: int, device: str | None = None) -> Given:
     draw = Draw(seed, device)
     batch, heads, length, size = (
-        draw.size(gpu=g, cpu=c) for g, c in ((1, 1), (16, 2), (8192, 160), (64, 16))
+        draw.size(gpu=g, cpu=c) for g, c in ((1, 1), (16, 2), (8192, 2 * TILE), (64, 16))
     )
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     q, k, v = (draw.normal(batch, heads, length, size, dtype=dtype) for _ in range(3))
@@ -65,21 +67,35 @@ def _densely(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
 
 
 @cache
-def _compiled(device: str) -> tuple[Any, Any]:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+def _compiled() -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
 
-    masked = torch.compile(create_block_mask) if device == "cuda" else create_block_mask
-    return torch.compile(flex_attention), masked
+    return torch.compile(flex_attention, dynamic=False)
+
+
+def _listed(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """How many tiles of each row, and which first; for all batches and heads."""
+    order = tiles.int().argsort(dim=1, descending=True, stable=True)
+    return tiles.sum(dim=1).int()[None, None], order.int()[None, None]
+
+
+def _tiles(document: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Tiles in which some pairs are allowed, and in which all are; documents come one after the other."""
+    first, last = document[::TILE], document[TILE - 1 :: TILE]
+    before = torch.ones(len(first), len(first), dtype=torch.bool, device=first.device).tril(-1)
+    full = before & (first[None, :] == last[:, None])
+    touched = before & (last[None, :] == first[:, None]) | torch.eye(len(first), device=first.device).bool()
+    return *_listed(touched & ~full), *_listed(full)
 
 
 def tuned(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
+    from torch.nn.attention.flex_attention import BlockMask
+
     def allowed(batch: Any, head: Any, query: Any, key: Any) -> Any:
         return (query >= key) & (document[query] == document[key])
 
-    attend, masked = _compiled(document.device.type)
-    length = len(document)
-    blocks = masked(allowed, None, None, length, length, device=document.device)
-    return _layered(partial(attend, block_mask=blocks), q, k, v)
+    blocks = BlockMask.from_kv_blocks(*_tiles(document), BLOCK_SIZE=TILE, mask_mod=allowed)
+    return _layered(partial(_compiled(), block_mask=blocks), q, k, v)
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from fathom.lab import Draw
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    shape = draw.size(gpu=16384, cpu=16), draw.size(gpu=4096, cpu=24)
+    shape = draw.size(gpu=32768, cpu=16), draw.size(gpu=8192, cpu=24)
     return draw.normal(*shape), draw.normal(*shape)
 
 

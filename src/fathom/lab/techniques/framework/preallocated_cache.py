@@ -25,13 +25,14 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-TOKENS = 16
+TOKENS = 32
 Caches = tuple[Tensor, Tensor]
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Caches]:
     draw = Draw(seed, device)
-    batch, heads, length, size = (draw.size(gpu=g, cpu=c) for g, c in ((8, 1), (16, 2), (4096, 30), (128, 8)))
+    sizes = (16, 1), (16, 2), (4096, 30), (128, 8)
+    batch, heads, length, size = (draw.size(gpu=g, cpu=c) for g, c in sizes)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     news = draw.normal(TOKENS, 3, batch, heads, 1, size, dtype=dtype)
     shape = (batch, heads, length, size)

@@ -38,6 +38,7 @@ from torch.utils.checkpoint import checkpoint
 from fathom.lab import Draw
 
 BLOCKS = 6
+HOW = {"use_reentrant": False, "preserve_rng_state": False}  # nothing is drawn in a block
 Result = tuple[Tensor, Tensor]
 
 
@@ -74,7 +75,7 @@ def tuned(x: Tensor, weights: Tensor) -> Result:
     x, weights = x.detach().requires_grad_(), weights.detach().requires_grad_()
     out = x
     for pair in weights:
-        out = checkpoint(_block, out, pair, use_reentrant=False)
+        out = checkpoint(_block, out, pair, **HOW)
     return _gradients(out, x, weights)
 
 

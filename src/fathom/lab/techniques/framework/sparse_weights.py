@@ -6,8 +6,9 @@ idea: >-
   for their places. Sparse tensor cores choose the operands that meet them, and do twice the products in the
   same time.
 cost: >-
-  Compressing once (before, as here, where weights are fixed). At best half the time; some 1.3 to 1.6 times
-  as fast is usual, since the other operand and the result stay as large as they are.
+  Compressing once (before, as here, where weights are fixed), and trying cuSPARSELt's algorithms once a
+  shape: the first one is slower than the dense product. At best half the time; some 1.2 to 1.6 times as
+  fast is usual, since the other operand and the result stay as large as they are.
 not_when: >-
   Weights are not pruned so and trained to bear it, batches are small (bandwidth decides; fewer bits a weight
   save more), or the product is small next to launches.
@@ -45,9 +46,21 @@ def plain(x: Tensor, pruned: Tensor, compressed: Tensor) -> Tensor:
     return F.linear(x, pruned)
 
 
+_chosen: dict[tuple[torch.Size, torch.Size], int] = {}
+
+
+def _algorithm(compressed: Tensor, x: Tensor) -> int:
+    """The number of cuSPARSELt's algorithm that was the fastest for these shapes."""
+    shapes = compressed.shape, x.shape
+    if shapes not in _chosen:
+        _chosen[shapes] = torch._cslt_sparse_mm_search(compressed, x.t(), transpose_result=True)
+    return _chosen[shapes]
+
+
 def tuned(x: Tensor, pruned: Tensor, compressed: Tensor) -> Tensor:
     # What a linear layer of to_sparse_semi_structured weights calls, on weights that were compressed before.
-    product: Tensor = torch._cslt_sparse_mm(compressed, x.t(), transpose_result=True)
+    how = {"transpose_result": True, "alg_id": _algorithm(compressed, x)}
+    product: Tensor = torch._cslt_sparse_mm(compressed, x.t(), **how)
     return product
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 from fathom.lab import Draw, Source
 from fathom.lab.driver import done, driver
 
-THREADS = 256
+THREADS, WORDS = 256, 4
 kernels = Source(__file__)
 
 
@@ -45,8 +45,8 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
 
 
 def _added(x: Tensor, table: Tensor) -> Tensor:
-    out, words = torch.empty_like(x), x.numel() // 4
-    kernels.launch("added", -(-words // THREADS), THREADS, out, x, table, words, len(table) // 4)
+    out, words = torch.empty_like(x), len(table) // 4
+    kernels.launch("added", (-(-words // (THREADS * WORDS)), len(x)), THREADS, out, x, table, words)
     return out
 
 

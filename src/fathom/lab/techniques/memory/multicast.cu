@@ -1,6 +1,7 @@
 #include "ptx.cuh"
 
-constexpr int WIDTH = 256, SEQUENCES = 4, BLOCKS = 4, ROWS = 16, STAGES = 2, THREADS = 256, WARPS = THREADS / 32;
+constexpr int WIDTH = 256, SEQUENCES = 4, BLOCKS = 4, ROWS = 16, STAGES = 12, THREADS = 256, WARPS = THREADS / 32;
+constexpr int LAG = 2;  // tiles that others may be behind before anybody waits for them
 constexpr int PARTS = 4, QUARTER = ROWS / BLOCKS, TILES = WIDTH / ROWS;  // a part of the block takes ROWS / PARTS
 constexpr unsigned TILE_BYTES = ROWS * WIDTH * sizeof(float);
 
@@ -74,9 +75,20 @@ __device__ __forceinline__ void begin(Shared& s, const float* given) {
 }
 
 // state = tanh(state weight + given), `steps` times over, for four sequences a block.
+// The stage of a tile that lies LAG back is filled anew: its readers are done by now, or nearly so.
+template <bool SHARING>
+__device__ __forceinline__ void refill(Shared& s, const float* weight, int number, int last, unsigned rank) {
+    int old = number - LAG;
+    if (old < 0 || old + STAGES >= last) return;
+    wait_barrier(&s.empty[old % STAGES], old / STAGES % 2);
+    fetch<SHARING>(s, weight, old + STAGES, rank);
+}
+
+extern __shared__ unsigned char memory[];
+
 template <bool SHARING>
 __device__ __forceinline__ void recur(float* to, const float* given, const float* weight, int steps) {
-    __shared__ Shared s;
+    Shared& s = *(Shared*)(memory + (-shared_address(memory) & 127));
     long long first = (long long)blockIdx.x * SEQUENCES * WIDTH;
     unsigned rank = SHARING ? rank_in_cluster() : 0;
     int column = threadIdx.x % 64 * 4, last = steps * TILES;
@@ -86,14 +98,10 @@ __device__ __forceinline__ void recur(float* to, const float* given, const float
     for (int number = 0; number < last;) {
         float sum[SEQUENCES][4] = {};
         for (int tile = 0; tile < TILES; tile++, number++) {
-            int stage = number % STAGES, turn = number / STAGES % 2;
-            wait_barrier(&s.full[stage], turn);
+            if (threadIdx.x == 0) refill<SHARING>(s, weight, number, last, rank);
+            wait_barrier(&s.full[number % STAGES], number / STAGES % 2);
             multiply(sum, s, number);
-            release<SHARING>(&s.empty[stage]);
-            if (threadIdx.x == 0 && number + STAGES < last) {
-                wait_barrier(&s.empty[stage], turn);
-                fetch<SHARING>(s, weight, number + STAGES, rank);
-            }
+            release<SHARING>(&s.empty[number % STAGES]);
         }
         add_up(sum, s);
         if (threadIdx.x < 64)

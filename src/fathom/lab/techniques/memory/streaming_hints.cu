@@ -1,17 +1,42 @@
 #include "ptx.cuh"
 
-// A key is a whole number below TABLE, kept as a float.
-__device__ __forceinline__ float4 looked_up(const float* table, float4 keys) {
-    return make_float4(table[(int)keys.x], table[(int)keys.y], table[(int)keys.z], table[(int)keys.w]);
+constexpr int THREADS = 512, WORDS = 20480 / 4, ROUNDS = WORDS / THREADS, AT_ONCE = 5;
+
+__device__ __forceinline__ float4 placed(float4 x, float4 scale, float4 shift) {
+    return make_float4(x.x * scale.x + shift.x, x.y * scale.y + shift.y, x.z * scale.z + shift.z,
+                       x.w * scale.w + shift.w);
 }
 
-extern "C" __global__ void as_usual(float4* to, const float4* keys, const float* table, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n / 4) to[i] = looked_up(table, keys[i]);
+// Rows, one after the other, times a row of factors and plus one of shifts, which every row uses again.
+extern "C" __global__ void __launch_bounds__(512, 2)
+as_usual(float4* __restrict__ to, const float4* __restrict__ from, const float4* __restrict__ scale,
+         const float4* __restrict__ shift, int rows) {
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        long long first = (long long)row * WORDS;
+#pragma unroll AT_ONCE
+        for (int round = 0; round < ROUNDS; round++) {
+            int i = round * THREADS + threadIdx.x;
+            to[first + i] = placed(from[first + i], scale[i], shift[i]);
+        }
+    }
 }
 
-// Keys and results pass once: neither shall push the table out of L1.
-extern "C" __global__ void streaming(float4* to, const float4* keys, const float* table, int n) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n / 4) __stcs(&to[i], looked_up(table, load_once(&keys[i])));
+// Rows and results pass once: neither shall push factors and shifts out of L1.
+extern "C" __global__ void __launch_bounds__(512, 2)
+streaming(float4* __restrict__ to, const float4* __restrict__ from, const float4* __restrict__ scale,
+          const float4* __restrict__ shift, int rows) {
+    for (int row = blockIdx.x; row < rows; row += gridDim.x) {
+        long long first = (long long)row * WORDS;
+#pragma unroll 1
+        for (int part = 0; part < ROUNDS; part += AT_ONCE) {
+            float4 held[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) held[i] = load_once(&from[first + (part + i) * THREADS + threadIdx.x]);
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                int at = (part + i) * THREADS + threadIdx.x;
+                __stcs(&to[first + at], placed(held[i], scale[at], shift[at]));
+            }
+        }
+    }
 }

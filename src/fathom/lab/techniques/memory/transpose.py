@@ -23,13 +23,13 @@ from torch import Tensor
 
 from fathom.lab import Draw, Source
 
-TILE, BLOCK = 32, (32, 8)
+TILE, BLOCK = 64, (32, 8)
 kernels = Source(__file__)
 
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    n = draw.size(gpu=8192, cpu=96)
+    n = draw.size(gpu=12288, cpu=128)
     return draw.normal(n, n)
 
 

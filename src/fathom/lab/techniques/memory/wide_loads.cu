@@ -6,10 +6,11 @@ extern "C" __global__ void one_each(float* to, const unsigned char* from, float 
     if (i < n) to[i] = dequantised(from[i], scale);
 }
 
-// Four weights in one load of 4 bytes, four floats in one store of 16, and four such loads before the first is
+// Four weights in one load of 4 bytes, four floats in one store of 16, and eight such loads before the first is
 // used; n is a multiple of four.
-extern "C" __global__ void four_each(float4* to, const unsigned* from, float scale, int n) {
-    constexpr int WORDS = 4;
+extern "C" __global__ void __launch_bounds__(256)
+four_each(float4* __restrict__ to, const unsigned* __restrict__ from, float scale, int n) {
+    constexpr int WORDS = 8;
     int first = blockIdx.x * blockDim.x * WORDS + threadIdx.x;
     unsigned four[WORDS];
 #pragma unroll

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from fathom.lab import Draw, Source
 
-THREADS, WORDS = 256, 4
+THREADS, WORDS = 256, 8
 SCALE = 0.03125
 kernels = Source(__file__)
 

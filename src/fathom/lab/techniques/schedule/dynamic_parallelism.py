@@ -37,7 +37,7 @@ kernels = Source(__file__, device_runtime=True)
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, many = draw.size(gpu=1 << 17, cpu=8), draw.size(gpu=1 << 11, cpu=8)
+    rows, many = draw.size(gpu=1 << 18, cpu=8), draw.size(gpu=1 << 11, cpu=8)
     lengths = torch.full((rows,), LENGTH, device=draw.device)
     lengths[::many] = LONG
     lengths = lengths[draw.uniform(rows).argsort()]

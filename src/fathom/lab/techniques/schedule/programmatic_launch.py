@@ -33,12 +33,12 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from fathom.lab import Draw
 
-ROWS = 4  # of a program
+ROWS = 2  # of a program
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    layers, width = draw.size(gpu=48, cpu=3), draw.size(gpu=2048, cpu=64)
+    layers, width = draw.size(gpu=48, cpu=3), draw.size(gpu=4096, cpu=64)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     return draw.normal(width), draw.normal(layers, width, width, dtype=dtype, scale=width**-0.5)
 
@@ -77,7 +77,7 @@ def tuned(x: Tensor, weights: Tensor) -> Tensor:
 
 def reference(x: Tensor, weights: Tensor) -> Tensor:
     for weight in weights:
-        x = x + torch.relu(weight @ x)
+        x = x + torch.relu(weight.to(x.dtype) @ x)
     return x
 
 

@@ -8,8 +8,9 @@ cost: >-
   An event each way, and host time to issue both; memory that the allocator may not share between the
   streams until it is told (record_stream, or joining before it is freed).
 not_when: >-
-  Each kernel fills the chip, or both chains are bound by the same bandwidth: side by side they only slow
-  each other down. Where the host is the bottleneck, more streams don't help either; graphs do.
+  Each kernel fills the chip, or both chains are bound by the same bandwidth: side by side they only slow each
+  other down. Where the host is the bottleneck, more streams don't help either, graphs do: two chains of
+  products of 512 by 512 took 1.14 times as long on two streams of an H200.
 shows:
   - what: sm__ctas_active.avg.pct_of_peak_sustained_elapsed
     plain: a part of the chip
@@ -28,22 +29,24 @@ from functools import cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fathom.lab import Draw
 
 DEPTH = 12
-WIDTH = 512
+ROWS, WIDTH = 48, 32768  # a block normalises a row: 48 of 132 multiprocessors
+Given = tuple[Tensor, Tensor, Tensor]
 
 
-def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
+def inputs(seed: int, device: str | None = None) -> Given:
     draw = Draw(seed, device)
-    return draw.normal(2, WIDTH, WIDTH), draw.normal(2, WIDTH, WIDTH, scale=WIDTH**-0.5)
+    return draw.normal(2, ROWS, WIDTH), draw.normal(2, WIDTH), draw.normal(2, WIDTH)
 
 
-def _chain(x: Tensor, weight: Tensor) -> Tensor:
+def _chain(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     for _ in range(DEPTH):
-        x = x @ weight
+        x = F.layer_norm(x, (WIDTH,), weight, bias)
     return x
 
 
@@ -52,20 +55,20 @@ def _side() -> Any:
     return torch.cuda.Stream()
 
 
-def plain(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    return _chain(x[0], weights[0]), _chain(x[1], weights[1])
+def plain(x: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]:
+    return _chain(x[0], weights[0], biases[0]), _chain(x[1], weights[1], biases[1])
 
 
-def tuned(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def tuned(x: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]:
     here = torch.cuda.current_stream()
     _side().wait_stream(here)
     with torch.cuda.stream(_side()):
-        second = _chain(x[1], weights[1])
-    first = _chain(x[0], weights[0])
+        second = _chain(x[1], weights[1], biases[1])
+    first = _chain(x[0], weights[0], biases[0])
     here.wait_stream(_side())
     second.record_stream(here)
     return first, second
 
 
-def work(x: Tensor, weights: Tensor) -> dict[str, float | str]:
-    return {"flops": 2.0 * DEPTH * x.numel() * WIDTH, "unit": "matmul.fp32"}
+def work(x: Tensor, weights: Tensor, biases: Tensor) -> dict[str, float]:
+    return {"bytes": DEPTH * (2 * x.nbytes + weights.nbytes + biases.nbytes)}
