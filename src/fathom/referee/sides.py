@@ -15,6 +15,7 @@ from fathom.referee import address
 from fathom.referee.compare.decode import Saved, read
 from fathom.referee.launching import Launcher, Spawn
 from fathom.referee.pair import Pair
+from fathom.referee.turn import Turn
 from fathom.referee.worker import SideError, Worker
 
 BASELINE, CANDIDATE, REFERENCE = "baseline", "candidate", "reference"
@@ -24,8 +25,10 @@ _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
 class Sides:
     """Starts the sides of one pair. Exchanged results lie in a folder that is gone at the end."""
 
-    def __init__(self, pair: Pair, patience_s: float, launcher: Launcher | None = None) -> None:
-        self.pair, self.patience_s = pair, patience_s
+    def __init__(
+        self, pair: Pair, patience_s: float, launcher: Launcher | None = None, turn: Turn | None = None
+    ) -> None:
+        self.pair, self.patience_s, self.turn = pair, patience_s, turn or Turn()
         self._launcher = launcher or Spawn()
         self._folder = tempfile.TemporaryDirectory(prefix="fathom-")
         self._numbers = count()
@@ -46,7 +49,7 @@ class Sides:
 
     def worker(self, spec: dict[str, Any]) -> Worker:
         """A fresh process for `spec`."""
-        return Worker(spec, self.patience_s, self._launcher)
+        return Worker(spec, self.patience_s, self._launcher, self.turn)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
         """What a process is told."""
@@ -68,10 +71,15 @@ class Sides:
 
     def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
         """The result of one of the latest calls."""
+        worker.ask("hold", index=index, seed=seed, variant=variant)
+        return self.held(worker)
+
+    def held(self, worker: Worker) -> Saved:
+        """The result that the process holds."""
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
-        told = worker.ask("save", index=index, seed=seed, path=str(path), variant=variant)
-        found = read(told, path)
-        path.unlink()
+        with self.turn.shared():
+            found = read(worker.ask("save", path=str(path)), path)
+            path.unlink()
         return found
 
 
