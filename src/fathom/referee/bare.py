@@ -114,9 +114,17 @@ def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: in
     wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
     if wrong:
         return [Reason(CODE, f"where nothing of the referee is to be seen, {wrong[0].detail}")]
-    if slow > SLOWER and slow > SLOWER * slow_baseline:
+    if _slower(slow, slow_baseline):
+        with sides.turn.alone():  # it may have been others' doing
+            _, slow_baseline, _ = _both(sides, BASELINE, seed)
+            _, slow, _ = _both(sides, CANDIDATE, seed)
+    if _slower(slow, slow_baseline):
         return [Reason(CODE, f"it takes {slow:.1f} times as long where nothing of the referee is to be seen")]
     return []
+
+
+def _slower(slow: float, baseline: float) -> bool:
+    return slow > SLOWER and slow > SLOWER * baseline
 
 
 def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:

@@ -78,9 +78,11 @@ class ProcessSampler:
         Raises SideError."""
         found, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
-            self._warm_up(worker, seeds, range(1, WARM_UPS))
+            for number in range(1, WARM_UPS):
+                self._warm_up(worker, seeds("warm-up", number), latency="included")
+            worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may have to be compiled
             with turn.alone():
-                per_call = self._warm_up(worker, seeds, range(1))
+                per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
                 self._calls = self._calls or self._enough(per_call)
                 found.reasons += self._clocks_agree(worker, per_call)
                 for condition in self.conditions:
@@ -94,12 +96,10 @@ class ProcessSampler:
         answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
         return answer
 
-    def _warm_up(self, worker: Worker, seeds: Seeds, numbers: range) -> float:
-        """Nanoseconds of the last call."""
-        for number in numbers:
-            worker.ask("place", seeds=[seeds("warm-up", number)])
-            last = self._go(worker)
-        return float(last["ns"])
+    def _warm_up(self, worker: Worker, seed: int, latency: str) -> float:
+        """Nanoseconds of one call."""
+        worker.ask("place", seeds=[seed])
+        return float(worker.ask("go", latency=latency)["ns"])
 
     def _enough(self, per_call_ns: float) -> int:
         """Calls of one sample."""

@@ -79,7 +79,7 @@ class Gate:
         self._order, self._clock = order or Order(), clock or SystemClock()
         self._lock, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, threading.Event] = {}
-        self._closed = False
+        self.closed = False
         self.closing, self._close = os.pipe()  # readable once it is closed
 
     def __enter__(self) -> Gate:
@@ -107,10 +107,10 @@ class Gate:
             self._waiting[who] = event
             self._order.come(who, alone, self._clock.now_ns())
             wait_s = self._let_in()
-        while not (event.wait(wait_s) or self._closed):
+        while not (event.wait(wait_s) or self.closed):
             with self._lock:
                 wait_s = self._let_in()
-        if self._closed:
+        if self.closed:
             raise StoppedError
 
     def _let_in(self) -> float | None:
@@ -123,9 +123,9 @@ class Gate:
     def close(self) -> None:
         """Let nobody in any more, and wake those who wait, here and at `closing`."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
-            self._closed = True
+            self.closed = True
             os.write(self._close, b"\0")
             for event in self._waiting.values():
                 event.set()
