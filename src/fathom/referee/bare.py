@@ -186,13 +186,13 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
 
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
     """Its standard error. Looks up now and then, in case everything is to end."""
-    turn, given = sides.turn, job
+    turn, given = sides.turn, [job]
     until = turn.now_ns() + 1e9 * sides.patience_s
     while turn.left_s() and turn.now_ns() < until:
         if select.select(turn.closing, [], [], 0)[0]:
             raise StoppedError
         with suppress(subprocess.TimeoutExpired):
-            return process.communicate(given, timeout=LOOK_UP_S)[1]
+            return process.communicate(given.pop() if given else None, timeout=LOOK_UP_S)[1]
     raise SideError("hangs", f"it gave no answer within {sides.patience_s:g} s")
 
 
