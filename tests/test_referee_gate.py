@@ -6,12 +6,15 @@ import select
 import threading
 from collections import deque
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fathom.referee.blocks import LEAST, ProcessSampler, Seeds
 from fathom.referee.gate import Gate, Order, StoppedError
+from fathom.referee.settings import Settings
 from fathom.referee.turn import TooLongError, Turn
 
 SHARED, ALONE = False, True
@@ -270,3 +273,55 @@ def test_what_ends_it_may_clean_up_behind_a_closed_gate() -> None:
         with pytest.raises(KeyError), turn.leaving():
             raise KeyError
     assert cleaned
+
+
+# A block
+
+
+class Asked:
+    """Stands for a process: notes what it is asked, and whether others may work meanwhile."""
+
+    def __init__(self, order: Order) -> None:
+        self.order, self.log, self.waited_ns = order, list[tuple[str, bool]](), 0
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, do: str, **more: Any) -> Any:
+        self.log.append((do, self.order.alone is not None))
+        self.waited_ns = 10**8
+        return {"go": {"ns": 10**8, "queued": True}, "changed": []}.get(do)
+
+
+class OneSide:
+    """Stands for the sides of a proof: always the same process."""
+
+    def __init__(self, worker: Asked, turn: Turn) -> None:
+        self.worker, self.turn = worker, turn
+
+    def start(self, side: str) -> Asked:
+        return self.worker
+
+    def held(self, worker: Asked) -> str:
+        worker.ask("save")
+        return "what was saved"
+
+
+@pytest.mark.parametrize("chosen", [0.0, 0.6, 0.99])
+def test_a_block_samples_alone_and_prepares_and_saves_beside_others(chosen: float) -> None:
+    order = Order()
+    with Gate(order) as gate:
+        worker = Asked(order)
+        sides: Any = OneSide(worker, Turn(gate))
+        found = ProcessSampler(sides, Settings(), "cpu", 8).block("baseline", Seeds(1), chosen)
+    whole = [alone for _, alone in worker.log]
+    first, last = whole.index(True), len(whole) - whole[::-1].index(True)
+    assert all(whole[first:last])  # once, and nobody in between
+    before, inside, after = (
+        [do for do, _ in worker.log[part]] for part in (slice(first), slice(first, last), slice(last, None))
+    )
+    assert set(before) == {"place", "go", "hold"} and after == ["save", "changed"]
+    assert inside.count("hold") == 1 and inside.count("place") == 1 + LEAST == inside.count("go") - 1
+    assert len(found.samples[""]) == LEAST and found.kept is not None and found.kept[1] == "what was saved"

@@ -164,6 +164,8 @@ def _proven(technique: Technique, shared: _Run, settings: Settings) -> Outcome:
         verdict = shared.prove(technique.pair, settings)
     except (BadInputError, TooLongError) as error:
         return Outcome(technique.name, "failed", str(error))
+    except MemoryError:
+        return Outcome(technique.name, "failed", "Out of memory while its results were compared.")
     versions = shared.machine["versions"]
     known = {name: versions[name] for name in _VERSIONS if name in versions}
     kept = Kept(technique.name, technique.digest, shared.at.device, time.time_ns(), known, verdict)
