@@ -73,7 +73,7 @@ def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> l
     fork, opponent = opponents[against]
     seeds = SETTINGS.seeds()
     with Sides(pair(against, cheat), patience_s, fork) as sides:
-        sides.key = opponent.about["key"]
+        sides.key = opponent.baseline.key
         judge = opponent.judge()
         found = inspect(sides, opponent, judge, seeds).reasons
         found = found or behaves_differently(sides, opponent, judge, next(seeds))
@@ -102,7 +102,7 @@ def test_an_honest_candidate_is_not(against: str, opponents: Judges) -> None:
         pytest.importorskip("torch")
     fork, opponent = opponents[against]
     with Sides(pair(against, against), 60, fork) as sides:
-        sides.key = opponent.about["key"]
+        sides.key = opponent.baseline.key
         assert inspect(sides, opponent, opponent.judge(), SETTINGS.seeds()).reasons == []
 
 

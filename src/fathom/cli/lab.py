@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json as json_library
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -70,6 +71,13 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="All techniques.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Prove again what was proven here.")] = False,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing of one at most.")] = 30.0,
+    limit: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="All of one at most; then it has failed.")
+    ] = 300.0,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Prove so many side by side. [default: 1, on a GPU what it has room for]"),
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
@@ -80,30 +88,51 @@ def run(
 ) -> None:
     """Prove techniques on this machine, and remember the verdicts.
 
+    Side by side, all but the samples is: who takes samples has the machine alone. Each result is kept as
+    soon as it is reached, so after Ctrl-C the same command goes on where it was.
+
     Exit status: 0, or 1 when a pair could not be proven or recorded, or was refused. Skipped ones are no
     failure, and neither is a finding that is missing.
     """
     import msgspec
 
     from fathom import lab
-    from fathom.report.lab import print_outcome
 
     if bool(names) == every:
         raise BadInputError("Name techniques or groups, or give --all.")
-    outcomes, bad = [], False
-    with _status() as status:
-        for outcome in lab.run(_chosen(names or []), force=force, budget_s=budget, say=status.update):
-            if not json:
-                print_outcome(outcome)
-            recorded = _recorded(outcome, record, json, status.update) if record else {}
-            outcomes.append(msgspec.to_builtins(outcome) | recorded)
-            bad = bad or outcome.bad or "not_recorded" in recorded
-    if json:
-        print(json_library.dumps(outcomes, indent=1))
+    wanted = _chosen(names or [])
+    options: dict[str, Any] = {"force": force, "budget_s": budget, "limit_s": limit, "jobs": jobs}
+    outcomes = list[tuple[Any, dict[str, Any]]]()
+    try:
+        with _status() as status:
+            _prove(lab.run(wanted, say=status.update, **options), outcomes, json)
+            for outcome, more in outcomes if record else ():
+                more |= _recorded(outcome, record, json, status.update)
+    except KeyboardInterrupt:
+        say(f"Stopped; what was proven is kept ({len(outcomes)} of this run).")
+        raise
+    finally:
+        if json:
+            told = [msgspec.to_builtins(outcome) | more for outcome, more in outcomes]
+            print(json_library.dumps(told, indent=1))
+    bad = any(outcome.bad or "not_recorded" in more for outcome, more in outcomes)
     raise typer.Exit(FAILED if bad else 0)
 
 
-def _recorded(outcome: Any, folder: Path, json: bool, tell: Callable[[str], None]) -> dict[str, Any]:
+def _prove(
+    running: Generator[Any, None, None], outcomes: list[tuple[Any, dict[str, Any]]], json: bool
+) -> None:
+    """Note and print outcomes as they come; however it ends, so do the proofs that still run."""
+    from fathom.report.lab import print_outcome
+
+    with closing(running):
+        for outcome in running:
+            outcomes.append((outcome, {}))
+            if not json:
+                print_outcome(outcome)
+
+
+def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str], None]) -> dict[str, Any]:
     """The soundings of both forms, and which findings name the technique; {} of what does not run here."""
     from dataclasses import asdict
 
@@ -111,7 +140,7 @@ def _recorded(outcome: Any, folder: Path, json: bool, tell: Callable[[str], None
     from fathom.diagnosis import seen, told
     from fathom.report.lab import print_told
 
-    if outcome.kept is None:
+    if outcome.kept is None or folder is None:
         return {}
     technique = lab.techniques()[outcome.technique]
     try:

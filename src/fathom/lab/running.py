@@ -1,27 +1,37 @@
-"""Proving techniques here, one after the other; what was proven before is not proven again."""
+"""Proving techniques here, side by side; what was proven before is not proven again."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from fathom.errors import BadInputError
+from fathom.lab.crew import side_by_side
+from fathom.lab.progress import Progress, Say
 from fathom.lab.results import Kept, keep, recall
-from fathom.lab.surroundings import Here, here, why_not
+from fathom.lab.surroundings import Here, here, room, why_not
 from fathom.lab.technique import Technique
 from fathom.machine import MachineFileError, known_machine
+from fathom.referee.gate import Gate
+from fathom.referee.launching import Fork, Launcher
 from fathom.referee.pair import Pair
 from fathom.referee.proof import prove_pair
 from fathom.referee.settings import Settings
+from fathom.referee.turn import TooLongError, Turn
 from fathom.referee.verdict import Verdict
 
 Prove = Callable[[Pair, Settings], Verdict]
-Say = Callable[[str], None]
 _VERSIONS = ("torch", "triton", "driver", "cuda_driver", "fathom")
+BLOCK_S = {"cuda": 0.15, "cpu": 0.3}  # of samples in one process: a GPU scatters little within one
+_MEMORY = re.compile(r"out.of.memory", re.IGNORECASE)
 
 
 class Outcome(msgspec.Struct):
@@ -37,34 +47,94 @@ class Outcome(msgspec.Struct):
         """Whether it could not be proven, or was refused."""
         return self.state == "failed" or (self.kept is not None and self.kept.verdict.refused)
 
+    @property
+    def starved(self) -> bool:
+        """Whether there was no memory for it."""
+        reasons = self.kept.verdict.reasons if self.kept else []
+        return any(_MEMORY.search(text) for text in (self.reason, *(reason.detail for reason in reasons)))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all proofs of a run share."""
+
+    machine: dict[str, Any]
+    at: Here
+    prove: Prove
+    folder: Path | None
+    budget_s: float
+    limit_s: float
+    launcher: Launcher | None
+
 
 def run(
     wanted: Iterable[Technique],
     *,
     force: bool = False,
     budget_s: float = 30.0,
+    limit_s: float = 300.0,
+    jobs: int | None = None,
     say: Say = lambda _: None,
     machine: dict[str, Any] | None = None,
     at: Here | None = None,
     prove: Prove = prove_pair,
     folder: Path | None = None,
-) -> Iterator[Outcome]:
-    """One outcome a technique, as each is reached. `budget_s`: seconds of timing at most for one of them.
+) -> Generator[Outcome, None, None]:
+    """One outcome a technique, as each is reached: first those that need no proof.
 
-    Raises MachineFileError where a result cannot be kept.
+    `budget_s`: seconds of timing at most for one of them; `limit_s`: seconds at most for one in all, those
+    left out in which it waits for others; `jobs`: how many side by side, by default as many as the machine
+    has room for. Raises MachineFileError where a result cannot be kept.
     """
     machine = known_machine() if machine is None else machine
     at = here(machine) if at is None else at
+    todo = []
     for technique in wanted:
-        reason = why_not(technique.needs, at)
-        if reason:
-            yield Outcome(technique.name, "skipped", reason)
-            continue
-        before = None if force else _before(technique, machine, folder, say)
-        if before is not None:
-            yield Outcome(technique.name, "kept", kept=before)
-            continue
-        yield _proven(technique, _settings(technique, budget_s, say), machine, at.device, prove, folder)
+        known = _known(technique, machine, at, force, folder, say)
+        todo += [technique] if known is None else []
+        yield from [] if known is None else [known]
+    if not todo:
+        return
+    with Fork(_imported(at)) if at.device == "cuda" else nullcontext() as launcher:
+        shared = _Run(machine, at, prove, folder, budget_s, limit_s, launcher)
+        yield from _all(todo, shared, room(machine, at) if jobs is None else jobs, say)
+
+
+def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[Outcome]:
+    """What found no memory beside others is proven again by itself."""
+    progress, again = Progress(len(todo), say), list[Technique]()
+    named = {technique.name: technique for technique in todo}
+    with closing(side_by_side(todo, partial(_one, shared, progress), jobs)) as outcomes:
+        for outcome in outcomes:
+            if jobs > 1 and outcome.starved:
+                again.append(named[outcome.technique])
+            else:
+                yield outcome
+    yield from side_by_side(again, partial(_one, shared, Progress(len(again), say)), 1)
+
+
+def _one(shared: _Run, progress: Progress, technique: Technique, gate: Gate) -> Outcome:
+    told = progress.begin(technique.name)
+    turn = Turn(gate, shared.limit_s, quiet=technique.chooses)
+    try:
+        return _proven(technique, shared, _settings(technique, shared, turn, told))
+    finally:
+        progress.end(technique.name)
+
+
+def _known(
+    technique: Technique, machine: dict[str, Any], at: Here, force: bool, folder: Path | None, say: Say
+) -> Outcome | None:
+    reason = why_not(technique.needs, at)
+    if reason:
+        return Outcome(technique.name, "skipped", reason)
+    before = None if force else _before(technique, machine, folder, say)
+    return None if before is None else Outcome(technique.name, "kept", kept=before)
+
+
+def _imported(at: Here) -> list[str]:
+    """What the processes of a GPU's proofs need and what takes seconds to import; neither asks for a GPU."""
+    return ["torch", *(["triton"] if at.has("triton") else [])]
 
 
 def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, say: Say) -> Kept | None:
@@ -75,25 +145,29 @@ def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, 
         return None
 
 
-def _settings(technique: Technique, budget_s: float, say: Say) -> Settings:
+def _settings(technique: Technique, shared: _Run, turn: Turn, told: Say) -> Settings:
     header = technique.header
-    told = lambda text: say(f"{technique.name}: {text}")  # noqa: E731
-    return Settings(budget_s=budget_s, latency=header.latency, cache=header.cache, progress=told)
+    return Settings(
+        budget_s=shared.budget_s,
+        block_s=BLOCK_S[shared.at.device],
+        latency=header.latency,
+        cache=header.cache,
+        patience_s=shared.limit_s,
+        progress=told,
+        turn=turn,
+        launcher=shared.launcher,
+    )
 
 
-def _proven(
-    technique: Technique,
-    settings: Settings,
-    machine: dict[str, Any],
-    device: str,
-    prove: Prove,
-    folder: Path | None,
-) -> Outcome:
+def _proven(technique: Technique, shared: _Run, settings: Settings) -> Outcome:
     try:
-        verdict = prove(technique.pair, settings)
-    except BadInputError as error:
+        verdict = shared.prove(technique.pair, settings)
+    except (BadInputError, TooLongError) as error:
         return Outcome(technique.name, "failed", str(error))
-    versions = {name: machine["versions"][name] for name in _VERSIONS if name in machine["versions"]}
-    kept = Kept(technique.name, technique.digest, device, time.time_ns(), versions, verdict)
-    keep(kept, machine["fingerprint"], folder)
+    except MemoryError:
+        return Outcome(technique.name, "failed", "Out of memory while its results were compared.")
+    versions = shared.machine["versions"]
+    known = {name: versions[name] for name in _VERSIONS if name in versions}
+    kept = Kept(technique.name, technique.digest, shared.at.device, time.time_ns(), known, verdict)
+    keep(kept, shared.machine["fingerprint"], shared.folder)
     return Outcome(technique.name, "proven", kept=kept)

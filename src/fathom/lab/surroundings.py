@@ -24,6 +24,10 @@ _DISTRIBUTIONS = {
 }
 
 
+MOST_JOBS, FREE_CORES = 12, 2
+HOST_BYTES, GPU_BYTES = 6 * 2**30, 10 * 2**30  # of a proof: three processes, and results in double precision
+
+
 def _has(package: str) -> bool:
     try:
         return find_spec(package) is not None
@@ -80,6 +84,21 @@ def here(machine: dict[str, Any]) -> Here:
     if not _torch_sees_it():
         return Here(None, "torch sees no CUDA device", torch)
     return Here(float(gpus[0].get("compute_capability") or 0), "", torch)
+
+
+def room(machine: dict[str, Any], at: Here) -> int:
+    """How many proofs go side by side: on a processor one, for they would take each other's cores."""
+    if at.device == "cpu":
+        return 1
+    cores, host = usable_cores(), machine["host"].get("memory_bytes")
+    gpu = machine["gpus"][0].get("memory_bytes")
+    by_memory = [size // need for size, need in ((host, HOST_BYTES), (gpu, GPU_BYTES)) if size]
+    return max(1, min(MOST_JOBS, cores - FREE_CORES, *by_memory))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _torch_sees_it() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,6 +15,7 @@ from fathom.lab.header import Header, Needs, read
 from fathom.referee.pair import Pair
 
 INCLUDE = Path(__file__).parent / "include"
+_CHOOSING = re.compile(r"autotune|cudnn\.benchmark\b")
 _MUST = ("inputs", "plain", "tuned")
 _MAY = ("reference", "variants", "work")
 
@@ -52,6 +54,11 @@ class Technique:
         packages = ("cuda.core", *needs.packages) if self.compiled else needs.packages
         gpu = needs.gpu or self.compiled or "triton" in packages
         return replace(needs, gpu=gpu, packages=packages)
+
+    @cached_property
+    def chooses(self) -> bool:
+        """Whether kernels are chosen by timing them, which goes wrong beside others."""
+        return _CHOOSING.search(self.path.read_text(encoding="utf-8")) is not None
 
     @cached_property
     def digest(self) -> str:

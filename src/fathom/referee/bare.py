@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from fathom.referee import address
 from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.judge import Judge
+from fathom.referee.gate import StoppedError
 from fathom.referee.inspecting import Opponent
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
 from fathom.referee.verdict import Reason
@@ -22,6 +26,7 @@ CODE = "detects-referee"
 SLOWER = 3.0  # times slower than under the referee, where the baseline is not
 OFFSET_NS = 1e6  # that a first look at caches and clocks may cost
 CALLS = 7
+LOOK_UP_S = 0.5
 _HIDDEN = ("PYTHONPATH", "PYTHONSAFEPATH")
 
 # Stands alone: it has no file, imports nothing of Fathom, and looks like anybody's script.
@@ -109,9 +114,17 @@ def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: in
     wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
     if wrong:
         return [Reason(CODE, f"where nothing of the referee is to be seen, {wrong[0].detail}")]
-    if slow > SLOWER and slow > SLOWER * slow_baseline:
+    if _slower(slow, slow_baseline):
+        with sides.turn.alone():  # it may have been others' doing
+            _, slow_baseline, _ = _both(sides, BASELINE, seed)
+            _, slow, _ = _both(sides, CANDIDATE, seed)
+    if _slower(slow, slow_baseline):
         return [Reason(CODE, f"it takes {slow:.1f} times as long where nothing of the referee is to be seen")]
     return []
+
+
+def _slower(slow: float, baseline: float) -> bool:
+    return slow > SLOWER and slow > SLOWER * baseline
 
 
 def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:
@@ -142,23 +155,45 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
             "path": str(path),
         }
         environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", SCRIPT],
-                input=json.dumps(job) + "\n",
-                capture_output=True,
-                text=True,
-                timeout=sides.patience_s,
-                env=environment,
-            )
-        except subprocess.TimeoutExpired:
-            raise SideError("hangs", f"it gave no answer within {sides.patience_s:g} s") from None
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise SideError("raises", f"it ends with status {done.returncode}: {last[:200]}")
+        with sides.turn.shared():
+            _finished(json.dumps(job) + "\n", environment, sides)
         told = json.loads((path.parent / "x.json").read_text())
         data = path.read_bytes()
     return told, _cut(data, told["leaves"])
+
+
+def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
+    """Run the script to its end. Raises SideError, TooLongError, StoppedError."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=pipe,
+        stdout=subprocess.DEVNULL,
+        stderr=pipe,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    ) as process:
+        try:
+            errors = _waited(process, job, sides)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode:
+        last = (errors.strip().splitlines() or ["no message"])[-1]
+        raise SideError("raises", f"it ends with status {process.returncode}: {last[:200]}")
+
+
+def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
+    """Its standard error. Looks up now and then, in case everything is to end."""
+    turn, given = sides.turn, [job]
+    until = turn.now_ns() + 1e9 * sides.patience_s
+    while turn.left_s() and turn.now_ns() < until:
+        if select.select(turn.closing, [], [], 0)[0]:
+            raise StoppedError
+        with suppress(subprocess.TimeoutExpired):
+            return process.communicate(given.pop() if given else None, timeout=LOOK_UP_S)[1]
+    raise SideError("hangs", f"it gave no answer within {sides.patience_s:g} s")
 
 
 def _cut(data: bytes, sizes: list[int]) -> list[bytes]:

@@ -34,7 +34,8 @@ class Block:
     discarded: Counter[str] = field(default_factory=Counter)
     clock_mhz: float | None = None
     reasons: list[Reason] = field(default_factory=list)
-    kept: tuple[int, Saved] | None = None  # the seed, and the result
+    held: int | None = None  # the seed of the call whose result the process holds
+    kept: tuple[int, Saved] | None = None  # the same, and the result
     notes: list[str] = field(default_factory=list)
 
 
@@ -72,13 +73,22 @@ class ProcessSampler:
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
     def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
-        """Warm up, let both clocks time one long sample, take samples. Raises SideError."""
-        found = Block()
+        """Prepare beside others; then, alone, let both clocks time one long sample, and take samples.
+
+        Raises SideError."""
+        found, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
-            per_call = self._warm_up(worker, seeds)
-            found.reasons += self._clocks_agree(worker, per_call)
-            for condition in self.conditions:
-                self._sample(worker, seeds, condition, chosen, found)
+            for number in range(1, WARM_UPS):
+                self._warm_up(worker, seeds("warm-up", number), latency="included")
+            worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may have to be compiled
+            with turn.alone():
+                per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
+                self._calls = self._calls or self._enough(per_call)
+                found.reasons += self._clocks_agree(worker, per_call)
+                for condition in self.conditions:
+                    self._sample(worker, seeds, condition, chosen, found)
+            if found.held is not None:
+                found.kept = found.held, self._sides.held(worker)
             found.reasons += [Reason(*pair) for pair in worker.ask("changed")]
         return found
 
@@ -86,13 +96,14 @@ class ProcessSampler:
         answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
         return answer
 
-    def _warm_up(self, worker: Worker, seeds: Seeds) -> float:
-        for number in range(WARM_UPS):
-            worker.ask("place", seeds=[seeds("warm-up", number)])
-            last = self._go(worker)
-        if self._calls is None:
-            self._calls = max(1, min(self._most_calls, ceil(SAMPLE_NS / max(last["ns"], 1))))
-        return float(last["ns"])
+    def _warm_up(self, worker: Worker, seed: int, latency: str) -> float:
+        """Nanoseconds of one call."""
+        worker.ask("place", seeds=[seed])
+        return float(worker.ask("go", latency=latency)["ns"])
+
+    def _enough(self, per_call_ns: float) -> int:
+        """Calls of one sample."""
+        return max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call_ns, 1))))
 
     def _clocks_agree(self, worker: Worker, per_call_ns: float) -> list[Reason]:
         """A sample long enough for this process's clock to say how long it was; other work may disturb it,
@@ -128,7 +139,8 @@ class ProcessSampler:
                 found.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
                 index = int(chosen * 1e6) % len(batch)
-                found.kept = batch[index], self._sides.save(worker, index, batch[index])
+                found.held = batch[index]
+                worker.ask("hold", index=index, seed=found.held)
             left_ns -= prepared + worker.waited_ns
             wanted = LEAST if left_ns <= 0 else min(MOST, len(taken) + 1 if len(taken) >= LEAST else LEAST)
         self._count(taken, condition, calls, clocks, found)

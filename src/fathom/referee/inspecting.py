@@ -96,8 +96,8 @@ class Opponent:
 
     def _begin(self) -> None:
         self.baseline = self._stack.enter_context(self.sides.start(BASELINE))
-        self.about = _usable(self.baseline.about)
-        self.sides.key = self.about["key"]
+        self.about = _usable(self.baseline.ask("about"))
+        self.sides.key = self.baseline.key
         self.reference = self._stack.enter_context(Reference(self.sides))
         _comparable(self.sides.compute(self.baseline, next(self._seeds)))
         chosen = [next(self._seeds) for _ in range(3)]
@@ -114,7 +114,7 @@ class Opponent:
     def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
         """A judge for one candidate against this opponent."""
         longest, largest = self.about["longest"], self.about["largest"]
-        return Judge(claim, reduction, longest, largest, self.reference.exact)
+        return Judge(claim, reduction, longest, largest, self.reference.exact, self.sides.turn)
 
     def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
         """The baseline's result and the reference's. Raises SideError where the baseline fails."""

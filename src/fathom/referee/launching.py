@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import IO, Any, Protocol
+
+from fathom.errors import BadInputError
 
 END_S = 5.0
 MODULE = "fathom.referee.child"
@@ -23,6 +27,10 @@ class Started(Protocol):
 
     def ended(self) -> str:
         """How it ended, in a clause."""
+        ...
+
+    def end(self) -> None:
+        """Kill it with everything that it started, and wait until it is gone."""
         ...
 
 
@@ -47,6 +55,11 @@ class Spawned:
         how = f"signal {-status}" if status is not None and status < 0 else f"status {status}"
         return f"its process ended with {how}"
 
+    def end(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self.ended()
+
 
 class Spawn:
     """A new interpreter each time: nothing is shared, the layout of memory neither."""
@@ -66,19 +79,37 @@ class Forked:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self._handle: int | None = None
+        with suppress(ProcessLookupError):
+            self._handle = os.pidfd_open(pid)  # its number may be another's once it is gone
 
     def ended(self) -> str:
+        if self._handle is not None:
+            select.select([self._handle], [], [], END_S)
         return "its process ended"
+
+    def end(self) -> None:
+        if self._handle is None:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, 0)
+            os.killpg(self.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # before it led a group
+        self.ended()
+        os.close(self._handle)
+        self._handle = None
 
 
 class Fork:
     """Forks of one process that has imported `modules` and run nothing: quicker by their import.
 
-    They share that process's layout of memory and hash seed, so the interval knows less of those.
+    They share that process's layout of memory and hash seed, so the interval knows less of those. Several
+    threads may ask for them.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        self._modules = modules
+        self._modules, self._lock = modules, threading.Lock()
 
     def __enter__(self) -> Fork:
         self._socket, there = socket.socketpair()
@@ -89,9 +120,19 @@ class Fork:
 
     def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
         content = json.dumps(spec).encode()
-        socket.send_fds(self._socket, [len(content).to_bytes(4, "big")], [ask, answer, errors.fileno()])
-        self._socket.sendall(content)
-        return Forked(int.from_bytes(self._socket.recv(4), "big"))
+        with self._lock:
+            try:
+                head = len(content).to_bytes(4, "big")
+                socket.send_fds(self._socket, [head], [ask, answer, errors.fileno()])
+                self._socket.sendall(content)
+                pid = self._socket.recv(4)
+            except OSError:
+                pid = b""
+        if len(pid) < 4:
+            raise BadInputError(
+                f"The process that imports {', '.join(self._modules)} ended; use --fresh spawn."
+            )
+        return Forked(int.from_bytes(pid, "big"))
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()

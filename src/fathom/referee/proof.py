@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -14,14 +15,14 @@ from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.inspecting import Inspection, Opponent, inspect
-from fathom.referee.launching import Fork, Spawn
+from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where, beside
 from fathom.referee.programs import prove_whole
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Comparison, Reason, Verdict, ordered
-from fathom.timing import MARGIN, Clock, SystemClock
+from fathom.timing import MARGIN, Clock
 
 
 def prove(
@@ -50,12 +51,12 @@ def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None
     """The verdict on a pair. Raises BadInputError."""
     if pair.commands:
         return prove_whole(pair, settings, clock)
-    settings, clock, pair = settings or Settings(), clock or SystemClock(), pair.addressed()
+    settings, pair = settings or Settings(), pair.addressed()
+    clock = clock or settings.turn
     began, seeds = clock.now_ns(), settings.seeds()
-    modules = preloads(pair)
     with (
-        Fork(modules) if settings.fresh == "fork" else Spawn() as launcher,
-        Sides(pair, settings.patience_s, launcher) as sides,
+        _launcher(settings, pair) as launcher,
+        Sides(pair, settings.patience_s, launcher, settings.turn) as sides,
         Opponent(sides, seeds) as opponent,
     ):
         judge = opponent.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
@@ -70,6 +71,12 @@ def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None
     verdict.agreement = list(judge.agreement.values())
     verdict.seconds = (clock.now_ns() - began) / 1e9
     return _concluded(verdict, pair, settings)
+
+
+def _launcher(settings: Settings, pair: Pair) -> AbstractContextManager[Launcher]:
+    if settings.launcher is not None:
+        return nullcontext(settings.launcher)
+    return Fork(preloads(pair)) if settings.fresh == "fork" else Spawn()
 
 
 def _refusing(reasons: list[Reason], pair: Pair) -> bool:
@@ -111,7 +118,7 @@ def _timed(
     sampler = ProcessSampler(sides, settings, about["device"], about["input_bytes"])
     run: Race | None = None
     for _ in range(2):  # who exceeds a measured ceiling is measured again
-        run = race(sampler, settings, seeds, judged, run=run)
+        run = race(sampler, settings, seeds, judged, settings.turn, run)
         found = comparisons(run, settings.margin)
         notes = ceilings.placed(found, work, machine, about["device"])
         if run.reasons or not ceilings.above(found):

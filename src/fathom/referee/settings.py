@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fathom.errors import BadInputError
+from fathom.referee.launching import Launcher
+from fathom.referee.turn import Turn
 from fathom.timing import MARGIN
 
 _CHOICES = (
@@ -24,7 +26,9 @@ class Settings:
     device's wait for launches counts. `cache`: which condition decides. `patience_s`: how long one answer
     may take, compilation included. `fresh`: a new interpreter for each block, or a fork of one that has
     imported torch. `seed`: draws the inputs, by default anew each time. `bare`: whether the candidate is
-    also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do."""
+    also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do.
+    `turn`: when it may use the machine beside other proofs, and for how long; `launcher`: what starts the
+    processes, by default as `fresh` says."""
 
     margin: float = MARGIN
     budget_s: float = 120.0
@@ -39,6 +43,8 @@ class Settings:
     bytes: float | None = None
     unit: str | None = None
     progress: Callable[[str], None] = field(default=lambda _: None)
+    turn: Turn = field(default_factory=Turn)
+    launcher: Launcher | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 0.5:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 from fathom.errors import BadInputError
@@ -15,19 +16,23 @@ from fathom.referee import address
 from fathom.referee.compare.decode import Saved, read
 from fathom.referee.launching import Launcher, Spawn
 from fathom.referee.pair import Pair
+from fathom.referee.turn import Turn
 from fathom.referee.worker import SideError, Worker
 
 BASELINE, CANDIDATE, REFERENCE = "baseline", "candidate", "reference"
+SHARED_MEMORY, ROOM = Path("/dev/shm"), 32 * 2**30
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
 
 
 class Sides:
     """Starts the sides of one pair. Exchanged results lie in a folder that is gone at the end."""
 
-    def __init__(self, pair: Pair, patience_s: float, launcher: Launcher | None = None) -> None:
-        self.pair, self.patience_s = pair, patience_s
+    def __init__(
+        self, pair: Pair, patience_s: float, launcher: Launcher | None = None, turn: Turn | None = None
+    ) -> None:
+        self.pair, self.patience_s, self.turn = pair, patience_s, turn or Turn()
         self._launcher = launcher or Spawn()
-        self._folder = tempfile.TemporaryDirectory(prefix="fathom-")
+        self._folder = tempfile.TemporaryDirectory(prefix="fathom-", dir=_quickest())
         self._numbers = count()
         self.key: list[str] | None = None  # of the baseline's code
         self._preload = preloads(pair)
@@ -46,7 +51,7 @@ class Sides:
 
     def worker(self, spec: dict[str, Any]) -> Worker:
         """A fresh process for `spec`."""
-        return Worker(spec, self.patience_s, self._launcher)
+        return Worker(spec, self.patience_s, self._launcher, self.turn)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
         """What a process is told."""
@@ -63,16 +68,29 @@ class Sides:
     def compute(self, worker: Worker, seed: int, variant: str | None = None) -> Saved:
         """The result of one call with the inputs of `seed`."""
         worker.ask("place", seeds=[seed], variant=variant)
-        worker.ask("go")
+        worker.ask("go", latency="included")
         return self.save(worker, 0, seed, variant)
 
     def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
         """The result of one of the latest calls."""
+        worker.ask("hold", index=index, seed=seed, variant=variant)
+        return self.held(worker)
+
+    def held(self, worker: Worker) -> Saved:
+        """The result that the process holds."""
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
-        told = worker.ask("save", index=index, seed=seed, path=str(path), variant=variant)
-        found = read(told, path)
-        path.unlink()
+        with self.turn.shared():
+            found = read(worker.ask("save", path=str(path)), path)
+            path.unlink()
         return found
+
+
+def _quickest() -> Path | None:
+    """Where files lie in memory, if there is room for some; None for the usual place."""
+    try:
+        return SHARED_MEMORY if disk_usage(SHARED_MEMORY).free >= ROOM else None
+    except OSError:
+        return None
 
 
 @contextmanager

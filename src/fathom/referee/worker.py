@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import select
-import signal
 import tempfile
 from contextlib import suppress
 from typing import Any
 
 from fathom.errors import BadInputError
-from fathom.referee.launching import Launcher, Spawn
-from fathom.timing import Clock, SystemClock
+from fathom.referee.gate import StoppedError
+from fathom.referee.launching import Launcher, Spawn, Started
+from fathom.referee.turn import TooLongError, Turn
+
+LONGEST_S = 3600.0  # of one wait: the system takes no infinity
 
 
 class SideError(Exception):
@@ -23,10 +25,15 @@ class SideError(Exception):
         self.code = code
 
 
+class HangsError(SideError):
+    """A side that gave no answer."""
+
+
 class Worker:
     """A context: one process of its own, with pipes of its own, so that what a side prints is its own affair.
 
-    `spec` is what `child.side.Side` takes. Raises SideError, and BadInputError where a function is not there.
+    `spec` is what `child.side.Side` takes. It works only while `turn` lets it. Raises SideError,
+    TooLongError, StoppedError, and BadInputError where a function is not there.
     """
 
     def __init__(
@@ -34,35 +41,50 @@ class Worker:
         spec: dict[str, Any],
         patience_s: float,
         launcher: Launcher | None = None,
-        clock: Clock | None = None,
+        turn: Turn | None = None,
     ) -> None:
-        self._patience_s, self._clock = patience_s, clock or SystemClock()
+        self._spec, self._patience_s = spec, patience_s
+        self._launcher, self._turn = launcher or Spawn(), turn or Turn()
+        self.process: Started | None = None
+        self._read = b""
+
+    def __enter__(self) -> Worker:
+        with self._turn.shared():
+            self._start()
+            try:
+                self.key: list[str] | None = self._receive()
+            except BaseException:
+                self._end()
+                raise
+        return self
+
+    def _start(self) -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         there, self._ask = os.pipe()
         self._answer, back = os.pipe()
         try:
-            self.process = (launcher or Spawn()).start(spec, there, back, self._errors)
+            self.process = self._launcher.start(self._spec, there, back, self._errors)
         finally:
             os.close(there)
             os.close(back)
-        self._read = b""
-
-    def __enter__(self) -> Worker:
-        try:
-            self.about: dict[str, Any] = self._receive()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+            if self.process is None:
+                self._close()
 
     def ask(self, do: str, **more: Any) -> Any:
         """The answer to one request, and how long it took by this process's clock in `waited_ns`."""
-        began = self._clock.now_ns()
-        with suppress(BrokenPipeError):
-            os.write(self._ask, json.dumps({"do": do, **more}).encode() + b"\n")
-        answer = self._receive()
-        self.waited_ns = self._clock.now_ns() - began
-        return answer
+        with self._turn.shared():
+            if self.process is None:
+                raise SideError("raises", "its process ended")
+            began = self._turn.now_ns()
+            with suppress(BrokenPipeError):
+                os.write(self._ask, json.dumps({"do": do, **more}).encode() + b"\n")
+            try:
+                answer = self._receive()
+            except (HangsError, TooLongError, StoppedError):
+                self._end()  # while nobody takes samples beside what it still runs
+                raise
+            self.waited_ns = self._turn.now_ns() - began
+            return answer
 
     def _receive(self) -> Any:
         answer = json.loads(self._line())
@@ -75,29 +97,44 @@ class Worker:
         raise SideError("raises", f"it raised {text} ({error['where']})")
 
     def _line(self) -> bytes:
-        until = self._clock.now_ns() + 1e9 * self._patience_s
+        until = self._turn.now_ns() + 1e9 * self._patience_s
         while b"\n" not in self._read:
-            left = (until - self._clock.now_ns()) / 1e9
-            if left <= 0 or not select.select([self._answer], [], [], left)[0]:
-                raise SideError("hangs", f"it gave no answer within {self._patience_s:g} s")
-            data = os.read(self._answer, 1 << 16)
-            if not data:
-                raise SideError("raises", self._ending())
-            self._read += data
+            left = (until - self._turn.now_ns()) / 1e9
+            if left <= 0:
+                raise HangsError("hangs", f"it gave no answer within {self._patience_s:g} s")
+            data = self._next(min(left, self._turn.left_s()))
+            if data is not None:
+                self._read += data
         line, _, self._read = self._read.partition(b"\n")
         return line
 
+    def _next(self, seconds: float) -> bytes | None:
+        ready = select.select([self._answer, *self._turn.closing], [], [], min(seconds, LONGEST_S))[0]
+        if set(ready) & set(self._turn.closing):
+            raise StoppedError
+        data = os.read(self._answer, 1 << 16) if ready else None
+        if data == b"":
+            raise SideError("raises", self._ending())
+        return data
+
     def _ending(self) -> str:
-        how = self.process.ended()
+        how = self.process.ended() if self.process else ""
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
         return how + (f": {lines[-1][:200]}" if lines else "")
 
     def __exit__(self, *_: object) -> None:
+        with self._turn.leaving():
+            self._end()
+
+    def _end(self) -> None:
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.end()
+        self._close()
+
+    def _close(self) -> None:
         for end in (self._ask, self._answer):
-            with suppress(OSError):
-                os.close(end)
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)  # with everything that it started
-        self.process.ended()
+            os.close(end)
         self._errors.close()

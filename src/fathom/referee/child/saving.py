@@ -2,39 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fathom.referee.child.inspection import aliases
-from fathom.referee.child.values import described, is_tensor, kind, leaves, raw, torch
+from fathom.referee.child.values import copied, described, equal, is_tensor, kind, leaves, torch, view
 
 Named = tuple[str, Any]
 
 
-def save(result: Any, call: Any, original: Any, path: Path, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Held:
+    """One call's result as it was when its time was taken: copies, with descriptions of what was copied."""
+
+    result: list[tuple[dict[str, Any], Any]]
+    inputs: list[tuple[dict[str, Any], Any]]  # after the call
+    gradients: list[tuple[dict[str, Any], Any]]
+    aliases: list[str]
+
+
+def held(result: Any, call: Any, seed: int) -> Held:
+    """Copy everything that a comparison looks at."""
+    inputs = [(place, leaf) for place, leaf in leaves(call, "inputs") if kind(leaf) in ("tensor", "array")]
+    told = [f"{one} and {other}" for one, other in aliases(result, call)]
+    gradients = _gradients(result, call, seed)
+    return Held(_copies(leaves(result)), _copies(inputs), _copies(gradients), told)
+
+
+def _copies(named: Iterable[Named]) -> list[tuple[dict[str, Any], Any]]:
+    return [({"place": place, **described(leaf)}, copied(leaf)) for place, leaf in named]
+
+
+def save(found: Held, original: Any, path: Path) -> dict[str, Any]:
     """`{"leaves": [...], "mutated": [...], "aliases": [...]}`; each leaf says where its bytes lie in `path`.
 
     What a call changes of its inputs, and gradients, are leaves too.
     """
-    changed = list(_mutated(call, original))
-    every = [*leaves(result), *changed, *_gradients(result, call, seed)]
-    found, offset = [], 0
-    with path.open("wb") as file:
-        for place, leaf in every:
-            data = b"" if kind(leaf) == "object" else raw(leaf)
-            file.write(data)
-            found.append({"place": place, **described(leaf), "offset": offset, "bytes": len(data)})
-            offset += len(data)
-    told = [f"{one} and {other}" for one, other in aliases(result, call)]
-    return {"leaves": found, "mutated": [place for place, _ in changed], "aliases": told}
-
-
-def _mutated(call: Any, original: Any) -> Iterator[Named]:
     before = dict(leaves(original, "inputs"))
-    for place, leaf in leaves(call, "inputs"):
-        if kind(leaf) in ("tensor", "array") and (place not in before or raw(leaf) != raw(before[place])):
-            yield place, leaf
+    changed = [
+        (form, leaf)
+        for form, leaf in found.inputs
+        if form["place"] not in before or not equal(leaf, before[form["place"]])
+    ]
+    forms, offset = [], 0
+    with path.open("wb") as file:
+        for form, leaf in (*found.result, *changed, *found.gradients):
+            written = 0 if form["kind"] == "object" else file.write(view(leaf))
+            forms.append({**form, "offset": offset, "bytes": written})
+            offset += written
+    mutated = [form["place"] for form, _ in changed]
+    return {"leaves": forms, "mutated": mutated, "aliases": found.aliases}
 
 
 def _gradients(result: Any, call: Any, seed: int) -> Iterator[Named]:

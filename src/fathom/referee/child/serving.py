@@ -11,7 +11,7 @@ from typing import IO, Any
 from fathom.errors import FathomError
 from fathom.referee.child.side import Side
 
-_ASKED = ("place", "go", "save", "inspect", "work")
+_ASKED = ("about", "place", "go", "hold", "save", "inspect", "work")
 
 
 def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
@@ -27,7 +27,7 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
 
     try:
         side = Side(spec)
-        reply({"ok": side.about()})
+        reply({"ok": side.key})
     except BaseException as error:
         reply({"error": _told(error)})
         return

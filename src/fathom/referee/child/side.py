@@ -10,9 +10,9 @@ from typing import Any
 
 from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
-from fathom.referee.child.saving import save
+from fathom.referee.child.saving import Held, held, save
 from fathom.referee.child.upcast import upcast
-from fathom.referee.child.values import arguments, digest, is_tensor, leaves, raw, refilled
+from fathom.referee.child.values import arguments, digest, is_tensor, leaves, refilled
 from fathom.referee.child.working import derived, told
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -42,6 +42,7 @@ class Side:
         self.wanted = spec.get("wanted") or {}
         self.slots: list[Call] = []
         self.results: list[Any] = []
+        self._held: tuple[Held, int, str | None]
         gc.freeze()  # what the libraries made is not searched before every sample
 
     def _bench(self) -> Any:
@@ -64,8 +65,7 @@ class Side:
         forms = [tuple(leaf.shape) for leaf in every]
         return {
             "device": self.bench.device,
-            "key": self.key,
-            "input_bytes": sum(len(raw(leaf)) for leaf in every),
+            "input_bytes": sum(int(getattr(leaf, "nbytes", 0)) for leaf in every),
             "longest": max((extent for form in forms for extent in form), default=1),
             "largest": max((prod(form) for form in forms), default=1),
             "dtype": next((name for name in dtypes if "float" in name), "float32"),
@@ -113,14 +113,18 @@ class Side:
             if slot is not staged:
                 refilled(slot, staged)
 
-    def save(self, index: int, seed: int, path: str, variant: str | None = None) -> dict[str, Any]:
-        """Write the result of the latest sample's call of that index, and what came of its inputs."""
+    def hold(self, index: int, seed: int, variant: str | None = None) -> None:
+        """Copy the result of the latest sample's call of that index: later calls leave the copy as it is."""
         self.bench.settle()
+        self._held = held(self.results[index], self.slots[index], seed), seed, variant
+
+    def save(self, path: str) -> dict[str, Any]:
+        """Write the result that is held, and what came of its inputs."""
+        found, seed, variant = self._held
         original = self.fresh(seed, variant)
         hashed = {"inputs": digest(original)}
         original = upcast([original])[0] if self._upcast else original
-        call, result = self.slots[index], self.results[index]
-        return hashed | save(result, call, original, Path(path), seed)
+        return hashed | save(found, original, Path(path))
 
     def inspect(self, seeds: list[int]) -> list[list[str]]:
         """(reason, detail) of all that a call does besides computing."""

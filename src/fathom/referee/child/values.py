@@ -63,15 +63,37 @@ def kind(value: Any) -> str:
     return "text" if type(value) in TEXT or type(value) is int else "object"
 
 
-def raw(value: Any) -> bytes:
-    """The bytes of a tensor, an array, a number or a text, row by row."""
+def view(value: Any) -> Any:
+    """The bytes of a tensor, an array, a number or a text, row by row; not copied where they lie so."""
     if is_tensor(value):
-        lib = torch()
-        flat = value.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-        return bytes(flat.view(lib.uint8).numpy().tobytes())
+        return _flat(value).cpu().numpy().data
     if kind(value) == "text":
         return repr(value).encode()
-    return bytes(np.ascontiguousarray(value).tobytes())
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
+
+
+def _flat(value: Any) -> Any:
+    flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return flat.view(torch().uint8)
+
+
+def raw(value: Any) -> bytes:
+    """The same, copied."""
+    return bytes(view(value))
+
+
+def copied(value: Any) -> Any:
+    """A copy of a tensor's or an array's values, detached; anything else itself."""
+    if is_tensor(value):
+        return value.detach().clone()
+    return value.copy() if kind(value) == "array" else value
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two tensors or arrays hold the same bytes."""
+    if is_tensor(one) and is_tensor(other) and one.device == other.device:
+        return bool(torch().equal(_flat(one), _flat(other)))
+    return np.array_equal(np.frombuffer(view(one), np.uint8), np.frombuffer(view(other), np.uint8))
 
 
 def described(value: Any) -> dict[str, Any]:
@@ -123,7 +145,7 @@ def digest(value: Any) -> str:
     for path, leaf in leaves(value):
         found.update(path.encode())
         if kind(leaf) != "object":
-            found.update(raw(leaf))
+            found.update(view(leaf))
     return found.hexdigest()
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import warnings
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,9 @@ def main() -> None:
     """A request is four bytes of length with three descriptors (questions, answers, errors), then a spec."""
     parent = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
-        importlib.import_module(module)
+        with suppress(ImportError):  # who needs it says so
+            importlib.import_module(module)
+    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)  # numpy's threads are there already
     del sys.argv[1:]
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ class Leaf:
     """One saved value: its description, its bytes, and its numbers where it has any."""
 
     form: dict[str, Any]
-    data: bytes
+    data: bytes | memoryview
 
     @property
     def place(self) -> str:
@@ -34,6 +35,20 @@ class Leaf:
         """The values in float64, complex128, or as the integers they are. Raises BadInputError."""
         return decode(self.data, self.dtype).reshape(self.form["shape"])
 
+    @property
+    def elements(self) -> int:
+        """How many numbers it has."""
+        return prod(self.form["shape"])
+
+    def part(self, elements: slice) -> np.ndarray:
+        """The numbers from `start` to `stop`, in one row."""
+        width = len(self.data) // max(self.elements, 1)
+        return decode(self.data[elements.start * width : elements.stop * width], self.dtype)
+
+    def same(self, other: Leaf) -> bool:
+        """Whether both hold the same bytes."""
+        return np.array_equal(np.frombuffer(self.data, np.uint8), np.frombuffer(other.data, np.uint8))
+
 
 @dataclass(frozen=True)
 class Saved:
@@ -46,13 +61,13 @@ class Saved:
 
 
 def read(told: dict[str, Any], path: Path) -> Saved:
-    """What a side saved at `path`."""
-    data = path.read_bytes()
+    """What a side saved at `path`; copied, for the side might change it later."""
+    data = memoryview(path.read_bytes())
     leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in told["leaves"]]
     return Saved(leaves, told["mutated"], told["aliases"], told["inputs"])
 
 
-def decode(data: bytes, dtype: str) -> np.ndarray:
+def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
     """Raw bytes of `dtype` as float64, complex128, or integers. Raises BadInputError for an unknown one."""
     if dtype == "bfloat16":
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32).astype(float)
@@ -67,7 +82,9 @@ def decode(data: bytes, dtype: str) -> np.ndarray:
     return values.astype(complex) if values.dtype.kind == "c" else values
 
 
-def _narrow(data: bytes, dtype: str) -> np.ndarray:
+def _narrow(data: bytes | memoryview, dtype: str) -> np.ndarray:
+    if not data:
+        return np.empty(0)
     import torch  # who returns such values has it
 
     bits = torch.frombuffer(bytearray(data), dtype=torch.uint8)

@@ -90,8 +90,15 @@ def truncated(found: np.ndarray, reference: np.ndarray, dtype: str) -> str | Non
     if dtype != "float32" or found.size < 64:
         return None
     for name, cut in (("bfloat16", 16), ("tf32", 13)):
-        mask = np.uint32((1 << cut) - 1)
-        bits = [np.ascontiguousarray(v, np.float32).view(np.uint32) & mask for v in (found, reference)]
-        if not bits[0].any() and np.count_nonzero(bits[1]) > 0.5 * found.size:
+        if not _bits(found, cut).any() and np.count_nonzero(_bits(reference, cut)) > 0.5 * found.size:
             return name
     return None
+
+
+def finer(found: np.ndarray) -> bool:
+    """Whether float32 is needed to hold these."""
+    return bool(_bits(found, 13).any())
+
+
+def _bits(values: np.ndarray, low: int) -> np.ndarray:
+    return np.ascontiguousarray(values, np.float32).view(np.uint32) & np.uint32((1 << low) - 1)

@@ -9,11 +9,15 @@ from hashlib import blake2b
 import numpy as np
 
 from fathom.referee.compare.decode import Leaf, Saved
-from fathom.referee.compare.errors import Errors, diagnose, errors, same_gaps, truncated
+from fathom.referee.compare.errors import Errors, diagnose, finer, truncated
+from fathom.referee.compare.parts import Nearness, nearness
 from fathom.referee.compare.tolerance import Tolerance, tolerance
+from fathom.referee.turn import Turn
 from fathom.referee.verdict import Agreement, Reason
 
 AMPLIFIED = 2.0  # times the baseline's own error is allowed where a long computation amplifies rounding
+PAGE, PAGES = 4096, 1024  # of which the hash of a large result is made
+LOOK = 4096  # elements of a first look
 
 
 @dataclass
@@ -27,11 +31,16 @@ class Judge:
     longest: int = 1  # extent of the inputs
     largest: int = 1  # input, in elements
     exact_reference: bool = True  # False where the reference is the baseline's own result
+    turn: Turn = field(default_factory=Turn)
     agreement: dict[str, Agreement] = field(default_factory=dict)
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
         """Reasons against the candidate's result; the inputs of all three were the same."""
+        with self.turn.shared():
+            return self._judged(candidate, baseline, reference)
+
+    def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
         if candidate.inputs != reference.inputs:
             return [Reason("global-state", "the inputs of the same seed are others in its process")]
         found = [Reason("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases]
@@ -47,15 +56,18 @@ class Judge:
 
     def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Reason]:
         if not own.numeric:
-            same = own.data == base.data
-            return [] if same else [Reason("wrong-result", f"{own.place} is another than the baseline's")]
-        x, b, r = own.numbers(), base.numbers(), ref.numbers()
+            return (
+                []
+                if own.same(base)
+                else [Reason("wrong-result", f"{own.place} is another than the baseline's")]
+            )
         stale = self._stale(own, base)
-        if x.dtype.kind in "biu":
-            return self._exact(own, x, b, stale)
-        if not same_gaps(x, r, b):
+        if own.part(slice(0, 0)).dtype.kind in "biu":
+            return self._exact(own, own.numbers(), base.numbers(), stale)
+        near = nearness(own, base, ref)
+        if not near.gaps:
             return [stale or Reason("not-finite", own.place)]
-        return self._near(own, x, b, r, stale)
+        return self._near(own, base, ref, near, stale)
 
     def _exact(self, own: Leaf, x: np.ndarray, b: np.ndarray, stale: Reason | None) -> list[Reason]:
         self._note(own, None, None, None, None)
@@ -63,19 +75,16 @@ class Judge:
         text = f"{own.place}: {wrong} of {x.size} elements differ"
         return ([stale] if stale else [Reason("wrong-result", text)]) if wrong else []
 
-    def _near(
-        self, own: Leaf, x: np.ndarray, b: np.ndarray, r: np.ndarray, stale: Reason | None
-    ) -> list[Reason]:
-        claim = self.claim or own.dtype
-        seen, theirs = errors(x, r), errors(b, r)
-        length = self.reduction or max(self.longest, self.largest // max(x.size, 1), 1)
-        allowed = self._allowed(claim, length, x.size, theirs)
-        self._note(own, seen, allowed, theirs, length)
+    def _near(self, own: Leaf, base: Leaf, ref: Leaf, near: Nearness, stale: Reason | None) -> list[Reason]:
+        claim, seen = self.claim or own.dtype, near.mine
+        length = self.reduction or max(self.longest, self.largest // max(own.elements, 1), 1)
+        allowed = self._allowed(claim, length, own.elements, near.theirs)
+        self._note(own, seen, allowed, near.theirs, length)
         if seen.within(allowed):
-            narrow = truncated(x, r, claim) if truncated(b, r, claim) is None else None
+            narrow = _narrower(own, base, ref, claim)
             detail = f"{own.place}: every element is a number of {narrow}"
             return [Reason("lower-precision", detail)] if narrow else []
-        code, detail = diagnose(x, r, claim, length)
+        code, detail = diagnose(own.numbers(), ref.numbers(), claim, length)
         if own.place.startswith("gradient") or own.place.endswith(".grad"):
             code = "wrong-gradient" if code != "lower-precision" else code
         return [stale or Reason(code, f"{own.place}: {detail}")]
@@ -89,14 +98,10 @@ class Judge:
     def _stale(self, own: Leaf, base: Leaf) -> Reason | None:
         """A reason, should this turn out wrong: the same bytes came where the baseline had others."""
         earlier = self._earlier.setdefault(own.place, {})
-        data, theirs = (blake2b(leaf.data, digest_size=16).hexdigest() for leaf in (own, base))
-        known = earlier.setdefault(data, theirs) != theirs
-        constant = own.data == own.data[:1] * len(own.data)
-        return (
-            Reason("cached-result", f"{own.place} is that of other inputs")
-            if known and not constant
-            else None
-        )
+        data, theirs = _fingerprint(own), _fingerprint(base)
+        if earlier.setdefault(data, theirs) == theirs or _constant(own):
+            return None
+        return Reason("cached-result", f"{own.place} is that of other inputs")
 
     def _note(
         self,
@@ -118,6 +123,28 @@ class Judge:
             noted.worst, noted.allowed_worst = seen.worst, allowed.worst
         noted.baseline_norm = max(noted.baseline_norm or 0.0, theirs.norm)
         noted.reduction = length
+
+
+def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
+    """The narrower format whose numbers the candidate's all are, and not the baseline's."""
+    if claim != "float32" or finer(own.part(slice(0, min(LOOK, own.elements)))):
+        return None
+    x, b, r = own.numbers(), base.numbers(), ref.numbers()
+    return truncated(x, r, claim) if truncated(b, r, claim) is None else None
+
+
+def _fingerprint(leaf: Leaf) -> str:
+    """A hash of the bytes; of large results of pages all over them, for it only chooses between reasons."""
+    found, size = blake2b(digest_size=16), len(leaf.data)
+    step = PAGE if size <= PAGES * PAGE else size // PAGES
+    for at in range(0, size, step):
+        found.update(leaf.data[at : at + PAGE])
+    return found.hexdigest()
+
+
+def _constant(leaf: Leaf) -> bool:
+    found = np.frombuffer(leaf.data, np.uint8)
+    return bool((found == found[:1]).all())
 
 
 def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Reason]:

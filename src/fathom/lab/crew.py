@@ -1,0 +1,52 @@
+"""Proofs side by side: threads that each take the next one, behind one gate."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from queue import SimpleQueue
+from typing import TypeVar
+
+from fathom.referee.gate import Gate, Order, StoppedError
+
+GRACE_NS, DRAIN_NS = 10**9, 10**10  # of the gate: who waits to be alone gathers others for a second
+T = TypeVar("T")
+R = TypeVar("R")
+_Done = tuple[list[R], BaseException | None]
+
+
+def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> Generator[R, None, None]:
+    """What `do` returns, as it comes, `jobs` at a time.
+
+    What `do` raises is raised here. Then, or when nobody wants more, the gate closes and the rest ends.
+    """
+    todo, done = deque(things), SimpleQueue[_Done[R]]()
+    with Gate(Order(GRACE_NS, DRAIN_NS)) as gate:
+
+        def work() -> None:
+            while todo and not gate.closed:
+                try:
+                    done.put(([do(todo.popleft(), gate)], None))
+                except (StoppedError, IndexError):
+                    return
+                except BaseException as error:
+                    done.put(([], error))
+
+        threads = [threading.Thread(target=work, name=f"proof {n}") for n in range(min(jobs, len(todo)))]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from _awaited(done, len(things))
+        finally:
+            gate.close()
+            for thread in threads:
+                thread.join()
+
+
+def _awaited(done: SimpleQueue[_Done[R]], count: int) -> Iterator[R]:
+    for _ in range(count):
+        results, error = done.get()
+        if error is not None:
+            raise error
+        yield from results

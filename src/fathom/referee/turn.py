@@ -1,0 +1,89 @@
+"""One proof beside others: when it may use the machine, and how much time of its own it has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from math import inf
+
+from fathom.errors import FathomError
+from fathom.referee.gate import Gate, StoppedError
+from fathom.timing import Clock, SystemClock
+
+
+class TooLongError(FathomError):
+    """A proof took longer than it may."""
+
+
+class Turn:
+    """A proof's own clock, which stands still while it waits for others; by default there are none.
+
+    `limit_s`: seconds by that clock after which it is given up. `quiet`: it never shares the machine, as
+    where what it runs is chosen by timing. Used by one thread at a time.
+    """
+
+    def __init__(
+        self, gate: Gate | None = None, limit_s: float = inf, quiet: bool = False, clock: Clock | None = None
+    ) -> None:
+        self._gate, self._quiet, self._clock = gate, quiet, clock or SystemClock()
+        self._waited_ns = 0
+        self._inside: str | None = None
+        self.limit_s, self._began_ns = limit_s, self._clock.now_ns()
+
+    @property
+    def closing(self) -> list[int]:
+        """What becomes readable when everything is to end."""
+        return [] if self._gate is None else [self._gate.closing]
+
+    def now_ns(self) -> int:
+        """Nanoseconds, those spent waiting for others left out."""
+        return self._clock.now_ns() - self._waited_ns
+
+    def sleep(self, seconds: float) -> None:
+        """Let that much time pass."""
+        self._clock.sleep(seconds)
+
+    def left_s(self) -> float:
+        """Seconds until the limit. Raises TooLongError beyond it."""
+        left = self.limit_s - (self.now_ns() - self._began_ns) / 1e9
+        if left <= 0:
+            raise TooLongError(f"It was not proven within {self.limit_s:g} s; give it more with --limit.")
+        return left
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Beside others; alone where it is alone already. Raises TooLongError, StoppedError."""
+        self.left_s()
+        with self._entered(alone=self._quiet):
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """With nobody else on the machine. Raises TooLongError, StoppedError."""
+        self.left_s()
+        with self._entered(alone=True):
+            yield
+
+    @contextmanager
+    def leaving(self) -> Iterator[None]:
+        """Beside others, whatever the time; at once where everything is to end."""
+        with ExitStack() as stack:
+            with suppress(StoppedError):
+                stack.enter_context(self._entered(alone=self._quiet))
+            yield
+
+    @contextmanager
+    def _entered(self, *, alone: bool) -> Iterator[None]:
+        if self._inside is not None:
+            if alone and self._inside != "alone":
+                raise RuntimeError("who shares the machine has to leave before it can have it alone")
+            yield
+            return
+        came_ns = self._clock.now_ns()
+        with self._gate.entered(alone=alone) if self._gate else nullcontext():
+            self._waited_ns += self._clock.now_ns() - came_ns
+            self._inside = "alone" if alone else "shared"
+            try:
+                yield
+            finally:
+                self._inside = None
