@@ -9,7 +9,7 @@ import json
 
 
 def bench() -> str:
-    """Examine every recording of the suite, write benchmarks/results/findings.json and its picture, return the tables."""
+    """Examine every recording of the suite, write its figures and their picture, return the tables."""
     from tests.faults.examined import KEPT, examined
     from tests.faults.scatter import PICTURE, picture
     from tests.faults.score import RESULTS, score
