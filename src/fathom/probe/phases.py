@@ -214,8 +214,9 @@ class Phases:
 
     def _is_quicker(self) -> bool:
         """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower
-        ones tell nothing, as what profiled them may stay in the way."""
-        if self.plan.at or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
+        ones tell nothing, as what profiled them may stay in the way. Who says when it settles is believed."""
+        told = self.plan.at or self.plan.settle is not None
+        if told or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
             return False
         return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:])
 
