@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # The measurements that need NVIDIA GPUs, in parts that take at most ten minutes each:
 #
-#     benchmarks/on_target.sh PART OUT      # stress, ceilings, record, cost, tests, links, counters, crafted, agreement
+#     benchmarks/on_target.sh PART OUT
+#
+# PART is stress, ceilings, record, cost, tests, links, counters, crafted, agreement, faults or lab.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -79,6 +81,16 @@ agreement() { # the GPT step under ncu, to be set beside its folded counters
             -o "$out/gpt$run" "$python" benchmarks/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
         ncu --import "$out/gpt$run.ncu-rep" --csv --page raw --print-units base > "$out/gpt$run.csv"
     done
+}
+
+faults() { # what is left of the suite, on all GPUs at once; again with the same OUT until nothing is left
+    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    "$python" -m tests.faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
+        --severity ${SEVERITY:-2} --tar "$out/faults.tar"
+}
+
+lab() { # the referee's verdicts on all techniques; what is proven is kept in FATHOM_HOME
+    "$python" -m fathom lab run --all --budget "${BUDGET:-8}" --json > "$out/lab.json"
 }
 
 "$part"
