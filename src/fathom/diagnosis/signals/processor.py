@@ -15,6 +15,7 @@ from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
+MOSTLY = 0.8  # of an op's time lies in such calls
 PINNING = r"^aten::_?pin_memory$"
 
 
@@ -51,7 +52,7 @@ def _meeting(recorded: Recorded) -> Array:
 def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
     launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
     rows = rows.filter(pl.col("thread").is_in(launching.implode()))
-    rows = rows.filter(pl.col("end_ns") - pl.col("start_ns") >= WORKS_NS)
+    rows = _long(rows)
     busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
     windows = recorded.account.windows
     assert windows is not None and recorded.steps
@@ -59,6 +60,13 @@ def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
     groups = rows.group_by("name", maintain_order=True)
     found = [_work(recorded, str(name), mine, used, busy) for (name,), mine in groups]
     return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
+
+
+def _long(rows: pl.DataFrame) -> pl.DataFrame:
+    """Calls that are long because they work: an op that is short else was interrupted."""
+    took = pl.col("end_ns") - pl.col("start_ns")
+    long = took >= WORKS_NS
+    return rows.filter(long & (took.filter(long).sum() >= MOSTLY * took.sum()).over("name"))
 
 
 def _work(recorded: Recorded, name: str, rows: pl.DataFrame, windows: Spans, busy: Spans) -> HostWork:

@@ -12,7 +12,8 @@ PYTHONIC = 0.6  # of the host's idle time: more, and Python rather than the numb
 CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # of a replayed graph, one launch a step
 
 # Where the host loses its lead to one of these, it is not the launches that cost the time after it.
-OTHERS = ("sync=0", "input=0", "gc=0", "checkpoint=0", "allocator=0", "compilation=0")
+OTHERS = ("sync=0", "gc=0", "checkpoint=0", "allocator=0", "compilation=0")
+FED = 0.02  # of the step: a loader that undisturbed steps wait less for keeps up, whatever the timeline holds
 
 HELD = 2.0  # pauses a step that are as long as a turn of the interpreter
 PLACES = 3  # that they lie behind: a computation of the program's own comes at the same place in each step
@@ -43,6 +44,11 @@ def launch_bound(signals: Signals) -> Found:
 def _working(signals: Signals) -> list[HostWork]:
     """What the host computes or pins in the step itself: time that no launch costs."""
     return [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
+
+
+def _starved(signals: Signals) -> tuple[str, ...]:
+    lost, mean = signals.get("input.lost_ms").value, signals.get("step.mean_ms").value
+    return () if lost is not None and mean and lost < FED * mean else ("input=0",)
 
 
 def _contended(holds: Holds, step: float) -> bool:
@@ -81,7 +87,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
             Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
         ],
         changes=("python=0.1",) if in_python else CAPTURED,
-        given=(*OTHERS, *dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))),
+        given=(*OTHERS, *_starved(signals), *dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
         part=part,
         doubt=0.25 if in_python else 0.15,
