@@ -226,5 +226,5 @@ def test_the_command_records_and_reports(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("fathom.lab.record_forms", failing, raising=False)
     assert call("--json").exit_code == 1
     skipped = [Outcome(technique.name, "skipped", "no GPU")]
-    monkeypatch.setattr("fathom.lab.run", lambda *_, **__: skipped, raising=False)
+    monkeypatch.setattr("fathom.lab.run", lambda *_, **__: (one for one in skipped), raising=False)
     assert call("--json").exit_code == 0
