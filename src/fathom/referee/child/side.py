@@ -129,7 +129,7 @@ class Side:
         hashed = {"inputs": digest(original)}
         original = upcast([original])[0] if self._upcast else original
         if index is not None:
-            found = held(self.results[index], self.slots[index], seed)
+            found = held(self.results[index], self.slots[index], seed, lambda leaf: leaf)
         return hashed | save(found, original, Path(path))
 
     def inspect(self, seeds: list[int]) -> list[list[str]]:
