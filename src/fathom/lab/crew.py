@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from fathom.referee.gate import Gate, Order, StoppedError
 
 GRACE_NS, DRAIN_NS = 10**9, 10**10  # of the gate: who waits to be alone gathers others for a second
+LOOK_UP_S = 0.5  # polars has signals resume a wait, so that Ctrl-C would not end one without a timeout
 T = TypeVar("T")
 R = TypeVar("R")
 _Done = tuple[list[R], BaseException | None]
@@ -25,10 +27,14 @@ def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> 
     with Gate(Order(GRACE_NS, DRAIN_NS)) as gate:
 
         def work() -> None:
-            while todo and not gate.closed:
+            while not gate.closed:
                 try:
-                    done.put(([do(todo.popleft(), gate)], None))
-                except (StoppedError, IndexError):
+                    thing = todo.popleft()
+                except IndexError:
+                    return
+                try:
+                    done.put(([do(thing, gate)], None))
+                except StoppedError:
                     return
                 except BaseException as error:
                     done.put(([], error))
@@ -46,7 +52,13 @@ def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> 
 
 def _awaited(done: SimpleQueue[_Done[R]], count: int) -> Iterator[R]:
     for _ in range(count):
-        results, error = done.get()
+        results, error = _next(done)
         if error is not None:
             raise error
         yield from results
+
+
+def _next(done: SimpleQueue[_Done[R]]) -> _Done[R]:
+    while True:
+        with suppress(Empty):
+            return done.get(timeout=LOOK_UP_S)

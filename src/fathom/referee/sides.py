@@ -73,14 +73,16 @@ class Sides:
 
     def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
         """The result of one of the latest calls."""
-        worker.ask("hold", index=index, seed=seed, variant=variant)
-        return self.held(worker)
+        return self._fetched(worker, index=index, seed=seed, variant=variant)
 
     def held(self, worker: Worker) -> Saved:
         """The result that the process holds."""
+        return self._fetched(worker)
+
+    def _fetched(self, worker: Worker, **which: Any) -> Saved:
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
         with self.turn.shared():
-            found = read(worker.ask("save", path=str(path)), path)
+            found = read(worker.ask("save", path=str(path), **which), path)
             path.unlink()
         return found
 

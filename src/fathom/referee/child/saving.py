@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ Named = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Held:
-    """One call's result as it was when its time was taken: copies, with descriptions of what was copied."""
+    """One call's result: each value, or a copy of it, with the description of the original."""
 
     result: list[tuple[dict[str, Any], Any]]
     inputs: list[tuple[dict[str, Any], Any]]  # after the call
@@ -23,16 +23,16 @@ class Held:
     aliases: list[str]
 
 
-def held(result: Any, call: Any, seed: int) -> Held:
-    """Copy everything that a comparison looks at."""
+def held(result: Any, call: Any, seed: int, copy: Callable[[Any], Any] = copied) -> Held:
+    """Everything that a comparison looks at, by default as it is now."""
     inputs = [(place, leaf) for place, leaf in leaves(call, "inputs") if kind(leaf) in ("tensor", "array")]
     told = [f"{one} and {other}" for one, other in aliases(result, call)]
     gradients = _gradients(result, call, seed)
-    return Held(_copies(leaves(result)), _copies(inputs), _copies(gradients), told)
-
-
-def _copies(named: Iterable[Named]) -> list[tuple[dict[str, Any], Any]]:
-    return [({"place": place, **described(leaf)}, copied(leaf)) for place, leaf in named]
+    kept = [
+        [({"place": place, **described(leaf)}, copy(leaf)) for place, leaf in named]
+        for named in (leaves(result), inputs, gradients)
+    ]
+    return Held(kept[0], kept[1], kept[2], told)
 
 
 def save(found: Held, original: Any, path: Path) -> dict[str, Any]:

@@ -118,12 +118,18 @@ class Side:
         self.bench.settle()
         self._held = held(self.results[index], self.slots[index], seed), seed, variant
 
-    def save(self, path: str) -> dict[str, Any]:
-        """Write the result that is held, and what came of its inputs."""
-        found, seed, variant = self._held
+    def save(
+        self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
+    ) -> dict[str, Any]:
+        """Write the result that is held, and what came of its inputs; with `index` as it is by now."""
+        if index is None:
+            found, seed, variant = self._held
+        self.bench.settle()
         original = self.fresh(seed, variant)
         hashed = {"inputs": digest(original)}
         original = upcast([original])[0] if self._upcast else original
+        if index is not None:
+            found = held(self.results[index], self.slots[index], seed, lambda leaf: leaf)
         return hashed | save(found, original, Path(path))
 
     def inspect(self, seeds: list[int]) -> list[list[str]]:
