@@ -9,7 +9,20 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fathom.gauges import attention, caches, copies, cuda, gds, gpu, latency, matmul, memory, peers, vector
+from fathom.gauges import (
+    attention,
+    caches,
+    copies,
+    cuda,
+    gds,
+    gpu,
+    latency,
+    matmul,
+    memory,
+    peers,
+    staged,
+    vector,
+)
 from fathom.gauges.catalogue import BY_ID, FULL, GPU, scope
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError
@@ -241,3 +254,13 @@ def test_cuda_core_is_found_under_either_name(monkeypatch):
     with pytest.raises(NotHereError, match="not installed"):
         cuda._core()
     gpu.gpu.cache_clear()
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 20, 24])
+def test_every_byte_goes_through_the_buffers(monkeypatch, size):
+    monkeypatch.setattr(staged, "CHUNK", 8)
+    source = torch.randint(0, 255, (size,), dtype=torch.uint8)
+    for copy in ("to_device", "to_host"):
+        to = torch.zeros_like(source)
+        getattr(staged.Staged(stand_in_gpu.Torch((9, 0)), to, source), copy)()
+        assert torch.equal(to, source)

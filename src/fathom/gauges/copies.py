@@ -7,7 +7,7 @@ from functools import partial
 
 from fathom.gauges.gpu import GIB, effort, gpu
 from fathom.gauges.job import Job
-from fathom.gauges.timer import Effort
+from fathom.gauges.staged import Staged
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 
@@ -20,21 +20,31 @@ BUDGET_S = {"pinned": 1.0, "pageable": 2.5}  # the latter is as uneven as the ho
 def _measure(way: str, kind: str, job: Job) -> Ceiling:
     chosen = FULL_SIZES if job.full else SIZES
     pinned = kind == "pinned"
-    trials = [_at(way, size, pinned, BUDGET_S[kind] / len(chosen), job) for size in chosen]
+    trials = [t for size in chosen for t in _at(way, size, pinned, BUDGET_S[kind] / len(chosen), job)]
     return best(f"copy.{way}.{kind}", trials)
 
 
-def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> Trial:
-    """One size. A pageable copy blocks its caller: the device's events see all of it, if nothing leads it."""
+def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> list[Trial]:
+    """One size. A pageable copy blocks its caller: the device's events see all of it, if nothing leads it.
+
+    The driver has one thread copy pageable memory; all of them, through buffers, are another way.
+    """
     here = gpu()
     device = here.torch.randint(0, 255, (size,), dtype=here.torch.uint8, device="cuda")
     host = here.torch.empty(size, dtype=here.torch.uint8, pin_memory=pinned)
     host.copy_(device)  # random bytes, and every page touched
     to, source = (device, host) if way == "h2d" else (host, device)
-    work = partial(to.copy_, source, non_blocking=pinned)
-    pace = effort(job, seconds, lead_s=Effort.lead_s if pinned else 0.0)
-    trial = here.trial({"bytes": size}, work, size, pace)
-    return trial if pinned else replace(trial, by_host=True)
+    if pinned:
+        work = partial(to.copy_, source, non_blocking=True)
+        return [here.trial({"bytes": size}, work, size, effort(job, seconds))]
+    staged = Staged(here.torch, to, source)
+    ways = {
+        "driver": lambda: to.copy_(source),
+        "staged": staged.to_device if way == "h2d" else staged.to_host,
+    }
+    pace = effort(job, seconds / len(ways), lead_s=0.0)
+    trials = [here.trial({"bytes": size, "way": name}, work, size, pace) for name, work in ways.items()]
+    return [replace(trial, by_host=True) for trial in trials]
 
 
 GAUGES = {
