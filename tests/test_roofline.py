@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.results import Device, Entry
-from fathom.analysis.roofline import Limits, at_ceiling, limits_of, needs, utilisation
+from fathom.analysis.roofline import at_ceiling, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
+from fathom.machine.limits import Limits, limits_of
 from tests.test_work_traces import FILES, PEAKS, trace, whole
 
 LIMITS = Limits(

@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 from fathom.analysis.results import Device, Entry
-from fathom.analysis.roofline import Limits, at_ceiling
+from fathom.analysis.roofline import at_ceiling
 from fathom.analysis.work import family_work
 from fathom.analysis.work.registry import evaluate
+from fathom.machine.limits import Limits
 from tests.kineto_samples import op, small, write
 from tests.work_frames import frame
 

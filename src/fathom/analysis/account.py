@@ -13,10 +13,11 @@ from fathom.analysis.intervals import Spans, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Window
-from fathom.analysis.roofline import at_ceiling, limits_of, peaks_of, utilisation
+from fathom.analysis.roofline import at_ceiling, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
+from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 

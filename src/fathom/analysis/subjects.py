@@ -14,9 +14,9 @@ from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, micro_windows
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
-from fathom.analysis.roofline import Limits, limits_of
 from fathom.analysis.windows import Boundary, make_windows
 from fathom.analysis.work import family_work, op_work
+from fathom.machine.limits import Limits, limits_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 

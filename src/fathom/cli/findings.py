@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fathom.cli.options import Machine
+
 EXAMPLES = """Examples:
 
 fathom findings train.fathom
@@ -18,10 +20,7 @@ fathom findings train.fathom --json"""
 def findings(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
-    machine: Annotated[
-        Path | None,
-        typer.Option(help="A machine file whose ceilings stand in where the sounding holds none."),
-    ] = None,
+    machine: Machine = None,
 ) -> None:
     """Name what holds a step back, what mending it would save, and how to mend it."""
     import msgspec

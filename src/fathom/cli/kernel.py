@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fathom.cli.options import Machine
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -37,10 +38,7 @@ def kernel(
         Path | None, typer.Option(help="Draw the samples around a launch of the family to this .svg file.")
     ] = None,
     rank: Annotated[int | None, typer.Option(help="Of this rank; the first by default.")] = None,
-    machine: Annotated[
-        Path | None,
-        typer.Option(help="A machine file whose ceilings stand in where the sounding holds none."),
-    ] = None,
+    machine: Machine = None,
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
     from fathom.api import open

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fathom.cli.options import Machine
+
 EXAMPLES = """Examples:
 
 fathom report train.fathom --roofline
@@ -24,10 +26,7 @@ def report(
     roofline: Annotated[
         bool, typer.Option(help="Add a table of what bounds each family, and how near it is.")
     ] = False,
-    machine: Annotated[
-        Path | None,
-        typer.Option(help="A machine file whose ceilings stand in where the sounding holds none."),
-    ] = None,
+    machine: Machine = None,
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
     """Say where the time of a step goes."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from fathom.analysis import Examination
+from fathom.data import load
 from fathom.diagnosis.examine import examine
 from fathom.diagnosis.rules import rules
 from fathom.recorder.dive import explanation_of, families_of
@@ -95,7 +93,7 @@ def _about_kind(what: str) -> bool:
 @cache
 def table() -> dict[str, dict[str, Any]]:
     """Rows of naming.yaml by kind."""
-    return yaml.safe_load((files(__package__) / "naming.yaml").read_text())
+    return load(__package__, "naming")
 
 
 def _profiled(store: Store, families: list[str], named: str) -> Seen:

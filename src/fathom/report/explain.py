@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.diagnosis.kinds import Kind
+from fathom.report.page import part, wrapped
 from fathom.report.screen import cells, console_or_default, put
-
-_INDENT = 2
 
 
 def print_kind(kind: Kind, console: Console | None = None) -> None:
@@ -30,21 +28,10 @@ def print_kinds(found: Sequence[Kind], console: Console | None = None) -> None:
 def _page(kind: Kind, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((kind.title, "bold"), (f"   {kind.id}", "dim"))
-    yield from _part("why it costs", _wrapped(kind.mechanism, width))
-    yield from _part("how it shows", _wrapped(kind.shows, width))
-    yield from _part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
+    yield from part("why it costs", wrapped(kind.mechanism, width))
+    yield from part("how it shows", wrapped(kind.shows, width))
+    yield from part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
     if kind.techniques:
-        yield from _part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
-    yield from _part("read more", kind.references, "dim")
+        yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
+    yield from part("read more", kind.references, "dim")
     yield Text()
-
-
-def _part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
-    yield Text()
-    yield Text(title, "bold dim")
-    for line in lines:
-        yield Text(" " * _INDENT + line, style)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width - _INDENT)

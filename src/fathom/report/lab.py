@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ from fathom.lab.header import Header
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison
 from fathom.report import units
+from fathom.report.page import INDENT, part, wrapped
 from fathom.report.screen import cells, console_or_default, put
 
 Row = dict[str, Any]
-_INDENT = 2
 _STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
 _RESULT = 26
 
@@ -84,13 +83,13 @@ def print_techniques(found: Sequence[Row], console: Console | None = None) -> No
 
 
 def _table(found: Sequence[Row], width: int) -> Iterator[Text]:
-    wide = max((len(row["name"]) for row in found), default=0) + 2 + _INDENT
+    wide = max((len(row["name"]) for row in found), default=0) + 2 + INDENT
     group = ""
     for row in found:
         if row["group"] != group:
             group = row["group"]
             yield Text(group, "bold dim")
-        line = Text(f"{' ' * _INDENT}{row['name']}".ljust(wide), "bold")
+        line = Text(f"{' ' * INDENT}{row['name']}".ljust(wide), "bold")
         room = width - wide - _RESULT - 1
         line.append(f"{units.shorten(row['saves'], room):<{room}} ")
         yield line.append_text(_told(row))
@@ -126,29 +125,18 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     header = technique.header
     yield Text()
     yield Text.assemble((header.title, "bold"), (f"   {technique.group} · {technique.name}", "dim"))
-    yield from _part("the idea", _wrapped(header.idea, width))
-    yield from _part("what it saves", _wrapped(header.saves, width))
-    yield from _part("what it costs", _wrapped(header.cost, width))
-    yield from _part("when it does not pay", _wrapped(header.not_when, width))
+    yield from part("the idea", wrapped(header.idea, width))
+    yield from part("what it saves", wrapped(header.saves, width))
+    yield from part("what it costs", wrapped(header.cost, width))
+    yield from part("when it does not pay", wrapped(header.not_when, width))
     if header.no_gain:
-        yield from _part("where it did not", _wrapped(header.no_gain, width))
+        yield from part("where it did not", wrapped(header.no_gain, width))
     shown = [f"{show.what}: {show.plain} plain, {show.tuned} tuned" for show in header.shows]
-    yield from _part("how it shows", [line for text in shown for line in _wrapped(text, width)])
+    yield from part("how it shows", [line for text in shown for line in wrapped(text, width)])
     if header.findings:
-        yield from _part("findings that name it", header.findings)
-    yield from _part("where it stands", [str(path) for path in technique.sources], "dim")
+        yield from part("findings that name it", header.findings)
+    yield from part("where it stands", [str(path) for path in technique.sources], "dim")
     yield Text()
-
-
-def _part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
-    yield Text()
-    yield Text(title, "bold dim")
-    for line in lines:
-        yield Text(" " * _INDENT + line, style)
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width - _INDENT)
 
 
 def print_outcome(outcome: Outcome, console: Console | None = None) -> None:
@@ -173,9 +161,9 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
-        yield Text(f"{' ' * _INDENT}expected of {header.no_gain}", "dim")
+        yield Text(f"{' ' * INDENT}expected of {header.no_gain}", "dim")
     for reason in verdict.reasons:
-        yield Text(f"{' ' * _INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
+        yield Text(f"{' ' * INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
 
 
 def _header(name: str) -> Header | None:
@@ -185,12 +173,12 @@ def _header(name: str) -> Header | None:
 
 def print_told(found: Sequence[Told], console: Console | None = None) -> None:
     """Which findings are on the plain form of a pair, and not on the tuned one."""
-    lines = [_named(one) for one in found] or [Text(f"{' ' * _INDENT}no finding names it", "dim")]
+    lines = [_named(one) for one in found] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
     put(lines, console_or_default(console))
 
 
 def _named(one: Told) -> Text:
-    line = Text(f"{' ' * _INDENT}{one.kind:<30}")
+    line = Text(f"{' ' * INDENT}{one.kind:<30}")
     if one.names:
         return line.append("on the plain form, and not on the tuned one", "green")
     if None in (one.plain, one.tuned):

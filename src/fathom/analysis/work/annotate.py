@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.roofline import Limits, needs
+from fathom.analysis.roofline import needs
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import evaluate, is_product
 from fathom.analysis.work.tree import grow
+from fathom.machine.limits import Limits
 
 PARTS = "its parts carry its work"
 NO_FORMULA = "no formula for this operator"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.roofline import Limits, needs
+from fathom.analysis.roofline import needs
 from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.dtypes import DTYPES
@@ -13,6 +13,7 @@ from fathom.analysis.work.links import connect
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import is_product
 from fathom.analysis.work.tree import Rows
+from fathom.machine.limits import Limits
 
 _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element

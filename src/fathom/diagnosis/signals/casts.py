@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import polars as pl
-
 from fathom.analysis.work.dtypes import DTYPES, SIZE
-from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.kernels import in_order, together
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
-MS = 1e6
 CAST = re.compile(r"aten::_to_copy > aten::copy_$")
 WIDE_INSIDE = re.compile(
     r"aten::(native_(layer|group)_norm|_fused_rms_norm|_?(log_)?softmax|gelu|silu|relu)\b"
@@ -26,28 +23,13 @@ Row = dict[str, Any]
 @signal("kernels.round_trips", "ms a step")
 def round_trips(recorded: Recorded) -> list[Work]:
     """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
-    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
-    if rows["shapes"].null_count() == rows.height:
-        raise UnknownSignalError("shapes were not recorded")
+    rows = in_order(recorded)
     found: dict[tuple, list[Row]] = {}
     for row in needless(
         rows.select("label", "path", "shapes", "dtypes", "source", "module", "ns").to_dicts()
     ):
         found.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
-    return [_work(mine, recorded.steps) for mine in found.values()]
-
-
-def _work(mine: list[Row], steps: int) -> Work:
-    first, ns = mine[0], sum(row["ns"] for row in mine)
-    return Work(
-        "compute",
-        first["label"],
-        ns / steps / MS,
-        len(mine) / steps,
-        tuple(first["path"]),
-        source=first["source"],
-        module=first["module"],
-    )
+    return [together(mine, recorded.steps) for mine in found.values()]
 
 
 def needless(rows: list[Row]) -> list[Row]:

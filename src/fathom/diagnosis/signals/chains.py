@@ -10,11 +10,11 @@ from typing import Any
 import polars as pl
 
 from fathom.diagnosis.signals.casts import cast_of, needless
-from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.kernels import in_order
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Chain
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 FUSIBLE = re.compile(r"elementwise_kernel")
@@ -31,9 +31,7 @@ APART = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # 
 @signal("kernels.chains", "ms a step")
 def chains(recorded: Recorded) -> list[Chain]:
     """Chains by what they are made of and where, those that cost most first. Shapes have to be known."""
-    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
-    if rows["shapes"].null_count() == rows.height:
-        raise UnknownSignalError("shapes were not recorded")
+    rows = in_order(recorded)
     found: dict[tuple, list[list[dict[str, Any]]]] = {}
     for run in _runs(rows):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])

@@ -9,14 +9,15 @@ from fathom.analysis.device import detail
 from fathom.analysis.folding import Folding
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.measures import Portrait, portraits
-from fathom.analysis.roofline import limits_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.machine.limits import limits_of
 from fathom.sounding.schema import COUNTERS
 
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
+MS = 1e6
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
@@ -51,6 +52,21 @@ def _work(row: dict, ms: float, steps: int) -> Work:
         alone=row["alone"],
         bytes=row["bytes"] / steps,
     )
+
+
+def in_order(recorded: Recorded) -> pl.DataFrame:
+    """What computes on the main stream, one after the other. Raises UnknownSignalError without shapes."""
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    if rows["shapes"].null_count() == rows.height:
+        raise UnknownSignalError("shapes were not recorded")
+    return rows
+
+
+def together(mine: list[dict], steps: int) -> Work:
+    """Rows of `in_order` of one family and op as one piece of work."""
+    told = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
+    ms, count = sum(row["ns"] for row in mine) / steps / MS, len(mine) / steps
+    return Work("compute", mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
 
 
 @signal("kernels.linked")

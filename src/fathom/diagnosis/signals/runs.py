@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
-
-from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.kernels import in_order, together
 from fathom.diagnosis.signals.numbers import AIDE, product_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Product, Work
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
-MS = 1e6
 SHORTEST = 8  # of one shape
 KINDS = 2  # of shapes: a backward pass alternates between inputs' and weights' gradients
 
@@ -23,16 +20,14 @@ Row = dict[str, Any]
 @signal("kernels.product_runs", "ms a step")
 def product_runs(recorded: Recorded) -> list[Product]:
     """Products of such runs, by shape and op; `count` and `ms` of their work are what runs take of it."""
-    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
-    if rows["shapes"].null_count() == rows.height:
-        raise UnknownSignalError("shapes were not recorded")
+    rows = in_order(recorded)
     told = rows.select("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns").to_dicts()
     found: dict[tuple, list[Row]] = {}
     for run in _runs(told):
         for row in run:
             key = (row["label"], *row["path"], row["shapes"], row["source"])
             found.setdefault(key, []).append(row)
-    works = [_work(mine, recorded.steps) for mine in found.values()]
+    works = [together(mine, recorded.steps) for mine in found.values()]
     return [product for one in works if (product := product_of(one))]
 
 
@@ -64,18 +59,3 @@ def _shape(row: Row) -> tuple | None:
     product = product_of(Work("compute", "", 0.0, 1, tuple(row["path"]), row["shapes"], row["dtypes"]))
     alone = product is not None and product.batch == 1
     return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
-
-
-def _work(mine: list[Row], steps: int) -> Work:
-    first, ns = mine[0], sum(row["ns"] for row in mine)
-    return Work(
-        "compute",
-        first["label"],
-        ns / steps / MS,
-        len(mine) / steps,
-        tuple(first["path"]),
-        first["shapes"],
-        first["dtypes"],
-        first["module"],
-        first["source"],
-    )
