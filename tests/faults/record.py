@@ -6,12 +6,14 @@
 
 `record` needs no library but Python's, PyYAML and what the programs import. A run that ended well is not
 repeated; `--minutes` starts none after that time, and the tar holds what is there so far. `--gpus 0,1,2,3`
-records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one.
+records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one, and
+`--at-once 3` lets two more start and end on each while one works.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import json
 import os
@@ -97,7 +99,9 @@ def record(options: argparse.Namespace) -> int:
         return end in ("failed", "left")
 
     if options.gpus:
-        bad = parallel.side_by_side(chosen(options), lambda run: run.program.id, attempt, options.gpus)
+        bad = parallel.side_by_side(
+            chosen(options), lambda run: run.program.id, attempt, options.gpus, options.at_once
+        )
     else:
         bad = sum(map(attempt, chosen(options)))
     if options.tar:
@@ -149,9 +153,13 @@ def execute(command: list[str], log: Path) -> int:
 
 
 def compress(folder: Path) -> int:
-    """Replace a folder by NAME.tar.xz; its size in bytes."""
+    """Replace a folder by NAME.tar.xz, its traces no longer packed each by itself; its size in bytes."""
+    for packed in folder.glob(f"{RAW}/raw/*.json.gz"):
+        with gzip.open(packed) as source, packed.with_suffix("").open("wb") as plain:
+            shutil.copyfileobj(source, plain, 1 << 20)
+        packed.unlink()
     archive, part = folder.with_name(f"{folder.name}.tar.xz"), folder.with_name(f"{folder.name}.part")
-    with tarfile.open(part, "w:xz", preset=2) as tar:
+    with tarfile.open(part, "w:xz") as tar:
         tar.add(folder, folder.name)
     part.replace(archive)
     shutil.rmtree(folder)
@@ -256,6 +264,7 @@ def arguments() -> argparse.Namespace:
     on_target.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
     on_target.add_argument("--tar", type=Path, help="put everything recorded into this file at the end")
     on_target.add_argument("--gpus", type=gpus, metavar="0,1", help="spread the runs over these")
+    on_target.add_argument("--at-once", type=int, default=1, help="runs on each, of which one works")
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
     here = commands.add_parser("finish", help="make soundings of raw records")
     here.set_defaults(command=finish)
