@@ -202,7 +202,7 @@ def test_both_forms_are_recorded_side_by_side(tmp_path):
 def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
     started = []
 
-    def execute(command, log):
+    def execute(command, log, patience_s):
         started.append(command)
         folder = log.parent
         if "mended" in command:
@@ -245,7 +245,7 @@ def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, mo
     )
     execute, meet = record.execute, threading.Barrier(2, timeout=60)
 
-    def seen(command, log):
+    def seen(command, log, patience_s):
         if "faulty" in command:
             meet.wait()  # passes only where two run at once
         status = execute([sys.executable, "-c", child], log)

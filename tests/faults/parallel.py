@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import queue
+import signal
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from typing import TypeVar
 T = TypeVar("T")
 CPU = Path("/sys/devices/system/cpu")
 TURN = "FATHOM_FAULTS_TURN"  # the file that a program locks while it works
+TURN_S = 75
 _here = threading.local()
 _writing = threading.Lock()
 
@@ -62,16 +64,18 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def turn() -> Iterator[None]:
-    """Work while no other run of this GPU does; at once where nobody takes turns."""
+    """Work while no other run of this GPU does, and not for ever; at once where nobody takes turns."""
     name = os.environ.get(TURN)
     if not name:
         yield
         return
     with Path(name).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        signal.alarm(TURN_S)
         try:
             yield
         finally:
+            signal.alarm(0)
             fcntl.flock(file, fcntl.LOCK_UN)  # workers that were forked meanwhile hold the file as well
 
 

@@ -35,7 +35,7 @@ from tests.faults.labels import FORMS, HERE, Program, programs
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
 MOST_BYTES = 15_000_000  # of all soundings together
-PATIENCE_S = 120
+PATIENCE_S = 120  # with a run; as much again for each that it may wait for
 COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
 RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
 
@@ -128,7 +128,7 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     start = time.perf_counter()
-    status = execute(run.command(folder, options), folder / LOG)
+    status = execute(run.command(folder, options), folder / LOG, PATIENCE_S * options.at_once)
     wall = time.perf_counter() - start
     told = json.loads((folder / TIMES).read_text()) if (folder / TIMES).exists() else {}
     well = status == 0 and bool(told)
@@ -138,14 +138,14 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     return well
 
 
-def execute(command: list[str], log: Path) -> int:
+def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> int:
     """Run a command from the root of the repository; 124 where it takes too long."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **parallel.environment()}
     with log.open("wb") as out:
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=PATIENCE_S
+                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=patience_s
             )
         except subprocess.TimeoutExpired:
             return 124
