@@ -1,12 +1,13 @@
-"""What recording costs: a program untouched against the same program recorded, in pairs A B B A and so on.
+"""What recording costs: a program untouched against the same program recorded, in pairs that take turns.
 
     python benchmarks/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
     python benchmarks/cost.py memory --out out/cost
     python benchmarks/cost.py summary out/cost
 
-Step times are the program's own (`--times`). `surface` compares the steps of the clean phase, `timeline` the
-profiled ones. It needs no library but Python's and numpy, and `summary` writes `results/cost.json`. What
-follows `--` goes to the program.
+Both programs of a pair run at the same time on the same cores, each stopped for a quarter of a second while
+the other goes on; the pairs begin with either by turns. Step times are the program's own (`--times`).
+`surface` compares the steps of the clean phase, `timeline` the profiled ones. It needs no library but
+Python's, numpy and psutil, and `summary` writes `results/cost.json`. What follows `--` goes to the program.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launcher import ROOT, Outcome, execute, records, script, steady, under_fathom
+from launcher import ROOT, execute, records, script, start, steady, under_fathom
+from turns import kill, take_turns
 
 RESULTS = ROOT / "benchmarks" / "results"
 WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
@@ -36,27 +38,38 @@ RESAMPLES = 10_000
 class Run:
     """One run of a program: its step times in seconds, and the phase of each step where it was recorded."""
 
-    outcome: Outcome
     steps_s: list[float]
     phases: dict[int, str]
 
 
-def run(
-    name: str, arguments: list[str], folder: Path, options: list[str] | None, cores: str | None = None
-) -> Run:
-    """Run a program, recorded with `options`, or untouched where they are None. Stops on a failure."""
-    folder.mkdir(parents=True, exist_ok=True)
-    times, recording = folder / "times.json", folder / "recording.fathom"
-    command = [sys.executable, str(script(name)), *arguments, "--times", str(times)]
-    if options is not None:
-        command = under_fathom(command, recording, options)
-    outcome = execute(steady(command, cores), folder / "log.txt")
-    if outcome.status:
-        sys.exit(f"{name} failed: see {folder / 'log.txt'}")
-    phases = {} if options is None else phases_of(records(recording))
-    steps = json.loads(times.read_text())["steps_s"]
-    shutil.rmtree(recording, ignore_errors=True)
-    return Run(outcome, steps, phases)
+def side_by_side(options: argparse.Namespace, recorded: list[str], first: int) -> tuple[Run, Run]:
+    """A program untouched and under Fathom, step by step in turns; `first` (0, 1) runs in the first turn.
+
+    Stops on a failure.
+    """
+    folder = options.out / "run"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begun = [folder / "untouched.begun", folder / "recorded.begun"]
+    programs: list[subprocess.Popen[bytes]] = []
+    try:
+        for ways, mark in zip((None, recorded), begun, strict=True):
+            name = mark.stem
+            command = [sys.executable, str(script(options.program)), *options.arguments]
+            command += ["--times", str(folder / f"{name}.json")]
+            if ways is not None:
+                command = under_fathom(command, folder / "recording.fathom", ways)
+            command = steady(command, options.cores)
+            programs.append(start(command, folder / f"{name}.txt", BEGUN=str(mark)))
+        order = slice(None, None, -1 if first else 1)
+        take_turns(programs[order], begun[order])
+    finally:
+        kill(programs)
+    for program, mark in zip(programs, begun, strict=True):
+        if program.returncode:
+            sys.exit(f"{options.program} failed: see {mark.with_suffix('.txt')}")
+    steps = [json.loads(mark.with_suffix(".json").read_text())["steps_s"] for mark in begun]
+    return Run(steps[0], {}), Run(steps[1], phases_of(records(folder / "recording.fathom")))
 
 
 def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
@@ -85,12 +98,8 @@ def pairs(options: argparse.Namespace) -> None:
     recorded = ["--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
     options.out.mkdir(parents=True, exist_ok=True)
     for number in range(options.pairs):
-        ways = [None, recorded] if number % 2 == 0 else [recorded, None]
-        runs = {
-            way is not None: run(options.program, options.arguments, options.out / "run", way, options.cores)
-            for way in ways
-        }
-        plain, with_fathom, count = compared(runs[False], runs[True], PHASES[options.depth])
+        untouched, with_it = side_by_side(options, recorded, number % 2)
+        plain, with_fathom, count = compared(untouched, with_it, PHASES[options.depth])
         row = {"program": options.program, "depth": options.depth, "pair": number, "steps": count}
         row |= {"untouched_ms": 1e3 * plain, "recorded_ms": 1e3 * with_fathom, "ratio": with_fathom / plain}
         row |= {"device": device_name()}
@@ -103,8 +112,15 @@ def memory(options: argparse.Namespace) -> None:
     recorded = ["--depth", "timeline", "--settle", "10", "--steps", "6"]
     for number in range(options.pairs):
         peaks = {}
-        for name, way in (("untouched", None), ("recorded", recorded)):
-            peaks[name] = run("many_events", options.arguments, options.out / "run", way).outcome.peak_bytes
+        for name in ("untouched", "recorded"):
+            command = [sys.executable, str(script("many_events")), *options.arguments]
+            if name == "recorded":
+                command = under_fathom(command, options.out / "recording.fathom", recorded)
+            outcome = execute(command, options.out / "log.txt")
+            if outcome.status:
+                sys.exit(f"many_events failed: see {options.out / 'log.txt'}")
+            shutil.rmtree(options.out / "recording.fathom", ignore_errors=True)
+            peaks[name] = outcome.peak_bytes
         row = {
             "pair": number,
             **{f"{name}_bytes": peak for name, peak in peaks.items()},

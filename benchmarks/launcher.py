@@ -54,16 +54,21 @@ def fixed_addresses() -> tuple[str, ...]:
     return words if allowed else ()
 
 
-def execute(command: list[str], log: Path) -> Outcome:
-    """Run `command` to its end, with its output in `log`."""
+def start(command: list[str], log: Path, **more: str) -> subprocess.Popen[bytes]:
+    """Start a command with its output in `log`, and `more` in its environment."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
-    start = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **more}
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
-        _, status, usage = os.wait4(process.pid, 0)
+        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
+
+
+def execute(command: list[str], log: Path) -> Outcome:
+    """Run a command to its end, with its output in `log`."""
+    begin = time.perf_counter()
+    process = start(command, log)
+    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    return Outcome(process.returncode, time.perf_counter() - start, usage.ru_maxrss * 1024)
+    return Outcome(process.returncode, time.perf_counter() - begin, usage.ru_maxrss * 1024)
 
 
 def records(folder: Path) -> list[dict[str, Any]]:

@@ -11,21 +11,18 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import cost
 import record_all
-from launcher import Outcome
-
-DONE = Outcome(0, 1.0, 1)
 
 
 def test_only_whole_steps_of_the_phase_are_compared():
     phases = dict.fromkeys(range(40, 100), "clean") | dict.fromkeys(range(100, 110), "timeline")
-    untouched = cost.Run(DONE, [0.010] * 120, {})
+    untouched = cost.Run([0.010] * 120, {})
     slow = [0.010] * 100 + [9.0] + [0.020] * 9 + [0.010] * 10
-    plain, recorded, count = cost.compared(untouched, cost.Run(DONE, slow, phases), "timeline")
+    plain, recorded, count = cost.compared(untouched, cost.Run(slow, phases), "timeline")
     assert (plain, recorded, count) == (0.010, 0.020, 9)
 
 
 def test_a_phase_that_was_never_reached_stops_the_benchmark():
-    run = cost.Run(DONE, [0.01] * 120, dict.fromkeys(range(120), "settle"))
+    run = cost.Run([0.01] * 120, dict.fromkeys(range(120), "settle"))
     with pytest.raises(SystemExit, match="no step after the first"):
         cost.compared(run, run, "clean")
 

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fathom.referee.child import cuda, values
+from fathom.referee.child import cuda, guards, values
 
 
 class Device:
@@ -112,3 +114,52 @@ def test_repeats_keep_the_latest_results(device: Device) -> None:
     seen: list[int] = []
     target = lambda: seen.append(1) or len(seen)  # noqa: E731
     assert cuda.Cuda().run(target, CALLS, repeat=5)[1] == [9, 10]
+
+
+class Pool:
+    """An allocator that gives the smallest free block that suffices, splits it, and keeps what is freed."""
+
+    def __init__(self, free: list[int]) -> None:
+        self.free = [(size, False) for size in free]  # bytes, and whether they were written
+        self.reserved = sum(free)
+
+    def full(self, shape: tuple[int], value: float, device: str) -> Block:
+        size = 4 * shape[0]
+        fitting = sorted(block for block in self.free if block[0] >= size)
+        if not fitting:
+            self.reserved += size
+            return Block(self, size)
+        self.free.remove(fitting[0])
+        if fitting[0][0] > size:
+            self.free.append((fitting[0][0] - size, fitting[0][1]))
+        return Block(self, size)
+
+
+class Block:
+    def __init__(self, pool: Pool, size: int) -> None:
+        self.pool, self.size = pool, size
+
+    def __del__(self) -> None:
+        self.pool.free.append((self.size, True))
+
+
+@given(st.lists(st.integers(1, 2**20).map(lambda n: 512 * n), max_size=8))
+def test_all_free_memory_is_poisoned(free: list[int]) -> None:
+    """A result that was never written lies in a block that an earlier call left, not in a new one."""
+    pool, bench = Pool(free), cuda.Cuda.__new__(cuda.Cuda)
+    gpu = SimpleNamespace(memory_reserved=lambda: pool.reserved)
+    bench.lib, bench.synchronize = SimpleNamespace(full=pool.full, cuda=gpu), lambda: None
+    bench.poison()
+    assert pool.free and all(written for _, written in pool.free)
+    assert sum(size for size, _ in pool.free) == pool.reserved
+
+
+def test_a_precision_that_is_set_back_was_not_changed() -> None:
+    torch = pytest.importorskip("torch")
+    if not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this torch has no such setting")
+    before = guards.settings()
+    torch.set_float32_matmul_precision("high")
+    assert "torch.get_float32_matmul_precision" in guards.changed(before, guards.settings())
+    torch.set_float32_matmul_precision("highest")  # leaves `ieee` where `none` was
+    assert guards.changed(before, guards.settings()) == []

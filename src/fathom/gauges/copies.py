@@ -50,8 +50,10 @@ def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> list[Tri
 
 
 def _by(torch: Any, threads: int, work: Callable[[], None]) -> None:
+    before = torch.get_num_threads()
     torch.set_num_threads(threads)
     work()
+    torch.set_num_threads(before)
 
 
 GAUGES = {

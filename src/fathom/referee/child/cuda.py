@@ -20,6 +20,7 @@ MOST_SPIN_S = 0.5
 CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
 FLUSH = 2  # times the L2 cache is written between cold calls
 WRITER = 64 * 2**20
+POISON = [2**power for power in range(28, 8, -1)]  # bytes, down to what an allocation is rounded to
 
 
 class Cuda:
@@ -120,9 +121,15 @@ class Cuda:
 
     def poison(self) -> None:
         """Fill what the allocator holds free, and some more, with NaN: what is not written shows."""
-        block = self.lib.full((WRITER,), float("nan"), device="cuda")
+        held = []
+        for size in POISON:
+            reserved = self.lib.cuda.memory_reserved()
+            while True:
+                block = self.lib.full((size // 4,), float("nan"), device="cuda")
+                if self.lib.cuda.memory_reserved() > reserved:
+                    break  # nothing of this size was free; the rest of this block serves the next one
+                held.append(block)
         self.synchronize()
-        del block
 
     def settle(self) -> None:
         """Wait until the device is idle."""

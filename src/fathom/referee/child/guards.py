@@ -100,7 +100,7 @@ _TORCH_READINGS = (
 )
 _TORCH_FLAGS = (
     *("backends.cuda.matmul.allow_tf32", "backends.cudnn.allow_tf32", "backends.cudnn.benchmark"),
-    *("backends.cudnn.deterministic", "backends.cuda.matmul.fp32_precision", "backends.fp32_precision"),
+    *("backends.cudnn.deterministic", "backends.fp32_precision"),
     *("backends.cuda.matmul.allow_fp16_reduced_precision_reduction", "backends.cudnn.enabled"),
     *("backends.cuda.matmul.allow_bf16_reduced_precision_reduction", "backends.mkldnn.enabled"),
 )
@@ -113,6 +113,7 @@ def _torch_settings() -> dict[str, str]:
     found = {f"torch.{name}": _told(getattr(lib, name, lambda: None)) for name in _TORCH_READINGS}
     for name in _TORCH_FLAGS:
         found[f"torch.{name}"] = _told(lambda name=name: _flag(lib, name))  # type: ignore[misc]
+    found["torch.backends.cuda.matmul.fp32_precision"] = _told(lambda: _matmul_precision(lib))
     if lib.cuda.is_initialized():
         found["torch.cuda.current_stream"] = _told(lambda: lib.cuda.current_stream().cuda_stream)
     return found
@@ -122,6 +123,12 @@ def _flag(lib: Any, name: str) -> Any:
     for part in name.split("."):
         lib = getattr(lib, part)
     return lib
+
+
+def _matmul_precision(lib: Any) -> str:
+    """What holds: `none` leaves it to the setting above, which leaves it at float32."""
+    own, above = lib.backends.cuda.matmul.fp32_precision, lib.backends.fp32_precision
+    return next((name for name in (own, above) if name != "none"), "ieee")
 
 
 def _told(read: Callable[[], Any]) -> str:
