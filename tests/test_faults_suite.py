@@ -184,7 +184,7 @@ def test_a_device_that_is_unwell_is_as_slow_as_its_label_says(builder: Program, 
 
 def options(folder, **more) -> argparse.Namespace:
     told = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
-    told |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None}
+    told |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None, "at_once": 1}
     return argparse.Namespace(**told | more)
 
 
@@ -202,7 +202,7 @@ def test_both_forms_are_recorded_side_by_side(tmp_path):
 def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
     started = []
 
-    def execute(command, log):
+    def execute(command, log, patience_s):
         started.append(command)
         folder = log.parent
         if "mended" in command:
@@ -245,7 +245,7 @@ def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, mo
     )
     execute, meet = record.execute, threading.Barrier(2, timeout=60)
 
-    def seen(command, log):
+    def seen(command, log, patience_s):
         if "faulty" in command:
             meet.wait()  # passes only where two run at once
         status = execute([sys.executable, "-c", child], log)
@@ -268,6 +268,27 @@ def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, mo
     assert not set(one) & set(other) and {int(core) for core in (*one, *other)} <= before
     lines = capfd.readouterr().out.splitlines()
     assert sum(line.endswith((" on GPU 4", " on GPU GPU-5")) for line in lines) == 4 and len(lines) == 5
+
+
+def test_runs_of_one_gpu_work_one_after_another(tmp_path):
+    """Three at once on one GPU: all start at the same time, and no two are between `in` and `out`."""
+    child = f"""
+import os, time
+from tests.faults import parallel
+with parallel.turn():
+    said = open({str(tmp_path / "said")!r}, "a", buffering=1)
+    said.write("in\\n")
+    time.sleep(0.2)
+    said.write("out\\n")
+"""
+    meet = threading.Barrier(3, timeout=60)
+
+    def work(number):
+        meet.wait()
+        return record.execute([sys.executable, "-c", child], tmp_path / f"{number}.txt")
+
+    assert parallel.side_by_side(range(3), lambda number: number, work, ["0"], at_once=3) == 0
+    assert (tmp_path / "said").read_text().split() == ["in", "out"] * 3
 
 
 def test_cores_are_divided_with_siblings_together(tmp_path, monkeypatch):

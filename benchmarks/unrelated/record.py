@@ -4,7 +4,7 @@
     python -m benchmarks.unrelated.record record OUT --minutes 8 --tar a.tar  # there, until nothing is left
     python -m benchmarks.unrelated.record finish a.tar                        # here: to tests/data/unrelated
 
-As in tests/faults/record.py; `--gpus 0,1` records each program on a GPU of its own.
+As in tests/faults/record.py; `--gpus 0,1` records each program on a GPU of its own. They take no turns.
 """
 
 from __future__ import annotations
@@ -14,4 +14,4 @@ from tests.faults.record import run
 from benchmarks.unrelated.planted import KEPT, planted
 
 if __name__ == "__main__":
-    run(planted, KEPT, __doc__, steps=120, windows=10)
+    run(planted, KEPT, __doc__, steps=120, windows=6)

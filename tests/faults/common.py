@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
+from tests.faults import parallel
 from tests.faults.labels import FORMS, Fault
 
 __all__ = ["Attention", "Fault", "Options", "PatchNet", "conv_net", "epochs", "prefetched", "start", "tower"]
@@ -76,8 +77,9 @@ def start(main: Callable[[Options], Tensor]) -> float:
     """Run `main`, and print the last loss and the host's step times as one line of JSON."""
     options = parse()
     torch.manual_seed(0)
-    loss = main(options).item()  # waits for the device
-    end = time.perf_counter()
+    with parallel.turn():
+        loss = main(options).item()  # waits for the device
+        end = time.perf_counter()
     laps = [after - before for before, after in pairwise(options.ticks)]
     told = {"form": options.form, "severity": options.severity, "steps": len(laps), "loss": loss}
     told |= {

@@ -1,49 +1,82 @@
-"""Runs side by side, one at a time on each GPU, each with its part of the cores."""
+"""Runs side by side: each GPU has its part of the cores, and one program at a time that works.
+
+Where a GPU is given more than one run at once, the others start and end meanwhile: a program takes its turn
+after its imports and gives it back after its last step.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import queue
+import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
 CPU = Path("/sys/devices/system/cpu")
+TURN = "FATHOM_FAULTS_TURN"  # the file that a program locks while it works
+TURN_S = 75
 _here = threading.local()
 _writing = threading.Lock()
 
 
 def side_by_side(
-    jobs: Iterable[T], by: Callable[[T], Hashable], work: Callable[[T], int], gpus: list[str]
+    jobs: Iterable[T],
+    by: Callable[[T], Hashable],
+    work: Callable[[T], int],
+    gpus: list[str],
+    at_once: int = 1,
 ) -> int:
     """The sum of what `work` answers; jobs of one key of `by` follow each other on one GPU, in order."""
     lines: dict[Hashable, list[T]] = {}
     for job in jobs:
         lines.setdefault(by(job), []).append(job)
-    places: queue.SimpleQueue[tuple[str, set[int]]] = queue.SimpleQueue()
-    for place in zip(gpus, shares(len(gpus)), strict=True):
-        places.put(place)
-    pool = ThreadPoolExecutor(len(gpus), initializer=lambda: settle(*places.get()))
-    try:
-        return sum(pool.map(lambda line: sum(map(work, line)), lines.values()))
-    finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is started
+    places: queue.SimpleQueue[tuple[str, set[int], Path]] = queue.SimpleQueue()
+    with tempfile.TemporaryDirectory() as turns:
+        for gpu, cores in zip(gpus, shares(len(gpus)), strict=True):
+            for _ in range(at_once):
+                places.put((gpu, cores, Path(turns) / gpu))
+        pool = ThreadPoolExecutor(at_once * len(gpus), initializer=lambda: settle(*places.get()))
+        try:
+            return sum(pool.map(lambda line: sum(map(work, line)), lines.values()))
+        finally:
+            pool.shutdown(cancel_futures=True)  # after Ctrl-C nothing more is started
 
 
-def settle(gpu: str, cores: set[int]) -> None:
+def settle(gpu: str, cores: set[int], turns: Path) -> None:
     """Bind this thread to its cores, which the processes that it starts inherit, and those to its GPU."""
     os.sched_setaffinity(0, cores)  # Linux: of the calling thread alone
-    _here.gpu = gpu
+    _here.gpu, _here.turns = gpu, turns
 
 
 def environment() -> dict[str, str]:
     """What a process that this thread starts is told of its GPU."""
     gpu = getattr(_here, "gpu", None)
-    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu}
+    return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu, TURN: str(_here.turns)}
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Work while no other run of this GPU does, and not for ever; at once where nobody takes turns."""
+    name = os.environ.get(TURN)
+    if not name:
+        yield
+        return
+    with Path(name).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        signal.alarm(TURN_S)
+        try:
+            yield
+        finally:
+            signal.alarm(0)
+            fcntl.flock(file, fcntl.LOCK_UN)  # workers that were forked meanwhile hold the file as well
 
 
 def place() -> str:

@@ -6,12 +6,14 @@
 
 `record` needs no library but Python's, PyYAML and what the programs import. A run that ended well is not
 repeated; `--minutes` starts none after that time, and the tar holds what is there so far. `--gpus 0,1,2,3`
-records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one.
+records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one, and
+`--at-once 3` lets two more start and end on each while one works.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import importlib.util
 import json
 import os
@@ -34,7 +36,7 @@ from tests.faults.labels import FORMS, HERE, Program, Suite, programs
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
 MOST_BYTES = 15_000_000  # of all soundings together
-PATIENCE_S = 120
+PATIENCE_S = 120  # with a run; as much again for each that it may wait for
 COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
 RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
 TOLD = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
@@ -98,12 +100,13 @@ def record(options: argparse.Namespace, suite: Suite = programs) -> int:
         ends[end] += 1
         return end in ("failed", "left")
 
+    runs = chosen(options, suite)
     if options.gpus:
         bad = parallel.side_by_side(
-            chosen(options, suite), lambda run: run.program.family, attempt, options.gpus
+            runs, lambda run: run.program.family, attempt, options.gpus, options.at_once
         )
     else:
-        bad = sum(map(attempt, chosen(options, suite)))
+        bad = sum(map(attempt, runs))
     if options.tar:
         bundle(options.folder, options.tar)
     print(f"{ends['failed']} failed, {ends['left']} left")
@@ -128,7 +131,7 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     start = time.perf_counter()
-    status = execute(run.command(folder, options), folder / LOG)
+    status = execute(run.command(folder, options), folder / LOG, PATIENCE_S * options.at_once)
     wall = time.perf_counter() - start
     told = json.loads((folder / TIMES).read_text()) if (folder / TIMES).exists() else {}
     well = status == 0 and bool(told)
@@ -138,14 +141,14 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     return well
 
 
-def execute(command: list[str], log: Path) -> int:
+def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> int:
     """Run a command from the root of the repository; 124 where it takes too long."""
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **parallel.environment()}
     with log.open("wb") as out:
         try:
             done = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=PATIENCE_S
+                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=patience_s
             )
         except subprocess.TimeoutExpired:
             return 124
@@ -153,9 +156,13 @@ def execute(command: list[str], log: Path) -> int:
 
 
 def compress(folder: Path) -> int:
-    """Replace a folder by NAME.tar.xz; its size in bytes."""
+    """Replace a folder by NAME.tar.xz, its traces no longer packed each by itself; its size in bytes."""
+    for packed in folder.glob(f"{RAW}/raw/*.json.gz"):
+        with gzip.open(packed) as source, packed.with_suffix("").open("wb") as plain:
+            shutil.copyfileobj(source, plain, 1 << 20)
+        packed.unlink()
     archive, part = folder.with_name(f"{folder.name}.tar.xz"), folder.with_name(f"{folder.name}.part")
-    with tarfile.open(part, "w:xz", preset=2) as tar:
+    with tarfile.open(part, "w:xz") as tar:
         tar.add(folder, folder.name)
     part.replace(archive)
     shutil.rmtree(folder)
@@ -263,6 +270,7 @@ def arguments(suite: Suite, kept: Path, about: str | None, **defaults: int) -> a
     on_target.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
     on_target.add_argument("--tar", type=Path, help="put everything recorded into this file at the end")
     on_target.add_argument("--gpus", type=gpus, metavar="0,1", help="spread the runs over these")
+    on_target.add_argument("--at-once", type=int, default=1, help="runs on each, of which one works")
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
     on_target.set_defaults(command=partial(record, suite=suite), **defaults)
     here = commands.add_parser("finish", help="make soundings of raw records")

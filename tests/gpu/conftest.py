@@ -40,7 +40,8 @@ def record(tmp_path: Path) -> Record:
     def run(program: str, *options: str, **environment: str) -> dict[str, Any]:
         fathom = [sys.executable, "-m", "fathom"]
         output = str(tmp_path / "recorded.fathom")
-        command = [*fathom, "run", "--quiet", "--replace", "-o", output, *options, "--", sys.executable]
+        quiet = ["--quiet", "--no-measure", "--replace", "-o", output]
+        command = [*fathom, "run", *quiet, *options, "--", sys.executable]
         subprocess.run([*command, str(PROGRAMS / program)], check=True, env={**os.environ, **environment})
         report = subprocess.run([*fathom, "report", output, "--json"], check=True, capture_output=True)
         return json.loads(report.stdout)

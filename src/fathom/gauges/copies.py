@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from fathom.gauges.gpu import GIB, effort, gpu
 from fathom.gauges.job import Job
@@ -27,7 +29,7 @@ def _measure(way: str, kind: str, job: Job) -> Ceiling:
 def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> list[Trial]:
     """One size. A pageable copy blocks its caller: the device's events see all of it, if nothing leads it.
 
-    The driver has one thread copy pageable memory; all of them, through buffers, are another way.
+    The driver has one thread copy pageable memory; all of them, or half, through buffers are other ways.
     """
     here = gpu()
     device = here.torch.randint(0, 255, (size,), dtype=here.torch.uint8, device="cuda")
@@ -38,13 +40,18 @@ def _at(way: str, size: int, pinned: bool, seconds: float, job: Job) -> list[Tri
         work = partial(to.copy_, source, non_blocking=True)
         return [here.trial({"bytes": size}, work, size, effort(job, seconds))]
     staged = Staged(here.torch, to, source)
-    ways = {
-        "driver": lambda: to.copy_(source),
-        "staged": staged.to_device if way == "h2d" else staged.to_host,
-    }
+    through = staged.to_device if way == "h2d" else staged.to_host
+    every = here.torch.get_num_threads()
+    ways: dict[str, Callable[[], object]] = {"driver": lambda: to.copy_(source)}
+    ways |= {f"staged by {n}": partial(_by, here.torch, n, through) for n in {every, max(every // 2, 1)}}
     pace = effort(job, seconds / len(ways), lead_s=0.0)
     trials = [here.trial({"bytes": size, "way": name}, work, size, pace) for name, work in ways.items()]
     return [replace(trial, by_host=True) for trial in trials]
+
+
+def _by(torch: Any, threads: int, work: Callable[[], None]) -> None:
+    torch.set_num_threads(threads)
+    work()
 
 
 GAUGES = {
