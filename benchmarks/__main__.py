@@ -13,8 +13,10 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """Benchmarks that can run by themselves: those with a function `bench`."""
-    return sorted(path.stem for path in FOLDER.glob("*.py") if "\ndef bench(" in path.read_text())
+    """Benchmarks that can run by themselves: files and folders with a function `bench`."""
+    files = [*FOLDER.glob("*.py"), *FOLDER.glob("*/__init__.py")]
+    found = [path for path in files if "\ndef bench(" in path.read_text()]
+    return sorted(path.parent.name if path.stem == "__init__" else path.stem for path in found)
 
 
 def main() -> None:

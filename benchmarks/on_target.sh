@@ -3,7 +3,8 @@
 #
 #     benchmarks/on_target.sh PART OUT
 #
-# PART is stress, ceilings, record, cost, tests, links, counters, crafted, agreement, faults or lab.
+# PART is stress, ceilings, record, cost, tests, links, counters, crafted, agreement, faults,
+# unrelated or lab.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -87,6 +88,11 @@ faults() { # what is left of the suite, on all GPUs at once; again with the same
     gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
     "$python" -m tests.faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
         --severity ${SEVERITY:-2} --tar "$out/faults.tar"
+}
+
+unrelated() { # what is left of the two programs that no rule was built on
+    "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
+        --gpus "${GPUS:-0}" --tar "$out/unrelated.tar"
 }
 
 lab() { # the referee's verdicts on all techniques; what is proven is kept in FATHOM_HOME

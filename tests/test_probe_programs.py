@@ -74,6 +74,13 @@ def test_every_batch_has_its_stages(tmp_path, workers, start, kind, total):
         assert keys == theirs and len(keys) == total
 
 
+def test_modules_that_workers_call_are_no_steps(tmp_path):
+    run = launch(tmp_path, "loader.py", "2", "fork", "2", "module")
+    assert len(run.marks) == 32 and {mark["source"] for mark in run.marks} == {"optimizer"}
+    assert len(run.processes) == 3
+    assert not [record for records in run.processes[1:] for record in records if record["t"] == "mark"]
+
+
 def test_an_epoch_start_is_not_compared_with_other_steps(tmp_path):
     run = launch(tmp_path, "loader.py", "0", "-", "3", "map")
     assert run.kinds == {"train": 45, "train+epoch start": 2}

@@ -6,7 +6,7 @@ import importlib
 import tempfile
 from pathlib import Path
 
-from tests.faults.labels import FORMS, HERE, builders, programs
+from tests.faults.labels import FORMS, HERE, Suite, builders, programs
 from tests.faults.score import Case, case_of
 
 KEPT = HERE.parent / "data" / "faults"
@@ -18,11 +18,11 @@ def examined(folder: Path = KEPT) -> list[Case]:
     return [*recorded(folder), *synthetic()]
 
 
-def recorded(folder: Path) -> list[Case]:
+def recorded(folder: Path, suite: Suite = programs) -> list[Case]:
     """GROUP.NAME.FORM.SEVERITY.fathom.zip of a folder."""
     import fathom
 
-    known = {program.id: program for program in programs()}
+    known = {program.id: program for program in suite()}
     cases = []
     for file in sorted(folder.glob("*" + ENDING)):
         group, name, form, severity = file.name.removesuffix(ENDING).split(".")

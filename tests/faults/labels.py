@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -60,6 +61,11 @@ class Program:
         return f"{self.group}/{self.name}"
 
     @property
+    def family(self) -> str:
+        """What is compared with each other, and therefore recorded on one device."""
+        return self.id
+
+    @property
     def module(self) -> str:
         """What `python -m` runs from the root of the repository; of synthetic telemetry, where `build` is."""
         place = "" if self.synthetic else "programs."
@@ -105,6 +111,9 @@ def read(file: Path) -> Fault:
             assert isinstance(node.value, ast.Call)
             return Fault(**{str(word.arg): ast.literal_eval(word.value) for word in node.value.keywords})
     raise ValueError(f"{file} has no FAULT.")
+
+
+Suite = Callable[[], Iterable[Program]]
 
 
 @cache

@@ -26,11 +26,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.faults import parallel
-from tests.faults.labels import FORMS, HERE, Program, programs
+from tests.faults.labels import FORMS, HERE, Program, Suite, programs
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
@@ -38,6 +39,7 @@ MOST_BYTES = 15_000_000  # of all soundings together
 PATIENCE_S = 120  # with a run; as much again for each that it may wait for
 COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
 RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
+TOLD = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ class Run:
         return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]
 
 
-def chosen(options: argparse.Namespace) -> Iterator[Run]:
+def chosen(options: argparse.Namespace, suite: Suite = programs) -> Iterator[Run]:
     """Both forms next to each other, so that they meet the same machine."""
-    for program in programs():
+    for program in suite():
         if options.only and not {program.id, program.name} & set(options.only):
             continue
         if options.group and program.group not in options.group:
@@ -88,7 +90,7 @@ def unmet(program: Program, small: bool) -> str:
     return ""
 
 
-def record(options: argparse.Namespace) -> int:
+def record(options: argparse.Namespace, suite: Suite = programs) -> int:
     """Record what is not recorded yet; 1 where something failed or is left."""
     options.folder.mkdir(parents=True, exist_ok=True)
     until, ends = time.monotonic() + 60 * options.minutes, Counter[str]()
@@ -98,12 +100,13 @@ def record(options: argparse.Namespace) -> int:
         ends[end] += 1
         return end in ("failed", "left")
 
+    runs = chosen(options, suite)
     if options.gpus:
         bad = parallel.side_by_side(
-            chosen(options), lambda run: run.program.id, attempt, options.gpus, options.at_once
+            runs, lambda run: run.program.family, attempt, options.gpus, options.at_once
         )
     else:
-        bad = sum(map(attempt, chosen(options)))
+        bad = sum(map(attempt, runs))
     if options.tar:
         bundle(options.folder, options.tar)
     print(f"{ends['failed']} failed, {ends['left']} left")
@@ -223,7 +226,7 @@ def kept_sounding(archive: Path, kept: Path) -> dict[str, Any]:
         pack(store.path, target)
         told = json.loads((folder / TIMES).read_text())
     print(f"{name}: {target.stat().st_size / 1e3:.0f} kB")
-    return {key: told[key] for key in ("form", "severity", "steps", "loss", "median_ms", "mean_ms")}
+    return {key: value for key, value in told.items() if key in TOLD}
 
 
 def shrink(folder: Path) -> None:
@@ -247,13 +250,16 @@ def gpus(words: str) -> list[str]:
     return found
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+def run(suite: Suite, kept: Path, about: str | None, **defaults: int) -> None:
+    """The command line, for the programs of `suite`, whose soundings are kept in `kept`."""
+    options = arguments(suite, kept, about, **defaults)
+    sys.exit(options.command(options))
+
+
+def arguments(suite: Suite, kept: Path, about: str | None, **defaults: int) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     on_target = commands.add_parser("record", help="record what is not recorded yet")
-    on_target.set_defaults(command=record)
     on_target.add_argument("folder", type=Path)
     on_target.add_argument("--only", nargs="+", metavar="GROUP/NAME")
     on_target.add_argument("--group", nargs="+")
@@ -266,13 +272,13 @@ def arguments() -> argparse.Namespace:
     on_target.add_argument("--gpus", type=gpus, metavar="0,1", help="spread the runs over these")
     on_target.add_argument("--at-once", type=int, default=1, help="runs on each, of which one works")
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
+    on_target.set_defaults(command=partial(record, suite=suite), **defaults)
     here = commands.add_parser("finish", help="make soundings of raw records")
     here.set_defaults(command=finish)
     here.add_argument("tars", nargs="+", type=Path, metavar="TAR")
-    here.add_argument("--into", type=Path, default=KEPT)
+    here.add_argument("--into", type=Path, default=kept)
     return parser.parse_args()
 
 
 if __name__ == "__main__":
-    options = arguments()
-    sys.exit(options.command(options))
+    run(programs, KEPT, __doc__)

@@ -1,4 +1,4 @@
-"""Training from a DataLoader: `loader.py WORKERS [fork|spawn|forkserver] [EPOCHS] [map|iterable]`."""
+"""Training from a DataLoader: `loader.py WORKERS [fork|spawn|forkserver] [EPOCHS] [map|iterable|module]`."""
 
 import sys
 
@@ -14,6 +14,16 @@ class Squares(Dataset):
         return torch.full((4,), float(index)), torch.tensor([float(index) ** 2])
 
 
+class Doubled(Squares):
+    """Prepared by a module, as by transforms of images and sound."""
+
+    transform = torch.nn.Upsample(scale_factor=2)
+
+    def __getitem__(self, index):
+        inputs, target = super().__getitem__(index)
+        return self.transform(inputs[None, None, :2])[0, 0], target
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield from (Squares()[index] for index in range(32))
@@ -22,7 +32,7 @@ class Stream(IterableDataset):
 def main():
     workers, start, epochs, kind = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     context = None if workers == 0 else start
-    data = Squares() if kind == "map" else Stream()
+    data = {"map": Squares, "iterable": Stream, "module": Doubled}[kind]()
     persistent = workers > 0
     loader = DataLoader(
         data, 4, num_workers=workers, multiprocessing_context=context, persistent_workers=persistent

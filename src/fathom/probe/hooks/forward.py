@@ -79,6 +79,8 @@ class Calls:
 
     @guarded(PART)
     def _seen(self, called: Any, args: Any, kwargs: Any) -> None:
+        if _in_worker():
+            return
         root = type(called) if isinstance(called, torch.nn.Module) else called
         clock = self.session.chooser.clock
         if clock is not None and clock != ("forward", id(root)):
@@ -98,6 +100,12 @@ class Calls:
         self._roots.clear()
         if isinstance(root, type):
             self.patches.wrap(root, "__call__", self.around)
+
+
+def _in_worker() -> bool:
+    """Whether a loader's worker runs this, where modules prepare samples."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
 
 
 def install(session: Session, patches: Patches) -> None:
