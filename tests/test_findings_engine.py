@@ -72,6 +72,15 @@ def test_the_larger_gain_claims_first_and_the_other_keeps_what_is_left():
     ]
 
 
+def test_of_equal_gains_the_one_that_takes_more_off_the_device_comes_first():
+    few = Sized(Candidate("host-python", [Claim("compute", "a", 3.0)], [], ("gc=0",)), 2.0, 1.0, 3.0)
+    many = Sized(
+        Candidate("kernels-unfused-norm", [Claim("compute", "b", 6.0)], [], ("gc=0",)), 2.0, 1.0, 3.0
+    )
+    kept = disjoint([few, many], {("compute", "a"): 9.0, ("compute", "b"): 9.0}, 0.1)
+    assert [one.candidate.kind for one in kept] == ["kernels-unfused-norm", "host-python"]
+
+
 def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
     return Candidate("host-garbage-collection", [Claim("compute", "a", ms)], [], changes, doubt=0.0, **more)
 

@@ -8,8 +8,10 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis import Abstained
+from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.replay import parse
 from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
@@ -70,6 +72,18 @@ def workers(recorded: Recorded) -> int:
     if rows["fetch_ns"].null_count() == rows.height:
         raise UnknownSignalError(NO_STAGES)
     return rows["worker"].drop_nulls().n_unique()
+
+
+@signal("input.regions")
+def regions(recorded: Recorded) -> LoaderRegions:
+    """What annotations of the timeline say of the loader. Raises UnknownSignalError where there is none."""
+    named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
+    if named.is_empty():
+        raise UnknownSignalError(NO_LOADER)
+    loaders = named["name"].filter(named["name"].str.contains("(DataLoader)#", literal=True))
+    alone = bool(len(loaders)) and bool(loaders.str.contains(IN_PROCESS, literal=True).all())
+    source = named["source"].drop_nulls().mode().sort()
+    return LoaderRegions(alone, source[0] if len(source) else None)
 
 
 @signal("input.restarts_ms", "ms a restart")

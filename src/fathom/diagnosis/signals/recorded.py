@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import Account, Step
+from fathom.analysis.causes import STEPS
 from fathom.analysis.results import Device
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
@@ -17,7 +18,6 @@ from fathom.diagnosis.signals.value import UnknownSignalError
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
-STEP = "ProfilerStep#"  # a region whose name differs from step to step
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -123,7 +123,7 @@ class OpPaths:
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
         self._parents = parents.tolist()
         self._names = ops["name"].to_list()
-        step = ops["name"].fill_null("").str.starts_with(STEP)
+        step = ops["name"].fill_null("").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
         marked = ops.select("source", "module", region=region)

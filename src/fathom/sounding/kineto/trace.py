@@ -108,8 +108,22 @@ def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
         "world": _count(job.get("world_size")),
         "host": keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
         "devices": {device: names.get(device, "") for device in used},
+        "gpus": [_gpu(device) for device in devices if device.get("id") in used],
         "versions": versions,
     }
+
+
+def _gpu(told: dict[str, Any]) -> dict[str, Any]:
+    """What the trace tells of a device, as a row of a machine's inventory."""
+    major, minor = _count(told.get("computeMajor")), _count(told.get("computeMinor"))
+    row = {
+        "index": told["id"],
+        "name": str(told.get("name", "")),
+        "compute_capability": f"{major}.{minor or 0}" if major else None,
+        "multiprocessors": _count(told.get("numSms")) or None,
+        "memory_bytes": _count(told.get("totalGlobalMem")) or None,
+    }
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def _count(value: Any) -> int | None:
