@@ -112,6 +112,11 @@ def test_a_part_of_a_gain_and_a_gain_beyond_another():
     assert not abstained
 
 
+def test_a_gain_that_the_device_bounds_keeps_its_interval_in_proportion():
+    found, _ = predict([candidate("gc=0")], lambda _: Gain(8.0, 4.0, 9.0), 20.0, idle_ms=2.0)
+    assert (found[0].low, found[0].ms, found[0].high) == (1.0, 2.0, 2.0)
+
+
 def test_a_refused_prediction_leaves_the_gain_open_and_says_why():
     found, abstained = predict(
         [candidate("gc=0")], lambda _: Abstained("prediction", "the clock stood still"), 20.0

@@ -320,6 +320,14 @@ def test_what_a_trace_tells_of_its_devices_is_kept(tmp_path):
     assert read_trace(write(tmp_path / "t.json", small(), keys)).meta["gpus"] == [
         {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "multiprocessors": 80}
     ]
-    assert read_trace(write(tmp_path / "t.json", small(), {"deviceProperties": [odd, 5]})).meta["gpus"] == [
-        {"index": 0, "name": ""}
-    ]
+    assert read_trace(write(tmp_path / "t.json", small(), {"deviceProperties": [odd, 5, {"id": [1]}]})).meta[
+        "gpus"
+    ] == [{"index": 0, "name": ""}]
+
+
+@pytest.mark.parametrize(
+    ("hole_us", "said"), [(3.6e9, ["silence"]), (5e6, []), (0.0, [])], ids=["an hour", "5 s", "none"]
+)
+def test_a_hole_that_no_program_leaves_is_a_problem(tmp_path, hole_us, said):
+    events = [{**e, "ts": e["ts"] + hole_us * (e["ts"] >= 1000)} for e in small()]
+    assert [p.what for p in read_trace(write(tmp_path / "t.json", events)).problems] == said

@@ -16,6 +16,8 @@ BEHIND_NS, BEHIND = (
     1_000_000,
     8,
 )  # so late and behind so many launches, what runs first had to wait for others
+UNSETTLED = "the host's lead over the device never settled, so every window is used"
+SINGLE = "a single step was recorded, so nothing tells whether others are like it"
 HOST = "host"  # kind of the one window of a recording without steps
 MS = 1e6
 
@@ -185,7 +187,7 @@ def _choose(windows: Windows) -> None:
     same = np.array([k == kind for k in windows.kinds], bool)
     settled = _settled(windows, same)
     if same.any() and not (same & settled).any():
-        windows.notes.append("the host's lead over the device never settled, so every window is used")
+        windows.notes.append(UNSETTLED if same.sum() > 1 else SINGLE)
         settled[:] = True
     windows.used = same & settled & (lengths > 0)
     windows.why_not = [
