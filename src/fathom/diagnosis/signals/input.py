@@ -12,7 +12,7 @@ from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.replay import parse
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import LoaderRegions
-from fathom.diagnosis.signals.step import replay
+from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
@@ -48,11 +48,15 @@ def lost_ms(recorded: Recorded) -> float:
 
 
 def _fed_ms(recorded: Recorded) -> float:
-    """The recorded step without waits for batches; by the ledger where it cannot be replayed."""
+    """The recorded step without waits for batches, by the ledger where it cannot be replayed.
+
+    No longer than a typical undisturbed step, which recording has not slowed down.
+    """
     fed = replay(recorded).step_ms([parse("input=0")])
-    if not isinstance(fed, Abstained):
-        return fed
-    return sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+    if isinstance(fed, Abstained):
+        fed = sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+    usual = typical_ms(recorded)
+    return fed if usual is None else min(fed, usual)
 
 
 @signal("input.stages_ms", "ms a batch")
