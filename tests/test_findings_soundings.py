@@ -168,6 +168,19 @@ def test_a_mean_shorter_than_what_the_device_computes_is_none(tmp_path, mean, ex
     assert Signals(None, given)["step.mean_ms"] == expected
 
 
+def test_calls_between_the_mark_of_a_lone_step_and_its_window_are_that_steps(tmp_path):
+    launching(tmp_path / "made.fathom")
+    given = recorded(tmp_path / "made.fathom")
+    windows = given.account.windows
+    start = int(windows.starts[0])
+    windows.start_leads[:] = 1000
+    rows = pl.DataFrame({"start_ns": [start - 500, start - 5000, start + 1], "phase": ["timeline"] * 3})
+    assert not given.ahead(rows).any(), "several steps in one burst"
+    windows.bursts[:] = np.arange(len(windows.bursts))
+    windows.used[:] = [place == 0 for place in range(len(windows.used))]
+    assert given.ahead(rows).to_list() == [True, False, False]
+
+
 def test_signals_are_read_once(tmp_path):
     launching(tmp_path / "made.fathom")
     given = Signals(None, recorded(tmp_path / "made.fathom"))

@@ -112,6 +112,20 @@ class Recorded:
         within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()
         return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
 
+    def ahead(self, rows: pl.DataFrame) -> pl.Series:
+        """Which rows lie between the mark of a step that is alone in its burst and its window on the device.
+
+        The host does them for this step; among several steps they are in the window before.
+        """
+        windows = self.account.windows
+        times = rows["start_ns"].fill_null(-1).to_numpy()
+        found = np.zeros(len(times), bool)
+        if windows is not None:
+            alone = windows.used & (np.bincount(windows.bursts)[windows.bursts] == 1)
+            for start, lead in zip(windows.starts[alone], windows.start_leads[alone], strict=True):
+                found |= (times >= start - lead) & (times < start)
+        return pl.Series(found & (rows["phase"] == "timeline").to_numpy())
+
     @cached_property
     def paths(self) -> OpPaths:
         return OpPaths(self.ops, self.parents)
