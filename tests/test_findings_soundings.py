@@ -173,11 +173,11 @@ def test_calls_between_the_mark_of_a_lone_step_and_its_window_are_that_steps(tmp
     given = recorded(tmp_path / "made.fathom")
     windows = given.account.windows
     start = int(windows.starts[0])
-    windows.start_leads[:] = 1000
+    windows.start_leads = np.full(len(windows.starts), 1000)
     rows = pl.DataFrame({"start_ns": [start - 500, start - 5000, start + 1], "phase": ["timeline"] * 3})
     assert not given.ahead(rows).any(), "several steps in one burst"
-    windows.bursts[:] = np.arange(len(windows.bursts))
-    windows.used[:] = [place == 0 for place in range(len(windows.used))]
+    windows.bursts = np.arange(len(windows.bursts))
+    windows.used = np.arange(len(windows.used)) == 0
     assert given.ahead(rows).to_list() == [True, False, False]
 
 
