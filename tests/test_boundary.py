@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
-from fathom.analysis.windows import Boundary
+from fathom.analysis.windows import Boundary, make_windows
 
 
 def test_work_that_was_launched_before_its_burst_reaches_into_no_other() -> None:
@@ -18,3 +19,41 @@ def test_work_that_was_launched_before_its_burst_reaches_into_no_other() -> None
     )
     found = boundary.at(np.array([50, 200, 5_000, 5_150]), [None] * 4, np.array([1, 1, 2, 2]))
     assert found.tolist() == [50, 300, 5_200, 5_400]
+
+
+def queued(first_ns: int, others: int) -> Boundary:
+    """Launches of 10 us each; the device begins at `first_ns`, and then runs one after the other."""
+    count = others + 1
+    launched = np.arange(count) * 10_000
+    starts = first_ns + np.arange(count) * 20_000
+    alike = np.zeros(count, np.int64)
+    return Boundary(alike, launched, starts + 20_000, alike, 0, starts)
+
+
+def test_a_single_step_begins_where_work_that_nobody_recorded_ends():
+    assert queued(5_000_000, 100).held(-1_000, 0) == 5_000_000
+    assert queued(900_000, 100).held(-1_000, 0) == -1_000, "not so late that a launch could not take it"
+    assert queued(5_000_000, 3).held(-1_000, 0) == -1_000, "nothing queued up: the device was slow to begin"
+    assert queued(5_000_000, 100).held(6_000_000, 0) == 6_000_000
+    assert queued(5_000_000, 100).held(-1_000, 1) == -1_000, "a burst without work"
+
+
+def test_only_a_burst_of_one_step_asks_what_was_in_its_way():
+    def starts(*marks: int) -> list[int]:
+        steps = pl.DataFrame(
+            {
+                "step": range(len(marks)),
+                "parent": [None] * len(marks),
+                "kind": ["step"] * len(marks),
+                "thread": [1] * len(marks),
+                "mark_ns": marks,
+                "end_ns": [mark + 1_000_000 for mark in marks],
+                "stream": [None] * len(marks),
+                "burst": [0] * len(marks),
+            },
+            schema_overrides={"parent": pl.Int64, "stream": pl.Int64},
+        )
+        return make_windows(steps, queued(5_000_000, 100)).starts.tolist()
+
+    assert starts(-1_000) == [5_000_000]
+    assert starts(-1_000, 400_000)[0] == -1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.intervals import Spans
 from fathom.analysis.steps import Stretch, stretches, undisturbed
 
 MS = 1_000_000
@@ -25,6 +26,14 @@ def test_steps_that_the_profiler_left_slower_do_not_count() -> None:
 def test_steps_that_became_quicker_count_alone() -> None:
     before, after = stretch(0, 33.0, 12), stretch(10**9, 10.0, 500)
     assert undisturbed([before, after], 5 * 10**8) == ([after], "")
+
+
+def test_steps_that_are_longer_because_they_wait_for_batches_are_what_the_program_is_like() -> None:
+    before, after = stretch(0, 20.0, 12), stretch(10**9, 50.0, 100)
+    steps = 10**9 + 50 * MS * np.arange(100)
+    assert undisturbed([before, after], 5 * 10**8, Spans(steps, steps + 24 * MS)) == ([after], "")
+    kept, why = undisturbed([before, after], 5 * 10**8, Spans(steps, steps + 5 * MS))
+    assert kept == [before] and "longer" in why
 
 
 def test_like_steps_all_count() -> None:

@@ -72,6 +72,15 @@ def test_the_larger_gain_claims_first_and_the_other_keeps_what_is_left():
     ]
 
 
+def test_of_equal_gains_the_one_that_takes_more_off_the_device_comes_first():
+    few = Sized(Candidate("host-python", [Claim("compute", "a", 3.0)], [], ("gc=0",)), 2.0, 1.0, 3.0)
+    many = Sized(
+        Candidate("kernels-unfused-norm", [Claim("compute", "b", 6.0)], [], ("gc=0",)), 2.0, 1.0, 3.0
+    )
+    kept = disjoint([few, many], {("compute", "a"): 9.0, ("compute", "b"): 9.0}, 0.1)
+    assert [one.candidate.kind for one in kept] == ["kernels-unfused-norm", "host-python"]
+
+
 def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
     return Candidate("host-garbage-collection", [Claim("compute", "a", ms)], [], changes, doubt=0.0, **more)
 
@@ -101,6 +110,11 @@ def test_a_part_of_a_gain_and_a_gain_beyond_another():
     assert [one.ms for one in found] == [1.0, 1.0]
     assert (found[1].low, found[1].high) == (0.5, 1.5)
     assert not abstained
+
+
+def test_a_gain_that_the_device_bounds_keeps_its_interval_in_proportion():
+    found, _ = predict([candidate("gc=0")], lambda _: Gain(8.0, 4.0, 9.0), 20.0, idle_ms=2.0)
+    assert (found[0].low, found[0].ms, found[0].high) == (1.0, 2.0, 2.0)
 
 
 def test_a_refused_prediction_leaves_the_gain_open_and_says_why():

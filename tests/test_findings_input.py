@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fathom.diagnosis.signals import Call, HostWork, Signals
+from fathom.diagnosis.signals import Call, HostWork, LoaderRegions, Signals
 from tests.findings_fakes import H200, compute, idle, raised, signals, work
 
 LOADING = (
@@ -70,6 +70,15 @@ def test_without_clean_steps_the_ledger_tells_what_is_lost():
 def test_a_trace_without_stages_says_so_by_half_the_confidence():
     found = raised(signals([compute("a", 5.0), idle("input", 5.0)]), *LOADING)
     assert found["input-too-few-workers"].confidence == 0.5
+
+
+@pytest.mark.parametrize(("alone", "sure"), [(True, 0.8), (False, 0.5)])
+def test_a_trace_may_say_that_there_are_no_workers_and_who_asks(alone, sure):
+    regions = LoaderRegions(alone, "train.py(7): main")
+    given = signals([compute("a", 5.0), idle("input", 5.0)], input_regions=regions)
+    found = raised(given, *LOADING)["input-too-few-workers"]
+    assert found.confidence == sure and found.source == "train.py(7): main"
+    assert any("num_workers" in line.text for line in found.evidence) == alone
 
 
 def restarting(took: list[float], workers: int) -> Signals:

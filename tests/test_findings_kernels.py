@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fathom.diagnosis.rules.kernels.attention import grows
-from fathom.diagnosis.signals import Chain, Family
+from fathom.diagnosis.signals import Chain, Family, UnknownSignalError
 from tests.findings_fakes import H200, compute, product, raised, signals, work
 
 STEP = "Optimizer.step#AdamW.step"
@@ -59,6 +59,38 @@ def test_float32_products_are_told_by_what_computes_them():
     for one, kind in ((plain, "kernels-tf32-off"), (tensor, "kernels-no-mixed-precision")):
         given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
         assert set(raised(given, kind)) == {kind}
+
+
+def convolving(*families: str) -> list:
+    return [work(family, 5.0, "aten::conv2d", "aten::cudnn_convolution") for family in families]
+
+
+ORDINARY = ("volta_sgemm_64x64_nt", "cudnn_infer_volta_scudnn_128x64_relu_nn", "wgrad_alg0_engine<float>")
+
+
+@pytest.mark.parametrize(
+    ("families", "tf32", "kind"),
+    [
+        (ORDINARY, False, "kernels-no-mixed-precision"),  # Volta has no TF32 to switch on
+        (ORDINARY, True, "kernels-tf32-off"),
+        (("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32",), True, None),
+        (("volta_fp16_s884gemm_fp16_128x128",), False, None),
+        ((ORDINARY[0], *["cutlass_80_tensorop_s1688gemm"] * 3), True, None),  # the program uses TF32
+        (("elementwise_kernel<float>",), False, None),
+    ],
+)
+def test_kernels_without_shapes_tell_by_their_names_that_they_have_no_tensor_cores(families, tf32, kind):
+    works = convolving(*families)
+    given = signals([], numbers_products=[], kernels_work=works, device_tf32=tf32)
+    found = raised(given, "kernels-tf32-off", "kernels-no-mixed-precision")
+    assert set(found) == ({kind} if kind else set())
+    if kind:
+        assert found[kind].evidence[0].value == 15.0 and "ordinary" in found[kind].evidence[0].text
+
+
+def test_neither_names_nor_shapes_are_no_judgement_of_precision():
+    with pytest.raises(UnknownSignalError):
+        raised(signals([], kernels_work=[work("relu", 5.0)]), "kernels-tf32-off")
 
 
 def test_bfloat16_small_and_minor_float32_products_are_left_alone():

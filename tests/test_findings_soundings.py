@@ -6,6 +6,7 @@ import importlib
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -155,6 +156,29 @@ def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
     assert paths.mark("source", 3) == "train.py(3): step"
     assert paths.mark("source", 5) is None
     assert paths.mark("region", 3) is None
+
+
+@pytest.mark.parametrize(("mean", "expected"), [(30.0, 30.0), (2.0, 9.0)])
+def test_a_mean_shorter_than_what_the_device_computes_is_none(tmp_path, mean, expected):
+    launching(tmp_path / "made.fathom")
+    given = recorded(tmp_path / "made.fathom")
+    (one,) = given.account.devices
+    one.ledger = [msgspec.structs.replace(one.ledger[0], entry="compute", ms=8.0)]
+    given.step.clean_ms, given.step.clean_mean_ms = 9.0, mean
+    assert Signals(None, given)["step.mean_ms"] == expected
+
+
+def test_calls_between_the_mark_of_a_lone_step_and_its_window_are_that_steps(tmp_path):
+    launching(tmp_path / "made.fathom")
+    given = recorded(tmp_path / "made.fathom")
+    windows = given.account.windows
+    start = int(windows.starts[0])
+    windows.start_leads = np.full(len(windows.starts), 1000)
+    rows = pl.DataFrame({"start_ns": [start - 500, start - 5000, start + 1], "phase": ["timeline"] * 3})
+    assert not given.ahead(rows).any(), "several steps in one burst"
+    windows.bursts = np.arange(len(windows.bursts))
+    windows.used = np.arange(len(windows.used)) == 0
+    assert given.ahead(rows).to_list() == [True, False, False]
 
 
 def test_signals_are_read_once(tmp_path):

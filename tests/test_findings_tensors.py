@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fathom.diagnosis.rules.numbers.tile_size import waves_of
-from fathom.diagnosis.signals import Chain, Family, Product
+from fathom.diagnosis.signals import Chain, Family, Product, UnknownSignalError
 from fathom.diagnosis.signals.casts import cast_of, needless
 from tests.findings_fakes import H200, compute, product, raised, signals, work
 
@@ -184,8 +184,10 @@ def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, e
         assert sum(claim.ms for claim in found["kernels-atomics"].claims) == pytest.approx(5 - 2 * needed)
 
 
-def test_without_ceilings_atomics_are_not_judged():
-    assert raised(signals([], kernels_work=[adding(5.0, 16)]), "kernels-atomics") == {}
+def test_without_ceilings_atomics_are_not_judged_and_that_is_said():
+    with pytest.raises(UnknownSignalError):
+        raised(signals([], kernels_work=[adding(5.0, 16)]), "kernels-atomics")
+    assert raised(signals([], kernels_work=[work("relu", 5.0, "aten::relu")]), "kernels-atomics") == {}
 
 
 def test_all_pairs_multiplied_and_summed_are_a_product():

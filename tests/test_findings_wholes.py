@@ -10,7 +10,7 @@ import pytest
 
 from fathom.diagnosis.rules.kernels.norm import norms
 from fathom.diagnosis.rules.kernels.rows_of_products import times
-from fathom.diagnosis.signals import Chain, Product
+from fathom.diagnosis.signals import Chain, Product, UnknownSignalError
 from fathom.diagnosis.signals.chains import _runs
 from tests.findings_fakes import H200, compute, raised, signals, work
 
@@ -75,6 +75,33 @@ def test_a_norm_in_pieces_is_all_that_passes_over_its_tensor():
     for missing in ("rsqrt", "mean"):
         some = [one for one in works if one.family != missing]
         assert raised(signals([], kernels_work=some, **given), kind) == {}
+
+
+def test_without_a_ceiling_a_norm_is_held_against_the_rate_of_its_own_kernels():
+    works, kind = pieces_of_a_norm(), "kernels-unfused-norm"
+    ledger = [compute(one.family, one.ms, bytes=2e9 * one.ms) for one in works]  # 2 TB/s, each of them
+    found = raised(signals(ledger, kernels_work=works), kind)[kind]
+    needed = 1e3 * 4 * 7 * 8192 * 4096 * 2 / 2e12
+    assert sum(claim.ms for claim in found.claims) == pytest.approx(sum(one.ms for one in works[1:]) - needed)
+    with pytest.raises(UnknownSignalError):
+        raised(signals([compute(one.family, one.ms) for one in works], kernels_work=works), kind)
+
+
+def test_without_a_ceiling_a_loss_is_held_against_the_rate_of_its_own_kernels():
+    shapes, types = "[[8192, 50304]]", json.dumps([BF16])
+    layer = Product(8192, 50304, 768, 1, "bf16", work("gemm", 4.0, "aten::linear", "aten::mm"))
+    mine = [
+        work(name, ms, f"aten::{name}", shapes=shapes, dtypes=types)
+        for name, ms in (("_log_softmax", 3.0), ("one_hot", 3.0), ("mul", 3.0))
+    ]
+    known = {"numbers_products": [layer], "kernels_work": [layer.work, *mine]}
+    ledger = [compute(one.family, one.ms, bytes=2e9 * one.ms) for one in mine]
+    kind = "kernels-unfused-loss"
+    found = raised(signals(ledger, **known), kind)[kind]
+    needed = 1e3 * 3 * 8192 * 50304 * 2 / 2e12
+    assert sum(claim.ms for claim in found.claims) == pytest.approx(9.0 - needed)
+    with pytest.raises(UnknownSignalError):
+        raised(signals([], **known), kind)
 
 
 def test_backward_work_is_shared_with_others_that_use_the_same_ops():

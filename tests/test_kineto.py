@@ -289,3 +289,45 @@ def test_ranks_by_name_and_by_place(tmp_path):
     assert import_traces(paths, tmp_path / "a.fathom").ranks == [2, 3, 11]
     assert import_traces(paths[:1], tmp_path / "b.fathom").ranks == [3]
     assert import_traces(paths[2:], tmp_path / "c.fathom").ranks == [0]
+
+
+ITERATIONS = [
+    ("execute_context_1(888)_generation_0(0)", "prefill", 888),
+    ("execute_context_0(0)_generation_8(8)", "decode", 8),
+    ("execute_context_2(100)_generation_3(3)", "prefill and decode", 103),
+    ("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)", "prefill and decode", 8192),
+    ("execute_context_1(888_788544)_generation_0(0)", "prefill", 888),
+]
+
+
+def test_iterations_of_a_serving_engine_are_steps(tmp_path):
+    events = [e for e in small() if not e["name"].startswith("ProfilerStep")]
+    at = [1000.0 + 100 * k for k in range(len(ITERATIONS))]
+    events += [
+        op(name, ts, 90.0, cat="user_annotation") for ts, (name, _, _) in zip(at, ITERATIONS, strict=True)
+    ]
+    events.append(op("execute_context_of_mine", 5000.0, 90.0, cat="user_annotation"))
+    steps = read_trace(write(tmp_path / "t.json", events)).steps
+    assert steps.select("kind", "tokens").rows() == [(kind, tokens) for _, kind, tokens in ITERATIONS]
+    assert set(steps["source"]) == {"engine"}
+    assert (steps["end_ns"] - steps["mark_ns"]).to_list() == [100_000] * 4 + [90_000]
+
+
+def test_what_a_trace_tells_of_its_devices_is_kept(tmp_path):
+    told = {"id": 0, "name": "Tesla V100", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
+    spare, odd = {"id": 1, "name": "Tesla V100"}, {"id": 0, "computeMajor": "x", "numSms": -3}
+    keys = {"deviceProperties": [told, spare]}
+    assert read_trace(write(tmp_path / "t.json", small(), keys)).meta["gpus"] == [
+        {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "multiprocessors": 80}
+    ]
+    assert read_trace(write(tmp_path / "t.json", small(), {"deviceProperties": [odd, 5, {"id": [1]}]})).meta[
+        "gpus"
+    ] == [{"index": 0, "name": ""}]
+
+
+@pytest.mark.parametrize(
+    ("hole_us", "said"), [(3.6e9, ["silence"]), (5e6, []), (0.0, [])], ids=["an hour", "5 s", "none"]
+)
+def test_a_hole_that_no_program_leaves_is_a_problem(tmp_path, hole_us, said):
+    events = [{**e, "ts": e["ts"] + hole_us * (e["ts"] >= 1000)} for e in small()]
+    assert [p.what for p in read_trace(write(tmp_path / "t.json", events)).problems] == said

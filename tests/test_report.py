@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Entry, Step
+from fathom.analysis.results import Abstained, Entry, Step
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture, to_json
 from fathom.report.bars import bar, cells
+from fathom.report.findings import print_findings
 from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
 from tests.report_samples import damaged, device, gpu, work
@@ -98,6 +99,36 @@ def test_the_observer_leads_from_the_profiled_step_to_the_clean_one():
     )
     assert profiled + observer == pytest.approx(clean)
     assert clean == pytest.approx(37.1)
+
+
+def test_work_that_repeats_is_not_called_so_many_steps_a_second():
+    page = text(gpu(step=Step(None, 4.2, None, 17, "step", "repetition")))
+    assert "may be a part of a step" in page and "steps/s" not in page
+
+
+def test_without_findings_it_says_how_many_kinds_nobody_could_look_for():
+    none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
+    assert "No cause that costs 1 %" in none and "1 of " in none and "could not be looked for" in none
+    assert "could not be looked for" not in text(gpu(findings=[], abstained=[]))
+
+
+def full(**more) -> str:
+    claims = [{"entry": "compute", "detail": "mul", "ms": 6.0}]
+    one = {
+        "id": "kernels-unfused-norm", "title": "A norm", "where": {}, "evidence": [], "claims": claims,
+        "gain_ms": 6.0, "low_ms": 5.0, "high_ms": 7.0, "share": 0.1, "confidence": 0.8, "mechanism": "why",
+        "remedy": "mend", "check": "", "technique": None, **more,
+    }  # fmt: skip
+    out = StringIO()
+    print_findings([one, one], console=Console(file=out, width=100, no_color=True))
+    return out.getvalue()
+
+
+def test_a_gain_far_below_what_the_device_no_longer_does_says_where_the_rest_goes():
+    assert "waiting, mostly for the host" in full(gain_ms=2.0)
+    assert "waiting, mostly for the host" not in full()
+    assert "saves  not predicted · 80 % sure" in full(gain_ms=None)
+    assert "less than their sum" in full()
 
 
 def test_a_loud_observer_is_flagged():

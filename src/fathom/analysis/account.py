@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.entries import MS, entries_of, take_off_observer, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
-from fathom.analysis.intervals import Spans, spans
+from fathom.analysis.intervals import Spans, spans, union
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Window
@@ -74,8 +74,9 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     timeline = read_timeline(store, rank, met=met)
     found = subjects(timeline)
     kind = _kind(steps, found)
-    runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps))
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
+    waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
+    runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))

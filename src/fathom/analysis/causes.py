@@ -53,6 +53,8 @@ REGIONS = {
     ),
 }
 
+IN_PROCESS = "_SingleProcessDataLoaderIter"  # of an input region: a loader without workers
+STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions whose names differ from step to step
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name
 NATIVE_REGION = re.compile(r"^(nccl|gloo|mpi|ucc):|^fathom\.")  # annotations that no Python frame opened
 LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync)"

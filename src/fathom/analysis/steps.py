@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fathom.analysis.intervals import Array
+from fathom.analysis.intervals import Array, Spans, covered
 from fathom.timing import interval, mad, median
 
 MS = 1e6
 EPOCH_START = "+epoch start"
+MOSTLY = 0.5  # of what later steps take longer
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -85,11 +86,15 @@ def _sum(column: pl.Series) -> int | None:
     return int(column.sum()) if column.null_count() == 0 else None
 
 
-def undisturbed(found: list[Stretch], first_profiled_ns: int | None) -> tuple[list[Stretch], str]:
+def undisturbed(
+    found: list[Stretch], first_profiled_ns: int | None, waits: Spans | None = None
+) -> tuple[list[Stretch], str]:
     """The stretches to count, and why others were left out ("" where none were).
 
     A profiler that ran may stay in the way of every launch, and a program may have settled only after it ran:
-    where the steps before and after differ by more than 2 % and their noise, the quicker ones count.
+    where the steps before and after differ by more than 2 % and their noise, the quicker ones count. But
+    where later ones are longer because they wait for batches (`waits`), the first ones lived on batches that
+    were made before they began, and the later ones count.
     """
     if first_profiled_ns is None:
         return found, ""
@@ -101,13 +106,27 @@ def undisturbed(found: list[Stretch], first_profiled_ns: int | None) -> tuple[li
     change = median(late) / median(early) - 1
     if abs(change) * median(early) <= max(ALIKE * median(early), mad(early)):
         return found, ""
-    if change < 0:
+    if change < 0 or (waits is not None and _out_of_batches(before, after, waits)):
         return after, ""
     count = sum(stretch.count for stretch in before)
     return (
         before,
         f"steps after the profiler had run were {change:.0%} longer, so only the {count} before it count",
     )
+
+
+def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:
+    """Whether waiting is most of what later steps take longer."""
+    (early, fed), (late, starved) = (_taken(side, waits) for side in (before, after))
+    return starved - fed > MOSTLY * (late - early) > 0
+
+
+def _taken(found: list[Stretch], waits: Spans) -> tuple[float, float]:
+    """Nanoseconds a step, and of them in `waits`."""
+    steps = sum(stretch.count for stretch in found)
+    starts, ends = (np.array([getattr(s, name) for s in found], np.int64) for name in ("start_ns", "end_ns"))
+    waited = covered(waits, starts, ends).sum()
+    return float((ends - starts).sum()) / steps, float(waited) / steps
 
 
 def _each(found: list[Stretch]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,6 +12,12 @@ from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
 
 SETTLED_SHARE = 0.05  # of a window: so much the host's lead may differ from its usual level
+BEHIND_NS, BEHIND = (
+    1_000_000,
+    8,
+)  # so late and behind so many launches, what runs first had to wait for others
+UNSETTLED = "the host's lead over the device never settled, so every window is used"
+SINGLE = "a single step was recorded, so nothing tells whether others are like it"
 HOST = "host"  # kind of the one window of a recording without steps
 MS = 1e6
 
@@ -71,7 +78,7 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
     closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
     streams = rows["stream"].to_list()
     # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
-    opened = np.maximum.accumulate(boundary.at(marks, streams, bursts))
+    opened = np.maximum.accumulate(_opened(boundary, marks, streams, bursts))
     last = np.maximum(boundary.at(ends, streams, bursts), opened)
     closed = np.where(follows, np.append(opened[1:], 0)[: len(marks)], last)
     found = Windows(
@@ -88,6 +95,16 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
     return found
 
 
+def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts: Array) -> Array:
+    """The boundaries of marks. Among several steps of a burst, those that settle tell what was in the way."""
+    at = boundary.at(marks, streams, bursts)
+    steps = Counter(bursts.tolist())
+    for place, burst in enumerate(bursts.tolist()):
+        if steps[burst] == 1:
+            at[place] = boundary.held(int(at[place]), burst)
+    return at
+
+
 class Boundary:
     """Where device work that was launched before an instant ends, by stream of one device and by burst.
 
@@ -100,11 +117,19 @@ class Boundary:
         if work is None:
             nothing = np.zeros(0, np.int64)
             return cls(nothing, nothing, nothing, nothing, None)
-        return cls(work.stream, work.launched, work.ends, work.burst, work.usual_stream)
+        return cls(work.stream, work.launched, work.ends, work.burst, work.usual_stream, work.starts)
 
-    def __init__(self, stream: Array, launched: Array, ends: Array, burst: Array, usual: int | None) -> None:
+    def __init__(
+        self,
+        stream: Array,
+        launched: Array,
+        ends: Array,
+        burst: Array,
+        usual: int | None,
+        starts: Array | None = None,
+    ) -> None:
         self._stream, self._launched, self._ends, self._usual = stream, launched, ends, usual
-        self._burst = burst
+        self._burst, self._starts = burst, launched if starts is None else starts
         self._reach: dict[tuple[int | None, int], tuple[Array, Array]] = {}
 
     def at(self, instants: Array, streams: list[int | None], bursts: Array) -> Array:
@@ -118,6 +143,20 @@ class Boundary:
             index = np.searchsorted(launched, instants[chosen], "left")
             result[chosen] = np.maximum(instants[chosen], reach[index])
         return result
+
+    def held(self, instant: int, burst: int) -> int:
+        """When a burst's first work begins, if launches queue up behind work that began before the recording.
+
+        It cannot wait for launches that came after its own, and nothing that was recorded runs meanwhile.
+        Else `instant`.
+        """
+        mine = np.flatnonzero(self._burst == burst)
+        if not len(mine):
+            return instant
+        first = mine[np.argmin(self._starts[mine])]
+        begins, queued = self._starts[first], (self._launched[mine] < self._starts[first]).sum()
+        late = begins - self._launched[first] >= BEHIND_NS and queued > BEHIND
+        return int(begins) if late and instant < begins else instant
 
     def _known(self, stream: int | None) -> int | None:
         return stream if stream is not None and (self._stream == stream).any() else self._usual
@@ -148,7 +187,7 @@ def _choose(windows: Windows) -> None:
     same = np.array([k == kind for k in windows.kinds], bool)
     settled = _settled(windows, same)
     if same.any() and not (same & settled).any():
-        windows.notes.append("the host's lead over the device never settled, so every window is used")
+        windows.notes.append(UNSETTLED if same.sum() > 1 else SINGLE)
         settled[:] = True
     windows.used = same & settled & (lengths > 0)
     windows.why_not = [

@@ -26,10 +26,11 @@ def findings(
     import msgspec
 
     from fathom.api import open
-    from fathom.report.findings import print_findings
+    from fathom.report.findings import print_findings, unseen_of
 
-    found = open(sounding, machine=machine).findings
+    examination = open(sounding, machine=machine).examine()
+    found = examination.findings
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
     else:
-        print_findings(found)
+        print_findings(found, unseen_of(examination.abstained))

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from fathom.analysis.results import Abstained
+from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.screen import cells, console_or_default, put
+from fathom.report.sections import FINDING
 
 SHOWN = 5  # in the report; `fathom findings` shows all
 NONE = "No cause that costs 1 % of the step or more was found."
+ALONE = "Each gain is predicted for its cause alone: together they save less than their sum."
+HOST = "The rest of that time is then spent waiting, mostly for the host: its launches set the pace."
+LESS = 0.7  # of the device's own rows: a gain below that is worth a word
 Finding = dict[str, Any]
 
 
-def section(found: Sequence[Finding], width: int) -> Iterator[Text]:
+def none(unseen: int) -> str:
+    """What to say without findings: what nobody could look for may be there all the same."""
+    if not unseen:
+        return NONE
+    return f"{NONE} {unseen} of {len(kinds())} kinds could not be looked for: the report says why."
+
+
+def unseen_of(abstained: Iterable[Abstained]) -> int:
+    """Kinds of findings that were not looked for."""
+    return len({one.what for one in abstained if one.what.startswith(FINDING)})
+
+
+def section(found: Sequence[Finding], unseen: int, width: int) -> Iterator[Text]:
     """The largest findings: gain and title, where, one line of evidence."""
-    if not found:
-        return
     yield Text("findings", "bold")
+    if not found:
+        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(none(unseen), width - 2))
     for one in found[:SHOWN]:
         yield Text.assemble("  ", (f"{_gain(one):<28}", "green"), (one["title"], "bold"))
         yield Text(f"    {_first_line(one, width - 4)}", "dim")
@@ -38,11 +56,19 @@ def _first_line(one: Finding, width: int) -> str:
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
 
-def print_findings(found: Sequence[Finding], console: Console | None = None) -> None:
-    """Every finding in full."""
+def print_findings(found: Sequence[Finding], unseen: int = 0, console: Console | None = None) -> None:
+    """Every finding in full; `unseen` kinds could not be looked for."""
     console = console_or_default(console)
     width = cells(console)
-    put((line for one in found for line in _full(one, width)) if found else [Text(NONE)], console)
+    put(_every(found, width) if found else [Text(none(unseen))], console)
+
+
+def _every(found: Sequence[Finding], width: int) -> Iterator[Text]:
+    for one in found:
+        yield from _full(one, width)
+    if len(found) > 1:
+        yield Text()
+        yield Text(ALONE, "dim")
 
 
 def _full(one: Finding, width: int) -> Iterator[Text]:
@@ -52,12 +78,19 @@ def _full(one: Finding, width: int) -> Iterator[Text]:
     yield from _part("where", [place] if (place := _place(one)) else [], width)
     yield from _part("shown", [_shown(line) for line in one["evidence"]], width)
     yield from _part("costs", [_claimed(claim) for claim in one["claims"][:SHOWN]], width)
+    yield from _part("", [HOST] if _limited(one) else [], width)
     yield from _part("why", [one["mechanism"]], width)
     yield from _part("mend", one["remedy"].rstrip().splitlines(), width, "cyan")
     yield from _part(
         "try", [f"fathom lab run {one['technique']}"] if one.get("technique") else [], width, "cyan"
     )
     yield from _part("check", [one["check"]] if one["check"] else [], width)
+
+
+def _limited(one: Finding) -> bool:
+    """Whether much of the device's time that goes is not gained."""
+    taken = sum(claim["ms"] for claim in one["claims"] if claim["entry"] == "compute")
+    return one["gain_ms"] is not None and one["gain_ms"] < LESS * taken
 
 
 def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
@@ -77,7 +110,8 @@ def _gain(one: Finding) -> str:
 
 
 def _sure(one: Finding) -> str:
-    return f" of the step · {100 * one['confidence']:.0f} % sure of the cause"
+    share = " of the step" if one["gain_ms"] is not None and one["share"] is not None else ""
+    return f"{share} · {100 * one['confidence']:.0f} % sure of the cause"
 
 
 def _place(one: Finding) -> str:

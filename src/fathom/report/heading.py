@@ -11,6 +11,7 @@ from fathom.analysis.results import Integrity, Step
 from fathom.report import units
 
 UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
+REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
 _GOOD_ENDS = {"", "finished", "stopped"}
 
 
@@ -92,6 +93,8 @@ def step_lines(step: Step) -> list[Text]:
     mean = step.clean_mean_ms if step.clean_ms is not None and step.clean_mean_ms else best
     uneven = f", mean {units.duration(mean)}" if abs(mean - best) > UNEVEN * best else ""
     line.append(f"  ({phase}{_interval(step)}{uneven}, n = {step.n})", "dim")
+    if step.source == "repetition":
+        return [line, Text(REPEATS, "yellow")]
     rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
     rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []

@@ -39,7 +39,7 @@ def _paragraphs(
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step)
-    yield findings.section(examination.findings, width)
+    yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
     if len(examination.devices) > 1:
         yield sections.devices(examination.devices, width)
     for device in detailed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.sounding.kineto import Trace, read_trace
@@ -20,24 +21,27 @@ def import_traces(
 ) -> Store:
     """Make a sounding of Kineto traces (.json, .json.gz), one a rank.
 
-    Steps come from ProfilerStep marks or else from repetition. Raises BadInputError where a file is no trace,
-    or two files are the same rank; nothing is left behind then.
+    Steps come from marks of the profiler or of a serving engine, or else from repetition. Raises
+    BadInputError where a file is no trace, or two files are the same rank; nothing is left behind then.
     """
     if not paths:
         raise BadInputError("No trace was given; name at least one .json or .json.gz file.")
     writer = Writer(output, replace=replace)
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import", created_ns=time.time_ns())
+    gpus: dict[int, dict[str, Any]] = {}
     try:
         for position, path in enumerate(paths):
-            _add(writer, manifest, path, position if len(paths) > 1 else 0)
+            for gpu in _add(writer, manifest, path, position if len(paths) > 1 else 0):
+                gpus.setdefault(gpu["index"], gpu)
     except BaseException:
         writer.discard()
         raise
     _missing_ranks(manifest)
-    return writer.finish(manifest)
+    return writer.finish(manifest, {"gpus": [gpus[index] for index in sorted(gpus)]} if gpus else None)
 
 
-def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> None:
+def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[dict[str, Any]]:
+    """Write one rank; returns what its trace tells of the devices that it used."""
     trace = read_trace(path)
     rank = _rank(trace, position, manifest, path)
     _mark_steps(trace, manifest)
@@ -53,6 +57,7 @@ def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> None:
     )
     manifest.phases.append(_phase(trace, rank))
     manifest.versions.update(about["versions"])
+    return about["gpus"]
 
 
 def _rank(trace: Trace, position: int, manifest: Manifest, path: Path) -> int:
@@ -71,7 +76,7 @@ def _mark_steps(trace: Trace, manifest: Manifest) -> None:
     trace.steps = steps_from_repetition(tables["kernels"], tables["launches"], tables["ops"])
     if trace.steps.is_empty():
         manifest.abstained.append(
-            {"what": "steps", "why": "the trace has no ProfilerStep marks and its work does not repeat"}
+            {"what": "steps", "why": "the trace marks no steps, and its work does not repeat"}
         )
 
 

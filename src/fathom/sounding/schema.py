@@ -22,7 +22,7 @@ STEPS = {
     "step": pl.Int64,
     "parent": pl.Int64,  # the step that a micro-step belongs to, else null
     "kind": pl.String,  # train, micro-step, evaluation, inference, prefill, decode, host, ...
-    "source": pl.String,  # mark, optimizer, replay, loader, forward, profiler, repetition, host
+    "source": pl.String,  # mark, optimizer, replay, loader, forward, profiler, engine, repetition, host
     "thread": pl.Int64,
     "mark_ns": _TIME,  # host clock at the mark that opens the step
     "end_ns": _TIME,  # host clock at the mark that closes it

@@ -44,7 +44,7 @@ class Store:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The machine's inventory as it was when the sounding was taken; empty for an imported trace."""
+        """The machine's inventory when the sounding was taken; what an imported trace tells of it."""
         path = self.path / MACHINE
         try:
             return json.loads(path.read_bytes()) if path.exists() else {}

@@ -14,8 +14,6 @@ from fathom.analysis.replay.changes import Change
 
 INPUT, SYNC = "input", "synchronisation"
 NAMED = ["op", "annotation"]  # what a change can name: regions are the host's work as ops are
-STEP = "ProfilerStep#"
-IN_PROCESS = "_SingleProcessDataLoaderIter"
 SHARE = 0.5  # of an input region: less than this in ops of its own means that it waited for workers
 
 
@@ -84,7 +82,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
     knots = np.unique(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
-    ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.starts_with(STEP))
+    ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
     team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:
         team.label(host.activity(host.caller))
@@ -149,7 +147,7 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     rows = waits.filter(here, pl.col("cause").is_in(aliases))
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
-        rows = rows.filter(~pl.col("name").str.contains(IN_PROCESS))
+        rows = rows.filter(~pl.col("name").str.contains(causes.IN_PROCESS))
     found = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     own = pl.concat([t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), calls)])
     worked = covered(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), *found)

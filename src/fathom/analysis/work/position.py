@@ -10,10 +10,11 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import STEPS
 from fathom.analysis.work.registry import NO_SHAPES
 from fathom.analysis.work.tree import Flags, Rows, signatures
 
-_MARK = r"^(fathom\.mark|ProfilerStep)#"
+_MARK = rf"^fathom\.mark#|{STEPS}"
 _KERNEL = ["name", "grid", "block"]
 UNMATCHED = "no step recorded with shapes has this kernel at this place"
 AMBIGUOUS = "steps with the same kernels had different shapes"

@@ -44,8 +44,10 @@ def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) 
     return sorted(kept, key=_order)
 
 
-def _order(one: Sized) -> tuple[bool, float, str]:
-    return one.candidate.costless, -one.weight, one.candidate.kind
+def _order(one: Sized) -> tuple[bool, float, float, str]:
+    """Of equal gains, which the host limits as a rule, the one that takes more off the device comes first."""
+    claimed = sum(claim.ms for claim in one.candidate.claims)
+    return one.candidate.costless, -one.weight, -claimed, one.candidate.kind
 
 
 def _spilled(one: Sized, left: Mapping[Row, float]) -> Sized:

@@ -59,7 +59,8 @@ def _sized(one: Candidate, known: Known, most: float) -> Sized:
     part = one.part if one.changes else 1.0
     wrong = one.doubt * abs(part * gain.ms)
     ms, low, high = part * gain.ms, part * gain.low - wrong, part * gain.high + wrong
-    return Sized(one, min(ms, most), min(max(low, 0.0), most), min(high, most))
+    within = min(most / ms, 1.0) if ms > 0 else 1.0
+    return Sized(one, ms * within, max(low, 0.0) * within, min(high, most))
 
 
 def _beyond(both: Gain | Abstained | None, given: Gain | Abstained | None) -> Gain | Abstained | None:

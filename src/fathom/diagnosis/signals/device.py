@@ -8,6 +8,7 @@ from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Reserved, Sensors
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
+AMPERE = 8  # the first compute capability with TF32
 ENOUGH = 6  # looks at the allocator
 BUSY = 50.0  # percent: below that, clocks and power say nothing of the program
 REASONS = {  # bits of NVML's clock event reasons: nvml.h, nvmlClocksEventReason*
@@ -28,6 +29,15 @@ def gpu(recorded: Recorded) -> dict:
 @signal("device.multiprocessors")
 def multiprocessors(recorded: Recorded) -> int | None:
     return recorded.gpu.get("multiprocessors")
+
+
+@signal("device.tf32")
+def tf32(recorded: Recorded) -> bool:
+    """Whether its tensor cores multiply float32 at all, by its compute capability."""
+    major = str(recorded.gpu.get("compute_capability") or "").partition(".")[0]
+    if not major.isdigit():
+        raise UnknownSignalError("the device's compute capability was not recorded")
+    return int(major) >= AMPERE
 
 
 @signal("device.memory_bytes", "B")

@@ -28,7 +28,7 @@ def calls(recorded: Recorded) -> list[Call]:
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
-    found = _described(recorded, rows.with_columns(inside=recorded.inside(rows)))
+    found = _described(recorded, rows.with_columns(inside=recorded.inside(rows) | recorded.ahead(rows)))
     found = found.filter(~pl.col("api").str.contains(COPYING) | pl.col("copies").str.contains(BLOCKING))
     sources = _sources(found)
     inside = found.filter("inside").group_by("api", "path", "copies", maintain_order=True)

@@ -8,9 +8,11 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis import Abstained
+from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.replay import parse
 from fathom.diagnosis.signals.recorded import Recorded
-from fathom.diagnosis.signals.step import replay
+from fathom.diagnosis.signals.rows import LoaderRegions
+from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
@@ -46,11 +48,15 @@ def lost_ms(recorded: Recorded) -> float:
 
 
 def _fed_ms(recorded: Recorded) -> float:
-    """The recorded step without waits for batches; by the ledger where it cannot be replayed."""
+    """The recorded step without waits for batches, by the ledger where it cannot be replayed.
+
+    No longer than a typical undisturbed step, which recording has not slowed down.
+    """
     fed = replay(recorded).step_ms([parse("input=0")])
-    if not isinstance(fed, Abstained):
-        return fed
-    return sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+    if isinstance(fed, Abstained):
+        fed = sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+    usual = typical_ms(recorded)
+    return fed if usual is None else min(fed, usual)
 
 
 @signal("input.stages_ms", "ms a batch")
@@ -70,6 +76,18 @@ def workers(recorded: Recorded) -> int:
     if rows["fetch_ns"].null_count() == rows.height:
         raise UnknownSignalError(NO_STAGES)
     return rows["worker"].drop_nulls().n_unique()
+
+
+@signal("input.regions")
+def regions(recorded: Recorded) -> LoaderRegions:
+    """What annotations of the timeline say of the loader. Raises UnknownSignalError where there is none."""
+    named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
+    if named.is_empty():
+        raise UnknownSignalError(NO_LOADER)
+    loaders = named["name"].filter(named["name"].str.contains("(DataLoader)#", literal=True))
+    alone = bool(len(loaders)) and bool(loaders.str.contains(IN_PROCESS, literal=True).all())
+    source = named["source"].drop_nulls().mode().sort()
+    return LoaderRegions(alone, source[0] if len(source) else None)
 
 
 @signal("input.restarts_ms", "ms a restart")

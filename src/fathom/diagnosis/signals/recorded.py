@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import Account, Step
+from fathom.analysis.causes import STEPS
 from fathom.analysis.results import Device
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
@@ -17,7 +18,6 @@ from fathom.diagnosis.signals.value import UnknownSignalError
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
-STEP = "ProfilerStep#"  # a region whose name differs from step to step
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -112,6 +112,20 @@ class Recorded:
         within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()
         return pl.Series(np.where(within, place, -1), dtype=pl.Int64)
 
+    def ahead(self, rows: pl.DataFrame) -> pl.Series:
+        """Which rows lie between the mark of a step that is alone in its burst and its window on the device.
+
+        The host does them for this step; among several steps they are in the window before.
+        """
+        windows = self.account.windows
+        times = rows["start_ns"].fill_null(-1).to_numpy()
+        found = np.zeros(len(times), bool)
+        if windows is not None:
+            alone = windows.used & (np.bincount(windows.bursts)[windows.bursts] == 1)
+            for start, lead in zip(windows.starts[alone], windows.start_leads[alone], strict=True):
+                found |= (times >= start - lead) & (times < start)
+        return pl.Series(found & (rows["phase"] == "timeline").to_numpy())
+
     @cached_property
     def paths(self) -> OpPaths:
         return OpPaths(self.ops, self.parents)
@@ -123,7 +137,7 @@ class OpPaths:
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
         self._parents = parents.tolist()
         self._names = ops["name"].to_list()
-        step = ops["name"].fill_null("").str.starts_with(STEP)
+        step = ops["name"].fill_null("").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
         marked = ops.select("source", "module", region=region)

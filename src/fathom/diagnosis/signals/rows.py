@@ -99,6 +99,14 @@ class HostWork:
 
 
 @dataclass(frozen=True)
+class LoaderRegions:
+    """Whether the program's own process loads batches (num_workers=0), and the line that asks for them."""
+
+    in_process: bool
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class Asked:
     """Calls that ask the driver for memory or give it back, by what moved the allocator to make them.
 

@@ -10,6 +10,7 @@ from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
+LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
 
 
@@ -26,9 +27,13 @@ def step_ms(recorded: Recorded) -> float | None:
 
 @signal("step.mean_ms", "ms")
 def mean_ms(recorded: Recorded) -> float | None:
-    """What a step costs in the long run, rare long ones included; of the timeline without clean steps."""
+    """What a step costs in the long run, rare long ones included; of the timeline without clean steps.
+
+    No step is shorter than what the device computes in it: such a mean was timed while it had nothing to do.
+    """
     mean = recorded.step.clean_mean_ms
-    return mean if mean is not None else step_ms(recorded)
+    computing = sum(e.ms for one in recorded.account.devices[:1] for e in one.ledger if e.entry == "compute")
+    return mean if mean is not None and mean >= LEAST * computing else step_ms(recorded)
 
 
 @signal("step.typical_ms", "ms")

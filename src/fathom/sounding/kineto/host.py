@@ -12,7 +12,7 @@ from fathom.sounding.kineto.arrays import Arrays, Table, nullable
 from fathom.sounding.kineto.columns import Columns
 from fathom.sounding.kineto.frames import MODULE
 from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, Nesting, nest
-from fathom.sounding.kineto.steps import MARK, STEP
+from fathom.sounding.kineto.steps import MARK, NOTES
 from fathom.sounding.manifest import Problem
 
 _IDS_A_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
@@ -83,7 +83,7 @@ def _common(events: Arrays, names: pl.Series, name: str = "name") -> dict[str, p
 
 
 def _notes(ops: Arrays, names: pl.Series) -> pl.DataFrame:
-    wanted = (_beginning(names, MARK) | _beginning(names, STEP))[ops["name"]]
+    wanted = np.any([_beginning(names, prefix) for prefix in NOTES], axis=0)[ops["name"]]
     return pl.DataFrame(_common({name: array[wanted] for name, array in ops.items()}, names))
 
 

@@ -15,6 +15,7 @@ from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
 
 _LAST_NS = 2**62  # the year 2116: sums of two times still fit
+LONG_NS = 10_000_000_000  # between any two records: no step waits so long for anything
 _LOST = re.compile(
     r"stopped early\? = [1-9]|(?:dropped|lost)\D{0,80}[1-9]|[1-9]\d* \w* ?(?:dropped|lost)", re.I
 )
@@ -119,6 +120,18 @@ def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
     if count := len(back):
         text = f"{count} steps begin before the step in front of them: the clock was set back."
         problems.append(Problem("clock-backwards", text, count, spoils=["steps"]))
+
+
+def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
+    """A hole longer than all else that was recorded: work of the program leaves none."""
+    times = pl.concat([table.select("start_ns", "end_ns") for table in tables]).sort("start_ns")
+    if times.is_empty():
+        return
+    starts, reached = times["start_ns"].to_numpy(), np.maximum.accumulate(times["end_ns"].to_numpy())
+    longest = int(np.max(starts[1:] - reached[:-1], initial=0))
+    if longest >= LONG_NS and longest > (reached[-1] - starts[0]) / 2:
+        text = f"nothing was recorded for {longest / 1e9:,.0f} s: the machine slept, or its clock was set."
+        problems.append(Problem("silence", text))
 
 
 def lost(meta: dict[str, Any], problems: list[Problem]) -> None:

@@ -8,6 +8,11 @@ from fathom.sounding.schema import conform
 
 MARK = "fathom.mark#"
 STEP = "ProfilerStep#"
+# vLLM's worker (annotate_profile): requests, and in brackets tokens, of prompts that are read and of those
+# that generate. Releases that tell more put the tokens of both in front, other figures into the brackets.
+ITERATION = r"^execute_(?:(\d+)_)?context_(\d+)\((\w*)\)_generation_(\d+)\((\w*)\)$"
+NOTES = (MARK, STEP, "execute_")  # what the names of marks and steps begin with
+_FIELDS = ("both", "reads", "read", "generates", "generated")
 
 
 def marks(ops: pl.DataFrame) -> pl.DataFrame:
@@ -17,19 +22,39 @@ def marks(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
-    """One row a ProfilerStep on the host: it ends where the next begins, the last one at its own end."""
-    found = ops.with_columns(step=_number(STEP)).drop_nulls("step").sort("start_ns")
+    """One row a ProfilerStep, or else an iteration of a serving engine, on the host.
+
+    It ends where the next begins, the last one at its own end.
+    """
+    numbered = ops.with_columns(step=_number(STEP), kind=pl.lit("step"), source=pl.lit("profiler"))
+    found = numbered.drop_nulls("step").sort("start_ns")
+    found = found.with_columns(tokens=pl.lit(None, pl.Int64)) if found.height else _iterations(ops)
     rows = found.select(
         "step",
         "thread",
-        kind=pl.lit("step"),
-        source=pl.lit("profiler"),
+        "kind",
+        "source",
+        "tokens",
         mark_ns="start_ns",
         end_ns=pl.col("start_ns").shift(-1).over("thread").fill_null(pl.col("end_ns")),
         phase=pl.lit(phase),
         burst=pl.lit(burst),
     )
     return conform("steps", rows)
+
+
+def _iterations(ops: pl.DataFrame) -> pl.DataFrame:
+    """Iterations of vLLM by what they do: read prompts, generate, or both."""
+    told = [pl.col("name").str.extract(ITERATION, group).alias(name) for group, name in enumerate(_FIELDS, 1)]
+    found = ops.with_columns(told).drop_nulls("reads").sort("start_ns")
+    numbers = found.with_columns(pl.col(_FIELDS).str.extract(r"^(\d+)(?:_|$)").cast(pl.Int64, strict=False))
+    return numbers.with_columns(
+        step=pl.int_range(pl.len(), dtype=pl.Int64),
+        kind=pl.when(generates=0).then(pl.lit("prefill")).when(reads=0).then(pl.lit("decode"))
+        .otherwise(pl.lit("prefill and decode")),
+        source=pl.lit("engine"),
+        tokens=pl.coalesce("both", pl.col("read") + pl.col("generated")),
+    )  # fmt: skip
 
 
 def _number(prefix: str) -> pl.Expr:

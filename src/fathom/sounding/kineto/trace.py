@@ -57,6 +57,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     integrity.unread(columns.phases, columns.unread, problems)
     integrity.check(kernels, host.launches, problems)
     integrity.steps_in_order(steps, problems)
+    integrity.silence([host.ops.filter(pl.col("kind") == "op"), host.launches, kernels], problems)
     integrity.lost(keys, problems)
     labels = {"phase": pl.lit(phase), "burst": pl.lit(burst, pl.Int32)}
     return Trace(
@@ -95,7 +96,7 @@ def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
     told = keys.get("distributedInfo")
     job: dict[str, Any] = told if isinstance(told, dict) else {}
     listed = keys.get("deviceProperties")
-    devices = [d for d in listed if isinstance(d, dict)] if isinstance(listed, list) else []
+    devices = [d for d in listed if _is_device(d)] if isinstance(listed, list) else []
     names = {device.get("id"): str(device.get("name", "")) for device in devices}
     used = kernels["device"].drop_nulls().unique().sort().to_list()
     versions = {
@@ -108,8 +109,26 @@ def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
         "world": _count(job.get("world_size")),
         "host": keys["host_name"] if isinstance(keys.get("host_name"), str) else None,
         "devices": {device: names.get(device, "") for device in used},
+        "gpus": [_gpu(device) for device in devices if device.get("id") in used],
         "versions": versions,
     }
+
+
+def _is_device(told: Any) -> bool:
+    return isinstance(told, dict) and _count(told.get("id")) is not None
+
+
+def _gpu(told: dict[str, Any]) -> dict[str, Any]:
+    """What the trace tells of a device, as a row of a machine's inventory."""
+    major, minor = _count(told.get("computeMajor")), _count(told.get("computeMinor"))
+    row = {
+        "index": told["id"],
+        "name": str(told.get("name", "")),
+        "compute_capability": f"{major}.{minor or 0}" if major else None,
+        "multiprocessors": _count(told.get("numSms")) or None,
+        "memory_bytes": _count(told.get("totalGlobalMem")) or None,
+    }
+    return {key: value for key, value in row.items() if value is not None}
 
 
 def _count(value: Any) -> int | None:

@@ -82,8 +82,8 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         kind=kind,
         claims=[],
         evidence=[
-            Evidence(f"the device waits for launches {share:.0%} of the recorded step", 100 * share, "%"),
-            Evidence(f"{count:,.0f} pieces of device work a step", count, "a step"),
+            Evidence("of the recorded step the device waits for launches", 100 * share, "%"),
+            Evidence("pieces of device work", count, "a step"),
             Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
         ],
         changes=("python=0.1",) if in_python else CAPTURED,

@@ -56,7 +56,7 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         kind=row["kind"],
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
         evidence=[
-            Evidence(f"{count:,.1f} a step: {row['says']}", count, "a step"),
+            Evidence(row["says"], count, "a step"),
             Evidence("the host waits in them", ms, "ms a step"),
         ],
         changes=(CHANGE, *row.get("without", ())),

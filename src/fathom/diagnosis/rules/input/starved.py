@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
-from fathom.diagnosis.signals import Signals
+from fathom.diagnosis.signals import LoaderRegions, Signals
 
 ENTRY = "idle: input"
 SPARE = 2  # cores for the training thread and the one that pins
@@ -31,23 +31,26 @@ def starved(signals: Signals) -> Found:
     loader = loader_of(signals, lost)
     if not lost or (loader and (not loader.behind or loader.held_by_pinning)):
         return
-    kind, sure = _kind(loader)
+    regions: LoaderRegions | None = signals.get("input.regions").value
+    alone = regions is not None and regions.in_process
+    kind, sure = _kind(loader, alone)
     yield Candidate(
         kind=kind,
         claims=list(rows(signals, ENTRY)),
-        evidence=_evidence(loader, lost),
+        evidence=_evidence(loader, lost, alone),
         changes=("input=0",) if seen is None else (),
         gain_ms=seen,
         doubt=0.15,
         confidence=sure,
         check=CHECK,
+        source=regions.source if regions else None,
     )
 
 
-def _kind(loader: Loader | None) -> tuple[str, float]:
-    """What is at fault, and how sure that is."""
+def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
+    """What is at fault, and how sure that is; `alone`: a trace says that there are no workers."""
     if loader is None:
-        return "input-too-few-workers", 0.5
+        return "input-too-few-workers", 0.8 if alone else 0.5
     if loader.mostly("collate"):
         return "input-collate", 0.85
     if loader.mostly("read"):
@@ -59,10 +62,10 @@ def _kind(loader: Loader | None) -> tuple[str, float]:
     return "input-slow-transform", 0.85 if {"decode", "read"} & loader.stages.keys() else 0.5
 
 
-def _evidence(loader: Loader | None, lost: float) -> list[Evidence]:
+def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]:
     found = [Evidence("the device has nothing to do until a batch comes", lost, "ms a step")]
     if loader is None:
-        return found
+        return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
     made = f"{loader.workers} workers" if loader.workers else "the program's own process"
     found += [
         Evidence(f"{made} take this for the samples of a batch", loader.stages["fetch"], "ms"),

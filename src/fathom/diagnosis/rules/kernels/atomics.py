@@ -28,10 +28,13 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 @rule("kernels-atomics")
 def atomics(signals: Signals) -> Found:
     """Those that take much longer than reading what they add."""
-    rates = signals.get("kernels.ceilings").value or {}
     works = signals["kernels.work"]
-    needs = {id(one): need for one in works if (need := _need_ms(one, rates.get("memory"))) is not None}
-    mine = [one for one in works if one.ms > SLOW * needs.get(id(one), one.ms)]
+    adding = [one for one in works if _adds(one)]
+    if not adding:
+        return
+    memory = signals["kernels.ceilings"].get("memory")
+    needs = {id(one): need for one in adding if (need := _need_ms(one, memory)) is not None}
+    mine = [one for one in adding if one.ms > SLOW * needs.get(id(one), one.ms)]
     if not mine:
         return
     now, needed = sum(one.ms for one in mine), sum(needs[id(one)] for one in mine)
@@ -55,10 +58,15 @@ def atomics(signals: Signals) -> Found:
     )
 
 
-def _need_ms(one: Work, memory: float | None) -> float | None:
-    """What its largest input's bytes need; None where it does not add, or to as many places as it reads."""
+def _adds(one: Work) -> bool:
+    """Whether it adds to fewer places than it reads."""
     adds = any(ADDS.search(name) for name in one.ops) and not SORTED.search(one.family)
-    if not adds or not memory or _meeting(one) < MEET:
+    return adds and _meeting(one) >= MEET
+
+
+def _need_ms(one: Work, memory: float | None) -> float | None:
+    """What its largest input's bytes need; None where the ceiling is not known."""
+    if not memory:
         return None
     types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in one.types]
     largest = max(count * size for count, size in zip(map(_numbers, one.sizes), types, strict=False))

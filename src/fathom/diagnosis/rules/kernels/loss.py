@@ -6,6 +6,7 @@ import re
 from math import prod
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -30,12 +31,12 @@ LOSS = re.compile(r"aten::(_?(log_)?softmax|logsumexp|gather|one_hot|scatter_?|n
 @rule("kernels-unfused-loss")
 def loss(signals: Signals) -> Found:
     """The layer whose output has most to do with a loss."""
-    rates = signals.get("kernels.ceilings").value or {}
     found = losses(signals["numbers.products"], signals["kernels.work"])
-    if not found or not rates.get("memory"):
+    if not found:
         return
     layer, mine = max(found, key=lambda one: sum(work.ms for work in one[1]))
-    now, needed = sum(one.ms for one in mine), _library_ms(layer, mine, rates["memory"])
+    now, rate = sum(one.ms for one in mine), memory_rate(signals, REACHED, mine)
+    needed = _library_ms(layer, mine, rate)
     if needed < WORTH * now:
         yield _candidate(mine, now, needed, family_totals(signals["kernels.work"]))
 
@@ -63,11 +64,11 @@ def _behind(one: Work) -> bool:
     return one.path.startswith("autograd::")
 
 
-def _library_ms(layer: Product, mine: list[Work], memory: float) -> float:
+def _library_ms(layer: Product, mine: list[Work], rate: float) -> float:
     size = SIZE[layer.dtype]
     passes = FORWARD + BACKWARD * any(_behind(one) for one in mine)
     calls = max(layer.work.count, 1.0)
-    return 1e3 * calls * passes * layer.m * layer.n * size / (REACHED * memory)
+    return 1e3 * calls * passes * layer.m * layer.n * size / rate
 
 
 def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, float]) -> Candidate:
@@ -77,7 +78,7 @@ def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, flo
         claims=claims_of(mine, 1 - needed / now),
         evidence=[
             Evidence(f"kernels over the logits, in {', '.join(types) or 'unknown types'}", now, "ms a step"),
-            Evidence("the library's loss needs, at the ceiling of memory it reaches", needed, "ms a step"),
+            Evidence("the library's loss needs, at the rate it reaches", needed, "ms a step"),
             Evidence("kernels over the logits", sum(one.count for one in mine), "a step"),
         ],
         changes=shrink(mine, total, needed / now),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -44,9 +45,8 @@ class Norm:
 @rule("kernels-unfused-norm")
 def norm(signals: Signals) -> Found:
     """Functions that take a mean, a root, and pieces that pass over the same tensor."""
-    memory = (signals.get("kernels.ceilings").value or {}).get("memory")
     works = signals["kernels.work"]
-    found = [(one, _library_ms(one, memory)) for one in norms(works)] if memory else []
+    found = [(one, _library_ms(one, memory_rate(signals, REACHED, one.works))) for one in norms(works)]
     kept = [(one, need) for one, need in found if need < WORTH * sum(work.ms for work in one.works)]
     if kept:
         mine = [work for one, _ in kept for work in one.works]
@@ -114,11 +114,11 @@ def size_of(one: Work) -> Size:
     return (prod(largest), largest[-1]) if largest else (0, 0)
 
 
-def _library_ms(one: Norm, memory: float) -> float:
+def _library_ms(one: Norm, rate: float) -> float:
     behind = any(work.path.startswith("autograd::") for work in one.works)
     sizes = [SIZE[DTYPES[name]] for work in one.works for name in work.types[:1] if name in DTYPES]
     passes = FORWARD + BACKWARD * behind
-    return 1e3 * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / (REACHED * memory)
+    return 1e3 * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / rate
 
 
 def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, float]) -> Candidate:

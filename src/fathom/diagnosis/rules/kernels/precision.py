@@ -16,37 +16,79 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
+from fathom.diagnosis.signals.numbers import product_of
 
 SIMT = re.compile(r"sgemm|simt|_ffma|f32f32_f32f32|gemv2?T|gemmSN", re.IGNORECASE)
 TENSOR = re.compile(r"tf32|tensorop|1688|wgmma|hmma", re.IGNORECASE)
+# Of float32 without tensor cores by the name alone, and any that multiplies matrices or convolves: ops that
+# hold many kernels, or have no shapes, don't tell more.
+NAMED = re.compile(r"sgemm|scudnn|(dgrad|wgrad)\w*engine<float|winograd\w*<float|f32f32_f32f32|_ffma")
+MULTIPLIES = re.compile(r"gemm|cudnn_\w+_\w?cudnn|[dw]grad|winograd|xmma|cutlass|nvjet|conv", re.IGNORECASE)
 FLOAT = re.compile(r"<float\b|float>")
 ABOVE = 1.1  # of the ceiling without tensor cores: a product that is faster has them
 LARGE = 64  # rows, columns and depth of a product that tensor cores help
 MOSTLY = 0.5  # of the products: less, and the program has chosen float32 for a part
 REACHED = 0.9  # of the ceiling of bfloat16 by large products
+UNSHAPED = 0.4  # of its time with tensor cores, where sizes are not known: small ones gain little
+HALF = (
+    0.35  # in float16, on devices without TF32: of eight times the rate, what convolutions of usual sizes get
+)
 MEMORY = 0.55  # of an activation's time when it has half the bytes
 
 
 @rule("kernels-tf32-off", "kernels-no-mixed-precision")
 def precision(signals: Signals) -> Found:
-    """Which of the two depends on what computes the products now."""
-    singles = [one for one in signals["numbers.products"] if one.dtype == "fp32" and _large(one)]
+    """Which of the two depends on what computes the products now, and on what else the device has."""
+    works = signals["kernels.work"]
+    named = _named(works)
+    if not named:
+        signals["numbers.products"]  # neither names nor shapes: abstains
+    products = signals.get("numbers.products").value or []
     rates = signals.get("kernels.ceilings").value or {}
-    works, total = signals["kernels.work"], family_totals(signals["kernels.work"])
-    plain = [one.work for one in singles if _without_tensor_cores(one, rates)]
-    tensor = [one.work for one in singles if one.work not in plain]
-    if plain:
-        factor = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
-        yield _candidate("kernels-tf32-off", plain, shrink(plain, total, factor), factor)
-    if sum(one.ms for one in tensor) > MOSTLY * sum(one.work.ms for one in signals["numbers.products"]):
-        factor = _in_bfloat16([one for one in singles if one.work not in plain], rates)
-        around = [
-            w for w in works if w.entry == "compute" and FLOAT.search(w.family) and "Optimizer" not in w.path
-        ]
-        around = [w for w in around if w not in tensor]
-        changes = (*shrink(tensor, total, factor), *shrink(around, total, MEMORY))
-        found = _candidate("kernels-no-mixed-precision", tensor, changes, factor)
-        yield _with(found, around)
+    singles = [one for one in products if one.dtype == "fp32" and _large(one)]
+    plain = [one for one in singles if _without_tensor_cores(one, rates)]
+    ordinary = [*(one.work for one in plain), *named]
+    if signals.get("device.tf32").value is False:
+        yield from _without_tf32(ordinary, works)
+        return
+    if ordinary:
+        factor = _on_tensor_cores(plain, named, rates)
+        changes = shrink(ordinary, family_totals(works), factor)
+        yield _candidate("kernels-tf32-off", ordinary, changes, factor)
+    tensor = [one for one in singles if one not in plain]
+    if sum(one.work.ms for one in tensor) > MOSTLY * sum(one.work.ms for one in products):
+        yield _mixed([one.work for one in tensor], works, _in_bfloat16(tensor, rates))
+
+
+def _named(works: list[Work]) -> list[Work]:
+    """Products and convolutions of no known shape that run without tensor cores, as most of them do."""
+    every = [one for one in works if one.entry == "compute" and MULTIPLIES.search(one.family)]
+    mine = [one for one in every if NAMED.search(one.family) and not TENSOR.search(one.family)]
+    enough = sum(one.ms for one in mine) > MOSTLY * sum(one.ms for one in every)
+    return [one for one in mine if enough and product_of(one) is None]
+
+
+def _without_tf32(ordinary: list[Work], works: list[Work]) -> Found:
+    """Tensor cores of before Ampere take float16 alone."""
+    every = sum(one.ms for one in works if one.entry == "compute" and MULTIPLIES.search(one.family))
+    if sum(one.ms for one in ordinary) > MOSTLY * every:
+        found = _mixed(ordinary, works, HALF)
+        yield replace(found, doubt=0.4, confidence=0.8)
+
+
+def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, float]) -> float:
+    """Of the time of both."""
+    known, unknown = sum(one.work.ms for one in plain), sum(one.ms for one in named)
+    ratio = _ratio(rates, "matmul.fp32", "matmul.tf32", 0.2)
+    return (ratio * known + UNSHAPED * unknown) / ((known + unknown) or 1.0)
+
+
+def _mixed(products: list[Work], works: list[Work], factor: float) -> Candidate:
+    total = family_totals(works)
+    around = [one for one in works if one.entry == "compute" and FLOAT.search(one.family)]
+    around = [one for one in around if "Optimizer" not in one.path and one not in products]
+    changes = (*shrink(products, total, factor), *shrink(around, total, MEMORY))
+    return _with(_candidate("kernels-no-mixed-precision", products, changes, factor), around)
 
 
 def _with(found: Candidate, around: list[Work]) -> Candidate:
@@ -65,6 +107,10 @@ def _without_tensor_cores(one: Product, rates: dict[str, float]) -> bool:
     return bool(SIMT.search(one.work.family)) and not TENSOR.search(one.work.family)
 
 
+def _on_cores(one: Work) -> bool:
+    return bool(TENSOR.search(one.family)) or (not SIMT.search(one.family) and not NAMED.search(one.family))
+
+
 def _in_bfloat16(singles: list[Product], rates: dict[str, float]) -> float:
     """As the ceilings differ, or nearer to that of bfloat16: its kernels are the library's best."""
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
@@ -79,13 +125,13 @@ def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> f
 
 def _candidate(kind: str, works: list[Work], changes: tuple[str, ...], factor: float) -> Candidate:
     ms = sum(one.ms for one in works)
-    how = "ordinary arithmetic" if kind == "kernels-tf32-off" else "tensor cores, as TF32"
+    how = "tensor cores, as TF32" if any(map(_on_cores, works)) else "ordinary arithmetic"
     return Candidate(
         kind=kind,
         claims=claims_of(works, 1 - factor),
         evidence=[
             Evidence(f"float32 products on {how}", ms, "ms a step"),
-            Evidence("their time at the faster unit's ceiling, as a share", 100 * factor, "%"),
+            Evidence("of that time would be left on tensor cores in the narrower type", 100 * factor, "%"),
         ],
         changes=changes,
         doubt=0.2,
