@@ -39,7 +39,7 @@ class RunCommand(TyperCommand):
 
 
 def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
-    """Without a number `--stop-after` means `recorded`; `--what-if` takes all kinds that follow it, `all` without.
+    """Without a number `--stop-after` means `recorded`, and `--what-if` without a kind `all`.
 
     The command's words stay untouched.
     """
@@ -109,9 +109,11 @@ def run(
     what_if: Annotated[
         str | None,
         typer.Option(
-            help="Before the timeline leave something out for a few steps, again and again, and observe what that"
-            " gains: input (batches are fetched ahead), logging (what is printed and logged is written afterwards),"
-            " gc (nothing is collected), or all. Takes some 200 steps, in which the program does not run as usual.",
+            help="Leave something out for a few steps, five times, and observe what that gains: input"
+            " (batches are fetched ahead), logging (what is printed and logged is written afterwards), gc"
+            " (nothing is collected), or all. It takes 200 to 500 steps, and the program does not run as"
+            " usual in them: batches are made before their turn, and so random numbers drawn in another"
+            " order where the program loads in its own process; output comes late.",
             metavar="[KIND...]",
         ),
     ] = None,

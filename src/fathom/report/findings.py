@@ -77,7 +77,13 @@ def _gain(one: Finding) -> str:
 
 
 def _sure(one: Finding) -> str:
-    return f" of the step · {100 * one['confidence']:.0f} % sure of the cause"
+    sure = f" of the step · {100 * one['confidence']:.0f} % sure of the cause"
+    if not one.get("observed"):
+        return sure
+    before = one.get("predicted_ms")
+    return sure + (
+        " · observed" if before is None else f" · observed; predicted {units.significant(before, 2)} ms"
+    )
 
 
 def _place(one: Finding) -> str:

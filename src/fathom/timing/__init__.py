@@ -3,7 +3,7 @@
 from fathom.timing.bootstrap import interval
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.decision import MARGIN, Decision, decide, settled
-from fathom.timing.ratio import Ratio, compare
+from fathom.timing.ratio import Ratio, compare, widened_tail
 from fathom.timing.robust import mad, median, midmean
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "median",
     "midmean",
     "settled",
+    "widened_tail",
 ]

@@ -1,18 +1,18 @@
 """The trial `input`: batches are fetched before the trial, so that no step of it waits for one.
 
-The program gets every batch once and in order, so that epochs keep their length and ranks their number of steps;
-a single batch that is repeated would measure the same, but break who counts.
+The program gets every batch once and in order. One batch that is repeated would measure the same, but makes
+epochs longer than the program counted on: a schedule with a last step raises an error, ranks wait in vain.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from fathom.probe.faults import guarded
 from fathom.probe.trials.rounds import WARM
 from fathom.probe.trials.trial import Trial, of_the_steps
 
@@ -22,7 +22,7 @@ SHARED_SHARE = 0.5  # of the free shared memory, where worker processes put thei
 NO_LOADER = "no data loader delivered a batch in most steps"
 OTHER_THREAD = "batches are taken from the loader by another thread than the one that steps"
 STATEFUL = "the loader can save its state, which would not know of batches that were fetched ahead"
-TOO_LARGE = "the batches of a trial would fill too much of the free memory ({size:.0f} MB each)"
+TOO_LARGE = "the batches of a trial would fill too much of the free memory"
 
 
 class Ahead(Trial):
@@ -35,17 +35,20 @@ class Ahead(Trial):
         self._ready: Any = WeakKeyDictionary()
         self._counts: Counter[int] = Counter()
         self._a_step: dict[int, int] = {}
-        self._steps = self._lead = 0
+        self._steps = self._usual = 0
+        self._leads: list[int] = []
         self._watching = self._elsewhere = False
         self.serve: Callable[[], None] | None = None  # hands out what is left without the hooks
         self._seen: Any = WeakKeyDictionary()  # iterators that workers feed
 
     def watch(self) -> None:
         self._counts.clear()
-        self._watching, self._elsewhere, self._lead = True, False, 0
+        self._leads.clear()
+        self._watching, self._elsewhere = True, False
 
     def watched(self, steps: int) -> None:
         self._watching = False
+        self._usual = sorted(self._leads)[(len(self._leads) - 1) // 2] if self._leads else 0
         self._a_step = {key: -(-n // steps) for key, n in self._counts.items() if 2 * n >= steps}
 
     def begin(self, steps: int) -> None:
@@ -56,8 +59,8 @@ class Ahead(Trial):
 
     @property
     def settled(self) -> bool:
-        """Whether all that was fetched ahead was handed out, and workers are as far ahead as they usually are."""
-        return not self.pending and all(_lead(one) <= self._lead for one in list(self._seen))
+        """Whether all that was fetched ahead was handed out, and workers are no further ahead than usual."""
+        return not self.pending and all(_lead(one) <= self._usual for one in list(self._seen))
 
     @property
     def pending(self) -> bool:
@@ -104,7 +107,7 @@ class Ahead(Trial):
             return
         self._counts[loader] += 1
         self._seen[iterator] = True
-        self._lead = max(self._lead, _lead(iterator))
+        self._leads.append(_lead(iterator))
 
     def _fetch(
         self, iterator: Any, original: Any, state: dict[str, Any], ready: deque[Any], count: int
@@ -117,22 +120,21 @@ class Ahead(Trial):
                 return
             ready.append((batch, None, state.pop("last", None)))
             if len(ready) == 1 and not _fits(batch, count):
-                self.why, self.open = TOO_LARGE.format(size=_size(batch)[0] / 1e6), False
+                self.why, self.open = TOO_LARGE, False
                 return
 
 
 def _lead(iterator: Any) -> int:
     """How many batches workers have ready; 0 where there are none, or the system cannot tell."""
-    queues = {
-        id(q): q for name in ("_data_queue", "_worker_result_queue") if (q := getattr(iterator, name, 0))
-    }
+    queues = [getattr(iterator, name, None) for name in ("_data_queue", "_worker_result_queue")]
     try:
-        waiting = sum(queue.qsize() for queue in queues.values())
+        waiting = sum(queue.qsize() for queue in {id(one): one for one in queues if one is not None}.values())
         return waiting + sum(len(info) == 2 for info in getattr(iterator, "_task_info", {}).values())
     except Exception:
         return 0
 
 
+@guarded("fetching batches ahead")
 def _fits(batch: Any, count: int) -> bool:
     size, shared = _size(batch)
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -148,15 +150,11 @@ def _size(batch: Any, depth: int = 4) -> tuple[int, int]:
     """(bytes, of which in shared memory) of the tensors in a batch."""
     if hasattr(batch, "untyped_storage"):
         return batch.nbytes, batch.nbytes if batch.device.type == "cpu" and batch.is_shared() else 0
-    if isinstance(batch, dict):
-        parts = list(batch.values())
-    else:
-        parts = (
-            list(batch)
-            if isinstance(batch, (list, tuple))
-            else list(vars(batch).values())
-            if hasattr(batch, "__dict__")
-            else []
-        )
-    sizes = [_size(part, depth - 1) for part in parts] if depth else []
+    sizes = [_size(part, depth - 1) for part in _parts(batch)] if depth else []
     return sum(size for size, _ in sizes), sum(shared for _, shared in sizes)
+
+
+def _parts(batch: Any) -> list[Any]:
+    if isinstance(batch, (list, tuple)):
+        return list(batch)
+    return list(batch.values() if isinstance(batch, Mapping) else getattr(batch, "__dict__", {}).values())

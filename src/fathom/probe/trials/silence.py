@@ -21,6 +21,25 @@ class CannotKeepError(Exception):
     """An argument that may have changed, or may be too large to copy, until it is written."""
 
 
+class Scalar:
+    """A tensor of one number with a gradient, as it was: its text, or its value, for who formats it later."""
+
+    def __init__(self, tensor: Any, made_by: str) -> None:
+        self._tensor, self._made_by = tensor, made_by
+
+    def __repr__(self) -> str:
+        return f"{repr(self._tensor)[:-1]}, grad_fn=<{self._made_by}>)"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._tensor, spec)
+
+    def __float__(self) -> float:
+        return float(self._tensor)
+
+    def __int__(self) -> int:
+        return int(self._tensor)
+
+
 class Silence(Trial):
     """Calls that write are kept with copies of their arguments, in order."""
 
@@ -97,7 +116,7 @@ class Silence(Trial):
                 self.release()
                 return False
             try:
-                record.args = self._frozen(record.args)
+                record.args = self._frozen(record.args, shown=True)
             except CannotKeepError:
                 record.msg, record.args = record.getMessage(), None
             record.msg = record.msg if type(record.msg) is str else str(record.msg)
@@ -108,28 +127,37 @@ class Silence(Trial):
     def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
         """A copy of `value`, else its text as it is now."""
         try:
-            return self._frozen(value)
+            return self._frozen(value, shown=True)
         except CannotKeepError:
             return text(value)
 
-    def _frozen(self, value: Any) -> Any:
-        """`value` as it is now, whatever becomes of it. Raises CannotKeepError."""
+    def _frozen(self, value: Any, shown: bool = False) -> Any:
+        """`value` as it is now, whatever becomes of it; `shown` as text later on. Raises CannotKeepError."""
         if type(value) in PLAIN:
             return value
         if type(value) in (list, tuple):
-            return type(value)(self._frozen(one) for one in value)
+            return type(value)(self._frozen(one, shown) for one in value)
         if type(value) is dict:
-            return {key: self._frozen(one) for key, one in value.items()}
-        return self._copied(value)
-
-    def _copied(self, value: Any) -> Any:
+            return {key: self._frozen(one, shown) for key, one in value.items()}
         torch = sys.modules["torch"]
-        tensor = type(value) in (torch.Tensor, torch.nn.Parameter)
-        array = type(value).__module__ == "numpy" and hasattr(value, "nbytes")
-        if not (tensor or array) or value.nbytes > self._left:
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            return self._cloned(value, shown)
+        if type(value).__module__ == "numpy" and hasattr(value, "nbytes") and not value.dtype.hasobject:
+            self._spend(value.nbytes)
+            return value.copy()
+        raise CannotKeepError
+
+    def _cloned(self, tensor: Any, shown: bool) -> Any:
+        if shown and tensor.requires_grad and (tensor.dim() or tensor.grad_fn is None):
+            raise CannotKeepError  # its text says where it comes from
+        self._spend(tensor.nbytes)
+        clone = tensor.detach().clone()
+        return Scalar(clone, type(tensor.grad_fn).__name__) if shown and tensor.requires_grad else clone
+
+    def _spend(self, size: int) -> None:
+        if size > self._left:
             raise CannotKeepError
-        self._left -= value.nbytes
-        return value.detach().clone() if tensor else value.copy()
+        self._left -= size
 
 
 def _is_file(stream: Any) -> bool:
