@@ -156,7 +156,8 @@ class record:  # noqa: N801 - used like a function
 
     Works in scripts and notebooks; under `fathom run`, which records already, it does nothing more.
     `depth`, `steps`, `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean what they mean there. An
-    existing sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot be met.
+    existing sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot
+    be met.
     """
 
     def __init__(

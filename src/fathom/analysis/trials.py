@@ -10,10 +10,10 @@ import polars as pl
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained, Trial
 from fathom.analysis.steps import MS, Stretch, stretches
-from fathom.timing import interval, median, widened_tail
+from fathom.timing import RESAMPLES, median, widened_tail
 
 PREFIX, BASELINE = "trial-", "trial-baseline"
-LEAST = 3  # trials with unchanged steps beside them: fewer say nothing of how they scatter
+LEAST = 3  # trials, and unchanged stretches: fewer say nothing of how they scatter
 WHOLE = 0.5  # of a usual stretch: shorter ones were cut off
 
 
@@ -32,7 +32,7 @@ def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]
 
     Each trial is compared with the unchanged stretches before and after it, weighted by how near they are in
     time, so that drift cancels; one at the edge of the recording with the only one. The gain is the mean of
-    these differences, its interval the bootstrap's over them, widened for few (as in `timing.ratio`).
+    these differences; its interval is the bootstrap's over stretches, widened for few (as in `timing.ratio`).
     """
     phases = steps["phase"].drop_nulls().unique().to_list()
     kinds = sorted(phase[len(PREFIX) :] for phase in phases if phase.startswith(PREFIX) and phase != BASELINE)
@@ -41,7 +41,7 @@ def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]
     abstained: list[Abstained] = []
     for name in kinds:
         tried = _blocks(steps, kind, PREFIX + name)
-        if len(tried) < LEAST or not unchanged:
+        if len(tried) < LEAST or len(unchanged) < LEAST:
             why = f"{len(tried)} whole trials were recorded, and it takes {LEAST}"
             abstained.append(Abstained(f"what-if {name}", why))
         else:
@@ -68,12 +68,11 @@ def _block(stretch: Stretch) -> _Block | None:
 
 
 def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:
-    times = np.array([block.middle_ns for block in unchanged])
-    usual = np.array([block.mean_ms for block in unchanged])
-    order = np.argsort(times)
-    beside = np.interp([block.middle_ns for block in tried], times[order], usual[order])
-    gains = beside - np.array([block.mean_ms for block in tried])
-    bounds = _interval(gains)
+    times, usual = _levels(unchanged)
+    middles, without = _levels(tried)
+    beside = np.interp(middles, times, usual)
+    gain = float((beside - without).mean())
+    low, high = _interval(gain, _level(times, usual), _level(middles, without))
     before, after = (np.concatenate([block.each_ms for block in side]) for side in (unchanged, tried))
     return Trial(
         kind=name,
@@ -82,15 +81,37 @@ def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:
         baseline_ms=median(before),
         trial_ms=median(after),
         baseline_mean_ms=float(beside.mean()),
-        trial_mean_ms=float(beside.mean() - gains.mean()),
-        gain_ms=float(gains.mean()),
-        low_ms=bounds[0],
-        high_ms=bounds[1],
-        share=float(gains.mean() / beside.mean()),
+        trial_mean_ms=float(without.mean()),
+        gain_ms=gain,
+        low_ms=low,
+        high_ms=high,
+        share=gain / float(beside.mean()),
     )
 
 
-def _interval(gains: Array) -> tuple[float, float]:
-    found = interval(gains, np.mean, confidence=1 - 2 * widened_tail(0.025, len(gains)))
-    assert found is not None
-    return found
+def _levels(blocks: list[_Block]) -> tuple[Array, Array]:
+    """When each stretch was, and its mean step."""
+    return np.array([block.middle_ns for block in blocks]), np.array([block.mean_ms for block in blocks])
+
+
+def _level(times: Array, values: Array) -> Array:
+    """`values` without their drift, the straight line through them: around their mean."""
+    if len(values) <= LEAST:
+        return values
+    since = times - times.mean()
+    drift = (since * values).sum() / (since * since).sum()
+    left: Array = values - drift * since
+    return left
+
+
+def _interval(gain: float, unchanged: Array, tried: Array) -> tuple[float, float]:
+    """Both sides are resampled, each by itself: neighbouring differences share an unchanged stretch."""
+    random = np.random.default_rng(0)
+    one, other = (
+        side[random.integers(0, len(side), (RESAMPLES, len(side)))].mean(axis=1)
+        for side in (unchanged, tried)
+    )
+    around = gain - (unchanged.mean() - tried.mean())
+    tail = widened_tail(0.025, min(len(unchanged), len(tried)))
+    low, high = np.quantile(one - other + around, [tail, 1 - tail])
+    return float(low), float(high)

@@ -52,7 +52,7 @@ class Phases:
         self._at = list(plan.at)
         self._begun = self._looked_deeper = False
         self._job: Job | None = None
-        self._wanted = self._left = self._recover = self._rounds = self._armed = 0
+        self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
         self._profiled_ns = 0.0  # a step under the profiler, which is longer than a clean one
 
@@ -291,12 +291,12 @@ class Phases:
     def _waits(self) -> bool:
         """Whether a stretch of a trial does not begin yet."""
         self._armed += 1
+        self._warm = 0 if self.unsettled else self._warm + 1
         trial = self._job is not None and self._job.phase.startswith(rounds.PREFIX)
-        held = self.unsettled and self._armed < rounds.MOST_HELD
-        return trial and (self._armed < rounds.WARM or held)
+        return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
 
     def _arm(self, job: Job) -> Orders:
-        self._state, self._job, self._armed = "armed", job, 0
+        self._state, self._job, self._armed, self._warm = "armed", job, 0, 0
         self._burst += 1
         return Orders("transition", self._burst, arm=job)
 

@@ -25,7 +25,7 @@ def section(found: Sequence[Trial]) -> Iterator[Text]:
         name = MEANING.get(one.kind, one.kind)
         mean = f"{units.duration(one.baseline_mean_ms)} → {units.duration(one.trial_mean_ms)}"
         middle = f"median {units.duration(one.baseline_ms)} → {units.duration(one.trial_ms)}"
-        yield Text.assemble("  ", (f"{_gain(one):<30}", "green" if one.low_ms > 0 else "dim"), (name, "bold"))
+        yield Text.assemble("  ", (f"{_gain(one):<32}", "green" if one.low_ms > 0 else "dim"), (name, "bold"))
         yield Text(f"    {one.kind}: mean step {mean}, {middle}; {one.n} steps in {one.trials} trials", "dim")
 
 

@@ -1,6 +1,6 @@
 """Clock, intervals, robust statistics, decisions: one place for what a set of timings says."""
 
-from fathom.timing.bootstrap import interval
+from fathom.timing.bootstrap import RESAMPLES, interval
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.decision import MARGIN, Decision, decide, settled
 from fathom.timing.ratio import Ratio, compare, widened_tail
@@ -8,6 +8,7 @@ from fathom.timing.robust import mad, median, midmean
 
 __all__ = [
     "MARGIN",
+    "RESAMPLES",
     "Clock",
     "Decision",
     "Ratio",

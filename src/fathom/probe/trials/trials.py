@@ -73,7 +73,7 @@ class Trials:
         """The steps that count begin. False where the trial turned out to be impossible."""
         trial = self._trial(job)
         if trial is not None:
-            return trial.open and not self._refused(trial)
+            return not self._refused(trial) and trial.open
         for one in self._of.values():
             if not one.settled:
                 self._refuse(one, UNSETTLED)
