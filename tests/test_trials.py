@@ -8,10 +8,14 @@ import pytest
 
 from fathom.analysis import trials
 from fathom.analysis.results import Trial
+from fathom.cli.run import fill_alone
 from fathom.diagnosis.engine.claims import Sized
 from fathom.diagnosis.engine.observe import observed
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate
+from fathom.errors import BadInputError
+from fathom.recorder import Plan
+from fathom.recorder import trials as trials_of
 from fathom.sounding.schema import STEPS
 
 MS = 1_000_000
@@ -115,3 +119,25 @@ def test_a_loss_that_was_observed_is_no_gain():
 
 def test_kinds_name_trials_that_exist():
     assert {kind.trial for kind in kinds().values()} == {None, "input", "logging", "gc"}
+
+
+@pytest.mark.parametrize(
+    ("words", "taken"),
+    [
+        ("--what-if -- python a.py", "--what-if all -- python a.py"),
+        ("--what-if input gc -- python a.py", "--what-if input,gc -- python a.py"),
+        ("--what-if input,gc --raw python a.py", "--what-if input,gc --raw python a.py"),
+        ("--what-if python --what-if", "--what-if all python --what-if"),
+        ("--raw -- --what-if", "--raw -- --what-if"),
+    ],
+)
+def test_the_option_may_stand_alone_or_before_kinds(words, taken):
+    assert fill_alone(words.split(), {"--what-if"}) == taken.split()
+
+
+def test_kinds_are_checked_and_checkpoints_never_left_out():
+    assert trials_of("gc, input") == ("gc", "input")
+    assert set(trials_of("all")) == {"input", "logging", "gc"} and trials_of(None) == ()
+    for kind in ("checkpoint", "sleep"):
+        with pytest.raises(BadInputError, match=kind):
+            Plan(what_if=(kind,))
