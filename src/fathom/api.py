@@ -155,8 +155,9 @@ class record:  # noqa: N801 - used like a function
     """`with fathom.record("train.fathom") as recording:` records this program's steps until the block ends.
 
     Works in scripts and notebooks; under `fathom run`, which records already, it does nothing more.
-    `depth`, `steps`, `settle`, `step_on`, `at` and `on_slow_step` mean what they mean there. An existing
-    sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot be met.
+    `depth`, `steps`, `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean what they mean there. An
+    existing sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot
+    be met.
     """
 
     def __init__(
@@ -170,12 +171,13 @@ class record:  # noqa: N801 - used like a function
         at: tuple[int, ...] = (),
         on_slow_step: bool = False,
         replace: bool = False,
+        what_if: tuple[str, ...] = (),
     ) -> None:
         from fathom.recorder import Plan
 
         self.path = Path(path)
         self.sounding: Sounding | None = None
-        self._plan = Plan(depth, steps, settle, step_on, tuple(at), on_slow_step)
+        self._plan = Plan(depth, steps, settle, step_on, tuple(at), on_slow_step, what_if=tuple(what_if))
         self._replace = replace
         self._session: Session | None = None
 

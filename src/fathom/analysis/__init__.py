@@ -8,6 +8,7 @@ from fathom.analysis.memory import memory
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Examination, Step
 from fathom.analysis.slow import slow_steps
+from fathom.analysis.trials import trials
 
 __all__ = [
     "Abstained",
@@ -22,4 +23,5 @@ __all__ = [
     "meetings",
     "memory",
     "slow_steps",
+    "trials",
 ]

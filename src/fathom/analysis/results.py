@@ -162,6 +162,24 @@ class Finding(msgspec.Struct):
     references: list[str] = []
     changes: list[str] = []
     technique: str | None = None  # of the lab, that shows it best
+    observed: bool = False  # the gain was seen in the running program (`fathom run --what-if`), not predicted
+    predicted_ms: float | None = None  # what would have been predicted
+
+
+class Trial(msgspec.Struct):
+    """What leaving something out gained in the running program, tried in turns with unchanged steps."""
+
+    kind: str  # input, logging, gc
+    n: int  # steps that were tried
+    trials: int  # stretches that they ran in
+    baseline_ms: float  # median of the unchanged steps
+    trial_ms: float  # median without it
+    baseline_mean_ms: float  # mean of the unchanged steps beside the trials
+    trial_mean_ms: float
+    gain_ms: float  # of the mean step
+    low_ms: float  # 95 % bootstrap interval
+    high_ms: float
+    share: float  # of the mean step
 
 
 class Examination(msgspec.Struct):
@@ -175,5 +193,6 @@ class Examination(msgspec.Struct):
     energy: dict[str, Any] | None
     findings: list[dict[str, Any]] = []  # each a Finding, those that save most first
     slow: list[SlowStep] = []
+    what_if: list[Trial] = []
     abstained: list[Abstained] = []
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short

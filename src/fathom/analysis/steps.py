@@ -58,10 +58,10 @@ class Clean:
     tokens_per_s: float | None
 
 
-def stretches(steps: pl.DataFrame, kind: str) -> list[Stretch]:
-    """Unbroken runs of whole steps of `kind` in the clean phase; starting an epoch is part of the work."""
+def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stretch]:
+    """Unbroken runs of whole steps of `kind` in a phase; starting an epoch is part of the work."""
     rows = steps.filter(
-        pl.col("phase") == "clean", pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
+        pl.col("phase") == phase, pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
     ).sort("mark_ns")
     started = pl.col("kind").fill_null("step").str.strip_suffix(EPOCH_START)
     same = started == kind.removesuffix(EPOCH_START)

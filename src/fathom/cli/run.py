@@ -25,19 +25,24 @@ fathom run -- python train.py --lr 3e-4
 
 fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-node 8 train.py
 
+fathom run --what-if input -- python train.py
+
 fathom run --raw -- ./train.sh"""
 
 
 class RunCommand(TyperCommand):
-    """`--stop-after` may stand alone, which the option parser has no notion of."""
+    """`--stop-after` and `--what-if` may stand alone, which the option parser has no notion of."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         takes_value = {o for p in self.params if not getattr(p, "is_flag", False) for o in p.opts}
-        return super().parse_args(ctx, fill_stop_after(args, takes_value))
+        return super().parse_args(ctx, fill_alone(args, takes_value))
 
 
-def fill_stop_after(args: list[str], takes_value: set[str]) -> list[str]:
-    """Without a number, `--stop-after` means `--stop-after recorded`; the command's words stay untouched."""
+def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
+    """Without a number `--stop-after` means `recorded`, and `--what-if` without a kind `all`.
+
+    The command's words stay untouched.
+    """
     done: list[str] = []
     rest = list(args)
     while rest and rest[0].startswith("-") and rest[0] != "--":
@@ -45,9 +50,21 @@ def fill_stop_after(args: list[str], takes_value: set[str]) -> list[str]:
         done.append(option)
         if option == "--stop-after" and not (rest and (rest[0].isdigit() or rest[0] == "recorded")):
             done.append("recorded")
+        elif option == "--what-if":
+            done.append(_kinds(rest))
         elif option in takes_value and rest:
             done.append(rest.pop(0))
     return done + rest
+
+
+def _kinds(rest: list[str]) -> str:
+    """Takes the kinds of trials from the front of `rest`."""
+    from fathom.recorder.plan import TRIALS
+
+    kinds: list[str] = []
+    while rest and set(rest[0].split(",")) <= {*TRIALS, "checkpoint", "all"}:
+        kinds.append(rest.pop(0))
+    return ",".join(kinds) or "all"
 
 
 def run(
@@ -89,6 +106,17 @@ def run(
             help="End the program after N steps, or once everything is recorded.", metavar="[N|recorded]"
         ),
     ] = None,
+    what_if: Annotated[
+        str | None,
+        typer.Option(
+            help="Leave something out for a few steps, five times, and observe what that gains: input"
+            " (batches are fetched ahead), logging (what is printed and logged is written afterwards), gc"
+            " (nothing is collected), or all. It takes 200 to 500 steps, and the program does not run as"
+            " usual in them: batches are made before their turn, and so random numbers drawn in another"
+            " order where the program loads in its own process; output comes late.",
+            metavar="[KIND...]",
+        ),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Keep raw records, to be imported later or elsewhere.")
     ] = False,
@@ -104,7 +132,7 @@ def run(
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
 ) -> None:
     """Record a program, and report on it."""
-    from fathom.recorder import Plan, finish, leave, number_or_word
+    from fathom.recorder import Plan, finish, leave, number_or_word, trials
 
     try:
         plan = Plan(
@@ -115,6 +143,7 @@ def run(
             tuple(at or ()),
             on_slow_step,
             None if stop_after is None else number_or_word(stop_after),
+            what_if=trials(what_if),
         )
     except FathomError as error:
         raise typer.BadParameter(str(error)) from None

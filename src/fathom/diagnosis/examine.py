@@ -9,6 +9,7 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
+from fathom.analysis.results import Trial
 from fathom.diagnosis.engine import findings, plain
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.sounding import Store
@@ -28,7 +29,9 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     step = _step(accounts)
-    found, unfound = _findings(store, machine, accounts, step, feeding, memory)
+    tried, untried = _trials(store, accounts)
+    seen = {one.kind: one for one in tried}
+    found, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -38,12 +41,14 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
         energy=energy,
         findings=found,
         slow=[slow for rank in store.ranks for slow in analysis.slow_steps(store, rank)],
+        what_if=tried,
         abstained=[
             *(Abstained(**one) for one in store.manifest.abstained),
             *(one for account in accounts for one in account.abstained),
             *_missing(store, accounts, feeding, memory),
             *no_energy,
             *met.abstained,
+            *untried,
             *unfound,
         ],
         sounding=_about(store),
@@ -57,13 +62,25 @@ def _findings(
     step: Step,
     feeding: dict[str, Any] | None,
     memory: dict[str, Any] | None,
+    tried: dict[str, Trial],
 ) -> tuple[list[dict[str, Any]], list[Abstained]]:
     """Of the first rank with a ledger: ranks run alike."""
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
         return [], []
-    found, abstained = findings(Signals(None, Recorded(store, machine, account, step, feeding, memory)))
+    recorded = Recorded(store, machine, account, step, feeding, memory, tried)
+    found, abstained = findings(Signals(None, recorded))
     return plain(found), abstained
+
+
+def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:
+    """Of the first rank that tried anything."""
+    for account in accounts:
+        found, abstained = analysis.trials(store.table("steps", account.rank).collect(), account.kind)
+        if found or abstained:
+            told = {one["what"] for one in store.manifest.abstained}
+            return found, [one for one in abstained if one.what not in told]
+    return [], []
 
 
 def _step(accounts: list[Account]) -> Step:

@@ -35,6 +35,7 @@ def stop(reason: str = "stopped") -> None:
     session, current.session = current.session, None
     if session is not None:
         hooks.remove()
+        session.trials.hand_over()
         session.end(reason)
 
 
@@ -58,6 +59,8 @@ def _after_fork() -> None:
         if inherited.conductor.used_kineto:
             forks.skip_destructors()
         hooks.remove()
+        inherited.trials.forget()
+        inherited.trials.hand_over()
         plan = dict(vars(inherited.plan))
         if inherited.conductor.used_kineto:  # its threads are not in this process
             plan["depth"] = "surface"

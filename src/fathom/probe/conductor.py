@@ -12,9 +12,11 @@ from fathom.probe.chooser import Signal
 from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock
 from fathom.probe.faults import fault
+from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
 from fathom.probe.recorder import Recorder
 from fathom.probe.schedule import Schedule
+from fathom.probe.trials import PREFIX
 
 if TYPE_CHECKING:
     from fathom.probe.session import Session
@@ -33,6 +35,7 @@ class Conductor:
         self._events = DeviceClock(self._cuda)
         self._device = 0
         self._trigger = os.path.join(session.raw, "trigger")
+        self._trials = session.trials
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self.capturing = self.foreign_profiler = False
         self._settle(0)
@@ -58,6 +61,7 @@ class Conductor:
         """Begin with the first phase: the steps are counted by something new."""
         if self._recorder is not None and self._recorder.running:
             self.safely(self._recorder.stop, self._session.k)
+        self._trials.close()
         self._settle(self.phases.following)  # lest a burst takes the name, and so the file, of an earlier one
 
     def _settle(self, burst: int) -> None:
@@ -83,6 +87,7 @@ class Conductor:
             signal = self.annotated(k, signal)
         self._look_around(signal.ns)
         self.phases.blocked = self.foreign_profiler or self.capturing
+        self.phases.unsettled = self._trials.unsettled
         before, resettled = self.orders, self.phases.resettled
         self.orders = self.phases.at(k, signal.ns)
         if self._schedule.lead > 0:
@@ -101,7 +106,7 @@ class Conductor:
         orders = self.orders
         if orders is not self._before:
             self._change(k, ns)
-        if orders.phase == "clean" and not self.capturing:
+        if _timed(orders) and not self.capturing:
             self._events.record(k, ns)
 
     def annotated(self, k: int, signal: Signal) -> Signal:
@@ -117,6 +122,13 @@ class Conductor:
 
     def _start(self, k: int, signal: Signal) -> Signal:
         """Switch a recorder on; the step then opens afterwards, so that it is whole."""
+        job = self.orders.start
+        if job is not None and job.phase.startswith(PREFIX):
+            if not self.safely(self._trials.start, job):
+                self.phases.interrupted()
+                self.orders = Orders("transition", self.orders.burst)
+            self._mind_trials()
+            return signal
         if not self.safely(self.recorder.start, self.orders.start, k, self.orders.burst):
             self.phases.interrupted()
             self.orders = Orders("transition", self.orders.burst)
@@ -126,16 +138,34 @@ class Conductor:
         orders = self.orders
         if orders.stop is not None:
             self._events.wait()
-            events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
-            self._mind_counters()
-            self.orders = orders = self.phases.stopped(events, kept, self.recorder.sampler.active)
-        if orders.arm is not None and (
+            self.orders = orders = self._stop(k, orders.stop)
+        if orders.arm is not None and orders.arm.phase.startswith(PREFIX):
+            self._arm_trial(orders.arm)
+        elif orders.arm is not None and (
             self.capturing or not self.safely(lambda: self.recorder.arm(orders.arm))  # type: ignore[arg-type]
         ):
             self._mind_counters()
             self.phases.interrupted()
         if (orders.phase, orders.burst) != (self._before.phase, self._before.burst):
             self._enter(k, ns)
+
+    def _stop(self, k: int, job: Job) -> Orders:
+        if job.phase.startswith(PREFIX):
+            self.safely(self._trials.stop, job)
+            self._mind_trials()
+            return self.phases.stopped(0)
+        events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
+        self._mind_counters()
+        return self.phases.stopped(events, kept, self.recorder.sampler.active)
+
+    def _arm_trial(self, job: Job) -> None:
+        if self.capturing or not self.safely(self._trials.arm, job, self.phases.step_ns):
+            self.phases.interrupted()
+        self._mind_trials()
+
+    def _mind_trials(self) -> None:
+        for phase in self._trials.refused:
+            self.phases.without(phase)
 
     def _mind_counters(self) -> None:
         if self.recorder.sampler.off:
@@ -150,7 +180,7 @@ class Conductor:
         for record in memory.peaks(self._cuda):
             session.say(record)
         self._device = device_in_use(self._cuda)
-        if orders.phase == "clean":
+        if _timed(orders):
             self._events.begin(orders.burst, self._device)
 
     def _look_around(self, ns: int) -> None:
@@ -170,6 +200,9 @@ class Conductor:
 
     def suspend(self, why: str) -> None:
         """End a burst early, keeping what it has."""
+        if self._trials.open:
+            self._trials.close()
+            self.phases.interrupted()
         if self._recorder is None:
             return
         if self._recorder.running:
@@ -196,6 +229,7 @@ class Conductor:
 
     def end(self, k: int) -> None:
         """Save what runs, and take the last readings."""
+        self.safely(self._trials.finish)
         if self._recorder is not None:
             self.safely(self._recorder.stop, k)
             self.safely(self._recorder.disarm)
@@ -211,5 +245,11 @@ class Conductor:
         except Exception as error:
             self._session.plan.depth = "surface"
             self.phases.give_up()
+            self._trials.close()
             fault("profiling", error)
             return None
+
+
+def _timed(orders: Orders) -> bool:
+    """Whether steps are measured as they are, without a profiler."""
+    return orders.phase == "clean" or orders.phase.startswith(PREFIX)

@@ -9,6 +9,7 @@ from fathom.probe.counters import budget
 from fathom.probe.orders import Job, Orders
 from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, Plan
 from fathom.probe.settling import median, quicker, settled
+from fathom.probe.trials import rounds
 
 CLEAN_LEAST, CLEAN_MOST, CLEAN_NS = 8, 12, 2_000_000_000
 RECORDED_LEAST, RECORDED_NS = 20, 2_000_000_000  # clean steps that a whole recording should have
@@ -46,10 +47,12 @@ class Phases:
         self._clean: deque[int] = deque(maxlen=4096)
         self._clean_count = self._clean_total_ns = 0
         self._jobs: list[Job] = []
+        self._trials = list(plan.what_if)
+        self.unsettled = False  # steps are not yet as they were before a trial
         self._at = list(plan.at)
         self._begun = self._looked_deeper = False
         self._job: Job | None = None
-        self._wanted = self._left = self._recover = self._rounds = 0
+        self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
         self._profiled_ns = 0.0  # a step under the profiler, which is longer than a clean one
 
@@ -64,8 +67,13 @@ class Phases:
     def quiet(self) -> bool:
         """Whether the next marks can wait: everything was recorded, and only clean steps are to come."""
         done = self.plan.depth == "surface" or (self._begun and self._looked_deeper and not self._at)
-        waiting = self._jobs or self.appointments or self.plan.on_slow_step
+        waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
         return self._state == "clean" and self.lead >= 0 and done and not waiting
+
+    @property
+    def step_ns(self) -> float:
+        """The length of a clean step; 0.0 before there is one."""
+        return median(list(self._clean)) if self._clean else 0.0
 
     def passed(self, ns: int) -> None:
         """A step opened at `ns` while it was quiet: it counts, and decides nothing."""
@@ -80,7 +88,7 @@ class Phases:
                 return self._orders(self._phase_of_job())
             return self._stop()
         if self._state == "armed":
-            return self._start()
+            return self._orders("transition") if self._waits() else self._start()
         self._decide(k)
         return self._keep(k)
 
@@ -111,6 +119,7 @@ class Phases:
         """Record no more bursts."""
         self.plan.depth = "surface"
         self._jobs.clear()
+        self._trials = []
         self._job = None
         self._begun = self._looked_deeper = True
 
@@ -120,6 +129,11 @@ class Phases:
         self._jobs = [job for job in self._jobs if job.phase != "counters"]
         if self._job is not None and self._job.phase == "counters":
             self._job = None
+
+    def without(self, phase: str) -> None:
+        """Trials of this phase are of no use here."""
+        self._trials = [kind for kind in self._trials if rounds.PREFIX + kind != phase]
+        self._jobs = rounds.without(self._jobs, phase)
 
     def request(self) -> None:
         """Somebody asks for one more timeline burst now."""
@@ -168,7 +182,11 @@ class Phases:
     def _plan_jobs(self, k: int) -> None:
         if self._jobs:
             return
-        if self.plan.depth == "surface":
+        if self._trials:
+            if self._clean_enough():
+                self._jobs += rounds.jobs(self._trials, self.step_ns)
+                self._trials = []
+        elif self.plan.depth == "surface":
             self._finish()
         elif self._at and k >= self._at[0]:
             self._at.pop(0)
@@ -191,7 +209,7 @@ class Phases:
 
     def _begin_timeline(self) -> None:
         self._begun, self._wanted = True, self.plan.steps
-        self._reference = median(list(self._clean)) if self._clean else 0.0
+        self._reference = self.step_ns
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _follow(self, job: Job) -> None:
@@ -228,6 +246,7 @@ class Phases:
         self._clean.clear()
         self._clean.extend(recent)
         self._looked_deeper = False
+        self._trials = list(self.plan.what_if)
         self._begin_timeline()
 
     def _fitting(self, windows: int) -> int:
@@ -269,8 +288,15 @@ class Phases:
         self._state, self._in_phase = "clean", 1
         self._burst += 1
 
+    def _waits(self) -> bool:
+        """Whether a stretch of a trial does not begin yet."""
+        self._armed += 1
+        self._warm = 0 if self.unsettled else self._warm + 1
+        trial = self._job is not None and self._job.phase.startswith(rounds.PREFIX)
+        return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
+
     def _arm(self, job: Job) -> Orders:
-        self._state, self._job = "armed", job
+        self._state, self._job, self._armed, self._warm = "armed", job, 0, 0
         self._burst += 1
         return Orders("transition", self._burst, arm=job)
 

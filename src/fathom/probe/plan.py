@@ -23,6 +23,7 @@ class Plan:
     at: list[int] = field(default_factory=list)
     on_slow_step: bool = False
     stop_after: str | int | None = None
+    what_if: list[str] = field(default_factory=list)  # kinds of trials
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
@@ -38,6 +39,7 @@ class Plan:
             at=sorted(int(step) for step in options.get("at") or []),
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),
+            what_if=[str(kind) for kind in options.get("what_if") or []],
             counters=options.get("counters") or None,
         )
 

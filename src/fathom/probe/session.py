@@ -20,6 +20,7 @@ from fathom.probe.records import BATCH, Record, Records
 from fathom.probe.runs import Label, MarkRuns
 from fathom.probe.steps import StepFacts
 from fathom.probe.threads import native_id
+from fathom.probe.trials import Trials
 
 BATCH_COLUMNS = (
     "loader",
@@ -60,6 +61,8 @@ class Session:
         self.facts = StepFacts()
         self.chooser = Chooser(plan.step_on)
         self.k = -1
+        self._noted: set[tuple[str, str]] = set()
+        self.trials = Trials(plan.what_if, self.note)
         self.conductor = Conductor(self)
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
@@ -70,7 +73,6 @@ class Session:
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
         self._grad = False
         self._early: deque[Record] = deque(maxlen=EARLY)
-        self._noted: set[str] = set()
         self._stopped = self._ended = False
         self._host = HostWindow(self) if plan.step_on == "none" else None
 
@@ -112,8 +114,8 @@ class Session:
 
     def note(self, what: str, text: str) -> None:
         """Tell the user something, once."""
-        if text not in self._noted:
-            self._noted.add(text)
+        if (what, text) not in self._noted:
+            self._noted.add((what, text))
             self.say({"t": "note", "what": what, "text": text, "ns": time.time_ns()})
 
     def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:

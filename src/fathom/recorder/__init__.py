@@ -5,7 +5,7 @@ from fathom.recorder.doctor import Check, Diagnosis, examine_host
 from fathom.recorder.finish import finish, missing_libraries
 from fathom.recorder.folding import folded
 from fathom.recorder.imports import import_any
-from fathom.recorder.plan import DEPTHS, STEP_ON, Plan, number_or_word
+from fathom.recorder.plan import DEPTHS, STEP_ON, Plan, number_or_word, trials
 from fathom.recorder.record import Recording, leave, record
 from fathom.recorder.session import Session
 
@@ -26,4 +26,5 @@ __all__ = [
     "missing_libraries",
     "number_or_word",
     "record",
+    "trials",
 ]

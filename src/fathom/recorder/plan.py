@@ -10,7 +10,9 @@ from typing import Any
 from fathom.errors import BadInputError
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
-MET = ("counters", "why_no_counters")
+MET = ("counters", "why_no_counters", "what_if")  # left out of the file where there are none
+TRIALS = ("logging", "gc", "input")
+NO_CHECKPOINT = "a checkpoint that is left out may be the one that is needed"
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 
 
@@ -19,7 +21,7 @@ class Plan:
     """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for never.
 
     `counters` are the groups to sample, `why_no_counters` says why there are none though they were wanted;
-    both are for the machine to fill in.
+    both are for the machine to fill in. `what_if` are the kinds of trials.
     """
 
     depth: str = "auto"
@@ -31,6 +33,7 @@ class Plan:
     stop_after: int | str | None = None
     counters: dict[str, Any] | None = None
     why_no_counters: str | None = None
+    what_if: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _one_of("depth", self.depth, DEPTHS)
@@ -38,6 +41,10 @@ class Plan:
         _count("steps", self.steps, least=1)
         _count("settle", None if self.settle == "auto" else self.settle, least=0)
         _count("stop-after", None if self.stop_after == "recorded" else self.stop_after, least=1)
+        for kind in self.what_if:
+            if kind == "checkpoint":
+                raise BadInputError(f"--what-if checkpoint is not tried: {NO_CHECKPOINT}.")
+            _one_of("what-if", kind, TRIALS)
         for step in self.at:
             _count("at", step, least=0)
 
@@ -57,13 +64,21 @@ class Plan:
 
     def write(self, raw: Path) -> None:
         """Leave `plan.json` in the folder of raw records."""
-        told = {name: value for name, value in asdict(self).items() if name not in MET or value is not None}
+        told = {
+            name: value for name, value in asdict(self).items() if name not in MET or value not in (None, ())
+        }
         (raw / "plan.json").write_text(json.dumps(told, indent=1))
 
 
 def number_or_word(text: str) -> int | str:
     """`text` as a number if it is one; the option's own check refuses the words that it does not know."""
     return int(text) if text.strip().lstrip("-").isdigit() else text
+
+
+def trials(text: str | None) -> tuple[str, ...]:
+    """The kinds of trials in `text`, between commas; `all` is every one."""
+    kinds = tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
+    return TRIALS if "all" in kinds else kinds
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:

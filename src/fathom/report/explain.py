@@ -33,5 +33,7 @@ def _page(kind: Kind, width: int) -> Iterator[Text]:
     yield from part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
     if kind.techniques:
         yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
+    if kind.trial:
+        yield from part("observe it", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
     yield from part("read more", kind.references, "dim")
     yield Text()

@@ -111,7 +111,13 @@ def _gain(one: Finding) -> str:
 
 def _sure(one: Finding) -> str:
     share = " of the step" if one["gain_ms"] is not None and one["share"] is not None else ""
-    return f"{share} · {100 * one['confidence']:.0f} % sure of the cause"
+    sure = f"{share} · {100 * one['confidence']:.0f} % sure of the cause"
+    if not one.get("observed"):
+        return sure
+    before = one.get("predicted_ms")
+    return sure + (
+        " · observed" if before is None else f" · observed; predicted {units.significant(before, 2)} ms"
+    )
 
 
 def _place(one: Finding) -> str:

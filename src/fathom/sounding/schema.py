@@ -13,7 +13,10 @@ import polars as pl
 
 FORMAT = 1
 Schema = Mapping[str, type[pl.DataType] | pl.DataType]
-PHASES = ("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition")
+PHASES = (
+    *("settle", "clean", "timeline", "attribution", "counters", "memory", "slow", "transition"),
+    *("trial-baseline", "trial-logging", "trial-gc", "trial-input"),
+)
 
 _TIME = pl.Int64
 _RECORDED = {"phase": pl.String, "burst": pl.Int32}

@@ -1,13 +1,14 @@
 """Clock, intervals, robust statistics, decisions: one place for what a set of timings says."""
 
-from fathom.timing.bootstrap import interval
+from fathom.timing.bootstrap import RESAMPLES, interval
 from fathom.timing.clock import Clock, SystemClock
 from fathom.timing.decision import MARGIN, Decision, decide, settled
-from fathom.timing.ratio import Ratio, compare
+from fathom.timing.ratio import Ratio, compare, widened_tail
 from fathom.timing.robust import mad, median, midmean
 
 __all__ = [
     "MARGIN",
+    "RESAMPLES",
     "Clock",
     "Decision",
     "Ratio",
@@ -19,4 +20,5 @@ __all__ = [
     "median",
     "midmean",
     "settled",
+    "widened_tail",
 ]

@@ -18,6 +18,8 @@ class Sized:
     ms: float | None
     low: float | None = None
     high: float | None = None
+    observed: bool = False  # in the running program
+    predicted: float | None = None  # what it would be otherwise
 
     @property
     def weight(self) -> float:
@@ -70,10 +72,11 @@ def _settled(one: Sized, left: Mapping[Row, float]) -> Sized:
     share = sum(claim.ms for claim in claims) / total if total > 0 else 1.0
     ms, low, high = (None if ms is None else ms * share for ms in (one.ms, one.low, one.high))
     kept = sum(claim.ms for claim in claims)
-    if ms is not None and low is not None and one.candidate.changes:
+    if ms is not None and low is not None and one.candidate.changes and not one.observed:
         within = min(1.0, kept / ms) if ms > 0 else 1.0
         ms, low, high = ms * within, low * within, (high or ms) * within
-    return Sized(replace(one.candidate, claims=claims), ms, low, high)
+    mended = replace(one.candidate, claims=claims)
+    return replace(one, candidate=mended, ms=ms, low=low, high=high)
 
 
 def _merged(claims: Iterable[Claim]) -> dict[Row, float]:

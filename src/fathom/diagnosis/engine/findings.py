@@ -10,6 +10,7 @@ from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain, parse
 from fathom.analysis.results import Claimed, Finding, Shown, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.observe import observed
 from fathom.diagnosis.engine.predict import predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, Rule, rules
@@ -31,7 +32,7 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
     idle_ms = signals.get("step.idle_ms").value
     sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms, idle_ms)
-    kept = disjoint(sized, ledger, least)
+    kept = disjoint(observed(sized, signals.get("step.trials").value or {}), ledger, least)
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
 
 
@@ -94,6 +95,8 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
         references=list(kind.references),
         changes=list(found.changes),
         technique=next(iter(kind.techniques), None),
+        observed=one.observed,
+        predicted_ms=one.predicted,
     )
 
 

@@ -14,7 +14,10 @@ GROUPS = ("input", "host", "kernels", "device", "numbers")
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of finding, in words. `techniques` of the lab mend it, the most telling first."""
+    """One kind of finding, in words. `techniques` of the lab mend it, the most telling first.
+
+    `trial` is what `fathom run --what-if` leaves out to observe its gain.
+    """
 
     id: str
     group: str
@@ -24,6 +27,7 @@ class Kind:
     remedy: str
     references: tuple[str, ...]
     techniques: tuple[str, ...] = ()
+    trial: str | None = None
 
 
 @cache

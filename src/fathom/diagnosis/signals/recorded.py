@@ -11,7 +11,7 @@ import polars as pl
 
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
-from fathom.analysis.results import Device
+from fathom.analysis.results import Device, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.diagnosis.signals.value import UnknownSignalError
@@ -32,6 +32,7 @@ class Recorded:
     step: Step
     feeding: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
+    tried: dict[str, Trial] = field(default_factory=dict)  # by kind
     read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.replay import Replay
+from fathom.analysis.results import Trial
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded
 from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
@@ -56,6 +57,12 @@ def stalled_ms(recorded: Recorded) -> float:
     if mean is None or typical is None:
         raise UnknownSignalError("no clean steps were recorded")
     return max(mean - typical, 0.0)
+
+
+@signal("step.trials", "ms a step")
+def trials(recorded: Recorded) -> dict[str, Trial]:
+    """What was observed in the running program, by kind of trial."""
+    return recorded.tried
 
 
 @signal("step.idle_ms", "ms a step")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fathom.probe import imports
 from fathom.probe.faults import fault
-from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, waits
+from fathom.probe.hooks import forward, graphs, leaving, loader, optimizer, profiler, trials, waits
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.session import Session
 
@@ -19,6 +19,7 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
     forward.PART: forward.install,
     graphs.PART: graphs.install,
     "timing waits": waits.install,
+    trials.PART: trials.install,
     "the end of the recording": leaving.install,
     "stepping aside for the program's profiler": profiler.install,
 }

@@ -16,6 +16,7 @@ from fathom.probe.hooks.patches import Patches, after, before
 from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
 from fathom.probe.session import Session
 from fathom.probe.threads import native_id
+from fathom.probe.trials.ahead import Ahead
 
 
 def install(session: Session, patches: Patches) -> None:
@@ -34,7 +35,7 @@ def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
         @functools.wraps(original)
         def __next__(self: Any) -> Any:  # noqa: N807
             start = deliveries.asked()
-            data = original(self)
+            data = deliveries.taken(self, original)
             deliveries.delivered(self, data, start)
             return data
 
@@ -43,7 +44,27 @@ def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
     patches.wrap(base, "__init__", lambda original: after(original, deliveries.started))
     patches.wrap(base, "_reset", lambda original: after(original, deliveries.reset))
     patches.wrap(base, "__next__", timed)
+    if deliveries.ahead is not None:
+        deliveries.ahead.serve = functools.partial(_serve, deliveries.ahead, base)
     patches.wrap(many, "_process_data", lambda original: before(original, deliveries.received))
+
+
+def _serve(ahead: Ahead, base: Any) -> None:
+    """The recording ends, or goes on in a fork: the program still gets what was fetched ahead for it."""
+    patches = Patches()
+
+    def remaining(original: Any) -> Any:
+        @functools.wraps(original)
+        def __next__(self: Any) -> Any:  # noqa: N807
+            data = ahead.next(self, original, {"loader": -1})
+            if not ahead.pending:
+                patches.undo()
+            return data
+
+        return __next__
+
+    patches.wrap(base, "__next__", remaining)
+    patches.wrap(base, "_reset", lambda original: before(original, lambda one, *_, **__: ahead.reset(one)))
 
 
 class Iterators:
@@ -61,6 +82,10 @@ class Iterators:
             self._count += 1
         self._of[iterator] = {"loader": self._numbers[loader], "epoch": 0, "batch": 0, "made": {}}
 
+    def known(self, iterator: Any) -> dict[str, Any]:
+        """The same, and without a fault where nothing is known."""
+        return self._of.get(iterator) or {"loader": -1}
+
     def of(self, iterator: Any) -> dict[str, Any]:
         """loader, epoch, batch (how many so far), made (worker: how many in this epoch), last."""
         return self._of[iterator]
@@ -72,6 +97,8 @@ class Deliveries:
     def __init__(self, session: Session, stages: Stages, pinned: dict[int, int]) -> None:
         self.session, self.stages, self.pinned = session, stages, pinned
         self.iterators = Iterators()
+        ahead = session.trials.get("input")
+        self.ahead = ahead if isinstance(ahead, Ahead) else None
 
     @guarded(PART)
     def started(self, iterator: Any, loader: Any) -> None:
@@ -84,6 +111,8 @@ class Deliveries:
         """`iterator`, whose workers live on, begins another epoch."""
         state = self.iterators.of(iterator)
         state.update(epoch=state["epoch"] + 1, made={})
+        if self.ahead is not None:
+            self.ahead.reset(iterator)
         if not first_iter:
             self.session.facts.epoch(state["loader"])
 
@@ -101,6 +130,12 @@ class Deliveries:
         start = time.time_ns()
         self.stages.forget()
         return start
+
+    def taken(self, iterator: Any, original: Any) -> Any:
+        """The next batch, from those that a trial fetched ahead where there are any."""
+        if self.ahead is None or get_worker_info() is not None:
+            return original(iterator)
+        return self.ahead.next(iterator, original, self.iterators.known(iterator))
 
     @guarded(PART)
     def delivered(self, iterator: Any, data: Any, start: int) -> None:

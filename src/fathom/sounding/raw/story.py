@@ -12,7 +12,16 @@ from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
 
 # Notes that say what could not be looked at; all others are problems of the recording.
-ABSTAINING = ("memory", "attribution", "counters", "settle", "own-profiler", "no-steps", "interrupted")
+ABSTAINING = (
+    "memory",
+    "attribution",
+    "counters",
+    "settle",
+    "own-profiler",
+    "no-steps",
+    "interrupted",
+    "what-if",
+)
 
 
 @dataclass
@@ -70,13 +79,13 @@ def _problems(raw: Raw) -> list[Problem]:
             Problem("torn-records", f"{torn} records of the probe are damaged and were left out.", torn)
         )
     for what, text in _notes(raw):
-        if what not in ABSTAINING:
+        if what.split()[0] not in ABSTAINING:
             found.append(Problem(what, text))
     return found
 
 
 def _abstained(raw: Raw, marked: bool) -> list[dict[str, str]]:
-    found = [{"what": what, "why": text} for what, text in _notes(raw) if what in ABSTAINING]
+    found = [{"what": what, "why": text} for what, text in _notes(raw) if what.split()[0] in ABSTAINING]
     if not marked:
         found.append({"what": "steps", "why": _why_no_steps(raw)})
     return found + _left_out(raw)

@@ -8,7 +8,7 @@ from fathom.diagnosis.signals import LoaderRegions, Signals
 
 ENTRY = "idle: input"
 SPARE = 2  # cores for the training thread and the one that pins
-CHECK = "fathom what-if SOUNDING 'input=0'; repeat one cached batch in the loop and time the step"
+CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
 SAYS = {
     "decode": "of which decoding",
     "read": "of which reading, and waiting for what is read",

@@ -1,0 +1,117 @@
+"""What trials in the running program showed: steps without something, held against unchanged ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+from fathom.analysis.results import Abstained, Trial
+from fathom.analysis.steps import MS, Stretch, stretches
+from fathom.timing import RESAMPLES, median, widened_tail
+
+PREFIX, BASELINE = "trial-", "trial-baseline"
+LEAST = 3  # trials, and unchanged stretches: fewer say nothing of how they scatter
+WHOLE = 0.5  # of a usual stretch: shorter ones were cut off
+
+
+@dataclass
+class _Block:
+    """One stretch: its mean step, when that was, and each measured length."""
+
+    mean_ms: float
+    middle_ns: float
+    each_ms: list[float]
+    steps: int
+
+
+def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]]:
+    """One row a kind of trial, those that gain most first; of steps like `kind`.
+
+    Each trial is compared with the unchanged stretches before and after it, weighted by how near they are in
+    time, so that drift cancels; one at the edge of the recording with the only one. The gain is the mean of
+    these differences; its interval is the bootstrap's over stretches, widened for few (as in `timing.ratio`).
+    """
+    phases = steps["phase"].drop_nulls().unique().to_list()
+    kinds = sorted(phase[len(PREFIX) :] for phase in phases if phase.startswith(PREFIX) and phase != BASELINE)
+    unchanged = _blocks(steps, kind, BASELINE)
+    found: list[Trial] = []
+    abstained: list[Abstained] = []
+    for name in kinds:
+        tried = _blocks(steps, kind, PREFIX + name)
+        if len(tried) < LEAST or len(unchanged) < LEAST:
+            why = f"{len(tried)} whole trials were recorded, and it takes {LEAST}"
+            abstained.append(Abstained(f"what-if {name}", why))
+        else:
+            found.append(_trial(name, unchanged, tried))
+    return sorted(found, key=lambda one: -one.gain_ms), abstained
+
+
+def _blocks(steps: pl.DataFrame, kind: str, phase: str) -> list[_Block]:
+    found = [_block(one) for one in stretches(steps, kind, phase)]
+    known = [block for block in found if block is not None]
+    usual = max((block.steps for block in known), default=0)
+    return [block for block in known if block.steps >= WHOLE * usual]
+
+
+def _block(stretch: Stretch) -> _Block | None:
+    timed = list(stretch.durations())
+    count = sum(steps for _, steps in timed)
+    if not count:
+        return None
+    total = sum(ns * steps for ns, steps in timed)
+    return _Block(
+        total / count / MS, (stretch.start_ns + stretch.end_ns) / 2, [ns / MS for ns, _ in timed], count
+    )
+
+
+def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:
+    times, usual = _levels(unchanged)
+    middles, without = _levels(tried)
+    beside = np.interp(middles, times, usual)
+    gain = float((beside - without).mean())
+    low, high = _interval(gain, _level(times, usual), _level(middles, without))
+    before, after = (np.concatenate([block.each_ms for block in side]) for side in (unchanged, tried))
+    return Trial(
+        kind=name,
+        n=sum(block.steps for block in tried),
+        trials=len(tried),
+        baseline_ms=median(before),
+        trial_ms=median(after),
+        baseline_mean_ms=float(beside.mean()),
+        trial_mean_ms=float(without.mean()),
+        gain_ms=gain,
+        low_ms=low,
+        high_ms=high,
+        share=gain / float(beside.mean()),
+    )
+
+
+def _levels(blocks: list[_Block]) -> tuple[Array, Array]:
+    """When each stretch was, and its mean step."""
+    return np.array([block.middle_ns for block in blocks]), np.array([block.mean_ms for block in blocks])
+
+
+def _level(times: Array, values: Array) -> Array:
+    """`values` without their drift, the straight line through them: around their mean."""
+    if len(values) <= LEAST:
+        return values
+    since = times - times.mean()
+    drift = (since * values).sum() / (since * since).sum()
+    left: Array = values - drift * since
+    return left
+
+
+def _interval(gain: float, unchanged: Array, tried: Array) -> tuple[float, float]:
+    """Both sides are resampled, each by itself: neighbouring differences share an unchanged stretch."""
+    random = np.random.default_rng(0)
+    one, other = (
+        side[random.integers(0, len(side), (RESAMPLES, len(side)))].mean(axis=1)
+        for side in (unchanged, tried)
+    )
+    around = gain - (unchanged.mean() - tried.mean())
+    tail = widened_tail(0.025, min(len(unchanged), len(tried)))
+    low, high = np.quantile(one - other + around, [tail, 1 - tail])
+    return float(low), float(high)

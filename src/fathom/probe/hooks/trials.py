@@ -1,0 +1,91 @@
+"""What trials leave out: calls that print, log and collect garbage."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.hooks.patches import Patches
+from fathom.probe.imports import when_imported
+from fathom.probe.session import Session
+from fathom.probe.trials.garbage import Garbage
+from fathom.probe.trials.silence import Silence
+
+PART = "trying things out"
+_WRITER = tuple(
+    f"add_{what}"
+    for what in ("scalar", "scalars", "histogram", "text", "image", "images", "figure", "hparams", "pr_curve")
+)
+# Module, class ("" for functions of the module), methods. None of them returns anything that is of use.
+WRITERS = (
+    ("torch.utils.tensorboard.writer", "SummaryWriter", _WRITER),
+    ("tensorboardX.writer", "SummaryWriter", _WRITER),
+    ("wandb.sdk.wandb_run", "Run", ("log",)),
+    ("mlflow.tracking.fluent", "", ("log_metric", "log_metrics")),
+)
+
+
+def install(session: Session, patches: Patches) -> None:
+    """Wrap them where the trial is wanted; outside of its steps the wrappers only pass on."""
+    silence, garbage = session.trials.get("logging"), session.trials.get("gc")
+    if isinstance(garbage, Garbage):
+        patches.wrap(gc, "collect", functools.partial(_collect, garbage))
+    if not isinstance(silence, Silence):
+        return
+    patches.wrap(builtins, "print", functools.partial(_print, silence))
+    patches.wrap(logging.Logger, "callHandlers", functools.partial(_handlers, silence))
+    for module, owner, names in WRITERS:
+        when_imported(module, functools.partial(_writers, silence, patches, owner, names))
+
+
+def _unseen(wrapper: Any) -> Any:
+    """Dynamo does not look inside, so that compiled code is no other than before."""
+    wrapper._torchdynamo_disable = True
+    return wrapper
+
+
+def _collect(garbage: Garbage, original: Callable[..., int]) -> Any:
+    @functools.wraps(original)
+    def collect(*args: Any, **kwargs: Any) -> int:
+        return 0 if garbage.open else original(*args, **kwargs)
+
+    return _unseen(collect)
+
+
+def _print(silence: Silence, original: Callable[..., None]) -> Any:
+    @functools.wraps(original)
+    def print(*args: Any, **kwargs: Any) -> None:
+        if not (silence.open and silence.keeps_print(original, args, kwargs)):
+            original(*args, **kwargs)
+
+    return _unseen(print)
+
+
+def _handlers(silence: Silence, original: Callable[..., None]) -> Any:
+    @functools.wraps(original)
+    def callHandlers(self: Any, record: Any) -> None:  # noqa: N802
+        if not (silence.open and silence.keeps_record(original, self, record)):
+            original(self, record)
+
+    return _unseen(callHandlers)
+
+
+def _writers(silence: Silence, patches: Patches, owner: str, names: tuple[str, ...], module: Any) -> None:
+    target = getattr(module, owner) if owner else module
+    for name in names:
+        patches.wrap(target, name, functools.partial(_kept, silence, method=bool(owner)))
+
+
+def _kept(silence: Silence, original: Any, method: bool) -> Any:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not silence.open:
+            return original(*args, **kwargs)
+        call, rest = (functools.partial(original, args[0]), args[1:]) if method else (original, args)
+        return None if silence.keeps(call, rest, kwargs) else original(*args, **kwargs)
+
+    return _unseen(wrapper)

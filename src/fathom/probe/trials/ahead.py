@@ -1,0 +1,160 @@
+"""The trial `input`: batches are fetched before the trial, so that no step of it waits for one.
+
+The program gets every batch once and in order. One batch that is repeated would measure the same, but makes
+epochs longer than the program counted on: a schedule with a last step raises an error, ranks wait in vain.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from fathom.probe.faults import guarded
+from fathom.probe.trials.rounds import WARM
+from fathom.probe.trials.trial import Trial, of_the_steps
+
+MOST_BYTES = 2 << 30
+MEMORY_SHARE = 0.25  # of the memory that is free now
+SHARED_SHARE = 0.5  # of the free shared memory, where worker processes put their batches
+NO_LOADER = "no data loader delivered a batch in most steps"
+OTHER_THREAD = "batches are taken from the loader by another thread than the one that steps"
+STATEFUL = "the loader can save its state, which would not know of batches that were fetched ahead"
+TOO_LARGE = "the batches of a trial would fill too much of the free memory"
+
+
+class Ahead(Trial):
+    """Batches in hand, by iterator; each is what `original` returned or raised, and who made it."""
+
+    kind = "input"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ready: Any = WeakKeyDictionary()
+        self._counts: Counter[int] = Counter()
+        self._a_step: dict[int, int] = {}
+        self._steps = self._usual = 0
+        self._leads: list[int] = []
+        self._watching = self._elsewhere = False
+        self.serve: Callable[[], None] | None = None  # hands out what is left without the hooks
+        self._seen: Any = WeakKeyDictionary()  # iterators that workers feed
+
+    def watch(self) -> None:
+        self._counts.clear()
+        self._leads.clear()
+        self._watching, self._elsewhere = True, False
+
+    def watched(self, steps: int) -> None:
+        self._watching = False
+        self._usual = sorted(self._leads)[(len(self._leads) - 1) // 2] if self._leads else 0
+        self._a_step = {key: -(-n // steps) for key, n in self._counts.items() if 2 * n >= steps}
+
+    def begin(self, steps: int) -> None:
+        if not self._a_step:
+            self.why = OTHER_THREAD if self._elsewhere else NO_LOADER
+            return
+        self._steps, self.open = steps + WARM + 1, True
+
+    @property
+    def settled(self) -> bool:
+        """Whether all that was fetched ahead was handed out, and workers are no further ahead than usual."""
+        return not self.pending and all(_lead(one) <= self._usual for one in list(self._seen))
+
+    @property
+    def pending(self) -> bool:
+        """Whether batches are in hand."""
+        return any(self._ready.values())
+
+    # what the hooks tell and ask
+
+    def reset(self, iterator: Any) -> None:
+        """The program begins anew: what is left of the epoch it does not want."""
+        self._ready.pop(iterator, None)
+
+    def hand_over(self) -> None:
+        """Nobody asks through the hooks any more: what is in hand has to reach the program all the same."""
+        self.open = self._watching = False
+        if self.pending and self.serve is not None:
+            self.serve()
+
+    def next(self, iterator: Any, original: Callable[[Any], Any], state: dict[str, Any]) -> Any:
+        """The next batch for the program, in order; `state` is what is known of the iterator."""
+        loader = state["loader"]
+        ready = self._ready.get(iterator)
+        if not ready and (self.open or self._watching):
+            self._look(iterator, loader)
+            if self.open and loader in self._a_step and of_the_steps():
+                ready = self._ready[iterator] = deque()
+                self._fetch(iterator, original, state, ready, self._steps * self._a_step[loader])
+        if not ready:
+            return original(iterator)
+        batch, error, made = ready.popleft()
+        if error is not None:
+            raise error
+        if made is not None:
+            state["last"] = made
+        return batch
+
+    def _look(self, iterator: Any, loader: int) -> None:
+        if hasattr(iterator, "state_dict"):
+            self.why, self.open = STATEFUL, False
+        if not self._watching:
+            return
+        if not of_the_steps():
+            self._elsewhere = True
+            return
+        self._counts[loader] += 1
+        self._seen[iterator] = True
+        self._leads.append(_lead(iterator))
+
+    def _fetch(
+        self, iterator: Any, original: Any, state: dict[str, Any], ready: deque[Any], count: int
+    ) -> None:
+        for _ in range(count):
+            try:
+                batch = original(iterator)
+            except Exception as error:  # the program's, in its turn
+                ready.append((None, error, None))
+                return
+            ready.append((batch, None, state.pop("last", None)))
+            if len(ready) == 1 and not _fits(batch, count):
+                self.why, self.open = TOO_LARGE, False
+                return
+
+
+def _lead(iterator: Any) -> int:
+    """How many batches workers have ready; 0 where there are none, or the system cannot tell."""
+    queues = [getattr(iterator, name, None) for name in ("_data_queue", "_worker_result_queue")]
+    try:
+        waiting = sum(queue.qsize() for queue in {id(one): one for one in queues if one is not None}.values())
+        return waiting + sum(len(info) == 2 for info in getattr(iterator, "_task_info", {}).values())
+    except Exception:
+        return 0
+
+
+@guarded("fetching batches ahead")
+def _fits(batch: Any, count: int) -> bool:
+    size, shared = _size(batch)
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size * count > min(MOST_BYTES, MEMORY_SHARE * free):
+        return False
+    if not shared or not os.path.isdir("/dev/shm"):
+        return True
+    there = os.statvfs("/dev/shm")
+    return shared * count <= SHARED_SHARE * there.f_bavail * there.f_frsize
+
+
+def _size(batch: Any, depth: int = 4) -> tuple[int, int]:
+    """(bytes, of which in shared memory) of the tensors in a batch."""
+    if hasattr(batch, "untyped_storage"):
+        return batch.nbytes, batch.nbytes if batch.device.type == "cpu" and batch.is_shared() else 0
+    sizes = [_size(part, depth - 1) for part in _parts(batch)] if depth else []
+    return sum(size for size, _ in sizes), sum(shared for _, shared in sizes)
+
+
+def _parts(batch: Any) -> list[Any]:
+    if isinstance(batch, (list, tuple)):
+        return list(batch)
+    return list(batch.values() if isinstance(batch, Mapping) else getattr(batch, "__dict__", {}).values())

@@ -1,0 +1,59 @@
+"""The trial `gc`: no garbage is collected."""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from fathom.probe.trials.trial import Trial
+
+SPARE = 0.2  # of a device's memory: with less, garbage that is kept might be what does not fit
+NONE = "no garbage was collected in the unchanged steps"
+FULL = "less than a fifth of the device's memory is free, and garbage may hold tensors"
+
+
+class Garbage(Trial):
+    """Automatic collections are off, and calls of `gc.collect` do nothing."""
+
+    kind = "gc"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._off = False
+        self._before = self._seen = 0
+
+    def watch(self) -> None:
+        self._before = _collections()
+
+    def watched(self, steps: int) -> None:
+        self._seen += _collections() - self._before
+
+    def begin(self, steps: int) -> None:
+        if _nearly_full():
+            self.why = FULL
+            return
+        self.open = True
+        if gc.isenabled():
+            self._off = True
+            gc.disable()
+
+    def end(self) -> None:
+        self.open = False
+        if self._off:
+            self._off = False
+            gc.enable()
+
+    def futile(self) -> str:
+        return "" if self._seen else NONE
+
+
+def _collections() -> int:
+    return sum(generation["collections"] for generation in gc.get_stats())
+
+
+def _nearly_full() -> bool:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return False
+    free, total = cuda.mem_get_info()
+    return bool(free + cuda.memory_reserved() - cuda.memory_allocated() < SPARE * total)

@@ -1,0 +1,35 @@
+"""In which order stretches are tried: unchanged, changed, unchanged, changed …, so that drift cancels."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fathom.probe.orders import Job
+
+PREFIX = "trial-"
+BASELINE = PREFIX + "baseline"
+ORDER = ("logging", "gc", "input")  # the loader's last: an unchanged stretch waits until its lead is used up
+ROUNDS, ENOUGH = 5, 3
+LEAST_STEPS, MOST_STEPS, STRETCH_NS = 8, 24, 200_000_000
+WARM = 2  # steps after each change that count for neither side
+MOST_HELD = 100  # steps that an unchanged stretch waits to be like the one before the trial
+
+
+def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
+    """Every stretch of the trials of these kinds, an unchanged one first and last."""
+    wanted = [kind for kind in ORDER if kind in kinds]
+    if not wanted:
+        return []
+    windows = min(MOST_STEPS, max(LEAST_STEPS, round(STRETCH_NS / max(step_ns, 1))))
+    unchanged = Job(BASELINE, windows)
+    return [*([unchanged, *(Job(PREFIX + kind, windows) for kind in wanted)] * ROUNDS), unchanged]
+
+
+def without(left: list[Job], phase: str) -> list[Job]:
+    """The jobs that are left when one phase is given up; of unchanged stretches alone only the last is."""
+    kept = [job for job in left if job.phase != phase]
+    compared = any(job.phase.startswith(PREFIX) and job.phase != BASELINE for job in kept)
+    if compared or len(kept) == len(left):
+        return kept
+    unchanged = [job for job in kept if job.phase == BASELINE]
+    return [*unchanged[:1], *(job for job in kept if job.phase != BASELINE)]

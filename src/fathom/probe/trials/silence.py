@@ -1,0 +1,168 @@
+"""The trial `logging`: what the program prints and logs is kept back, and written after the trial."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from fathom.probe.trials.trial import Trial, of_the_steps
+
+WARNING = 30  # of the module logging
+MOST_BYTES = 256 << 20  # of copies of tensors in one stretch
+PLAIN = (str, int, float, bool, complex, bytes, type(None))
+NONE = "nothing was printed or logged in the steps that were tried"
+
+
+class CannotKeepError(Exception):
+    """An argument that may have changed, or may be too large to copy, until it is written."""
+
+
+class Scalar:
+    """A tensor of one number with a gradient, as it was: its text, or its value, for who formats it later."""
+
+    def __init__(self, tensor: Any, made_by: str) -> None:
+        self._tensor, self._made_by = tensor, made_by
+
+    def __repr__(self) -> str:
+        return f"{repr(self._tensor)[:-1]}, grad_fn=<{self._made_by}>)"
+
+    def __format__(self, spec: str) -> str:
+        return format(self._tensor, spec)
+
+    def __float__(self) -> float:
+        return float(self._tensor)
+
+    def __int__(self) -> int:
+        return int(self._tensor)
+
+
+class Silence(Trial):
+    """Calls that write are kept with copies of their arguments, in order."""
+
+    kind = "logging"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: deque[tuple[Callable[..., Any], Any, Any]] = deque()
+        self._lock = threading.RLock()
+        self._left = self._kept = 0
+        self._streams: list[Any] = []
+
+    def begin(self, steps: int) -> None:
+        self._left = MOST_BYTES
+        self._streams = [stream for stream in (sys.stdout, sys.stderr) if _is_file(stream)]
+        self.open = True
+
+    def end(self) -> None:
+        self.open = False
+        self.release()
+
+    def forget(self) -> None:
+        """After a fork: what is kept is the parent's to write."""
+        self.open = False
+        self._calls.clear()
+        self._lock = threading.RLock()
+
+    def futile(self) -> str:
+        return "" if self._kept else NONE
+
+    def release(self) -> None:
+        """Write what was kept back. Stopped by Ctrl-C, the next call goes on."""
+        while self._calls:
+            call, args, kwargs = self._calls.popleft()
+            try:
+                call(*args, **kwargs)
+            except Exception as error:
+                sys.stderr.write(f"fathom: what was kept back could not be written: {error}\n")
+
+    # what the hooks ask
+
+    def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """Whether the call was kept; if not it is to be made now, and what was kept before it has been."""
+        with self._lock:
+            if not self.open or not of_the_steps():
+                return False
+            try:
+                self._calls.append((call, self._frozen(args), self._frozen(kwargs)))
+            except CannotKeepError:
+                self.release()
+                return False
+            self._kept += 1
+            return True
+
+    def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+        """The same for `print`: of what cannot be copied the text is kept, unless it goes into a file."""
+        stream = kwargs.get("file") or sys.stdout
+        if not any(stream is one for one in self._streams):
+            return False
+        texts = tuple(self.or_text(one, str) for one in args)
+        with self._lock:
+            if not self.open or not of_the_steps():
+                return False
+            self._calls.append((call, texts, {**kwargs, "file": stream}))
+            self._kept += 1
+            return True
+
+    def keeps_record(self, call: Callable[..., Any], logger: Any, record: Any) -> bool:
+        """The same for a record of `logging`; warnings and errors are written at once."""
+        with self._lock:
+            if not self.open or not of_the_steps():
+                return False
+            if record.levelno >= WARNING:
+                self.release()
+                return False
+            try:
+                record.args = self._frozen(record.args, shown=True)
+            except CannotKeepError:
+                record.msg, record.args = record.getMessage(), None
+            record.msg = record.msg if type(record.msg) is str else str(record.msg)
+            self._calls.append((call, (logger, record), {}))
+            self._kept += 1
+            return True
+
+    def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
+        """A copy of `value`, else its text as it is now."""
+        try:
+            return self._frozen(value, shown=True)
+        except CannotKeepError:
+            return text(value)
+
+    def _frozen(self, value: Any, shown: bool = False) -> Any:
+        """`value` as it is now, whatever becomes of it; `shown` as text later on. Raises CannotKeepError."""
+        if type(value) in PLAIN:
+            return value
+        if type(value) in (list, tuple):
+            return type(value)(self._frozen(one, shown) for one in value)
+        if type(value) is dict:
+            return {key: self._frozen(one, shown) for key, one in value.items()}
+        torch = sys.modules["torch"]
+        if type(value) in (torch.Tensor, torch.nn.Parameter):
+            return self._cloned(value, shown)
+        if type(value).__module__ == "numpy" and hasattr(value, "nbytes") and not value.dtype.hasobject:
+            self._spend(value.nbytes)
+            return value.copy()
+        raise CannotKeepError
+
+    def _cloned(self, tensor: Any, shown: bool) -> Any:
+        if shown and tensor.requires_grad and (tensor.dim() or tensor.grad_fn is None):
+            raise CannotKeepError  # its text says where it comes from
+        self._spend(tensor.nbytes)
+        clone = tensor.detach().clone()
+        return Scalar(clone, type(tensor.grad_fn).__name__) if shown and tensor.requires_grad else clone
+
+    def _spend(self, size: int) -> None:
+        if size > self._left:
+            raise CannotKeepError
+        self._left -= size
+
+
+def _is_file(stream: Any) -> bool:
+    """Whether it is written to a file, terminal or pipe: nobody in the program reads it back."""
+    try:
+        return os.fstat(stream.fileno()) is not None
+    except Exception:
+        return False

@@ -1,0 +1,153 @@
+"""Carries out the trials of one process."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from fathom.probe.orders import Job
+from fathom.probe.process import number
+from fathom.probe.trials.ahead import Ahead
+from fathom.probe.trials.garbage import Garbage
+from fathom.probe.trials.rounds import BASELINE, ENOUGH, MOST_HELD, PREFIX
+from fathom.probe.trials.silence import Silence
+from fathom.probe.trials.trial import Trial, stepping
+
+KNOWN: tuple[type[Trial], ...] = (Silence, Garbage, Ahead)
+TRIED = 2  # stretches after which it is asked whether it is of any use
+LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is given up
+RANKS = "several ranks wait for each other, so that a trial in one is none"
+LAPSED = "a trial was given up, as its steps took much longer than those before"
+UNSETTLED = f"what a trial had left over was not used up within {MOST_HELD} steps"
+Note = Callable[[str, str], None]
+
+
+class Trials:
+    """One stretch at a time: `arm`, `start`, `stop`. `close` ends it early, from any thread."""
+
+    def __init__(self, kinds: Sequence[str], note: Note) -> None:
+        self._note = note
+        self._of = {trial.kind: trial() for trial in KNOWN if trial.kind in kinds}
+        self._done: Counter[str] = Counter()
+        self._told: set[str] = set()
+        self._open: Trial | None = None
+        self._timer: threading.Timer | None = None
+
+    @property
+    def refused(self) -> list[str]:
+        """The phases of what cannot be tried."""
+        return [PREFIX + kind for kind, trial in self._of.items() if trial.why]
+
+    @property
+    def open(self) -> bool:
+        """Whether something is changed now."""
+        return self._open is not None
+
+    def get(self, kind: str) -> Trial | None:
+        """The trial, for the hooks that it needs; None where it is not wanted."""
+        return self._of.get(kind)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether steps are not yet as they were before the last trial."""
+        return self._open is None and not all(trial.settled for trial in self._of.values())
+
+    def arm(self, job: Job, step_ns: float) -> bool:
+        """Change what the job changes; the steps that count come a little later."""
+        self.close()
+        stepping.thread = threading.get_ident()
+        if max(number("WORLD_SIZE") or 1, number("LOCAL_WORLD_SIZE") or 1) > 1:
+            self._give_up(RANKS)
+            return False
+        trial = self._trial(job)
+        if trial is None:
+            return True
+        trial.begin(job.windows)
+        if trial.open:
+            self._open = trial
+            self._set_alarm(LAPSE_S + LAPSE_STEPS * job.windows * step_ns / 1e9)
+        return not self._refused(trial)
+
+    def start(self, job: Job) -> bool:
+        """The steps that count begin. False where the trial turned out to be impossible."""
+        trial = self._trial(job)
+        if trial is not None:
+            return not self._refused(trial) and trial.open
+        for one in self._of.values():
+            if not one.settled:
+                self._refuse(one, UNSETTLED)
+            one.watch()
+        return True
+
+    def stop(self, job: Job) -> None:
+        """The steps that count are over."""
+        self.close()
+        trial = self._trial(job)
+        if trial is None:
+            for one in self._of.values():
+                one.watched(job.windows)
+            return
+        self._done[trial.kind] += 1
+        if self._done[trial.kind] == TRIED and (why := trial.futile()):
+            self._refuse(trial, why)
+        self._refused(trial)
+
+    def close(self) -> None:
+        """Put everything back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._open = None
+        for trial in self._of.values():
+            trial.end()
+
+    def forget(self) -> None:
+        """After a fork: nothing is changed here, and what the parent keeps back is the parent's."""
+        if isinstance(silence := self._of.get("logging"), Silence):
+            silence.forget()
+        self._timer = None
+        self.close()
+
+    def hand_over(self) -> None:
+        """The hooks were taken off."""
+        if isinstance(ahead := self._of.get("input"), Ahead):
+            ahead.hand_over()
+
+    def finish(self) -> None:
+        """Nothing more will be tried: say what could not be."""
+        self.close()
+        for trial in self._of.values():
+            done = self._done[trial.kind]
+            if done < ENOUGH and not trial.why:
+                self._refuse(trial, f"the program ended after {done} trials, of which it takes {ENOUGH}")
+
+    def _trial(self, job: Job) -> Trial | None:
+        return None if job.phase == BASELINE else self._of[job.phase[len(PREFIX) :]]
+
+    def _refused(self, trial: Trial) -> bool:
+        if trial.why:
+            self._refuse(trial, trial.why)
+        return bool(trial.why)
+
+    def _refuse(self, trial: Trial, why: str) -> None:
+        trial.why = why
+        if trial.kind not in self._told:
+            self._told.add(trial.kind)
+            self._note(f"what-if {trial.kind}", why)
+
+    def _give_up(self, why: str) -> None:
+        for trial in self._of.values():
+            self._refuse(trial, why)
+
+    def _set_alarm(self, seconds: float) -> None:
+        self._timer = threading.Timer(seconds, self._lapse)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _lapse(self) -> None:
+        """The program does something else than stepping: it must not do so with its output kept back."""
+        trial, self._open = self._open, None
+        if trial is not None:
+            trial.end()
+            trial.why = LAPSED

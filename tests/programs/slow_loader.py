@@ -1,0 +1,98 @@
+"""Training from a loader that is slow: `slow_loader.py MS WORKERS STEPS [map|stream|thread|none] [END]`.
+
+Says which samples it got, and the loss. END is what happens at step 60: crash, interrupt, fork, or nothing.
+"""
+
+import gc
+import json
+import logging
+import os
+import queue
+import sys
+import threading
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+MS, WORKERS, STEPS = float(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+KIND = sys.argv[4] if len(sys.argv) > 4 else "map"
+END = sys.argv[5] if len(sys.argv) > 5 else ""
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 4 * STEPS
+
+    def __getitem__(self, index):
+        time.sleep(MS / 4e3)
+        return torch.full((8,), float(index)), index
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        yield from (Slow()[index] for index in range(4 * STEPS))
+
+
+def in_another_thread(batches):
+    ready = queue.Queue(2)
+
+    def fill():
+        for batch in batches:
+            ready.put(batch)
+        ready.put(None)
+
+    threading.Thread(target=fill, daemon=True).start()
+    while (batch := ready.get()) is not None:
+        yield batch
+
+
+def made_here():
+    for step in range(STEPS):
+        yield torch.ones(4, 8), torch.arange(4 * step, 4 * step + 4)
+
+
+def batches():
+    if KIND == "none":
+        return made_here()
+    loader = DataLoader(Stream() if KIND == "stream" else Slow(), 4, num_workers=WORKERS)
+    return in_another_thread(loader) if KIND == "thread" else loader
+
+
+def ending(step):
+    if END == "fork" and step == 60:
+        if os.fork() == 0:
+            print("child", gc.isenabled(), flush=True)
+            os._exit(0)
+        os.wait()
+    if END == "crash" and step == 60:
+        raise ValueError("planted")
+    if END == "interrupt" and step == 60:
+        raise KeyboardInterrupt
+
+
+def main():
+    torch.manual_seed(0)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+    seen, running = [], {"loss": 0.0}
+    try:
+        for step, (inputs, which) in enumerate(batches()):
+            loss = model(inputs).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            seen += which.tolist()
+            running["loss"] += loss.item()
+            print("step", step, loss, running)
+            logging.info("loss %s of %s", loss, running)
+            inputs.zero_()  # what it was given is its own
+            ending(step)
+    finally:
+        print("collecting", gc.isenabled())
+    print(json.dumps(seen == list(range(4 * STEPS))))
+
+
+if __name__ == "__main__":
+    main()

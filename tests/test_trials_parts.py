@@ -1,0 +1,339 @@
+"""The parts of a trial, each by itself: nothing is lost, reordered or left changed."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import random
+import sys
+import threading
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from fathom.probe.hooks import trials as hooks  # noqa: E402
+from fathom.probe.hooks.patches import Patches  # noqa: E402
+from fathom.probe.orders import Job  # noqa: E402
+from fathom.probe.phases import Phases  # noqa: E402
+from fathom.probe.plan import Plan  # noqa: E402
+from fathom.probe.trials import ahead as ahead_of  # noqa: E402
+from fathom.probe.trials import garbage, rounds, trials  # noqa: E402
+from fathom.probe.trials.ahead import Ahead  # noqa: E402
+from fathom.probe.trials.garbage import Garbage  # noqa: E402
+from fathom.probe.trials.silence import Silence  # noqa: E402
+from fathom.probe.trials.trials import Trials  # noqa: E402
+
+MS = 1_000_000
+
+
+class Batches:
+    """An iterator of so many batches, which may fail at one."""
+
+    def __init__(self, count, broken=None):
+        self.at, self.count, self.broken, self.asked = 0, count, broken, 0
+
+    def following(self):
+        self.asked += 1
+        if self.at == self.count:
+            raise StopIteration
+        self.at += 1
+        if self.at - 1 == self.broken:
+            raise ValueError(f"batch {self.broken}")
+        return torch.full((2,), float(self.at - 1))
+
+
+def _taken(ahead, batches, events=None, most=200):
+    """What the program gets, and how it ended; `events` act before the n-th batch."""
+    got, failed = [], []
+    for n in range(most):
+        for act in (events or {}).get(n, ()):
+            act()
+        try:
+            got.append(int(ahead.next(batches, Batches.following, {"loader": 0})[0]))
+        except StopIteration:
+            return got, failed
+        except ValueError as error:
+            failed.append((len(got), str(error)))
+    return got, failed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_batches_come_once_and_in_order_whenever_a_trial_begins_and_ends(seed):
+    dice = random.Random(seed)
+    ahead, broken = Ahead(), dice.choice([None, dice.randrange(60)])
+    events: dict[int, list] = {n: [] for n in range(200)}
+    for start in sorted(dice.sample(range(60), 4)):
+        events[start] += [ahead.watch]
+        events[start + 3] += [lambda: ahead.watched(3), lambda: ahead.begin(dice.randrange(1, 12))]
+        events[start + dice.randrange(4, 10)] += [ahead.end]
+    got, failed = _taken(ahead, Batches(60, broken), events)
+    assert got == [n for n in range(60) if n != broken]
+    assert failed == ([] if broken is None else [(broken, f"batch {broken}")])
+    assert not ahead.pending
+
+
+def test_batches_of_a_trial_are_in_hand_before_its_steps():
+    ahead, batches = Ahead(), Batches(60)
+    ahead.watch()
+    _taken(ahead, batches, most=8)
+    ahead.watched(8)
+    ahead.begin(8)
+    _taken(ahead, batches, most=1)
+    asked = batches.asked
+    _taken(ahead, batches, most=8 + rounds.WARM)
+    assert batches.asked == asked and ahead.why == ""
+
+
+def test_what_is_in_hand_when_the_hooks_go_still_reaches_the_program():
+    ahead, batches, served = Ahead(), Batches(60), []
+    ahead.serve = lambda: served.append(True)
+    ahead.hand_over()
+    assert served == []
+    ahead.watch()
+    first, _ = _taken(ahead, batches, most=8)
+    ahead.watched(8)
+    ahead.begin(8)
+    second, _ = _taken(ahead, batches, most=3)
+    ahead.hand_over()
+    assert served == [True]
+    third, _ = _taken(ahead, batches)
+    assert first + second + third == list(range(60))
+
+
+def test_batches_that_do_not_fit_are_not_fetched(monkeypatch):
+    monkeypatch.setattr(ahead_of, "MOST_BYTES", 50)
+    ahead, batches = Ahead(), Batches(60)
+    ahead.watch()
+    _taken(ahead, batches, most=8)
+    ahead.watched(8)
+    ahead.begin(8)
+    got, _ = _taken(ahead, batches)
+    assert got == list(range(8, 60)) and ahead.why == ahead_of.TOO_LARGE
+
+
+@pytest.mark.parametrize(("elsewhere", "why"), [(False, "NO_LOADER"), (True, "OTHER_THREAD")])
+def test_no_loader_or_one_of_another_thread_is_told(elsewhere, why):
+    ahead, batches = Ahead(), Batches(60)
+    ahead.watch()
+    if elsewhere:
+        thread = threading.Thread(target=_taken, args=(ahead, batches), kwargs={"most": 8})
+        thread.start()
+        thread.join()
+    ahead.watched(8)
+    ahead.begin(8)
+    assert ahead.why == getattr(ahead_of, why) and not ahead.open
+
+
+def test_a_loader_that_can_save_its_state_is_not_tried():
+    ahead, batches = Ahead(), Batches(60)
+    batches.state_dict = dict
+    ahead.watch()
+    _taken(ahead, batches, most=8)
+    assert ahead.why == ahead_of.STATEFUL
+
+
+@pytest.fixture
+def silence():
+    """Hooked into print, logging and a made-up writer."""
+    trial, patches = Silence(), Patches()
+    session = types.SimpleNamespace(trials=types.SimpleNamespace(get={"logging": trial}.get))
+    hooks.install(session, patches)
+    yield trial
+    trial.end()
+    patches.undo()
+
+
+def test_what_is_kept_back_is_what_was_said(silence, capfd):
+    log = logging.Logger("trial")
+    log.addHandler(logging.StreamHandler(sys.stdout))
+
+    def say():
+        loss = torch.ones(1, requires_grad=True).sum() * 2
+        plain, matrix, table = torch.zeros(2), torch.eye(2, requires_grad=True), {"a": [1, loss]}
+        print("loss", loss, plain, matrix, table, sep="|")
+        log.info("loss %s %.2f %s", loss, 0.5, plain)
+        log.info("%(a)s", {"a": plain})
+        log.warning("now")
+        print(f"{loss}", object, end="!\n")
+        plain += 1
+        table["a"][0] = 2
+        print(None, 1, b"x", (plain, 2.5))
+
+    print("stream")
+    say()
+    sys.stdout.flush()
+    plain = capfd.readouterr().out.removeprefix("stream\n")
+    silence.begin(8)
+    say()
+    sys.stdout.flush()
+    during = capfd.readouterr().out
+    silence.end()
+    sys.stdout.flush()
+    assert during + capfd.readouterr().out == plain
+    assert during.endswith("now\n") and "None 1" not in during
+
+
+def test_what_goes_elsewhere_or_comes_from_elsewhere_is_not_kept(silence, capfd, tmp_path):
+    silence.begin(8)
+    with (tmp_path / "log").open("w") as file:
+        print("file", file=file)
+    thread = threading.Thread(target=print, args=("thread",))
+    thread.start()
+    thread.join()
+    assert (tmp_path / "log").read_text() == "file\n"
+    sys.stdout.flush()
+    assert capfd.readouterr().out == "thread\n"
+
+
+def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
+    silence, patches, calls = Silence(), Patches(), []
+
+    class SummaryWriter:
+        def add_scalar(self, *args, **kwargs):
+            calls.append((args, kwargs))
+
+    module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
+    hooks._writers(silence, patches, "SummaryWriter", ("add_scalar", "add_text"), module)
+    writer, value = SummaryWriter(), torch.ones(4)
+    silence.begin(8)
+    writer.add_scalar("a", value, global_step=1)
+    value.zero_()
+    assert calls == []
+    silence._left = 10
+    writer.add_scalar("b", value)  # no longer fits: what was before it comes first
+    assert [args[0] for args, _ in calls] == ["a", "b"] and calls[0][0][1].sum() == 4
+    writer.add_scalar("c", 1.0)
+    silence.end()
+    assert [args[0] for args, _ in calls] == ["a", "b", "c"]
+
+
+def test_ctrl_c_while_writing_loses_nothing_else():
+    silence, written = Silence(), []
+
+    def write(what):
+        if what == "stop":
+            raise KeyboardInterrupt
+        written.append(what)
+
+    silence.begin(8)
+    for what in ("a", "stop", "b"):
+        assert silence.keeps(write, (what,), {})
+    with pytest.raises(KeyboardInterrupt):
+        silence.end()
+    silence.end()
+    assert written == ["a", "b"]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_collections_are_as_before(enabled, monkeypatch):
+    trial, patches = Garbage(), Patches()
+    session = types.SimpleNamespace(trials=types.SimpleNamespace(get={"gc": trial}.get))
+    (gc.enable if enabled else gc.disable)()
+    try:
+        hooks.install(session, patches)
+        trial.begin(8)
+        before = gc.get_stats()[2]["collections"]
+        assert not gc.isenabled() and gc.collect() == 0
+        assert gc.get_stats()[2]["collections"] == before
+        trial.end()
+        trial.end()
+        assert gc.isenabled() == enabled
+        gc.collect()
+        assert gc.get_stats()[2]["collections"] == before + 1
+    finally:
+        patches.undo()
+        gc.enable()
+
+
+def test_with_little_memory_left_garbage_is_collected(monkeypatch):
+    monkeypatch.setattr(garbage, "_nearly_full", lambda: True)
+    trial = Garbage()
+    trial.begin(8)
+    assert trial.why == garbage.FULL and gc.isenabled()
+
+
+def _trials(kinds):
+    told: list[tuple[str, str]] = []
+    return Trials(kinds, lambda what, text: told.append((what, text))), told
+
+
+def test_a_stretch_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr(trials, "LAPSE_S", 0.01)
+    run, told = _trials(["gc"])
+    assert run.arm(Job("trial-gc", 8), 0.0)
+    run._timer.join()
+    assert gc.isenabled()
+    assert not run.start(Job("trial-gc", 8))
+    assert told == [("what-if gc", trials.LAPSED)]
+
+
+def test_ranks_that_wait_for_each_other_try_nothing(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    run, told = _trials(["gc", "input"])
+    assert not run.arm(Job("trial-baseline", 8), 1e6)
+    assert [what for what, _ in told] == ["what-if gc", "what-if input"]
+    assert run.refused == ["trial-gc", "trial-input"]
+
+
+def test_who_ends_early_is_told_how_far_it_came():
+    run, told = _trials(["gc"])
+    assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
+    run.finish()
+    assert gc.isenabled()
+    assert told[0][0] == "what-if gc" and "ended after 0 trials" in told[0][1]
+
+
+def _labels(plan, steps, refused=(), unsettled=range(0)):
+    """The phase of each step; `refused` is given up when it first begins."""
+    phases, labels = Phases(plan), []
+    for k in range(steps):
+        phases.unsettled = k in unsettled
+        orders = phases.at(k, 10 * MS * k)
+        if orders.start is not None and orders.start.phase in refused:
+            phases.interrupted()
+            phases.without(orders.start.phase)
+            labels.append("transition")
+            continue
+        labels.append(orders.phase)
+        if orders.stop is not None:
+            phases.stopped(1000)
+    return labels
+
+
+def _order(labels):
+    stretches = [label for n, label in enumerate(labels) if n == 0 or labels[n - 1] != label]
+    return [label for label in stretches if label != "transition"]
+
+
+def test_trials_come_between_clean_steps_and_the_timeline():
+    found = _order(_labels(Plan(settle=3, what_if=["input", "gc"]), 600))
+    tried = ["trial-baseline", "trial-gc", "trial-input"] * rounds.ROUNDS + ["trial-baseline"]
+    assert found[: 2 + len(tried)] == ["settle", "clean", *tried]
+    assert found[2 + len(tried) :][:2] == ["clean", "timeline"]
+
+
+def test_surface_tries_things_too_and_nobody_does_unasked():
+    plan = Plan(settle=3, depth="surface", what_if=["gc"])
+    assert _order(_labels(plan, 600))[-2:] == ["trial-baseline", "clean"]
+    assert not any(label.startswith("trial") for label in _labels(Plan(settle=3), 600))
+
+
+def test_what_cannot_be_tried_is_left_out():
+    plan = Plan(settle=3, depth="surface", what_if=["gc", "input"])
+    found = _order(_labels(plan, 600, refused=["trial-input"]))
+    assert found.count("trial-gc") == rounds.ROUNDS and "trial-input" not in found
+    alone = _order(_labels(Plan(settle=3, depth="surface", what_if=["gc"]), 600, refused=["trial-gc"]))
+    assert alone.count("trial-baseline") <= 2
+
+
+def test_unchanged_steps_wait_until_a_trial_has_worn_off():
+    plan = Plan(settle=3, depth="surface", what_if=["input"])
+    labels = _labels(plan, 600)
+    after = len(labels) - 1 - labels[::-1].index("trial-input")
+    first = labels.index("trial-input")
+    end = labels.index("transition", first)
+    held = _labels(plan, 600, unsettled=range(end, end + 30))
+    assert set(held[end : end + 30]) == {"transition"} and held[end + 30 + rounds.WARM] == "trial-baseline"
+    assert after > end
