@@ -11,11 +11,12 @@ import json
 def bench() -> str:
     """Examine every recording of the suite, write its figures and their picture, return the tables."""
     from tests.faults.examined import KEPT, examined
+    from tests.faults.kept import archives
     from tests.faults.scatter import PICTURE, picture
     from tests.faults.score import RESULTS, score
     from tests.faults.tables import tables
 
-    if not any(KEPT.glob("*.fathom.zip")):
+    if not archives(KEPT):
         return f"No recordings in {KEPT}: see tests/faults/record.py."
     result = score(examined())
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")

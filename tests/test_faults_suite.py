@@ -18,7 +18,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from fathom.sounding import open_store
-from tests.faults import parallel, record
+from tests.faults import finish, kept, parallel, record
 from tests.faults.labels import (
     CATALOGUE,
     GROUPS,
@@ -215,7 +215,7 @@ def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
     assert record.record(some) == 1 and len(started) == 2
     assert "status 3" in capsys.readouterr().out
     assert record.record(some) == 1 and len(started) == 3  # the one that failed
-    assert [file.name for file in record.archives([tmp_path / "all.tar"], tmp_path)] == [
+    assert [file.name for file in finish.runs([tmp_path / "all.tar"], tmp_path)] == [
         "host.metrics_in_python.faulty.2.tar.xz"
     ]
     late = options(tmp_path / "later", only=["host/metrics_in_python"], minutes=-1)
@@ -315,14 +315,27 @@ def test_a_damaged_record_does_not_stop_the_others(tmp_path, capsys):
     (tmp_path / "raw" / "host.a.faulty.2.tar.xz").write_bytes(b"no archive")
     with tarfile.open(tmp_path / "raw" / "host.b.faulty.2.tar.xz", "w:xz"):
         pass
-    told = argparse.Namespace(tars=[tmp_path / "raw"], into=tmp_path / "kept")
-    assert record.finish(told) == 1
+    assert finish.finish([tmp_path / "raw"], tmp_path / "kept") == 1
     assert "2 failed" in capsys.readouterr().out
     assert json.loads((tmp_path / "kept" / "index.json").read_text()) == {}
 
 
-def test_a_shrunk_sounding_is_the_same_sounding(tmp_path):
-    store = make(tmp_path / "a.fathom")
-    before = store.table("kernels").collect()
-    record.shrink(store.path)
-    assert open_store(store.path).verify().table("kernels").collect().equals(before)
+def test_soundings_are_kept_together_and_taken_one_by_one(tmp_path):
+    names = ["host.a.faulty.2", "host.b.faulty.2", "host.a.faulty.3"]
+    stores = [make(tmp_path / name) for name in names]
+    before = stores[0].table("kernels").collect()
+    finish.plain(stores[0].path)
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    kept.keep(folder, [store.path for store in stores[1:]])
+    kept.keep(folder, [stores[0].path])
+    assert [archive.name for archive in kept.archives(folder)] == ["host.2.tar.xz", "host.3.tar.xz"]
+    with kept.unpacked(folder / "host.2.tar.xz") as soundings:
+        assert [sounding.name for sounding in soundings] == names[:2]
+    bytes_before = (folder / "host.2.tar.xz").read_bytes()
+    kept.keep(folder, [stores[0].path])
+    assert (folder / "host.2.tar.xz").read_bytes() == bytes_before
+    taken = open_store(kept.take(folder, names[0], tmp_path / "taken")).verify()
+    assert taken.table("kernels").collect().equals(before)
+    with pytest.raises(FileNotFoundError):
+        kept.take(folder, "host.c.faulty.2", tmp_path / "taken")

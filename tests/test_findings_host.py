@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,11 @@ from fathom.diagnosis.signals import (
     Signals,
     Stretched,
 )
+from tests.faults.kept import take
 from tests.findings_fakes import compute, idle, raised, signals
 
 KEPT = Path(__file__).parent / "data" / "faults"
+SCRATCH = tempfile.TemporaryDirectory()
 ALLOCATING = [compute("a", 8.0), idle("allocator", 2.0)]
 LONG = {"step_mean_ms": 20.0, "step_stalled_ms": 10.0, "step_typical_ms": 10.0}
 NO_SEARCH = Searches(0.0, 0.0, 0.0, "")
@@ -178,7 +181,7 @@ def recorded(name: str) -> Signals:
     """Signals of a recording of the suite."""
     from fathom.diagnosis.examine import _step
 
-    store = fathom.open(KEPT / f"{name}.2.fathom.zip").store
+    store = fathom.open(take(KEPT, f"{name}.2", Path(SCRATCH.name))).store
     rank = account(store, 0, store.machine)
     return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
 

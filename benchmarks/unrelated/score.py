@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.examined import recorded
+from tests.faults.kept import archives
 from tests.faults.score import NOTHING, Case, Gain, accuracy, false_findings, gains, place, prediction
 
 from benchmarks.unrelated.planted import KEPT, planted
@@ -21,7 +22,7 @@ RESULTS = Path(__file__).parents[1] / "results" / "unrelated.json"
 
 def bench() -> str:
     """Examine every recording, write the figures, return them as a table."""
-    if not any(KEPT.glob("*.fathom.zip")):
+    if not archives(KEPT):
         return f"No recordings in {KEPT}: see benchmarks/unrelated/record.py."
     result = score(recorded(KEPT, planted))
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")

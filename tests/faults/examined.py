@@ -6,11 +6,11 @@ import importlib
 import tempfile
 from pathlib import Path
 
+from tests.faults import kept
 from tests.faults.labels import FORMS, HERE, Suite, builders, programs
 from tests.faults.score import Case, case_of
 
 KEPT = HERE.parent / "data" / "faults"
-ENDING = ".fathom.zip"
 
 
 def examined(folder: Path = KEPT) -> list[Case]:
@@ -19,15 +19,21 @@ def examined(folder: Path = KEPT) -> list[Case]:
 
 
 def recorded(folder: Path, suite: Suite = programs) -> list[Case]:
-    """GROUP.NAME.FORM.SEVERITY.fathom.zip of a folder."""
+    """What is kept in a folder."""
+    return [case for archive in kept.archives(folder) for case in cases_of(archive, suite)]
+
+
+def cases_of(archive: Path, suite: Suite = programs) -> list[Case]:
+    """Every recording of one archive."""
     import fathom
 
     known = {program.id: program for program in suite()}
     cases = []
-    for file in sorted(folder.glob("*" + ENDING)):
-        group, name, form, severity = file.name.removesuffix(ENDING).split(".")
-        found = fathom.open(file).examine()
-        cases.append(case_of(known[f"{group}/{name}"], form, int(severity), found))
+    with kept.unpacked(archive) as soundings:
+        for sounding in soundings:
+            group, name, form, severity = sounding.name.split(".")
+            found = fathom.open(sounding).examine()
+            cases.append(case_of(known[f"{group}/{name}"], form, int(severity), found))
     return cases
 
 

@@ -21,25 +21,22 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.faults import parallel
+from tests.faults.finish import RAW, TIMES, finish
 from tests.faults.labels import FORMS, HERE, Program, Suite, programs
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
-MOST_BYTES = 15_000_000  # of all soundings together
 PATIENCE_S = 120  # with a run; as much again for each that it may wait for
 COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
-RAW, TIMES, LOG = "run.fathom", "times.json", "log.txt"
-TOLD = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
+LOG = "log.txt"
 
 
 @dataclass(frozen=True)
@@ -177,71 +174,6 @@ def bundle(folder: Path, target: Path) -> None:
     print(f"{target}: {target.stat().st_size / 1e6:.1f} MB")
 
 
-def finish(options: argparse.Namespace) -> int:
-    """Make small soundings of raw records; 1 where they are too large together or one failed."""
-    kept = options.into
-    kept.mkdir(parents=True, exist_ok=True)
-    index_file, failed = kept / "index.json", 0
-    index = json.loads(index_file.read_text()) if index_file.exists() else {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for archive in archives(options.tars, Path(scratch)):
-            try:
-                told = kept_sounding(archive, kept)
-            except Exception as error:  # of one recording: the others are still of use
-                failed += 1
-                print(f"{archive.name}: {error}")
-                continue
-            index[archive.name.removesuffix(".tar.xz")] = told
-    index_file.write_text(json.dumps(dict(sorted(index.items())), indent=1) + "\n")
-    total = sum(file.stat().st_size for file in kept.glob("*.fathom.zip"))
-    print(f"{len(index)} soundings, {total / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f}; {failed} failed")
-    return int(bool(failed) or total > MOST_BYTES)
-
-
-def archives(paths: list[Path], scratch: Path) -> Iterator[Path]:
-    """The archives of single runs, out of tars or folders of them."""
-    for number, path in enumerate(paths):
-        folder = path
-        if path.is_file():
-            folder = scratch / str(number)
-            with tarfile.open(path) as tar:
-                tar.extractall(folder, filter="data")
-        yield from sorted(folder.glob("*.tar.xz"))
-
-
-def kept_sounding(archive: Path, kept: Path) -> dict[str, Any]:
-    """Import one run and pack it into `kept`; what its program said of itself."""
-    from fathom.recorder import folded, import_any
-    from fathom.sounding import pack
-
-    name = archive.name.removesuffix(".tar.xz")
-    target = kept / f"{name}.fathom.zip"
-    with tempfile.TemporaryDirectory() as scratch:
-        with tarfile.open(archive) as tar:
-            tar.extractall(scratch, filter="data")
-        folder = Path(scratch) / name
-        store = folded(import_any([folder / RAW]), folder / "folded.fathom")
-        shrink(store.path)
-        target.unlink(missing_ok=True)
-        pack(store.path, target)
-        told = json.loads((folder / TIMES).read_text())
-    print(f"{name}: {target.stat().st_size / 1e3:.0f} kB")
-    return {key: value for key, value in told.items() if key in TOLD}
-
-
-def shrink(folder: Path) -> None:
-    """Write a sounding's tables anew, compressed as far as it goes, and its checksums."""
-    import polars as pl
-
-    from fathom.sounding.checksums import checksum
-
-    for file in folder.glob("rank-*/*.parquet"):
-        pl.read_parquet(file).write_parquet(file, compression="zstd", compression_level=19, statistics=False)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["checksums"] = {name: checksum(folder / name) for name in manifest["checksums"]}
-    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))
-
-
 def gpus(words: str) -> list[str]:
     """GPUs as CUDA_VISIBLE_DEVICES takes them, none of them twice."""
     found = [word.strip() for word in words.split(",")]
@@ -274,7 +206,7 @@ def arguments(suite: Suite, kept: Path, about: str | None, **defaults: int) -> a
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
     on_target.set_defaults(command=partial(record, suite=suite), **defaults)
     here = commands.add_parser("finish", help="make soundings of raw records")
-    here.set_defaults(command=finish)
+    here.set_defaults(command=lambda options: finish(options.tars, options.into))
     here.add_argument("tars", nargs="+", type=Path, metavar="TAR")
     here.add_argument("--into", type=Path, default=kept)
     return parser.parse_args()
