@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.running import PYTHON, environment, record, run_fathom, start_fathom, wait_for
+from tests.running import PYTHON, SOURCE, environment, record, run_fathom, start_fathom, wait_for
 
 
 def raw_run(folder: Path, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -287,3 +287,33 @@ def test_missing_table_libraries_leave_raw_records(tmp_path):
     assert done.returncode == 4
     assert "lacks polars" in done.stderr and "fathom import out.fathom" in done.stderr
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 4
+
+
+HONEST = Path(__file__).parent / "cheats" / "honest.py"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "machine",
+        "machine check",
+        "doctor",
+        "lab list",
+        "lab show coalescing",
+        "lab run coalescing --json",
+        "lab run coalescing",
+        f"prove {HONEST}:baseline {HONEST}:baseline --budget 0.1",
+    ],
+)
+def test_what_a_target_is_asked_needs_no_table_library(tmp_path, words):
+    """It is not installed there: the same command ends in the same way without it."""
+    stand_in = tmp_path / "without" / "polars.py"
+    stand_in.parent.mkdir()
+    stand_in.write_text("raise ModuleNotFoundError('hidden', name='polars')")
+    lacking = os.pathsep.join([str(stand_in.parent), SOURCE])
+    ends = [
+        run_fathom(*words.split(), cwd=tmp_path, FATHOM_HOME=str(tmp_path / "home"), PYTHONPATH=path)
+        for path in (lacking, SOURCE)
+    ]
+    assert "unforeseen" not in ends[0].stderr
+    assert ends[0].returncode == ends[1].returncode

@@ -36,9 +36,8 @@ def finish(tars: list[Path], into: Path) -> int:
     index |= {name: words for name, words in told.items() if name not in failed}
     index_file.write_text(json.dumps(dict(sorted(index.items())), indent=1) + "\n")
     total = sum(archive.stat().st_size for archive in kept.archives(into))
-    print(
-        f"{len(index)} soundings, {total / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f}; {len(failed)} failed"
-    )
+    size = f"{total / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f}"
+    print(f"{len(index)} soundings, {size}; {len(failed)} failed")
     return int(bool(failed) or total > MOST_BYTES)
 
 

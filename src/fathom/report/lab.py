@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from fathom.diagnosis import Told
 from fathom.lab import Here, Kept, Outcome, Technique, recall, techniques, why_not
 from fathom.lab.header import Header
 from fathom.machine import MachineFileError
@@ -16,6 +15,9 @@ from fathom.referee import Comparison
 from fathom.report import units
 from fathom.report.page import INDENT, part, wrapped
 from fathom.report.screen import cells, console_or_default, put
+
+if TYPE_CHECKING:
+    from fathom.diagnosis import Told
 
 Row = dict[str, Any]
 _STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
