@@ -93,7 +93,7 @@ def test_labels_of_a_fault_hold_together(program: Program):
     assert len(fault.share) == len(fault.severity)
     assert fault.share == sorted(fault.share) and all(0 <= part < 1 for part in fault.share)
     assert min(fault.share) >= 0.05 or fault.known_gap
-    assert set(fault.needs) <= {"gpu", "compile", "cupy", "cores"}
+    assert set(fault.needs) <= {"gpu", "compile", "cupy", "cores", "steps"}
 
 
 def test_well_tuned_programs_expect_nothing():

@@ -30,9 +30,9 @@ class Fault:
     faulty form must raise, the costliest first; `forbidden` are tempting ones that would be wrong on it;
     `allowed` are true of the program beside its fault, in either form, and count neither way. `share` is what
     the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
-    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true) and cores
-    (how many). `agree` is the relative tolerance within which both forms give the same loss, None where
-    they work on different numbers.
+    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), cores and
+    steps (how many, at least). `agree` is the relative tolerance within which both forms give the same loss,
+    None where they work on different numbers.
     """
 
     kind: str | None

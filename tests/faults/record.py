@@ -53,8 +53,9 @@ class Run:
 
     def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
         """The program under `fathom run --raw`."""
-        counted = bool(self.program.fault.needs.get("cupy")) and not options.small
-        steps = options.steps * (COUNTED if counted else 1)
+        needs = {} if options.small else self.program.fault.needs
+        counted = bool(needs.get("cupy"))
+        steps = max(options.steps * (COUNTED if counted else 1), needs.get("steps", 0))
         fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
         fathom += ["--depth", "counters" if counted else "timeline"]
         words = ["--steps", str(steps), "--times", str(folder / TIMES)]

@@ -17,7 +17,7 @@ FAULT = Fault(
     allowed=["host-sync-item", "host-launch-bound"],
     share=[0.15, 0.3, 0.5],
     why="a break costs a wait, guards and a launch, about 80 us: 3, 6, 12 of them in a step of 1 ms",
-    needs={"gpu": True, "compile": True},
+    needs={"gpu": True, "compile": True, "steps": 1600},
     agree=1e-2,
 )
 
