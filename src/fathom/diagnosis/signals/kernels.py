@@ -69,15 +69,21 @@ def together(mine: list[dict], steps: int) -> Work:
     return Work("compute", mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
 
 
+def timed(recorded: Recorded) -> pl.DataFrame:
+    """Every kernel of the device with its family, its entry in the ledger and how long it took."""
+    return recorded.kernels.with_columns(
+        label=detail(),
+        entry=pl.col("kind").replace_strict(_ENTRY, default="compute", return_dtype=pl.String),
+        ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
+    )
+
+
 @signal("kernels.linked")
 def linked(recorded: Recorded) -> pl.DataFrame:
     """Kernels of the used windows with their family and what is known of their ops."""
     kernels = recorded.kernels
     op, owner = recorded.links.op, recorded.links.owner
-    rows = kernels.with_columns(
-        label=detail(),
-        entry=pl.col("kind").replace_strict(_ENTRY, default="compute", return_dtype=pl.String),
-        ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
+    rows = timed(recorded).with_columns(
         op=pl.Series(op),
         owner=pl.Series(np.where(owner >= 0, owner, op)),
         inside=recorded.inside(kernels),

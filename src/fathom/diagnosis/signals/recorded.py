@@ -102,12 +102,13 @@ class Recorded:
         """Which rows of the timeline begin in a used window."""
         return self.window(rows) >= 0
 
-    def window(self, rows: pl.DataFrame) -> pl.Series:
-        """The used window that each row of the timeline begins in, -1 for none."""
+    def window(self, rows: pl.DataFrame, used: bool = True) -> pl.Series:
+        """The used window, or the window, that each row of the timeline begins in, -1 for none."""
         windows = self.account.windows
         count = self.steps
         assert windows is not None and count
-        starts, ends = windows.starts[windows.used], windows.ends[windows.used]
+        chosen = windows.used | (not used)
+        starts, ends = windows.starts[chosen], windows.ends[chosen]
         times = rows["start_ns"].fill_null(-1).to_numpy()
         place = np.maximum(np.searchsorted(starts, times, "right") - 1, 0)
         within = (times >= starts[place]) & (times < ends[place]) & (rows["phase"] == "timeline").to_numpy()

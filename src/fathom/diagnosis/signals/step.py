@@ -11,6 +11,7 @@ from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
+GAP = "idle: device gap"
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
 
@@ -67,11 +68,15 @@ def trials(recorded: Recorded) -> dict[str, Trial]:
 
 @signal("step.idle_ms", "ms a step")
 def idle_ms(recorded: Recorded) -> float:
-    """What of the mean step the device does not compute in: all that a quicker host could save."""
+    """What of the mean step the device neither computes in nor needs to go from one kernel to the next.
+
+    That is all that a quicker host could save.
+    """
     step = mean_ms(recorded) if recorded.index is not None else None
     if step is None:
         raise UnknownSignalError("no step was recorded")
-    return max(step - sum(e.ms for e in recorded.device.ledger if e.entry == "compute"), 0.0)
+    own = sum(e.ms for e in recorded.device.ledger if e.entry in ("compute", GAP))
+    return max(step - own, 0.0)
 
 
 @signal("step.timeline_ms", "ms")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.kernels import timed
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Stretched
 from fathom.diagnosis.signals.value import signal
@@ -20,10 +20,11 @@ def stretched(recorded: Recorded) -> Stretched:
     """Longer than the like in the same step and than the same one in other steps, alone on the device.
 
     In one step a family may do work of several sizes, and from step to step sizes may change: either is
-    no turn of another process.
+    no turn of another process. All recorded steps count, those too that the ledger leaves out.
     """
-    rows = linked(recorded).filter(pl.col("entry") == "compute").sort("start_ns")
-    rows = rows.with_columns(window=recorded.window(rows)).filter(_alone())
+    rows = timed(recorded).filter(pl.col("entry") == "compute").sort("start_ns")
+    rows = rows.with_columns(window=recorded.window(rows, used=False)).filter(pl.col("window") >= 0, _alone())
+    steps = rows["window"].n_unique() or 1
     rows = rows.with_columns(place=pl.int_range(pl.len()).over("window", "label"))
     beside = [_usual("window", "label"), _usual("place", "label")]
     rows = rows.with_columns(
@@ -32,8 +33,8 @@ def stretched(recorded: Recorded) -> Stretched:
     more = pl.col("ns") - pl.col("usual")
     some = rows.filter("known", more >= SLICE_NS, pl.col("ns") >= TIMES * pl.col("usual"))
     return Stretched(
-        float(some.select(more.sum()).item() or 0) / recorded.steps / MS,
-        some.height / recorded.steps,
+        float(some.select(more.sum()).item() or 0) / steps / MS,
+        some.height / steps,
         some["label"].n_unique(),
     )
 
