@@ -83,11 +83,15 @@ def linked(recorded: Recorded) -> pl.DataFrame:
     """Kernels of the used windows with their family and what is known of their ops."""
     kernels = recorded.kernels
     op, owner = recorded.links.op, recorded.links.owner
-    rows = timed(recorded).with_columns(
-        op=pl.Series(op),
-        owner=pl.Series(np.where(owner >= 0, owner, op)),
-        inside=recorded.inside(kernels),
-    ).filter("inside")
+    rows = (
+        timed(recorded)
+        .with_columns(
+            op=pl.Series(op),
+            owner=pl.Series(np.where(owner >= 0, owner, op)),
+            inside=recorded.inside(kernels),
+        )
+        .filter("inside")
+    )
     stream = rows.filter(entry="compute").group_by("stream").agg(pl.col("ns").sum()).sort("ns")["stream"]
     main = stream[-1] if len(stream) else None
     rows = rows.with_columns(alone=pl.col("stream").eq_missing(pl.lit(main)))
