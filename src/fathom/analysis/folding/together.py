@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.profile import (
-    COLUMNS,
+    DIVIDED,
     NARROW,
     WIDE,
     Pooling,
@@ -20,7 +21,6 @@ from fathom.analysis.folding.profile import (
 )
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
 SURE_NS = 500.0  # an alignment with a smaller error stays as it is
@@ -30,7 +30,7 @@ ROUNDS, STILL_NS = 6, 25.0
 
 
 def together(
-    readings: Readings, states: dict[int, States], alignments: dict[int, Alignment]
+    readings: Readings, states: dict[int, Parts], alignments: dict[int, Alignment]
 ) -> dict[int, Alignment]:
     """The alignments, those that were unsure decided by values that fit all bursts."""
     found = dict(alignments)
@@ -54,23 +54,22 @@ def together(
 class _Model:
     """Standardised values of the counters that tell most, and the states that hold most time."""
 
-    def __init__(self, readings: Readings, states: dict[int, States], bursts: list[int]) -> None:
+    def __init__(self, readings: Readings, states: dict[int, Parts], bursts: list[int]) -> None:
         mine = {burst: np.flatnonzero(readings.burst == burst) for burst in bursts}
         rows = {burst: own[some(len(own))] for burst, own in mine.items()}
         place = np.concatenate(list(rows.values()))
-        scaled = standard(readings.values[place], COUNTERS)
+        scaled = standard(readings.only(place), COUNTERS)
         self.seen = np.split(scaled, np.cumsum([len(own) for own in rows.values()])[:-1])
         self.bursts = {burst: number for number, burst in enumerate(rows)}
         self.readings = [readings.only(own) for own in rows.values()]
         self.states = [states[burst] for burst in rows]
-        count = max(len(one.times) for one in self.states)
-        times = np.sum([np.pad(one.times, (0, count - len(one.times))) for one in self.states], axis=0)
-        self.pooling = Pooling(times, len(place), COLUMNS)
+        times = np.sum([one.times for one in self.states], axis=0)
+        self.pooling = Pooling(self.states[0], times, len(place), DIVIDED)
         self.interval = readings.interval_ns
 
     def values(self, shifts: dict[int, float]) -> Array:
         """The least-squares values of the states, columns x counters, with bursts moved so."""
-        gram, right = 1e-6 * np.eye(self.pooling.columns), 0.0
+        gram, right = self.pooling.ridge.copy(), 0.0
         for burst, shift in shifts.items():
             design = self._design(self.bursts[burst], shift)
             gram += design.T @ design
