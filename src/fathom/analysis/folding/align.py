@@ -12,7 +12,8 @@ from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array, covered
 
-REACH_NS = 250_000  # how far clocks may lie apart
+REACH_NS = 250_000  # how far clocks usually lie apart
+FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
 FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
 COARSE = 4000  # samples that the search over the whole reach looks at
@@ -43,7 +44,7 @@ def align(readings: Readings, burst: int, states: States) -> Alignment:
 
 
 def refined(readings: Readings, parts: Parts, near: Alignment) -> Alignment:
-    """The alignment with launches divided into their parts, whose values tell where launches begin and end."""
+    """The alignment with launches divided into their parts, whose values tell where launches begin."""
     shift, error, explained = closer(readings, parts, near.shift_ns)
     slope = _drift(readings, parts, shift, near.middle_ns)
     return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
@@ -66,16 +67,20 @@ def _refusal(readings: Readings, states: States) -> str:
 
 def _rough(readings: Readings, states: States) -> float | None:
     """The shift to half an interval; None where no peak is clear."""
-    step = max(readings.interval_ns / 2, 1.0)
-    steps = max(np.ceil(REACH_NS / step), FEWEST_STEPS)
-    shifts = np.arange(-steps, steps + 1) * step
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
-    by_busy = _busy_scores(few, states, shifts)
-    found = _peak(shifts, by_busy, len(few.starts), readings.interval_ns)
-    if found is not None:
-        return found
-    mixture = Mixture(few, states, columns=24, counters=8)
-    return _peak(shifts, mixture.explained(shifts), len(few.starts), readings.interval_ns)
+    count, interval = len(few.starts), readings.interval_ns
+    near, far = _shifts(interval, REACH_NS), _shifts(interval, FAR_NS)
+    found = _peak(near, _busy_scores(few, states, near), count, interval)
+    if found is None:
+        mixture = Mixture(few, states, columns=24, counters=8)
+        found = _peak(near, mixture.explained(near), count, interval)
+    return _peak(far, _busy_scores(few, states, far), count, interval) if found is None else found
+
+
+def _shifts(interval: float, reach: float) -> Array:
+    step = max(interval / 2, 1.0)
+    steps = max(np.ceil(reach / step), FEWEST_STEPS)
+    return np.arange(-steps, steps + 1) * step
 
 
 def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:

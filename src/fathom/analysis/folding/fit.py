@@ -21,7 +21,7 @@ LEVEL = 0.01  # whole samples' worth of belief that a launch is level
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a fit: values of states, which are blends of the design's columns, each row summing to 1.
+    """What is asked of a fit: values of states, blends of the design's columns, each row summing to 1.
 
     `ridge` is added to the normal matrix.
     """
@@ -141,7 +141,7 @@ def fit(
         projected = part @ inverse
         leverage = np.clip((projected * part).sum(axis=1), 0.0, 0.99)
         left = (seen - part @ free) / (1 - leverage)[:, None]
-        spread.add(projected @ asked.blend.T, left, (part @ (asked.blend > 0).T).any(axis=0))
+        spread.add(projected @ asked.blend.T, left, np.asarray((part @ (asked.blend > 0).T).any(axis=0)))
     own = np.maximum(asked.blend @ _bounded(gram, right, free), 0.0)
     variance = np.einsum("sc,cd,sd->s", asked.blend, inverse, asked.blend)
     information = np.divide(1.0, variance, out=np.zeros_like(variance), where=there & (variance > 0))

@@ -61,7 +61,7 @@ def fold(
 
 
 def _columns(flat: Shares, used: Readings) -> tuple[Array, Array]:
-    """The column of each state, those that cannot be told apart in one; and the rare states that share one."""
+    """The column of each state, one for those that cannot be told apart; and the rare ones that share one."""
     pooled, into, rare = _pool(flat)
     rows = len(used.starts)
     gram, _ = normal(pooled, np.zeros((rows, 0)), np.ones(rows, bool), blocks_of(used.burst))
@@ -144,7 +144,8 @@ def _solve(readings: Readings, design: Shares, asked: Question) -> Folded:
     values = _additive(readings, kinds)
     blocks = blocks_of(readings.burst)
     shape = (len(asked.blend), len(kinds))
-    result = Folded([], *np.full((2, *shape), np.nan), np.zeros(shape[0]), np.zeros(shape))
+    empty = np.full(shape, np.nan)
+    result = Folded([], empty, empty.copy(), np.zeros(shape[0]), np.zeros(shape))
     for place, known in _alike(values, [k for k, kind in enumerate(kinds) if kind]):
         below = [denominator(readings.names[counter], readings.names) for counter in place]
         under = [place.index(one) if one in place else k for k, one in enumerate(below)]

@@ -12,7 +12,7 @@ OVER_TIME = "a mean over time, because its denominator was not sampled with it"
 
 
 class Kind(NamedTuple):
-    """`kind` is mean, sum or ratio; `unit` that of the folded value; `weight` the denominator of what is a ratio."""
+    """`kind` is mean, sum or ratio; `unit` that of the folded value; `weight` a ratio's denominator."""
 
     kind: str
     unit: str

@@ -1,15 +1,16 @@
-"""What one state is made of: beginnings, middles and ends of its stretches, and stretches of different lengths.
+"""What a state is made of: the course of its stretches, and stretches of different lengths apart.
 
-Counters are not level within a launch: blocks start and end one after the other, tensor cores wait for the first
-tiles, results are written last. Such edges lie beside gaps and beside other kernels, so a fit of one value a state
-takes them for what runs there. Each part has a value of its own instead, and a state the mean of its parts over
-its time, whatever the course within a launch. Launches of one family that differ in length do different work.
+Counters are not level within a launch: blocks start and end one after the other, tensor cores wait for the
+first tiles, a few blocks work on when all others are done. What lies beside a gap or another kernel would
+bend a fit of one value a state. Each part has a value of its own instead, and a state the mean of its parts
+over its time, whatever the course. Launches of one family that differ in length do different work.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from fathom.analysis.intervals import Array, Spans
 
 EDGES_NS = (1000.0, 3000.0)  # where the parts at either end of a stretch stop
 SHARE = 0.4  # of a stretch, which the parts at one end may take
+MIDDLE_NS, MOST_MIDDLES = 8000.0, 6  # the parts in between
 SHORTEST_NS = 4000.0  # stretches that are divided
 DIFFERENT = 1.2  # the ratio of neighbouring lengths from which on they are of different work
 COMMON = 0.05  # of a state's time, which each of its lengths must hold
-_COUNT = 2 * len(EDGES_NS) + 1
-_MIDDLE = len(EDGES_NS)
+_EDGES = len(EDGES_NS)
 
 
 @dataclass(frozen=True)
@@ -43,77 +44,91 @@ class Parts(States):
         return self.middles
 
 
+class Length(NamedTuple):
+    """Stretches of one state, from `least` nanoseconds on: their first part's number, and their middles."""
+
+    least: float
+    first: int
+    middles: int
+
+
 def parts_of(states: dict[int, States]) -> dict[int, Parts]:
     """The parts of every burst, numbered alike in all; idle time is one part, number IDLE."""
-    kinds = _lengths(states)
-    first, owner, level = _numbered(kinds)
+    lengths, owner, level = _numbered(_lengths(states))
     members = next(iter(states.values())).members if states else []
     named = [members[state] for state in owner]
-    return {b: _cut(one, kinds, first, named, owner, level) for b, one in states.items()}
+    return {b: _cut(one, lengths, named, np.array(owner), np.array(level)) for b, one in states.items()}
 
 
-def _lengths(states: dict[int, States]) -> list[Array]:
-    """By state the lengths at which another kind of stretch begins; whether a state is divided at all."""
+def _lengths(states: dict[int, States]) -> list[list[Array]]:
+    """The lengths of each state's stretches in all bursts, those of different work apart."""
     count = max((len(one.members) for one in states.values()), default=1)
     state = np.concatenate([one.state for one in states.values()])
     length = np.concatenate([one.spans.ends - one.spans.starts for one in states.values()])
     order = np.lexsort((length, state))
     bounds = np.searchsorted(state[order], np.arange(count + 1))
-    return [_limits(length[order][first:last]) for first, last in pairwise(bounds)]
+    return [_apart(length[order][first:last]) for first, last in pairwise(bounds)]
 
 
-def _limits(sorted_lengths: Array) -> Array:
-    """Where neighbouring lengths lie apart, with enough of the state's time to either side."""
-    if not len(sorted_lengths) or sorted_lengths[-1] < SHORTEST_NS:
-        return np.zeros(0)
-    time = np.cumsum(sorted_lengths) / sorted_lengths.sum()
-    gaps = np.flatnonzero(sorted_lengths[1:] > DIFFERENT * np.maximum(sorted_lengths[:-1], 1))
-    limits, held = [0.0], 0.0
-    for gap in gaps:
+def _apart(lengths: Array) -> list[Array]:
+    """The sorted lengths, parted where neighbours differ and either side holds enough of the time."""
+    if not len(lengths):
+        return [lengths]
+    time = np.cumsum(lengths) / lengths.sum()
+    cuts, held = [], 0.0
+    for gap in np.flatnonzero(lengths[1:] > DIFFERENT * np.maximum(lengths[:-1], 1)):
         if min(time[gap] - held, 1 - time[gap]) >= COMMON:
-            limits.append(float(sorted_lengths[gap + 1]))
+            cuts.append(gap + 1)
             held = time[gap]
-    return np.array(limits)
+    return np.split(lengths, cuts)
 
 
-def _numbered(kinds: list[Array]) -> tuple[Array, Array, Array]:
-    """The number of each state's first part; the state and the level of each part."""
-    counts = np.array([max(len(limits) * _COUNT, 1) for limits in kinds])
-    counts[IDLE] = 1
-    first = np.cumsum(counts) - counts
-    owner = np.repeat(np.arange(len(kinds)), counts)
-    within = np.arange(counts.sum()) - first[owner]
-    middle = first[owner] + within // _COUNT * _COUNT + _MIDDLE
-    return first, owner, np.where(counts[owner] > 1, middle, first[owner])
+def _numbered(lengths: list[list[Array]]) -> tuple[list[list[Length]], list[int], list[int]]:
+    """Each state's lengths; each part's state, and the part whose value it has where samples do not tell."""
+    found: list[list[Length]] = []
+    owner: list[int] = []
+    level: list[int] = []
+    for state, kinds in enumerate(lengths):
+        found.append([])
+        for kind in kinds if state != IDLE else kinds[:1]:
+            usual = float(np.median(kind)) if len(kind) and state != IDLE else 0.0
+            divided = usual >= SHORTEST_NS
+            middles = int(np.clip(usual // MIDDLE_NS, 1, MOST_MIDDLES)) if divided else 0
+            least = float(kind[0]) if found[state] else 0.0
+            found[state].append(Length(least, len(owner), middles))
+            count = 2 * _EDGES + middles if divided else 1
+            level += [len(owner) + count // 2] * count
+            owner += [state] * count
+    return found, owner, level
 
 
 def _cut(
-    states: States, kinds: list[Array], first: Array, members: list[Members], owner: Array, level: Array
+    states: States, lengths: list[list[Length]], members: list[Members], owner: Array, level: Array
 ) -> Parts:
-    starts, ends = states.spans.starts, states.spans.ends
-    length = ends - starts
-    edge = np.minimum(np.outer(EDGES_NS, np.ones(len(length))), _shares(length))
-    edge = np.where(length < SHORTEST_NS, 0, edge).astype(np.int64)
-    points = np.vstack((starts, starts + edge, ends - edge[::-1], ends))
-    divided = np.array([len(limits) > 0 for limits in kinds])[states.state]
-    number = first[states.state] + _kind(states.state, length, kinds) * _COUNT + np.arange(_COUNT)[:, None]
-    number = np.where(divided, number, first[states.state])
-    pieces = Spans(points[:-1].T.ravel(), points[1:].T.ravel())
-    kept = pieces.ends > pieces.starts
-    spans = Spans(pieces.starts[kept], pieces.ends[kept])
-    return Parts(spans, number.T.ravel()[kept], members, owner, level)
+    starts, ends, numbers = [], [], []
+    for state, kinds in enumerate(lengths):
+        mine = np.flatnonzero(states.state == state)
+        took = (states.spans.ends - states.spans.starts)[mine]
+        kind = np.searchsorted([one.least for one in kinds], took, "right") - 1
+        for place, one in enumerate(kinds):
+            begin, end = (times[mine[kind == place]] for times in states.spans)
+            points = _points(begin, end, one.middles)
+            starts.append(points[:-1].ravel())
+            ends.append(points[1:].ravel())
+            numbers.append(np.repeat(one.first + np.arange(len(points) - 1), len(begin)))
+    pieces = Spans(np.concatenate(starts), np.concatenate(ends))
+    order = np.argsort(pieces.starts, kind="stable")
+    order = order[pieces.ends[order] > pieces.starts[order]]
+    spans = Spans(pieces.starts[order], pieces.ends[order])
+    return Parts(spans, np.concatenate(numbers)[order], members, owner, level)
 
 
-def _kind(state: Array, length: Array, kinds: list[Array]) -> Array:
-    """Which of its state's lengths each stretch has."""
-    found = np.zeros(len(state), np.int64)
-    for one in (one for one, limits in enumerate(kinds) if len(limits) > 1):
-        mine = state == one
-        found[mine] = np.searchsorted(kinds[one], length[mine], "right") - 1
-    return found
-
-
-def _shares(length: Array) -> Array:
-    """The most that each part's end may lie from the stretch's own."""
-    part = np.arange(1, _MIDDLE + 1)[:, None] / _MIDDLE
-    return SHARE * part * length
+def _points(starts: Array, ends: Array, middles: int) -> Array:
+    """Where the parts of stretches begin, and the ends; no middles: a stretch is one part."""
+    if not middles:
+        return np.stack((starts, ends))
+    share = SHARE * np.arange(1, _EDGES + 1) / _EDGES
+    edge = np.minimum(np.array(EDGES_NS)[:, None], share[:, None] * (ends - starts)).astype(np.int64)
+    low, high = starts + edge[-1], ends - edge[-1]
+    inner = low + (np.linspace(0, 1, middles + 1)[1:-1, None] * (high - low)).astype(np.int64)
+    return np.vstack((starts, starts + edge, inner, ends - edge[::-1], ends))

@@ -1,7 +1,7 @@
 """Bursts of one group aligned by what the others showed.
 
-Alone, a burst in which little ran is explained by almost any shift, since every state may take the value that
-suits it best. All bursts share the values of their states: with these given, few samples tell the shift.
+Alone, a burst in which little ran is explained by almost any shift, since every part of a state may take the
+value that suits it best. All bursts share these values: with them given, few samples tell the shift.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import numpy as np
 
 from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.profile import (
+    CLOSE,
     DIVIDED,
     NARROW,
     WIDE,
     Pooling,
     lowest,
+    noise,
     settled_shift,
     some,
     standard,
@@ -23,29 +25,29 @@ from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.intervals import Array
 
-SURE_NS = 500.0  # an alignment with a smaller error stays as it is
+SURE_NS = 500.0  # an alignment with a smaller error is not looked for far away
 TRUSTED_NS = 2_000.0  # and one with a larger one does not tell values, where others do
 COUNTERS = 24
 ROUNDS, STILL_NS = 6, 25.0
 
 
 def together(
-    readings: Readings, states: dict[int, Parts], alignments: dict[int, Alignment]
+    readings: Readings, parts: dict[int, Parts], alignments: dict[int, Alignment]
 ) -> dict[int, Alignment]:
-    """The alignments, those that were unsure decided by values that fit all bursts."""
+    """The alignments at which values that are the same in all bursts fit each of them best."""
     found = dict(alignments)
     sound = [burst for burst, one in found.items() if not one.why]
-    unsure = [burst for burst in sound if found[burst].error_ns > SURE_NS]
-    if len(sound) < 2 or not unsure:
+    if len(sound) < 2:
         return found
-    model = _Model(readings, states, sound)
+    model = _Model(readings, parts, sound)
+    model.weigh({burst: found[burst].shift_ns for burst in sound})
     for _ in range(ROUNDS):
         telling = [b for b in sound if found[b].error_ns <= TRUSTED_NS] or sound
         values = model.values({burst: found[burst].shift_ns for burst in telling})
-        before = [found[burst].shift_ns for burst in unsure]
-        for burst in unsure:
+        before = [found[burst].shift_ns for burst in sound]
+        for burst in sound:
             found[burst] = model.aligned(found[burst], values)
-        moved = np.abs(np.subtract(before, [found[burst].shift_ns for burst in unsure]))
+        moved = np.abs(np.subtract(before, [found[burst].shift_ns for burst in sound]))
         if moved.max() < STILL_NS:
             break
     return found
@@ -54,7 +56,7 @@ def together(
 class _Model:
     """Standardised values of the counters that tell most, and the states that hold most time."""
 
-    def __init__(self, readings: Readings, states: dict[int, Parts], bursts: list[int]) -> None:
+    def __init__(self, readings: Readings, parts: dict[int, Parts], bursts: list[int]) -> None:
         mine = {burst: np.flatnonzero(readings.burst == burst) for burst in bursts}
         rows = {burst: own[some(len(own))] for burst, own in mine.items()}
         place = np.concatenate(list(rows.values()))
@@ -62,10 +64,17 @@ class _Model:
         self.seen = np.split(scaled, np.cumsum([len(own) for own in rows.values()])[:-1])
         self.bursts = {burst: number for number, burst in enumerate(rows)}
         self.readings = [readings.only(own) for own in rows.values()]
-        self.states = [states[burst] for burst in rows]
-        times = np.sum([one.times for one in self.states], axis=0)
-        self.pooling = Pooling(self.states[0], times, len(place), DIVIDED)
+        self.parts = [parts[burst] for burst in rows]
+        times = np.sum([one.times for one in self.parts], axis=0)
+        self.pooling = Pooling(self.parts[0], times, len(place), DIVIDED)
         self.interval = readings.interval_ns
+
+    def weigh(self, shifts: dict[int, float]) -> None:
+        """Let counters weigh as much as states explain them at these shifts."""
+        values = self.values(shifts)
+        left = [self.seen[n] - self._design(n, shifts[burst]) @ values for burst, n in self.bursts.items()]
+        scale = noise(np.concatenate(left))
+        self.seen = [one / scale for one in self.seen]
 
     def values(self, shifts: dict[int, float]) -> Array:
         """The least-squares values of the states, columns x counters, with bursts moved so."""
@@ -84,11 +93,13 @@ class _Model:
             left = self.seen[number] - self._design(number, shift) @ values
             return (left**2).sum(axis=1)
 
-        near = lowest(residuals, alignment.shift_ns + WIDE * self.interval)
-        shift, error, least = settled_shift(residuals, near + NARROW * self.interval)
+        near, around = alignment.shift_ns, CLOSE
+        if alignment.error_ns > SURE_NS:
+            near, around = lowest(residuals, near + WIDE * self.interval), NARROW
+        shift, error, least = settled_shift(residuals, near + around * self.interval)
         whole = float((self.seen[number] ** 2).sum())
         explained = 1 - least / whole if whole else 0.0
         return alignment._replace(shift_ns=shift, error_ns=error, explained=explained)
 
     def _design(self, number: int, shift: float) -> Array:
-        return self.pooling.design(self.readings[number], self.states[number], shift)
+        return self.pooling.design(self.readings[number], self.parts[number], shift)
