@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fathom.analysis.folding.kinds import activity
-from fathom.analysis.folding.parts import Parts
-from fathom.analysis.folding.profile import Mixture, closer, precise
+from fathom.analysis.folding.profile import Mixture, precise
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
@@ -40,14 +39,8 @@ def align(readings: Readings, burst: int, states: States) -> Alignment:
         why = "no shift of the samples explains them clearly better than others"
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
     shift, error, explained = precise(readings, states, rough)
-    return Alignment(readings.device, burst, shift, error, 0.0, middle, explained, count)
-
-
-def refined(readings: Readings, parts: Parts, near: Alignment) -> Alignment:
-    """The alignment with launches divided into their parts, whose values tell where launches begin."""
-    shift, error, explained = closer(readings, parts, near.shift_ns)
-    slope = _drift(readings, parts, shift, near.middle_ns)
-    return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
+    drift = 1e6 * _drift(readings, states, shift, middle)
+    return Alignment(readings.device, burst, shift, error, drift, middle, explained, count)
 
 
 def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:
@@ -112,7 +105,7 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
     return float(shifts[best]) if gain > CLEAR else None
 
 
-def _drift(readings: Readings, parts: Parts, shift: float, middle: int) -> float:
+def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
     """Nanoseconds a nanosecond; 0 where the parts of the burst show none beyond their errors."""
     count = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
     if count < 3:
@@ -120,7 +113,7 @@ def _drift(readings: Readings, parts: Parts, shift: float, middle: int) -> float
     found = []
     for rows in np.array_split(np.arange(len(readings.starts)), count):
         segment = readings.only(rows)
-        own, error, _ = closer(segment, parts, shift)
+        own, error, _ = precise(segment, states, shift, widely=False)
         found.append((float(segment.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
     age, own, error = np.array(found).T
     weight = error**-2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.folding.align import align, refined
+from fathom.analysis.folding.align import align
 from fathom.analysis.folding.families import Told, tell
 from fathom.analysis.folding.fold import Folded, fold
 from fathom.analysis.folding.kinds import bare, kind_of
 from fathom.analysis.folding.launches import launches_of
-from fathom.analysis.folding.parts import Parts, parts_of
+from fathom.analysis.folding.parts import parts_of
 from fathom.analysis.folding.readings import Readings, readings_of
 from fathom.analysis.folding.results import Alignment, Folding
 from fathom.analysis.folding.states import Members
@@ -77,7 +77,6 @@ def _device(
         whole = {b: launches.states(b, members) for b in np.unique(one.burst).tolist()}
         alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
         parts = parts_of(whole)
-        alignments = {b: _closer(one, parts[b], a) for b, a in alignments.items()}
         alignments = together(one, parts, alignments)
         aligned += alignments.values()
         abstained += _unaligned(one, alignments)
@@ -98,12 +97,6 @@ def _device(
         if family not in known
     ]
     return best, abstained, aligned
-
-
-def _closer(readings: Readings, parts: Parts, alignment: Alignment) -> Alignment:
-    """The alignment with launches divided into their parts."""
-    own = readings.only(readings.burst == alignment.burst)
-    return alignment if alignment.why else refined(own, parts, alignment)
 
 
 def _unaligned(readings: Readings, alignments: dict[int, Alignment]) -> list[Abstained]:

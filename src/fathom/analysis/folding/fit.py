@@ -121,10 +121,13 @@ def fit(
     blocks: list[tuple[int, int]],
     asked: Question,
     under: Array,
+    *,
+    sure: bool = True,
 ) -> Fit:
     """The non-negative least-squares solution for every counter, whose rows `known` selects.
 
     `under[k]` is the counter to which counter k is a ratio, k itself where it is none.
+    Not `sure`: errors are 0.
 
     Errors are the larger of two, of the solution without bounds: robust to unequal variances (HC3: MacKinnon
     and White, Journal of Econometrics 29, 1985), and robust to correlation within blocks of neighbouring
@@ -132,18 +135,19 @@ def fit(
     FEW_BLOCKS blocks. States that never occur have no information.
     """
     gram, right = normal(design, values, known, blocks)
-    there = (asked.blend > 0) @ np.diag(gram) > 0
-    gram = gram + asked.ridge * np.outer(*[(there @ (asked.blend > 0)) > 0] * 2)
+    among = asked.blend > 0
+    there = among @ np.diag(gram) > 0
+    gram = gram + asked.ridge * np.outer(*[there @ among] * 2)
     inverse = _inverse(gram)
     free = inverse @ right
     spread = _Spread(len(asked.blend), under)
-    for part, seen in _chunks(design, values, known, blocks):
+    for part, seen in _chunks(design, values, known, blocks) if sure else ():
         projected = part @ inverse
         leverage = np.clip((projected * part).sum(axis=1), 0.0, 0.99)
         left = (seen - part @ free) / (1 - leverage)[:, None]
-        spread.add(projected @ asked.blend.T, left, np.asarray((part @ (asked.blend > 0).T).any(axis=0)))
+        spread.add(projected @ asked.blend.T, left, among @ part.any(axis=0))
     own = np.maximum(asked.blend @ _bounded(gram, right, free), 0.0)
-    variance = np.einsum("sc,cd,sd->s", asked.blend, inverse, asked.blend)
+    variance = ((asked.blend @ inverse) * asked.blend).sum(axis=1)
     information = np.divide(1.0, variance, out=np.zeros_like(variance), where=there & (variance > 0))
     below = own[:, under]
     ratio = np.divide(own, below, out=np.zeros_like(own), where=below > 0)
@@ -170,7 +174,9 @@ class _Spread:
     def errors(self, ratio: Array | float) -> Array:
         """Of values less `ratio` times what they are ratios to."""
         scattered = self.own - 2 * ratio * self.with_under + ratio**2 * self.own[:, self.under]
-        clustered = sum((one - ratio * one[:, self.under]) ** 2 for one in self.influence)
+        clustered = np.zeros_like(scattered)
+        for one in self.influence:
+            clustered += (one - ratio * one[:, self.under]) ** 2
         enough = (self.occurs >= FEW_BLOCKS)[:, None]
         return np.sqrt(np.where(enough, np.maximum(clustered, scattered), np.maximum(scattered, 0.0)))
 

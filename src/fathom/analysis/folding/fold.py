@@ -16,6 +16,7 @@ from fathom.analysis.folding.states import Shares, shares
 from fathom.analysis.intervals import Array
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
+MOST_PARTS = 400  # columns up to which states are divided into their parts
 TINY = 1e-9
 
 
@@ -97,7 +98,7 @@ def _divided(parts: Parts, column: Array, times: Array) -> Array:
     more = np.where(one, np.bincount(column[seen], minlength=size) - 1, 0)
     order = np.argsort(-np.bincount(column, times, size), kind="stable")
     found = np.zeros(size, bool)
-    found[order] = np.cumsum(more[order]) <= MOST_STATES - size
+    found[order] = np.cumsum(more[order]) <= MOST_PARTS - size
     return found & (more > 0)
 
 
@@ -138,22 +139,20 @@ def _pool(design: Shares) -> tuple[Shares, Array, Array]:
     return design.pooled(into, count), into, rare
 
 
-def _solve(readings: Readings, design: Shares, asked: Question) -> Folded:
-    """Every counter by its kind."""
-    kinds = [kind_of(name) for name in readings.names]
-    values = _additive(readings, kinds)
-    blocks = blocks_of(readings.burst)
-    shape = (len(asked.blend), len(kinds))
-    empty = np.full(shape, np.nan)
-    result = Folded([], empty, empty.copy(), np.zeros(shape[0]), np.zeros(shape))
+def _solve(readings: Readings, design: Shares, asked: Question, *, sure: bool = True) -> Folded:
+    """Every counter by its kind; not `sure`: values alone."""
+    names, kinds = readings.names, [kind_of(name) for name in readings.names]
+    values, blocks = _additive(readings, kinds), blocks_of(readings.burst)
+    empty = np.full((len(asked.blend), len(kinds)), np.nan)
+    result = Folded([], empty, empty.copy(), np.zeros(len(empty)), np.zeros(empty.shape))
     for place, known in _alike(values, [k for k, kind in enumerate(kinds) if kind]):
-        below = [denominator(readings.names[counter], readings.names) for counter in place]
+        below = [denominator(names[counter], names) for counter in place]
         under = [place.index(one) if one in place else k for k, one in enumerate(below)]
-        found = fit(design, values[:, place], known, blocks, asked, np.array(under))
+        found = fit(design, values[:, place], known, blocks, asked, np.array(under), sure=sure)
         result.values[:, place], result.errors[:, place] = found.values, found.errors
         result.information[:, place] = found.information[:, None]
         _ratios(result, found, place, below)
-    result.unknown = [name for name, kind in zip(readings.names, kinds, strict=True) if not kind]
+    result.unknown = [name for name, kind in zip(names, kinds, strict=True) if not kind]
     return result
 
 
@@ -211,7 +210,7 @@ def _add_alignment_error(
     rows, design = _design(readings, parts, alignments, sigma=1.0)
     if len(rows) < len(readings.starts):  # samples at the rim fell out
         readings = readings.only(rows)
-    other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked)
+    other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked, sure=False)
     change = np.nan_to_num(other.values - result.values)
     bursts = max(len(np.unique(readings.burst)), 1)
     result.errors = np.sqrt(result.errors**2 + change**2 / bursts)

@@ -8,17 +8,16 @@ import numpy as np
 
 from fathom.analysis.folding.fit import leaning
 from fathom.analysis.folding.kinds import telling
-from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.states import States, shares
 from fathom.analysis.intervals import Array
 
 BLOCKS, RESAMPLES = 50, 200
-MOST = 4000  # samples that decide the shift: more make its error no smaller than the model's own
+MOST = 2000  # samples that decide the shift: more make its error no smaller than the model's own
 COLUMNS, COUNTERS = 64, 24
 DIVIDED = 160  # columns where states are divided into parts
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
-CLOSE = np.linspace(-0.2, 0.2, 17)
+CLOSE = np.linspace(-0.2, 0.2, 13)
 LEAST_NOISE = 1e-4  # of a counter's variance
 NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
@@ -117,17 +116,8 @@ def precise(
     few = readings.only(some(len(readings.starts)))
     if widely:
         near = lowest(Mixture(few, states, COLUMNS, COUNTERS).residuals, near + WIDE * readings.interval_ns)
-    return _settled(Mixture(few, states, COLUMNS, COUNTERS, near), near, NARROW)
-
-
-def closer(readings: Readings, parts: Parts, near: float) -> tuple[float, float, float]:
-    """The same within a fifth of an interval, with launches divided into their parts."""
-    few = readings.only(some(len(readings.starts)))
-    return _settled(Mixture(few, parts, DIVIDED, COUNTERS, near), near, CLOSE)
-
-
-def _settled(mixture: Mixture, near: float, around: Array) -> tuple[float, float, float]:
-    best, error, least = settled_shift(mixture.residuals, near + around * mixture.readings.interval_ns)
+    mixture = Mixture(few, states, COLUMNS, COUNTERS, near)
+    best, error, least = settled_shift(mixture.residuals, near + NARROW * readings.interval_ns)
     whole = float((mixture.values**2).sum())
     return best, error, 1 - least / whole if whole else 0.0
 

@@ -44,13 +44,22 @@ def together(
     for _ in range(ROUNDS):
         telling = [b for b in sound if found[b].error_ns <= TRUSTED_NS] or sound
         values = model.values({burst: found[burst].shift_ns for burst in telling})
-        before = [found[burst].shift_ns for burst in sound]
-        for burst in sound:
-            found[burst] = model.aligned(found[burst], values)
-        moved = np.abs(np.subtract(before, [found[burst].shift_ns for burst in sound]))
-        if moved.max() < STILL_NS:
+        before = found
+        found = found | _kept({b: model.aligned(found[b], values) for b in sound}, alignments)
+        if max(abs(found[b].shift_ns - before[b].shift_ns) for b in sound) < STILL_NS:
             break
     return found
+
+
+def _kept(found: dict[int, Alignment], alone: dict[int, Alignment]) -> dict[int, Alignment]:
+    """The alignments, with the mean of bursts alone, which beginnings and ends of launches could absorb."""
+    weight = {burst: max(alone[burst].error_ns, 1.0) ** -2 for burst in found}
+    whole = sum(weight.values())
+    by = sum(weight[b] * (alone[b].shift_ns - one.shift_ns) for b, one in found.items()) / whole
+    return {
+        burst: one._replace(shift_ns=one.shift_ns + by, error_ns=float(np.hypot(one.error_ns, whole**-0.5)))
+        for burst, one in found.items()
+    }
 
 
 class _Model:
