@@ -20,7 +20,7 @@ from fathom.analysis.intervals import Array, Spans
 EDGES_NS = (1000.0, 3000.0)  # where the parts at either end of a stretch stop
 SHARE = 0.4  # of a stretch, which the parts at one end may take
 MIDDLE_NS, MOST_MIDDLES = 8000.0, 6  # the parts in between
-SHORTEST_NS = 4000.0  # stretches that are divided
+SHORTEST_NS = 8000.0  # stretches that are divided
 DIFFERENT = 1.2  # the ratio of neighbouring lengths from which on they are of different work
 COMMON = 0.05  # of a state's time, which each of its lengths must hold
 _EDGES = len(EDGES_NS)
