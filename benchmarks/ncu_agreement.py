@@ -8,28 +8,26 @@
 
 `compare` pairs families by name and launch shape, and writes a table of all pairs; `summary` joins tables and
 writes results/ncu_agreement.json: median and 95th percentile of the absolute differences, in points, of
-kernels of 20 µs and more, and of 5 to 20 µs apart. A kernel takes another time under ncu, where it runs
-alone: "for the same work" are the differences once ncu's share of its own time is put to the live kernel's.
-What is compared is told in ncu_agreement.yaml.
+kernels of 20 µs and more, and of 5 to 20 µs apart. A kernel takes another time and clock under ncu, where it
+runs alone: "for the same work" are the differences once what ncu counted is put to the cycles of the live
+kernel (its time, where ncu's cycles are not there). Bars are for the differences as they are.
+What is compared is told in ncu_agreement.yaml, what explains large differences in ncu_causes.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import tempfile
-from collections import defaultdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
+from ncu_pairs import CYCLES, FAR, compare, joined, matched, metrics, side
 
-from fathom.analysis.measures.formula import names, value_of
+from fathom.analysis.measures.formula import names
 from fathom.sounding import Store, import_ncu, open_store
 
 LENGTH = "gpu__time_duration.sum"
@@ -37,27 +35,6 @@ HERE = Path(__file__).resolve().parent
 RESULT = HERE / "results" / "ncu_agreement.json"
 CLASSES = {"20 µs and more": (20.0, float("inf")), "5 to 20 µs": (5.0, 20.0)}
 MEDIAN, HIGH = 1.0, 4.0  # bars in points; a metric may have a median of its own
-Values = dict[str, dict[str, float]]  # family -> counter -> value
-
-
-@cache
-def metrics() -> dict[str, dict[str, Any]]:
-    """`ncu_agreement.yaml`."""
-    return yaml.safe_load((HERE / "ncu_agreement.yaml").read_text())
-
-
-def plain(counter: str) -> str:
-    """The counter's own name; PM sampling puts unit and set in front: SM_A.TriageCompute.sm__…"""
-    return counter.rpartition("TriageCompute.")[2]
-
-
-def values_of(frame: pl.DataFrame, source: str) -> Values:
-    """Counters of one source by family, mean over devices."""
-    found: Values = defaultdict(dict)
-    rows = frame.filter(pl.col("source") == source).drop_nulls("value")
-    for family, counter, value in rows.group_by("family", "counter").agg(pl.col("value").mean()).iter_rows():
-        found[family][plain(counter)] = value
-    return dict(found)
 
 
 def live_counters(store: Store) -> pl.DataFrame:
@@ -71,78 +48,13 @@ def live_counters(store: Store) -> pl.DataFrame:
 
 
 def lengths(store: Store) -> dict[str, float]:
-    """Median duration of each family in the live program, in µs; never ncu's."""
+    """Mean duration of a launch of each family, in µs, where counters were sampled if they were."""
     from fathom.analysis.device import detail
 
-    took = (pl.col("end_ns") - pl.col("start_ns")).median() / 1e3
-    return dict(store.table("kernels").group_by(detail()).agg(took).collect().iter_rows())
-
-
-def matched(live: list[str], ncu: list[str]) -> tuple[dict[str, str], list[str]]:
-    """(family of the program -> ncu's name of it, families that ncu has and the program not, or not alone).
-
-    Demanglers spell namespaces and template arguments differently, ncu even from run to run. Among families
-    of one base name and launch shape, pairs share more words with each other than with any other.
-    """
-    buckets: dict[tuple[str, str], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
-    for place, families in enumerate((live, ncu)):
-        for family in families:
-            buckets[base_and_shape(family)][place].append(family)
-    pairs = {
-        family: other
-        for (_, shape), (own, others) in buckets.items()
-        for family in own
-        if shape and (other := closest(family, others)) and closest(other, own) == family
-    }
-    return pairs, [family for family in ncu if family not in pairs.values()]
-
-
-def closest(family: str, others: list[str]) -> str | None:
-    """The one that shares most words with the family; None where two do."""
-    ranked = sorted(((likeness(family, other), other) for other in others), reverse=True)
-    if not ranked or (len(ranked) > 1 and ranked[0][0] == ranked[1][0]):
-        return None
-    return ranked[0][1]
-
-
-def likeness(one: str, other: str) -> float:
-    """Shared words of both over all words, namespaces left out."""
-    mine, theirs = (set(re.findall(r"\w+(?!\w*::)", name)) for name in (one, other))
-    return len(mine & theirs) / len(mine | theirs)
-
-
-def base_and_shape(family: str) -> tuple[str, str]:
-    """`a::gemm<float> 2x1x1·128x1x1` is (gemm, 2x1x1·128x1x1); no shape is an empty one."""
-    front, _, shape = family.rpartition(" ")
-    name = (front if "·" in shape else family).partition("<")[0]
-    return name.rpartition("::")[2], shape if "·" in shape else ""
-
-
-def first(expressions: list[str], counters: dict[str, float]) -> float | None:
-    """The value of the first expression that can be had."""
-    found = (value_of(expression, counters) for expression in expressions)
-    return next((value for value in found if value is not None), None)
-
-
-def compare(
-    program: str, live: Values, ncu: Values, took: dict[str, float], ncu_took: dict[str, float]
-) -> list[dict[str, Any]]:
-    """A row for each family and metric that both have."""
-    pairs, _ = matched(sorted(live), sorted(ncu))
-    rows = []
-    for family, theirs in sorted(pairs.items()):
-        for name, metric in metrics().items():
-            ours, other = first(metric["live"], live[family]), first(metric["ncu"], ncu[theirs])
-            if ours is None or other is None or took.get(family) is None:
-                continue
-            row = {"program": program, "family": family, "ncu_family": theirs, "us": round(took[family], 2)}
-            row |= {"metric": name, "live": ours, "ncu": other, "difference": ours - other}
-            if theirs in ncu_took:
-                row["ncu_us"] = round(ncu_took[theirs], 2)
-                if not metric.get("ratio"):  # a share of ncu's own time, put to the time of the live program
-                    row["same_work"] = ours - other * ncu_took[theirs] / took[family]
-            rows.append(row)
-    return rows
+    rows = store.table("kernels").collect()
+    sampled = rows.filter(pl.col("phase") == "counters")
+    took = (pl.col("end_ns") - pl.col("start_ns")).mean() / 1e3
+    return dict((sampled if len(sampled) else rows).group_by(detail()).agg(took).iter_rows())
 
 
 def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -159,6 +71,8 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 work = [abs(r["same_work"]) for r in rows_of(rows, metric, low, high) if "same_work" in r]
                 if work:
                     row |= {"same_work": [float(np.percentile(work, share)) for share in (50, 95)]}
+                far = [r for r in rows_of(rows, metric, low, high) if "explained" in r]
+                row |= {"far": len(far), "explained": sum(bool(r["explained"]) for r in far)}
             found.append(row)
     return found
 
@@ -170,21 +84,48 @@ def rows_of(rows: list[dict[str, Any]], metric: str, low: float, high: float) ->
 
 def table(summary: list[dict[str, Any]]) -> str:
     """What a person reads."""
-    lines = [f"{'kernels':<16}{'metric':<20}{'pairs':>6}{'median':>9}{'p95':>8}  {'for the same work':>18}"]
+    lines = [
+        f"{'kernels':<16}{'metric':<20}{'pairs':>6}{'median':>9}{'p95':>8}{'for the same work':>20}"
+        f"  further than {FAR:.0f} (explained)"
+    ]
     for row in summary:
-        numbers = f"{row['median']:>9.2f}{row['p95']:>8.2f}" if row["pairs"] else "        –       –"
-        work = "{:>9.2f}{:>9.2f}".format(*row["same_work"]) if "same_work" in row else " " * 18
+        numbers = f"{row['median']:>9.2f}{row['p95']:>8.2f}" if row["pairs"] else f"{'–':>9}{'–':>8}"
+        work = "{:>12.2f}{:>8.2f}".format(*row["same_work"]) if "same_work" in row else " " * 20
+        far = f"{row['far']:>4} ({row['explained']})" if row.get("far") else " " * 8
         verdict = {True: "  met", False: "  NOT met", None: ""}[row.get("met")]
-        lines.append(f"{row['kernels']:<16}{row['metric']:<20}{row['pairs']:>6}{numbers}  {work}{verdict}")
+        lines.append(
+            f"{row['kernels']:<16}{row['metric']:<20}{row['pairs']:>6}{numbers}{work}  {far}{verdict}"
+        )
     return "\n".join(lines)
 
 
-def ncu_options(replayed: bool) -> str:
-    """Options for ncu that collect the counters of one run, with the program's own clocks and caches."""
+def told(rows: list[dict[str, Any]]) -> str:
+    """The rows that lie far apart, with their reasons."""
+    far = [row for row in rows if "explained" in row and row["us"] >= 20]
+    return "\n".join(
+        f"{row['metric']}, {row['family']}: {row['live']:.1f} against {row['ncu']:.1f}; "
+        + ("; ".join(row["explained"]) or "not explained")
+        for row in far
+    )
+
+
+def ncu_options(replayed: bool, way: str | None = None) -> str:
+    """Options for ncu that collect the counters of one run, with the program's own clocks and caches.
+
+    `way`: counters that this machine reads in a single pass, instead of those that need a replay.
+    """
     chosen = [metric for metric in metrics().values() if bool(metric.get("replayed")) == replayed]
-    wanted = ",".join(sorted({LENGTH, *(c for metric in chosen for c in names(metric["ncu"][0]))}))
-    how = "--replay-mode application " if replayed else ""
-    return f"--clock-control none --cache-control none --target-processes all {how}--metrics {wanted}"
+    wanted = {LENGTH, CYCLES, *(c for metric in chosen for c in names(metric["ncu"][0]))}
+    how = "--replay-mode application " if replayed and not way else ""
+    listed = ",".join([LENGTH, CYCLES, way] if way else sorted(wanted))
+    return f"--clock-control none --cache-control none --target-processes all {how}--metrics {listed}"
+
+
+def do_options(options: argparse.Namespace) -> None:
+    if options.ways:
+        print("\n".join(way for metric in metrics().values() for way in metric.get("ways", [])))
+    else:
+        print(ncu_options(options.replayed, options.way))
 
 
 def do_compare(options: argparse.Namespace) -> None:
@@ -194,15 +135,15 @@ def do_compare(options: argparse.Namespace) -> None:
             open_store(path) if path.is_dir() else import_ncu([path], Path(scratch) / f"{number}.fathom")
             for number, path in enumerate(options.ncu)
         ]
-        theirs = values_of(pl.concat([one.table("counters").collect() for one in tables]), "ncu")
-        ncu_took = lengths(tables[0])
-    ours = values_of(live_counters(live), "PM sampling")
-    rows = compare(options.program, ours, theirs, lengths(live), ncu_took)
+        both = [side(one.table("counters").collect(), "ncu", lengths(one)) for one in tables]
+    theirs, ours = joined(both), side(live_counters(live), "PM sampling", lengths(live))
+    rows = compare(options.program, ours, theirs)
     if not rows:
         sys.exit(f"{options.live} and {options.ncu} have no kernel and metric in common")
-    _, strange = matched(sorted(ours), sorted(theirs))
+    _, strange = matched(sorted(ours.values), sorted(theirs.values))
     print(table(summarised(rows)))
-    print(f"families that ncu alone has, or that are not told apart: {len(strange)} of {len(theirs)}")
+    print(told(rows))
+    print(f"families that ncu alone has, or that are not told apart: {len(strange)} of {len(theirs.values)}")
     options.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
@@ -220,7 +161,9 @@ def main() -> None:
     commands = parser.add_subparsers(required=True)
     show = commands.add_parser("options", help="options for ncu")
     show.add_argument("--replayed", action="store_true", help="those that take more than one pass")
-    show.set_defaults(do=lambda options: print(ncu_options(options.replayed)))
+    show.add_argument("--way", help="counters to collect in a single pass instead of those")
+    show.add_argument("--ways", action="store_true", help="all ways to try, one a line")
+    show.set_defaults(do=do_options)
     one = commands.add_parser("compare", help="one program: its sounding and ncu's result of it")
     one.add_argument("program")
     one.add_argument("live", type=Path)

@@ -133,3 +133,41 @@ def kernel_row(family, start, end, burst, stream=7, **more):
         "family": family, "start_ns": int(start), "end_ns": int(end), "phase": "counters", "burst": burst,
         **more,
     }  # fmt: skip
+
+
+def courses(random, bursts, profile, *, interval_us=20.0, clock=None, reach_us=8.0, gap_us=1.2):
+    """Bursts of launches whose counters follow a course: `profile(label, ns since its start, length)`.
+
+    `clock(label)` is the multiprocessors' in Hz; a sample is a mean over cycles, and the last counter their
+    number a second. Returns the tables and, by label, the mean over the cycles of all launches.
+    """
+    step, fine = interval_us * 1e3, 100  # ns: the course is followed in steps of 100
+    kernels, samples, total, cycles = [], [], {}, {}
+    for burst, rows in enumerate(bursts):
+        begin, shift, now = EPOCH + burst * 10**10, random.uniform(-reach_us, reach_us) * 1e3, 0
+        values, ticks = [], []
+        for label, length in rows:
+            times = np.arange(0, length, fine)
+            own = profile(label, times, length)
+            hertz = np.full(len(times), clock(label) if clock else 2e9)
+            kernels.append(
+                kernel_row(label, begin + now, begin + now + len(times) * fine, burst, len(kernels))
+            )
+            gap = int(random.choice((gap_us, 30.0)) * 1e3 / fine)
+            values += [own, np.zeros((gap, own.shape[1]))]
+            ticks += [hertz, np.full(gap, 2e9)]
+            total[label] = total.get(label, 0.0) + (own * hertz[:, None]).sum(axis=0)
+            cycles[label] = cycles.get(label, 0.0) + hertz.sum()
+            now += (len(times) + gap) * fine
+        rate, hertz = np.concatenate(values), np.concatenate(ticks)
+        per = int(step / fine)
+        first = int(random.integers(0, per))
+        count = (len(rate) - first) // per
+        cut = slice(first, first + count * per)
+        of = hertz[cut].reshape(count, per)
+        mean = (rate[cut].reshape(count, per, -1) * of[:, :, None]).sum(axis=1) / of.sum(axis=1)[:, None]
+        seen = np.column_stack((mean * random.normal(1, 0.005, mean.shape), of.mean(axis=1)))
+        edges = np.round(begin - shift + first * fine + step * np.arange(count + 1)).astype(np.int64)
+        samples.append(sample_rows(edges, seen, burst))
+    truths = {label: total[label] / cycles[label] for label in total}
+    return conform("kernels", pl.DataFrame(kernels, infer_schema_length=None)), pl.concat(samples), truths

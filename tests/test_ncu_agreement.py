@@ -9,12 +9,16 @@ from typing import Any
 
 import polars as pl
 import pytest
-from benchmarks import ncu_agreement as agreement
 
 from fathom.analysis.measures.formula import names
 from fathom.sounding import Manifest, Rank, Writer, conform
 
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import ncu_agreement as agreement
+import ncu_pairs
+
 XU = "SM_A.TriageCompute.sm__inst_executed_pipe_xu_realtime.avg.pct_of_peak_sustained_elapsed"
+CYCLES = "sm__cycles_elapsed.avg"
 NCU_XU = "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_elapsed"
 HIT, NCU_HIT = "LTS.TriageCompute.lts__average_t_sector_hit_rate_realtime.ratio", "lts__t_sector_hit_rate.pct"
 LONG, SHORT, TINY = "gemm<float> 8x1x1·128x1x1", "add 4x1x1·128x1x1", "fill 1x1x1·32x1x1"
@@ -53,19 +57,19 @@ TOOK = {LONG: 40.0, SHORT: 9.0, TINY: 2.0, "alone 1x1x1·1x1x1": 30.0}
 
 
 def rows() -> list[dict[str, Any]]:
-    live = agreement.values_of(frame(LIVE, "PM sampling"), "PM sampling")
-    return agreement.compare("p", live, agreement.values_of(frame(NCU, "ncu"), "ncu"), TOOK, {})
+    live = ncu_pairs.side(frame(LIVE, "PM sampling"), "PM sampling", TOOK)
+    return ncu_pairs.compare("p", live, ncu_pairs.side(frame(NCU, "ncu"), "ncu", {}))
 
 
 def test_families_pair_by_name_and_shape_even_where_demanglers_differ() -> None:
-    pairs, strange = agreement.matched(sorted(LIVE), sorted(NCU))
+    pairs, strange = ncu_pairs.matched(sorted(LIVE), sorted(NCU))
     assert pairs == {LONG: "gemm<float, 4> 8x1x1·128x1x1", SHORT: SHORT, TINY: TINY}
     assert strange == ["add 8x1x1·128x1x1"]
 
 
 def test_names_that_fit_two_ways_are_no_pair() -> None:
     live = ["k<a> 1x1x1·32x1x1", "k<b> 1x1x1·32x1x1", "j"]
-    pairs, strange = agreement.matched(live, ["k<c> 1x1x1·32x1x1", "j<x>"])
+    pairs, strange = ncu_pairs.matched(live, ["k<c> 1x1x1·32x1x1", "j<x>"])
     assert pairs == {} and len(strange) == 2
 
 
@@ -96,6 +100,28 @@ def test_classes_of_duration_are_kept_apart() -> None:
     }
 
 
+CLOCKED = {CYCLES: 84_000.0, NCU_XU: 30.0}
+
+
+@pytest.mark.parametrize(
+    ("live", "ncu", "us", "words"),
+    [
+        (33.6, CLOCKED, 40.0, ["clock"]),  # 42 µs of 2 GHz under ncu, 40 of 1.875 live
+        (33.6, CLOCKED, 42.0, []),
+        (45.0, CLOCKED, 40.0, None),
+    ],
+)
+def test_the_same_work_on_other_cycles(live: float, ncu: dict[str, float], us: float, words: Any) -> None:
+    ours = ncu_pairs.Side({LONG: {XU: live, ncu_pairs.CLOCK: 1.875e9}}, {}, {}, {LONG: us})
+    ours = ours._replace(values={LONG: {ncu_pairs.plain(k): v for k, v in ours.values[LONG].items()}})
+    theirs = ncu_pairs.Side({LONG: ncu}, {}, {}, {LONG: 42.0})
+    (row,) = ncu_pairs.compare("p", ours, theirs)
+    cycles = us * 1875
+    assert row["same_work"] == pytest.approx(live - 30.0 * 84_000 / cycles)
+    if us == 40.0:  # 15 points are not explained by a tenth of the cycles
+        assert bool(row["explained"]) == (words is not None)
+
+
 @pytest.mark.parametrize(
     ("metric", "differences", "met"),
     [
@@ -113,19 +139,21 @@ def test_bars(metric: str, differences: list[float], met: bool) -> None:
 
 def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
     wanted = "tensor", "FMA", "ALU", "XU", "LSU pipe", "DRAM bytes", "L2 hit rate", "achieved occupancy"
-    assert tuple(agreement.metrics()) == wanted
+    assert tuple(ncu_pairs.metrics()) == wanted
     shared = Path(__file__).parents[2] / "shared" / "h200-counters.json"
     streams = (
-        {agreement.plain(name) for name in json.loads(shared.read_text())["streams"]}
+        {ncu_pairs.plain(name) for name in json.loads(shared.read_text())["streams"]}
         if shared.exists()
         else None
     )
-    for metric in agreement.metrics().values():
-        used = set(names(metric["live"][0]))
-        assert used and (streams is None or used <= streams)
+    for metric in ncu_pairs.metrics().values():
+        used = [set(names(expression)) for expression in metric["live"]]
+        assert all(used) and (streams is None or any(one <= streams for one in used))
     once, replayed = agreement.ncu_options(False), agreement.ncu_options(True)
     assert all("--cache-control none" in options for options in (once, replayed))
     assert NCU_XU in once and NCU_XU not in replayed and "--replay-mode application" in replayed
+    assert CYCLES in once  # the denominator of the others: no pass more
+    assert "--replay-mode" not in agreement.ncu_options(True, "lts__t_sectors_lookup_hit.sum")
 
 
 def test_the_commands_from_soundings_to_a_committed_table(

@@ -11,7 +11,8 @@ from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array, covered
 
-REACH_NS = 250_000  # how far clocks may lie apart
+REACH_NS = 250_000  # how far clocks usually lie apart
+FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
 FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
 COARSE = 4000  # samples that the search over the whole reach looks at
@@ -37,15 +38,9 @@ def align(readings: Readings, burst: int, states: States) -> Alignment:
     if rough is None:
         why = "no shift of the samples explains them clearly better than others"
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
-    found = Alignment(readings.device, burst, rough, 0.0, 0.0, middle, 0.0, count)
-    return refined(readings, states, found)
-
-
-def refined(readings: Readings, states: States, near: Alignment) -> Alignment:
-    """The alignment below the interval of a sample."""
-    shift, error, explained = precise(readings, states, near.shift_ns)
-    slope = _drift(readings, states, shift, near.middle_ns)
-    return near._replace(shift_ns=shift, error_ns=error, drift_ppm=1e6 * slope, explained=explained)
+    shift, error, explained = precise(readings, states, rough)
+    drift = 1e6 * _drift(readings, states, shift, middle)
+    return Alignment(readings.device, burst, shift, error, drift, middle, explained, count)
 
 
 def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:
@@ -65,16 +60,20 @@ def _refusal(readings: Readings, states: States) -> str:
 
 def _rough(readings: Readings, states: States) -> float | None:
     """The shift to half an interval; None where no peak is clear."""
-    step = max(readings.interval_ns / 2, 1.0)
-    steps = max(np.ceil(REACH_NS / step), FEWEST_STEPS)
-    shifts = np.arange(-steps, steps + 1) * step
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
-    by_busy = _busy_scores(few, states, shifts)
-    found = _peak(shifts, by_busy, len(few.starts), readings.interval_ns)
-    if found is not None:
-        return found
-    mixture = Mixture(few, states, columns=24, counters=8)
-    return _peak(shifts, mixture.explained(shifts), len(few.starts), readings.interval_ns)
+    count, interval = len(few.starts), readings.interval_ns
+    near, far = _shifts(interval, REACH_NS), _shifts(interval, FAR_NS)
+    found = _peak(near, _busy_scores(few, states, near), count, interval)
+    if found is None:
+        mixture = Mixture(few, states, columns=24, counters=8)
+        found = _peak(near, mixture.explained(near), count, interval)
+    return _peak(far, _busy_scores(few, states, far), count, interval) if found is None else found
+
+
+def _shifts(interval: float, reach: float) -> Array:
+    step = max(interval / 2, 1.0)
+    steps = max(np.ceil(reach / step), FEWEST_STEPS)
+    return np.arange(-steps, steps + 1) * step
 
 
 def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
@@ -108,19 +107,19 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
 
 def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
     """Nanoseconds a nanosecond; 0 where the parts of the burst show none beyond their errors."""
-    parts = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
-    if parts < 3:
+    count = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
+    if count < 3:
         return 0.0
     found = []
-    for rows in np.array_split(np.arange(len(readings.starts)), parts):
-        part = readings.only(rows)
-        own, error, _ = precise(part, states, shift, widely=False)
-        found.append((float(part.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
+    for rows in np.array_split(np.arange(len(readings.starts)), count):
+        segment = readings.only(rows)
+        own, error, _ = precise(segment, states, shift, widely=False)
+        found.append((float(segment.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
     age, own, error = np.array(found).T
     weight = error**-2
     centred = age - np.average(age, weights=weight)
     spread = float((weight * centred**2).sum())
     slope = float((weight * centred * own).sum()) / spread
     misfit = own - np.average(own, weights=weight) - slope * centred
-    noise = max(1.0, float((weight * misfit**2).sum()) / (parts - 2))
+    noise = max(1.0, float((weight * misfit**2).sum()) / (count - 2))
     return slope if abs(slope) > DRIFT_SIGMA * np.sqrt(noise / spread) else 0.0

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.folding.align import align, refined
-from fathom.analysis.folding.edges import edges_of
+from fathom.analysis.folding.align import align
 from fathom.analysis.folding.families import Told, tell
 from fathom.analysis.folding.fold import Folded, fold
 from fathom.analysis.folding.kinds import bare, kind_of
-from fathom.analysis.folding.launches import Launches, launches_of
+from fathom.analysis.folding.launches import launches_of
+from fathom.analysis.folding.parts import parts_of
 from fathom.analysis.folding.readings import Readings, readings_of
 from fathom.analysis.folding.results import Alignment, Folding
-from fathom.analysis.folding.states import Members, States
+from fathom.analysis.folding.states import Members
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.folding.together import together
 from fathom.analysis.results import Abstained
@@ -74,15 +74,13 @@ def _device(
     aligned: list[Alignment] = []
     silent: dict[str, str] = {}
     for one in readings:
-        whole = _states(one, launches, members, 0.0)
+        whole = {b: launches.states(b, members) for b in np.unique(one.burst).tolist()}
         alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
-        edges = edges_of(one, launches, members, alignments)
-        cut = _states(one, launches, members, edges) if edges else whole
-        alignments = {b: _again(one, cut[b], a, edges) for b, a in alignments.items()}
-        alignments = together(one, cut, alignments)
+        parts = parts_of(whole)
+        alignments = together(one, parts, alignments)
         aligned += alignments.values()
         abstained += _unaligned(one, alignments)
-        folded = fold(one, cut, whole, alignments, len(members))
+        folded = fold(one, parts, alignments, len(members))
         if folded is None:
             continue
         times = np.sum([states.times for states in whole.values()], axis=0)
@@ -99,20 +97,6 @@ def _device(
         if family not in known
     ]
     return best, abstained, aligned
-
-
-def _states(
-    readings: Readings, launches: Launches, members: list[Members], edges: float
-) -> dict[int, States]:
-    return {b: launches.states(b, members, edges) for b in np.unique(readings.burst).tolist()}
-
-
-def _again(readings: Readings, states: States, alignment: Alignment, edges: float) -> Alignment:
-    """The alignment with launches without their edges."""
-    if alignment.why or not edges:
-        return alignment
-    own = readings.only(readings.burst == alignment.burst)
-    return refined(own, states, alignment)._replace(edges_ns=edges)
 
 
 def _unaligned(readings: Readings, alignments: dict[int, Alignment]) -> list[Abstained]:

@@ -15,20 +15,46 @@ BLOCK, MOST_BLOCKS = 64, 400  # samples a block at least; blocks at most
 SWEEPS, SETTLED = 300, 1e-10
 SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix: below it columns cannot be told apart
 SPLIT = 0.05  # of a null vector: components above it belong to columns that are mixed up
-FEW_BLOCKS = 8  # in which a column occurs: below, errors of blocks say too little
+FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too little
+LEVEL = 0.01  # whole samples' worth of belief that a launch is level
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of a fit: values of states, blends of the design's columns, each row summing to 1.
+
+    `ridge` is added to the normal matrix.
+    """
+
+    blend: Array  # states x columns
+    ridge: Array
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Columns x counters: values, standard errors; `influence` is each block's part in the values' errors.
+    """States x counters: values, standard errors, and errors of the ratios that were asked for.
 
-    `information` is how many samples wholly within a column would tell as much about it.
+    `information` is how many samples wholly within a state would tell as much about it.
     """
 
     values: Array
     errors: Array
-    influence: Array  # blocks x columns x counters
+    ratio_errors: Array
     information: Array
+
+
+def leaning(level: Array, into: Array, columns: int) -> Array:
+    """What belief that parts are as their middles adds to a normal matrix; `into` are the parts' columns.
+
+    Parts that share a column with their middle, or with others, need none.
+    """
+    alone = np.bincount(into, minlength=columns) == 1
+    part = np.flatnonzero((level != np.arange(len(level))) & alone[into])
+    one, other = into[part], into[level[part]]
+    found = np.zeros((columns, columns))
+    np.add.at(found, (np.r_[one, other], np.r_[one, other]), LEVEL)
+    np.add.at(found, (np.r_[one, other], np.r_[other, one]), -LEVEL)
+    return found
 
 
 def blocks_of(burst: Array) -> list[tuple[int, int]]:
@@ -88,33 +114,71 @@ def _merge(gram: Array, into: Array) -> Array:
     return to @ gram @ to.T
 
 
-def fit(design: Shares, values: Array, known: Array, blocks: list[tuple[int, int]]) -> Fit:
+def fit(
+    design: Shares,
+    values: Array,
+    known: Array,
+    blocks: list[tuple[int, int]],
+    asked: Question,
+    under: Array,
+    *,
+    sure: bool = True,
+) -> Fit:
     """The non-negative least-squares solution for every counter, whose rows `known` selects.
+
+    `under[k]` is the counter to which counter k is a ratio, k itself where it is none.
+    Not `sure`: errors are 0.
 
     Errors are the larger of two, of the solution without bounds: robust to unequal variances (HC3: MacKinnon
     and White, Journal of Econometrics 29, 1985), and robust to correlation within blocks of neighbouring
-    samples (clustered, with the same correction for leverage); the latter only where a column occurs in
-    FEW_BLOCKS blocks. Columns that never occur have no information.
+    samples (clustered, with the same correction for leverage); the latter only where a state occurs in
+    FEW_BLOCKS blocks. States that never occur have no information.
     """
     gram, right = normal(design, values, known, blocks)
+    among = asked.blend > 0
+    there = among @ np.diag(gram) > 0
+    gram = gram + asked.ridge * np.outer(*[there @ among] * 2)
     inverse = _inverse(gram)
     free = inverse @ right
-    influence = np.zeros((len(blocks), *right.shape))
-    scattered = np.zeros_like(right)
-    occurs = np.zeros(design.columns)
-    for number, (part, own) in enumerate(_chunks(design, values, known, blocks)):
+    spread = _Spread(len(asked.blend), under)
+    for part, seen in _chunks(design, values, known, blocks) if sure else ():
         projected = part @ inverse
         leverage = np.clip((projected * part).sum(axis=1), 0.0, 0.99)
-        left = (own - part @ free) / (1 - leverage)[:, None]
-        influence[number] = projected.T @ left
-        scattered += (projected**2).T @ left**2
-        occurs += part.any(axis=0)
-    clustered = (influence**2).sum(axis=0)
-    enough = (occurs >= FEW_BLOCKS)[:, None]
-    errors = np.sqrt(np.where(enough, np.maximum(clustered, scattered), scattered))
-    spread = np.diag(inverse)
-    information = np.divide(1.0, spread, out=np.zeros_like(spread), where=spread > 0)
-    return Fit(_bounded(gram, right, free), errors, influence, information)
+        left = (seen - part @ free) / (1 - leverage)[:, None]
+        spread.add(projected @ asked.blend.T, left, among @ part.any(axis=0))
+    own = np.maximum(asked.blend @ _bounded(gram, right, free), 0.0)
+    variance = ((asked.blend @ inverse) * asked.blend).sum(axis=1)
+    information = np.divide(1.0, variance, out=np.zeros_like(variance), where=there & (variance > 0))
+    below = own[:, under]
+    ratio = np.divide(own, below, out=np.zeros_like(own), where=below > 0)
+    return Fit(own, spread.errors(0.0), spread.errors(ratio), information)
+
+
+class _Spread:
+    """Sums of squared residuals, block by block, as they bear on values."""
+
+    def __init__(self, states: int, under: Array) -> None:
+        self.under = under
+        self.influence: list[Array] = []
+        self.own, self.with_under = np.zeros((2, states, len(under)))
+        self.occurs = np.zeros(states)
+
+    def add(self, projected: Array, left: Array, occurs: Array) -> None:
+        """One block's samples: states' weights in each, what is left of its counters, the states in it."""
+        self.influence.append(projected.T @ left)
+        squared = (projected**2).T
+        self.own += squared @ left**2
+        self.with_under += squared @ (left * left[:, self.under])
+        self.occurs += occurs
+
+    def errors(self, ratio: Array | float) -> Array:
+        """Of values less `ratio` times what they are ratios to."""
+        scattered = self.own - 2 * ratio * self.with_under + ratio**2 * self.own[:, self.under]
+        clustered = np.zeros_like(scattered)
+        for one in self.influence:
+            clustered += (one - ratio * one[:, self.under]) ** 2
+        enough = (self.occurs >= FEW_BLOCKS)[:, None]
+        return np.sqrt(np.where(enough, np.maximum(clustered, scattered), np.maximum(scattered, 0.0)))
 
 
 def _inverse(gram: Array) -> Array:

@@ -7,16 +7,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fathom.analysis.folding.align import moved
-from fathom.analysis.folding.fit import Fit, blocks_of, fit, mixed_up, normal
+from fathom.analysis.folding.fit import Fit, Question, blocks_of, fit, leaning, mixed_up, normal
 from fathom.analysis.folding.kinds import Kind, denominator, kind_of
+from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import IDLE, Shares, States, shares
+from fathom.analysis.folding.states import Shares, shares
 from fathom.analysis.intervals import Array
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
+MOST_PARTS = 400  # columns up to which states are divided into their parts
 TINY = 1e-9
-EDGES_DIFFER = 0.05  # of what edges take off: they are not the same for every family
 
 
 @dataclass
@@ -37,69 +38,78 @@ class Folded:
 
 
 def fold(
-    readings: Readings,
-    states: dict[int, States],
-    whole: dict[int, States],
-    alignments: dict[int, Alignment],
-    names: int,
+    readings: Readings, parts: dict[int, Parts], alignments: dict[int, Alignment], names: int
 ) -> Folded | None:
     """Fold the samples of the bursts that were aligned; `names` is the number of states of all bursts.
 
-    `states` are those of launches without edges, `whole` those of whole launches, which values are about.
-    None where no sample lies among recorded kernels.
+    `parts` are what the states of each burst are made of. None where no sample lies among recorded kernels.
     """
-    rows, design = _design(readings, states, alignments, names)
+    rows, design = _design(readings, parts, alignments)
     if not len(rows):
         return None
     used = readings.only(rows)
-    blocks = blocks_of(used.burst)
-    pooled, into, rare = _pool(design)
-    gram, _ = normal(pooled, np.zeros((len(rows), 0)), np.ones(len(rows), bool), blocks)
-    merge = mixed_up(gram)
-    into, pooled = merge[into], pooled.pooled(merge, int(merge.max()) + 1)
-    result = _solve(used, pooled, blocks)
+    some = next(iter(parts.values()))
+    into, rare = _columns(design.pooled(some.owner, names), used)
+    column = into[some.owner]
+    shown = np.bincount(design.column, design.part, design.columns) > 0
+    fine, asked = _asked(some, column, np.where(shown, _time(parts), 0.0))
+    result = _solve(used, design.pooled(fine, len(asked.ridge)), asked)
+    result.samples = design.pooled(column, len(asked.blend)).touched()
     result.rest = int(into[rare[0]]) if len(rare) else None
-    result.columns = [np.flatnonzero(into == column).tolist() for column in range(pooled.columns)]
-    _add_alignment_error(result, used, states, alignments, into, blocks)
-    _over_whole(result, readings.names, _time(states, into), _time(whole, into), int(into[IDLE]))
+    result.columns = [np.flatnonzero(into == one).tolist() for one in range(len(asked.blend))]
+    _add_alignment_error(result, used, parts, alignments, fine, asked)
     return result
 
 
-def _time(states: dict[int, States], into: Array) -> Array:
-    """The time of each column."""
-    times = np.sum([one.times for one in states.values()], axis=0)
-    return np.bincount(into, times, int(into.max()) + 1)
+def _columns(flat: Shares, used: Readings) -> tuple[Array, Array]:
+    """The column of each state, one for those that cannot be told apart; and the rare ones that share one."""
+    pooled, into, rare = _pool(flat)
+    rows = len(used.starts)
+    gram, _ = normal(pooled, np.zeros((rows, 0)), np.ones(rows, bool), blocks_of(used.burst))
+    return mixed_up(gram)[into], rare
 
 
-def _over_whole(result: Folded, names: list[str], without: Array, whole: Array, idle: int) -> None:
-    """Turn values of launches without edges into means over whole ones, whose edges are like idle time.
+def _time(parts: dict[int, Parts]) -> Array:
+    """The time of each part."""
+    return np.sum([one.times for one in parts.values()], axis=0)
 
-    Ratios of sums stay: an edge adds to neither.
+
+def _asked(parts: Parts, column: Array, times: Array) -> tuple[Array, Question]:
+    """The fit's column of each part, of its own while there are any left; and how values are made of them.
+
+    `column` and `times` are those of each part, 0 for one that no sample shows.
     """
-    part = np.divide(without, whole, out=np.ones_like(whole), where=whole > 0)
-    part = np.clip(part, 0.0, 1.0)[:, None]
-    part[idle] = 1.0
-    for place, name in enumerate(names):
-        kind = kind_of(name)
-        if kind and kind.kind != "ratio":
-            own, error = result.values[:, [place]], result.errors[:, [place]]
-            rest, spread = own[idle], error[idle]
-            result.values[:, [place]] = part * own + np.where(part < 1, (1 - part) * rest, 0.0)
-            added = (1 - part) * np.hypot(spread, EDGES_DIFFER * (own - rest))
-            result.errors[:, [place]] = np.hypot(part * error, np.where(part < 1, added, 0.0))
+    apart = _divided(parts, column, times)[column]
+    own = np.where((times > 0) | (parts.level == np.arange(len(times))), np.arange(len(times)), parts.level)
+    fine = np.unique(np.where(apart, own, -1 - column), return_inverse=True)[1]
+    blend = np.zeros((int(column.max()) + 1, int(fine.max()) + 1))
+    np.add.at(blend, (column, fine), times)
+    total = blend.sum(axis=1, keepdims=True)
+    blend = np.divide(blend, total, out=np.zeros_like(blend), where=total > 0)
+    return fine, Question(blend, leaning(parts.level, fine, blend.shape[1]))
+
+
+def _divided(parts: Parts, column: Array, times: Array) -> Array:
+    """Which columns are of one state and get a column for each of its parts: those with most time."""
+    size = int(column.max()) + 1
+    seen = np.flatnonzero(times > 0)
+    states = np.unique(np.stack((column[seen], parts.owner[seen])), axis=1)[0]
+    one = np.bincount(states, minlength=size) == 1
+    more = np.where(one, np.bincount(column[seen], minlength=size) - 1, 0)
+    order = np.argsort(-np.bincount(column, times, size), kind="stable")
+    found = np.zeros(size, bool)
+    found[order] = np.cumsum(more[order]) <= MOST_PARTS - size
+    return found & (more > 0)
 
 
 def _design(
-    readings: Readings,
-    states: dict[int, States],
-    alignments: dict[int, Alignment],
-    names: int,
-    sigma: float = 0.0,
+    readings: Readings, states: dict[int, Parts], alignments: dict[int, Alignment], sigma: float = 0.0
 ) -> tuple[Array, Shares]:
     """The samples that lie between the first and last kernel of their burst, and their shares.
 
     The clocks are moved by `sigma` of their errors.
     """
+    names = len(next(iter(states.values())).members)
     rows, parts, done = [], [], 0
     for burst, alignment in alignments.items():
         mine = np.flatnonzero(readings.burst == burst)
@@ -129,18 +139,20 @@ def _pool(design: Shares) -> tuple[Shares, Array, Array]:
     return design.pooled(into, count), into, rare
 
 
-def _solve(readings: Readings, design: Shares, blocks: list[tuple[int, int]]) -> Folded:
-    """Every counter by its kind."""
-    kinds = [kind_of(name) for name in readings.names]
-    values = _additive(readings, kinds)
-    shape = (design.columns, len(kinds))
-    result = Folded([], np.full(shape, np.nan), np.full(shape, np.nan), design.touched(), np.zeros(shape))
+def _solve(readings: Readings, design: Shares, asked: Question, *, sure: bool = True) -> Folded:
+    """Every counter by its kind; not `sure`: values alone."""
+    names, kinds = readings.names, [kind_of(name) for name in readings.names]
+    values, blocks = _additive(readings, kinds), blocks_of(readings.burst)
+    empty = np.full((len(asked.blend), len(kinds)), np.nan)
+    result = Folded([], empty, empty.copy(), np.zeros(len(empty)), np.zeros(empty.shape))
     for place, known in _alike(values, [k for k, kind in enumerate(kinds) if kind]):
-        found = fit(design, values[:, place], known, blocks)
+        below = [denominator(names[counter], names) for counter in place]
+        under = [place.index(one) if one in place else k for k, one in enumerate(below)]
+        found = fit(design, values[:, place], known, blocks, asked, np.array(under), sure=sure)
         result.values[:, place], result.errors[:, place] = found.values, found.errors
         result.information[:, place] = found.information[:, None]
-        _ratios(result, found, readings.names, kinds, place)
-    result.unknown = [name for name, kind in zip(readings.names, kinds, strict=True) if not kind]
+        _ratios(result, found, place, below)
+    result.unknown = [name for name, kind in zip(names, kinds, strict=True) if not kind]
     return result
 
 
@@ -151,12 +163,16 @@ def _additive(readings: Readings, kinds: list[Kind | None]) -> Array:
     for place, kind in enumerate(kinds):
         if kind and kind.kind == "sum":
             values[:, place] /= seconds
-        below = denominator(readings.names[place], readings.names)
-        if below is not None:
-            amount = readings.values[:, below]
-            product = values[:, place] * amount
-            values[:, place] = np.where(amount == 0, 0.0, product)  # nothing of nothing
-    return values
+    return np.stack([_numerator(values, place, readings.names) for place in range(len(kinds))], axis=1)
+
+
+def _numerator(values: Array, place: int, names: list[str]) -> Array:
+    """The counter times what it is a ratio of, which may be a ratio itself."""
+    below = denominator(names[place], names)
+    if below is None or below == place:
+        return values[:, place]
+    amount = _numerator(values, below, names)
+    return np.where(amount == 0, 0.0, values[:, place] * amount)  # nothing of nothing
 
 
 def _alike(values: Array, places: list[int]) -> list[tuple[list[int], Array]]:
@@ -168,38 +184,33 @@ def _alike(values: Array, places: list[int]) -> list[tuple[list[int], Array]]:
     return [(same, known[:, same[0]]) for same in groups.values() if known[:, same[0]].any()]
 
 
-def _ratios(result: Folded, found: Fit, names: list[str], kinds: list[Kind | None], place: list[int]) -> None:
+def _ratios(result: Folded, found: Fit, place: list[int], below: list[int | None]) -> None:
     """Turn folded numerators into ratios, with the error of a ratio of correlated sums (delta method)."""
-    for column, counter in enumerate(place):
-        below = denominator(names[counter], names)
-        if below is None:
+    for column, (counter, under) in enumerate(zip(place, below, strict=True)):
+        if under is None:
             continue
-        if below not in place:
+        if under not in place:
             result.values[:, counter] = np.nan
             continue
-        under = place.index(below)
-        amount = found.values[:, under]
+        amount = found.values[:, place.index(under)]
         safe = np.where(amount > TINY, amount, np.nan)
-        ratio = found.values[:, column] / safe
-        left = found.influence[:, :, column] - ratio * found.influence[:, :, under]
-        result.values[:, counter] = ratio
-        result.errors[:, counter] = np.sqrt((left**2).sum(axis=0)) / safe
+        result.values[:, counter] = found.values[:, column] / safe
+        result.errors[:, counter] = found.ratio_errors[:, column] / safe
 
 
 def _add_alignment_error(
     result: Folded,
     readings: Readings,
-    states: dict[int, States],
+    parts: dict[int, Parts],
     alignments: dict[int, Alignment],
-    into: Array,
-    blocks: list[tuple[int, int]],
+    fine: Array,
+    asked: Question,
 ) -> None:
     """What an error of the clocks does to the values; bursts err independently."""
-    rows, design = _design(readings, states, alignments, len(into), sigma=1.0)
+    rows, design = _design(readings, parts, alignments, sigma=1.0)
     if len(rows) < len(readings.starts):  # samples at the rim fell out
         readings = readings.only(rows)
-        blocks = blocks_of(readings.burst)
-    other = _solve(readings, design.pooled(into, int(into.max()) + 1), blocks)
+    other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked, sure=False)
     change = np.nan_to_num(other.values - result.values)
     bursts = max(len(np.unique(readings.burst)), 1)
     result.errors = np.sqrt(result.errors**2 + change**2 / bursts)

@@ -33,14 +33,22 @@ def base(name: str) -> str:
 def kind_of(name: str) -> Kind | None:
     """How the counter folds, or None for a name whose meaning nobody described."""
     found = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
-    return found and Kind(found["kind"], found["unit"], _rules()["weights"].get(base(name)))
+    return found and Kind(found["kind"], found["unit"], _weight(name, found))
+
+
+def _weight(name: str, row: dict[str, Any]) -> str | None:
+    """What the counter is a ratio of: a share of elapsed cycles is one of the cycles of its unit's clock."""
+    if row["kind"] == "ratio":
+        return _rules()["weights"].get(base(name))
+    clocks = _rules()["clocks"].items() if row.get("cycles") else ()
+    return next((clock for unit, clock in clocks if base(name).startswith(unit)), None)
 
 
 def denominator(name: str, names: Sequence[str]) -> int | None:
     """The place among `names` of what the ratio `name` is a ratio of."""
     kind = kind_of(name)
     bases = [base(other) for other in names]
-    weight = kind.weight if kind and kind.kind == "ratio" else None
+    weight = kind.weight if kind else None
     return bases.index(weight) if weight in bases else None
 
 
@@ -48,6 +56,12 @@ def activity(names: Sequence[str]) -> int | None:
     """The place of the counter that tells best whether anything runs."""
     bases = [base(name) for name in names]
     return next((bases.index(known) for known in _rules()["activity"] if known in bases), None)
+
+
+def telling(names: Sequence[str]) -> list[int]:
+    """The places of the counters of units that only kernels keep busy."""
+    units = tuple(_rules()["telling"])
+    return [place for place, name in enumerate(names) if base(name).startswith(units)]
 
 
 @cache

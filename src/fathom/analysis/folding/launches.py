@@ -11,8 +11,6 @@ from fathom.analysis.device import detail
 from fathom.analysis.folding.states import Members, States, states_of
 from fathom.analysis.intervals import Array
 
-MOST = 0.4  # of a launch, which each of its edges may take
-
 
 class Launches(NamedTuple):
     """Kernels, copies and sets of all bursts; `family` is an index into `labels`."""
@@ -23,12 +21,10 @@ class Launches(NamedTuple):
     family: Array
     labels: list[str]
 
-    def states(self, burst: int, members: list[Members], edges: float = 0.0) -> States:
-        """The states of one burst, of launches without their edges (nanoseconds, both together)."""
+    def states(self, burst: int, members: list[Members]) -> States:
+        """The states of one burst."""
         mine = self.burst == burst
-        starts, ends = self.starts[mine], self.ends[mine]
-        cut = np.minimum(edges / 2, MOST * (ends - starts)).astype(np.int64)
-        return states_of(starts + cut, ends - cut, self.family[mine], members)
+        return states_of(self.starts[mine], self.ends[mine], self.family[mine], members)
 
 
 def launches_of(kernels: pl.DataFrame) -> Launches:

@@ -6,24 +6,32 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fathom.analysis.folding.fit import leaning
+from fathom.analysis.folding.kinds import telling
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.states import States, shares
 from fathom.analysis.intervals import Array
 
 BLOCKS, RESAMPLES = 50, 200
-MOST = 4000  # samples that decide the shift: more make its error no smaller than the model's own
-COLUMNS, COUNTERS = 64, 8
+MOST = 2000  # samples that decide the shift: more make its error no smaller than the model's own
+COLUMNS, COUNTERS = 64, 24
+DIVIDED = 160  # columns where states are divided into parts
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
+CLOSE = np.linspace(-0.2, 0.2, 13)
+LEAST_NOISE = 1e-4  # of a counter's variance
+NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
 
 class Pooling:
-    """The states that hold most time, a column each; all others share the last."""
+    """The states that hold most time, a column for each of their parts; all others share the last."""
 
-    def __init__(self, times: Array, samples: int, columns: int) -> None:
-        largest = np.argsort(-times, kind="stable")[: min(columns, max(samples // 20, 2))]
-        self.columns = len(largest) + 1
-        self._into = np.full(len(times), len(largest))
-        self._into[largest] = np.arange(len(largest))
+    def __init__(self, states: States, times: Array, samples: int, columns: int) -> None:
+        most = min(columns, max(samples // 20, 2))
+        kept = _largest(states.owner, times, most)
+        self.columns = len(kept) + 1
+        self._into = np.full(len(times), len(kept))
+        self._into[kept] = np.arange(len(kept))
+        self.ridge = NEVER * np.eye(self.columns) + leaning(states.level, self._into, self.columns)
 
     def design(self, readings: Readings, states: States, shift: float) -> Array:
         """Samples x columns: which part of each sample the device spent in each, at that shift."""
@@ -32,23 +40,40 @@ class Pooling:
         return found.pooled(self._into, self.columns).dense(0, found.rows)
 
 
-class Mixture:
-    """Samples of the counters that vary most, and the states that hold most time.
+def _largest(owner: Array, times: Array, most: int) -> Array:
+    """The parts of the states that hold most time, as many states as have so many parts."""
+    held = np.bincount(owner, times)
+    count = np.bincount(owner, times > 0)
+    order = np.argsort(-held, kind="stable")
+    fits = np.cumsum(count[order]) <= most
+    fits[0] = True
+    return np.flatnonzero(np.isin(owner, order[fits]) & (times > 0))
 
-    Other states share one column: to tell where the samples lie, the large ones do.
+
+class Mixture:
+    """Samples of the counters that tell most, and the states that hold most time.
+
+    Other states share one column: to tell where the samples lie, the large ones do. With `near`, a shift,
+    counters weigh as much as states explain them there: maximum likelihood where noise differs among them.
     """
 
-    def __init__(self, readings: Readings, states: States, columns: int, counters: int) -> None:
+    def __init__(
+        self, readings: Readings, states: States, columns: int, counters: int, near: float | None = None
+    ) -> None:
         self.readings, self.states = readings, states
-        self.values = standard(readings.values, counters)
-        self._pooling = Pooling(states.times, len(readings.starts), columns)
+        self.values = standard(readings, counters)
+        self._pooling = Pooling(states, states.times, len(readings.starts), columns)
+        if near is not None:
+            self.values = self.values / noise(self._left(near))
 
     def residuals(self, shift: float) -> Array:
         """Squared residuals by sample, summed over counters, of the least-squares fit at that shift."""
+        return (self._left(shift) ** 2).sum(axis=1)
+
+    def _left(self, shift: float) -> Array:
         design = self._pooling.design(self.readings, self.states, shift)
-        gram = design.T @ design + 1e-6 * np.eye(self._pooling.columns)
-        left = self.values - design @ np.linalg.solve(gram, design.T @ self.values)
-        return (left**2).sum(axis=1)
+        gram = design.T @ design + self._pooling.ridge
+        return self.values - design @ np.linalg.solve(gram, design.T @ self.values)
 
     def explained(self, shifts: Array) -> Array:
         """Share of the variance that the mixture explains, at each shift."""
@@ -58,8 +83,18 @@ class Mixture:
         return np.array([1 - self.residuals(shift).sum() / whole for shift in shifts])
 
 
-def standard(values: Array, most: int) -> Array:
-    """At most so many counters without gaps, those with the least noise, each with mean 0 and variance 1."""
+def noise(left: Array) -> Array:
+    """What is left of each counter, root mean square."""
+    return np.sqrt(np.maximum((left**2).mean(axis=0), LEAST_NOISE))
+
+
+def standard(readings: Readings, most: int) -> Array:
+    """At most so many counters without gaps, each with mean 0 and variance 1, those with the least noise.
+
+    Where there are any, counters of the multiprocessors: only these know when a kernel's blocks run.
+    """
+    places = telling(readings.names)
+    values = readings.values[:, places] if places else readings.values
     whole = np.flatnonzero(np.isfinite(values).all(axis=0))
     chosen = values[:, whole]
     spread = chosen.std(axis=0)
@@ -78,11 +113,11 @@ def precise(
 
     Not `widely`: within half an interval.
     """
-    mixture = Mixture(readings.only(some(len(readings.starts))), states, COLUMNS, COUNTERS)
-    interval = readings.interval_ns
+    few = readings.only(some(len(readings.starts)))
     if widely:
-        near = lowest(mixture.residuals, near + WIDE * interval)
-    best, error, least = settled_shift(mixture.residuals, near + NARROW * interval)
+        near = lowest(Mixture(few, states, COLUMNS, COUNTERS).residuals, near + WIDE * readings.interval_ns)
+    mixture = Mixture(few, states, COLUMNS, COUNTERS, near)
+    best, error, least = settled_shift(mixture.residuals, near + NARROW * readings.interval_ns)
     whole = float((mixture.values**2).sum())
     return best, error, 1 - least / whole if whole else 0.0
 

@@ -14,8 +14,7 @@ class Alignment(NamedTuple):
 
     `shift_ns` holds at `middle_ns`; `drift_ppm` is how much it grows with time, 0 where none was seen.
     `explained` is the share of the counters' variance that the kernels explain there. `why` says why the
-    burst could not be aligned, and is empty where it could. `edges_ns`: what the beginning and the end of a
-    launch, in which it does nothing, take together.
+    burst could not be aligned, and is empty where it could.
     """
 
     device: int
@@ -27,7 +26,6 @@ class Alignment(NamedTuple):
     explained: float
     samples: int
     why: str = ""
-    edges_ns: float = 0.0
 
 
 class Folding(NamedTuple):

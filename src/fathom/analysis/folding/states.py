@@ -32,6 +32,16 @@ class States:
             times[IDLE] = self.spans.ends[-1] - self.spans.starts[0] - times.sum()
         return times
 
+    @property
+    def owner(self) -> Array:
+        """The state that each number stands for: itself, where states are not divided."""
+        return np.arange(len(self.members))
+
+    @property
+    def level(self) -> Array:
+        """The number whose value each has where samples do not tell: its own."""
+        return np.arange(len(self.members))
+
 
 def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -> States:
     """The states of one burst's kernels; `known`, which begins with idle, gains those that are new."""

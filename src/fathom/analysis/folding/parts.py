@@ -1,0 +1,134 @@
+"""What a state is made of: the course of its stretches, and stretches of different lengths apart.
+
+Counters are not level within a launch: blocks start and end one after the other, tensor cores wait for the
+first tiles, a few blocks work on when all others are done. What lies beside a gap or another kernel would
+bend a fit of one value a state. Each part has a value of its own instead, and a state the mean of its parts
+over its time, whatever the course. Launches of one family that differ in length do different work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fathom.analysis.folding.states import IDLE, Members, States
+from fathom.analysis.intervals import Array, Spans
+
+EDGES_NS = (1000.0, 3000.0)  # where the parts at either end of a stretch stop
+SHARE = 0.4  # of a stretch, which the parts at one end may take
+MIDDLE_NS, MOST_MIDDLES = 8000.0, 6  # the parts in between
+SHORTEST_NS = 8000.0  # stretches that are divided
+DIFFERENT = 1.2  # the ratio of neighbouring lengths from which on they are of different work
+COMMON = 0.05  # of a state's time, which each of its lengths must hold
+_EDGES = len(EDGES_NS)
+
+
+@dataclass(frozen=True)
+class Parts(States):
+    """Stretches cut into parts: `state` numbers these, `members` are those of their states."""
+
+    states_of_parts: Array
+    middles: Array
+
+    @property
+    def owner(self) -> Array:
+        """The state of each part."""
+        return self.states_of_parts
+
+    @property
+    def level(self) -> Array:
+        """The middle part that each belongs to."""
+        return self.middles
+
+
+class Length(NamedTuple):
+    """Stretches of one state, from `least` nanoseconds on: their first part's number, and their middles."""
+
+    least: float
+    first: int
+    middles: int
+
+
+def parts_of(states: dict[int, States]) -> dict[int, Parts]:
+    """The parts of every burst, numbered alike in all; idle time is one part, number IDLE."""
+    lengths, owner, level = _numbered(_lengths(states))
+    members = next(iter(states.values())).members if states else []
+    named = [members[state] for state in owner]
+    return {b: _cut(one, lengths, named, np.array(owner), np.array(level)) for b, one in states.items()}
+
+
+def _lengths(states: dict[int, States]) -> list[list[Array]]:
+    """The lengths of each state's stretches in all bursts, those of different work apart."""
+    count = max((len(one.members) for one in states.values()), default=1)
+    state = np.concatenate([one.state for one in states.values()])
+    length = np.concatenate([one.spans.ends - one.spans.starts for one in states.values()])
+    order = np.lexsort((length, state))
+    bounds = np.searchsorted(state[order], np.arange(count + 1))
+    return [_apart(length[order][first:last]) for first, last in pairwise(bounds)]
+
+
+def _apart(lengths: Array) -> list[Array]:
+    """The sorted lengths, parted where neighbours differ and either side holds enough of the time."""
+    if not len(lengths):
+        return [lengths]
+    time = np.cumsum(lengths) / lengths.sum()
+    cuts, held = [], 0.0
+    for gap in np.flatnonzero(lengths[1:] > DIFFERENT * np.maximum(lengths[:-1], 1)):
+        if min(time[gap] - held, 1 - time[gap]) >= COMMON:
+            cuts.append(gap + 1)
+            held = time[gap]
+    return np.split(lengths, cuts)
+
+
+def _numbered(lengths: list[list[Array]]) -> tuple[list[list[Length]], list[int], list[int]]:
+    """Each state's lengths; each part's state, and the part whose value it has where samples do not tell."""
+    found: list[list[Length]] = []
+    owner: list[int] = []
+    level: list[int] = []
+    for state, kinds in enumerate(lengths):
+        found.append([])
+        for kind in kinds if state != IDLE else kinds[:1]:
+            usual = float(np.median(kind)) if len(kind) and state != IDLE else 0.0
+            divided = usual >= SHORTEST_NS
+            middles = int(np.clip(usual // MIDDLE_NS, 1, MOST_MIDDLES)) if divided else 0
+            least = float(kind[0]) if found[state] else 0.0
+            found[state].append(Length(least, len(owner), middles))
+            count = 2 * _EDGES + middles if divided else 1
+            level += [len(owner) + count // 2] * count
+            owner += [state] * count
+    return found, owner, level
+
+
+def _cut(
+    states: States, lengths: list[list[Length]], members: list[Members], owner: Array, level: Array
+) -> Parts:
+    starts, ends, numbers = [], [], []
+    for state, kinds in enumerate(lengths):
+        mine = np.flatnonzero(states.state == state)
+        took = (states.spans.ends - states.spans.starts)[mine]
+        kind = np.searchsorted([one.least for one in kinds], took, "right") - 1
+        for place, one in enumerate(kinds):
+            begin, end = (times[mine[kind == place]] for times in states.spans)
+            points = _points(begin, end, one.middles)
+            starts.append(points[:-1].ravel())
+            ends.append(points[1:].ravel())
+            numbers.append(np.repeat(one.first + np.arange(len(points) - 1), len(begin)))
+    pieces = Spans(np.concatenate(starts), np.concatenate(ends))
+    order = np.argsort(pieces.starts, kind="stable")
+    order = order[pieces.ends[order] > pieces.starts[order]]
+    spans = Spans(pieces.starts[order], pieces.ends[order])
+    return Parts(spans, np.concatenate(numbers)[order], members, owner, level)
+
+
+def _points(starts: Array, ends: Array, middles: int) -> Array:
+    """Where the parts of stretches begin, and the ends; no middles: a stretch is one part."""
+    if not middles:
+        return np.stack((starts, ends))
+    share = SHARE * np.arange(1, _EDGES + 1) / _EDGES
+    edge = np.minimum(np.array(EDGES_NS)[:, None], share[:, None] * (ends - starts)).astype(np.int64)
+    low, high = starts + edge[-1], ends - edge[-1]
+    inner = low + (np.linspace(0, 1, middles + 1)[1:-1, None] * (high - low)).astype(np.int64)
+    return np.vstack((starts, starts + edge, inner, ends - edge[::-1], ends))
