@@ -224,7 +224,7 @@ def test_another_sitecustomize_still_runs(tmp_path):
 
 
 def test_a_trigger_asks_for_one_more_timeline(tmp_path):
-    run = launch(tmp_path, "triggered.py", str(tmp_path / "raw"))
+    run = launch(tmp_path, "triggered.py", str(tmp_path / "raw"), plan={"settle": 4})
     late = [record for record in run.of("trace") if record["k0"] >= 80]
     assert [record["phase"] for record in late] == ["timeline"]
     assert not (run.raw / "trigger").exists()

@@ -99,10 +99,11 @@ class Worker:
     def _line(self) -> bytes:
         until = self._turn.now_ns() + 1e9 * self._patience_s
         while b"\n" not in self._read:
+            all_left = self._turn.left_s()  # asked first: it is the whole proof's limit that is told then
             left = (until - self._turn.now_ns()) / 1e9
             if left <= 0:
                 raise HangsError("hangs", f"it gave no answer within {self._patience_s:g} s")
-            data = self._next(min(left, self._turn.left_s()))
+            data = self._next(min(left, all_left))
             if data is not None:
                 self._read += data
         line, _, self._read = self._read.partition(b"\n")
