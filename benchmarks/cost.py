@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launcher import ROOT, execute, records, script, start, steady, under_fathom
+from launcher import ROOT, execute, pinned, records, script, start, under_fathom
 from turns import kill, take_turns
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -59,7 +59,7 @@ def side_by_side(options: argparse.Namespace, recorded: list[str], first: int) -
             command += ["--times", str(folder / f"{name}.json")]
             if ways is not None:
                 command = under_fathom(command, folder / "recording.fathom", ways)
-            command = steady(command, options.cores)
+            command = pinned(command, options.cores)
             programs.append(start(command, folder / f"{name}.txt", BEGUN=str(mark)))
         order = slice(None, None, -1 if first else 1)
         take_turns(programs[order], begun[order])

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from cost import RESULTS, append, cost_of, device_name, lines, split
-from launcher import execute, script, steady, under_fathom
+from launcher import execute, pinned, script, under_fathom
 
 HOST = -1  # the telemetry's device
 SETTLED_SHARE = 0.2  # of the samples of memory, before which caches and pools still grow
@@ -36,7 +36,7 @@ def record(options: argparse.Namespace, name: str) -> Path:
     program = [sys.executable, str(script(options.program)), *options.arguments]
     log = options.out / "log.txt"
     command = under_fathom(program, folder, ["--depth", "counters", "--no-measure"])
-    if execute(steady(command, options.cores), log).status:
+    if execute(pinned(command, options.cores), log).status:
         sys.exit(f"{options.program} failed: see {log}")
     return folder
 

@@ -39,7 +39,7 @@ record() { # every validation program, unchanged; their soundings carry the ceil
 }
 
 cost() { # recorded against untouched, in pairs
-    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-24}" --cores 2-5 --out "$out/cost"
+    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --cores 2-5 --out "$out/cost" -- --steps 400
     "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" --out "$out/cost"
 }
 
