@@ -23,8 +23,9 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# Two workers on two cores: threads of linear algebra, one a core in each, would wait for each other.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu

@@ -111,8 +111,17 @@ unrelated() { # what is left of the two programs that no rule was built on
         --gpus "${GPUS:-0}" --tar "$out/unrelated.tar"
 }
 
-lab() { # the referee's verdicts on all techniques; what is proven is kept in FATHOM_HOME
-    "$python" -m fathom lab run --all --budget "${BUDGET:-8}" --json > "$out/lab.json"
+lab() { # the referee's verdicts on all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME
+    "$python" -m fathom lab list --json > "$out/techniques.json"
+    gpus=$("$python" -c "import torch; print(torch.cuda.device_count())")
+    for ((gpu = 0; gpu < gpus; gpu++)); do
+        names=$("$python" -c "import json, sys
+names = [one['name'] for one in json.load(open(sys.argv[1]))]
+print(*names[int(sys.argv[2])::int(sys.argv[3])])" "$out/techniques.json" $gpu "$gpus")
+        CUDA_VISIBLE_DEVICES=$gpu "$python" -m fathom lab run $names --json --jobs "${JOBS:-8}" \
+            --budget "${BUDGET:-8}" --limit "${LIMIT:-100}" > "$out/lab-$gpu.json" 2> "$out/lab-$gpu.txt" &
+    done
+    wait
 }
 
 "$part"
