@@ -175,6 +175,28 @@ def test_what_is_kept_back_is_what_was_said(silence, capfd):
     assert during.endswith("now\n") and "None 1" not in during
 
 
+def test_what_cannot_be_copied_or_formatted_is_said_as_it_would_be(silence, capfd, monkeypatch):
+    log = logging.Logger("trial")
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    within_itself: list = [1]
+    within_itself.append(within_itself)
+
+    def say():
+        print(within_itself, torch.eye(2).to_sparse())
+        log.info("no placeholder", object)  # logging writes of the mistake, and raises nothing
+        log.info("%s", within_itself)
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    say()
+    sys.stdout.flush()
+    plain = capfd.readouterr().out
+    silence.begin(8)
+    say()
+    silence.end()
+    sys.stdout.flush()
+    assert capfd.readouterr().out == plain and "[1, [...]]" in plain
+
+
 def test_what_goes_elsewhere_or_comes_from_elsewhere_is_not_kept(silence, capfd, tmp_path):
     silence.begin(8)
     with (tmp_path / "log").open("w") as file:

@@ -116,13 +116,20 @@ class Silence(Trial):
                 self.release()
                 return False
             try:
-                record.args = self._frozen(record.args, shown=True)
-            except CannotKeepError:
-                record.msg, record.args = record.getMessage(), None
-            record.msg = record.msg if type(record.msg) is str else str(record.msg)
+                self._settle(record)
+            except Exception:  # its handlers say what is wrong with it, and the program goes on
+                self.release()
+                return False
             self._calls.append((call, (logger, record), {}))
             self._kept += 1
             return True
+
+    def _settle(self, record: Any) -> None:
+        try:
+            record.args = self._frozen(record.args, shown=True)
+        except CannotKeepError:
+            record.msg, record.args = record.getMessage(), None
+        record.msg = record.msg if type(record.msg) is str else str(record.msg)
 
     def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
         """A copy of `value`, else its text as it is now."""
@@ -133,12 +140,18 @@ class Silence(Trial):
 
     def _frozen(self, value: Any, shown: bool = False) -> Any:
         """`value` as it is now, whatever becomes of it; `shown` as text later on. Raises CannotKeepError."""
+        try:
+            return self._copied(value, shown)
+        except Exception as error:  # a list within itself, a sparse tensor, memory that is used up
+            raise CannotKeepError from error
+
+    def _copied(self, value: Any, shown: bool) -> Any:
         if type(value) in PLAIN:
             return value
         if type(value) in (list, tuple):
-            return type(value)(self._frozen(one, shown) for one in value)
+            return type(value)(self._copied(one, shown) for one in value)
         if type(value) is dict:
-            return {key: self._frozen(one, shown) for key, one in value.items()}
+            return {key: self._copied(one, shown) for key, one in value.items()}
         torch = sys.modules["torch"]
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             return self._cloned(value, shown)
