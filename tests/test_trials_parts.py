@@ -294,9 +294,29 @@ def test_a_stretch_that_takes_too_long_is_given_up(monkeypatch):
 def test_ranks_that_wait_for_each_other_try_nothing(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     run, told = _trials(["gc", "input"])
-    assert not run.arm(Job("trial-baseline", 8), 1e6)
+    run.restart()
+    run.restart()
     assert [what for what, _ in told] == ["what-if gc", "what-if input"]
     assert run.refused == ["trial-gc", "trial-input"]
+
+
+def test_what_was_given_up_changes_nothing_when_it_is_tried_again():
+    run, told = _trials(["gc"])
+    assert run.arm(Job("trial-gc", 8), 1e6)
+    run.finish()
+    assert len(told) == 1
+    assert not run.arm(Job("trial-gc", 8), 1e6)
+    assert gc.isenabled() and not run.open and len(told) == 1
+
+
+def test_what_is_cut_short_again_and_again_is_given_up():
+    run, told = _trials(["gc"])
+    for _ in range(trials.MOST_CUT):
+        assert told == [] and run.arm(Job("trial-gc", 8), 1e6)
+        run.cut("the program forked")
+        assert gc.isenabled()
+    run.cut("the program forked")
+    assert run.refused == ["trial-gc"] and len(told) == 1 and "forked" in told[0][1]
 
 
 def test_who_ends_early_is_told_how_far_it_came():
