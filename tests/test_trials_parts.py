@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 import gc
 import logging
+import os
 import random
 import sys
 import threading
@@ -217,7 +220,8 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
             calls.append((args, kwargs))
 
     module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
-    hooks._writers(silence, patches, "SummaryWriter", ("add_scalar", "add_text"), module)
+    around = functools.partial(hooks._kept, silence, method=True)
+    hooks._wrap(patches, "SummaryWriter", ("add_scalar", "add_text"), around, module)
     writer, value = SummaryWriter(), torch.ones(4)
     silence.begin(8)
     writer.add_scalar("a", value, global_step=1)
@@ -229,6 +233,42 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
     writer.add_scalar("c", 1.0)
     silence.end()
     assert [args[0] for args, _ in calls] == ["a", "b", "c"]
+
+
+def test_what_is_kept_back_reaches_what_is_closed_meanwhile(silence, capfd, tmp_path):
+    log, file = logging.Logger("trial"), logging.FileHandler(tmp_path / "log")
+    log.addHandler(file)
+    silence.begin(8)
+    log.info("first")
+    log.removeHandler(file)
+    log.info("nobody is there")
+    log.addHandler(file)
+    log.info("second")
+    file.close()
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
+    print("before the traceback")
+    sys.excepthook(ValueError, ValueError("planted"), None)
+    sys.stdout.flush()
+    assert capfd.readouterr().out.endswith("before the traceback\n")
+
+
+def test_a_thread_that_holds_a_handler_does_not_wait_for_the_one_that_steps(silence):
+    """Which may hold the lock, and wait for the handler."""
+    with silence._lock:
+        silence.begin(8)
+        thread = threading.Thread(target=print, args=("thread",), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_hooks_are_gone_after_a_trial():
+    before = [builtins.print, logging.Logger.callHandlers, sys.excepthook, os.execv, gc.collect]
+    patches, trials_of = Patches(), {"logging": Silence(), "gc": Garbage()}
+    hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get=trials_of.get)), patches)
+    assert builtins.print is not before[0]
+    patches.undo()
+    assert before == [builtins.print, logging.Logger.callHandlers, sys.excepthook, os.execv, gc.collect]
 
 
 def test_ctrl_c_while_writing_loses_nothing_else():

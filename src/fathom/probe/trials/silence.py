@@ -73,18 +73,23 @@ class Silence(Trial):
     def release(self) -> None:
         """Write what was kept back. Stopped by Ctrl-C, the next call goes on."""
         while self._calls:
-            call, args, kwargs = self._calls.popleft()
+            try:
+                call, args, kwargs = self._calls.popleft()
+            except IndexError:  # another thread, a lapse's, writes as well
+                return
             try:
                 call(*args, **kwargs)
             except Exception as error:
                 sys.stderr.write(f"fathom: what was kept back could not be written: {error}\n")
 
-    # what the hooks ask
+    # what the hooks ask: no other thread ever waits for the lock, whose holder may wait for a handler's
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether the call was kept; if not it is to be made now, and what was kept before it has been."""
+        if not of_the_steps():
+            return False
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             try:
                 self._calls.append((call, self._frozen(args), self._frozen(kwargs)))
@@ -97,11 +102,11 @@ class Silence(Trial):
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """The same for `print`: of what cannot be copied the text is kept, unless it goes into a file."""
         stream = kwargs.get("file") or sys.stdout
-        if not any(stream is one for one in self._streams):
+        if not of_the_steps() or not any(stream is one for one in self._streams):
             return False
         texts = tuple(self.or_text(one, str) for one in args)
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             self._calls.append((call, texts, {**kwargs, "file": stream}))
             self._kept += 1
@@ -109,8 +114,10 @@ class Silence(Trial):
 
     def keeps_record(self, call: Callable[..., Any], logger: Any, record: Any) -> bool:
         """The same for a record of `logging`; warnings and errors are written at once."""
+        if not of_the_steps():
+            return False
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             if record.levelno >= WARNING:
                 self.release()
