@@ -309,6 +309,23 @@ def test_collections_are_as_before(enabled, monkeypatch):
         gc.enable()
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("on", [True, False])
+def test_the_program_s_own_word_on_collections_holds_after_the_trial(before, on):
+    trial, patches = Garbage(), Patches()
+    hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get={"gc": trial}.get)), patches)
+    try:
+        (gc.enable if before else gc.disable)()
+        trial.begin(8)
+        (gc.enable if on else gc.disable)()
+        assert not gc.isenabled()
+        trial.end()
+        assert gc.isenabled() == on
+    finally:
+        patches.undo()
+        gc.enable()
+
+
 def test_with_little_memory_left_garbage_is_collected(monkeypatch):
     monkeypatch.setattr(garbage, "_nearly_full", lambda: True)
     trial = Garbage()

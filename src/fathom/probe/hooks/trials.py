@@ -46,6 +46,8 @@ def install(session: Session, patches: Patches) -> None:
     silence, garbage = session.trials.get("logging"), session.trials.get("gc")
     if isinstance(garbage, Garbage):
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))
+        patches.wrap(gc, "enable", functools.partial(_switch, garbage, True))
+        patches.wrap(gc, "disable", functools.partial(_switch, garbage, False))
     if not isinstance(silence, Silence):
         return
     patches.wrap(builtins, "print", functools.partial(_print, silence))
@@ -71,6 +73,17 @@ def _collect(garbage: Garbage, original: Callable[..., int]) -> Any:
         return 0 if garbage.open else original(*args, **kwargs)
 
     return _unseen(collect)
+
+
+def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> Any:
+    @functools.wraps(original)
+    def switch() -> None:
+        if garbage.open:
+            garbage.wants(on)
+        else:
+            original()
+
+    return _unseen(switch)
 
 
 def _print(silence: Silence, original: Callable[..., None]) -> Any:
