@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 import gc
 import logging
@@ -114,6 +115,29 @@ def test_batches_that_do_not_fit_are_not_fetched(monkeypatch):
     ahead.begin(8)
     got, _ = _taken(ahead, batches)
     assert got == list(range(8, 60)) and ahead.why == ahead_of.TOO_LARGE
+
+
+def test_every_kind_of_batch_has_its_weight():
+    numpy = pytest.importorskip("numpy")
+    Pair = collections.namedtuple("Pair", "image label")
+    shared = torch.zeros(3, dtype=torch.uint8).share_memory_()
+    size: collections.Counter[str] = collections.Counter()
+    ahead_of._weigh({"a": [numpy.zeros(5, "u1"), b"12"], "b": Pair(shared, "abcd"), "c": 1}, size)
+    assert size == {"host": 5 + 2 + 3 + 4, "shared": 3}
+
+
+def test_batches_on_a_device_need_room_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (400, 1000))
+    assert ahead_of._room("cuda:0") == ahead_of.MEMORY_SHARE * 400 and ahead_of._room("mps:0") == 0
+
+    class Device:
+        type = "cuda"
+
+        def __str__(self):
+            return "cuda:0"
+
+    batch = types.SimpleNamespace(untyped_storage=None, device=Device(), nbytes=50)
+    assert ahead_of._fits([batch], 2) and not ahead_of._fits([batch], 3)
 
 
 @pytest.mark.parametrize(("elsewhere", "why"), [(False, "NO_LOADER"), (True, "OTHER_THREAD")])
