@@ -106,6 +106,18 @@ def test_what_is_in_hand_when_the_hooks_go_still_reaches_the_program():
     assert first + second + third == list(range(60))
 
 
+def test_what_is_left_of_an_epoch_that_the_program_leaves_goes_with_its_iterator():
+    ahead, batches = Ahead(), Batches(20)
+    ahead.watch()
+    _taken(ahead, batches, most=8)
+    ahead.watched(8)
+    ahead.begin(30)
+    got, _ = _taken(ahead, batches, most=3)
+    assert ahead.pending and batches.at == 20
+    del batches
+    assert not ahead.pending and ahead.settled and got == [8, 9, 10]
+
+
 def test_batches_that_do_not_fit_are_not_fetched(monkeypatch):
     monkeypatch.setattr(ahead_of, "MOST_BYTES", 50)
     ahead, batches = Ahead(), Batches(60)
@@ -392,11 +404,17 @@ def test_what_was_given_up_changes_nothing_when_it_is_tried_again():
 
 def test_what_is_cut_short_again_and_again_is_given_up():
     run, told = _trials(["gc"])
+    for _ in range(trials.MOST_CUT + 1):  # not in a row
+        assert run.arm(Job("trial-gc", 8), 1e6)
+        run.cut("the program forked")
+        run.stop(Job("trial-baseline", 8))
+        assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
+        run._of["gc"]._seen = 1
+        run.stop(Job("trial-gc", 8))
     for _ in range(trials.MOST_CUT):
         assert told == [] and run.arm(Job("trial-gc", 8), 1e6)
         run.cut("the program forked")
         assert gc.isenabled()
-    run.cut("the program forked")
     assert run.refused == ["trial-gc"] and len(told) == 1 and "forked" in told[0][1]
 
 

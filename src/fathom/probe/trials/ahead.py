@@ -116,6 +116,9 @@ class Ahead(Trial):
         for _ in range(count):
             try:
                 batch = original(iterator)
+            except StopIteration:
+                ready.append((None, StopIteration(), None))  # another: its frames would keep the iterator
+                return
             except Exception as error:  # the program's, in its turn
                 ready.append((None, error, None))
                 return

@@ -15,7 +15,7 @@ from fathom.probe.trials.silence import Silence
 from fathom.probe.trials.trial import Trial, stepping
 
 KNOWN: tuple[type[Trial], ...] = (Silence, Garbage, Ahead)
-MOST_CUT = 3  # times that a stretch of one kind is begun anew
+MOST_CUT = 3  # times in a row that a stretch is begun anew
 TRIED = 2  # stretches after which it is asked whether it is of any use
 LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is given up
 RANKS = "several ranks wait for each other, so that a trial in one is none"
@@ -97,6 +97,7 @@ class Trials:
                 one.watched(job.windows)
             return
         self._done[trial.kind] += 1
+        self._cut[trial.kind] = 0
         if self._done[trial.kind] == TRIED and (why := trial.futile()):
             self._refuse(trial, why)
         self._refused(trial)
@@ -111,13 +112,13 @@ class Trials:
             trial.end()
 
     def cut(self, why: str) -> None:
-        """Put everything back within a stretch. What is cut too often is given up: the recording goes on."""
+        """Put everything back within a stretch. What never comes to its end is given up."""
         trial = self._open
         self.close()
         if trial is not None:
             self._cut[trial.kind] += 1
             if self._cut[trial.kind] == MOST_CUT:
-                self._refuse(trial, f"it was cut short {MOST_CUT} times, the last time as {why}")
+                self._refuse(trial, f"it was cut short {MOST_CUT} times in a row, at last as {why}")
 
     def forget(self) -> None:
         """After a fork: nothing is changed here, and what the parent keeps back is the parent's."""
