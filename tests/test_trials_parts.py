@@ -455,6 +455,14 @@ def test_trials_come_between_clean_steps_and_the_timeline():
     assert found[2 + len(tried) :][:2] == ["clean", "timeline"]
 
 
+@pytest.mark.parametrize("depth", ["timeline", "surface"])
+def test_steps_that_were_asked_for_are_recorded_before_anything_is_tried(depth):
+    labels = _labels(Plan(settle=3, at=[40], depth=depth, what_if=["gc"]), 900)
+    assert labels.count("trial-gc") >= 8 * rounds.ROUNDS
+    if depth == "timeline":
+        assert 40 <= labels.index("timeline") < 50 and labels.index("trial-gc") > 50
+
+
 def test_surface_tries_things_too_and_nobody_does_unasked():
     plan = Plan(settle=3, depth="surface", what_if=["gc"])
     assert _order(_labels(plan, 600))[-2:] == ["trial-baseline", "clean"]
