@@ -57,6 +57,8 @@ def kill(programs: Sequence[subprocess.Popen]) -> None:
 
 def _signal(program: subprocess.Popen, name: str) -> None:
     """Suspend, resume or kill a process and those below it; those that are over are left out."""
+    if program.poll() is not None:
+        return  # its number may be another's by now
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(program.pid)
         for one in (process, *process.children(recursive=True)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import cost
 import record_all
+import turns
 
 
 def test_only_whole_steps_of_the_phase_are_compared():
@@ -72,3 +74,32 @@ def test_a_read_of_a_busy_device_must_not_show_as_idle_time():
         finished = {"planted-none": recording(), "planted-item": planted}
         (check,) = record_all.checked("planted-item", finished)
         assert check["ok"] is ok
+
+
+COUNTS = """
+import sys, time, pathlib
+pathlib.Path(sys.argv[1]).touch()
+for _ in range(10):
+    time.sleep(0.01)
+    with open(sys.argv[2], "a") as file:
+        file.write(sys.argv[3] + " ")
+"""
+
+
+def test_programs_that_take_turns_come_to_their_end(tmp_path):
+    begun = [tmp_path / name for name in "ab"]
+    words = [(str(mark), str(tmp_path / "log"), mark.name) for mark in begun]
+    programs = [subprocess.Popen([sys.executable, "-c", COUNTS, *three]) for three in words]
+    try:
+        turns.take_turns(programs, begun, 0.03)
+    finally:
+        turns.kill(programs)
+    assert [program.returncode for program in programs] == [0, 0]
+    assert sorted((tmp_path / "log").read_text().split()) == ["a"] * 10 + ["b"] * 10
+
+
+def test_who_has_a_number_after_a_program_is_left_alone(monkeypatch):
+    program = subprocess.Popen([sys.executable, "-c", ""])
+    program.wait()
+    monkeypatch.setattr(turns.psutil, "Process", lambda pid: pytest.fail("this may be another process"))
+    turns.kill([program])

@@ -208,11 +208,17 @@ def test_notes_become_abstentions_or_problems(tmp_path):
     notes = [
         {"t": "note", "what": "own-profiler", "text": "waited"},
         {"t": "note", "what": "fault", "text": "profiling failed"},
+        {"t": "note", "what": "what-if gc", "text": "nothing to collect"},
+        {"t": "note", "what": "", "text": "of nothing"},
     ]
     store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 6), *notes]}))
-    assert store.manifest.abstained == [{"what": "own-profiler", "why": "waited"}]
+    assert store.manifest.abstained == [
+        {"what": "own-profiler", "why": "waited"},
+        {"what": "what-if gc", "why": "nothing to collect"},
+    ]
     assert [(problem.what, problem.text) for problem in store.manifest.problems] == [
-        ("fault", "profiling failed")
+        ("fault", "profiling failed"),
+        ("", "of nothing"),
     ]
 
 

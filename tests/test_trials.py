@@ -91,6 +91,17 @@ def test_steps_of_another_kind_do_not_count():
     assert one.n == 35 and one.gain_ms == pytest.approx(12.0, abs=0.02)
 
 
+def test_one_trial_that_other_steps_interrupt_is_one():
+    rows = _steps(_turns("input", 12.0, count=3))
+    rows = rows.with_columns(
+        kind=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("evaluation")).otherwise("kind")
+    )
+    (one,), _ = trials(rows, "train")
+    assert (one.trials, one.gain_ms) == (3, pytest.approx(12.0))
+    few = rows.filter(pl.col("burst") <= 4)  # one trial
+    assert trials(few, "train")[0] == []
+
+
 def _trial(kind, gain, low, high):
     return Trial(kind, 40, 5, 20.0, 20.0 - gain, 20.0, 20.0 - gain, gain, low, high, gain / 20)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import collections
+import functools
 import gc
 import logging
+import os
 import random
 import sys
 import threading
@@ -102,6 +106,18 @@ def test_what_is_in_hand_when_the_hooks_go_still_reaches_the_program():
     assert first + second + third == list(range(60))
 
 
+def test_what_is_left_of_an_epoch_that_the_program_leaves_goes_with_its_iterator():
+    ahead, batches = Ahead(), Batches(20)
+    ahead.watch()
+    _taken(ahead, batches, most=8)
+    ahead.watched(8)
+    ahead.begin(30)
+    got, _ = _taken(ahead, batches, most=3)
+    assert ahead.pending and batches.at == 20
+    del batches
+    assert not ahead.pending and ahead.settled and got == [8, 9, 10]
+
+
 def test_batches_that_do_not_fit_are_not_fetched(monkeypatch):
     monkeypatch.setattr(ahead_of, "MOST_BYTES", 50)
     ahead, batches = Ahead(), Batches(60)
@@ -111,6 +127,29 @@ def test_batches_that_do_not_fit_are_not_fetched(monkeypatch):
     ahead.begin(8)
     got, _ = _taken(ahead, batches)
     assert got == list(range(8, 60)) and ahead.why == ahead_of.TOO_LARGE
+
+
+def test_every_kind_of_batch_has_its_weight():
+    numpy = pytest.importorskip("numpy")
+    Pair = collections.namedtuple("Pair", "image label")
+    shared = torch.zeros(3, dtype=torch.uint8).share_memory_()
+    size: collections.Counter[str] = collections.Counter()
+    ahead_of._weigh({"a": [numpy.zeros(5, "u1"), b"12"], "b": Pair(shared, "abcd"), "c": 1}, size)
+    assert size == {"host": 5 + 2 + 3 + 4, "shared": 3}
+
+
+def test_batches_on_a_device_need_room_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (400, 1000))
+    assert ahead_of._room("cuda:0") == ahead_of.MEMORY_SHARE * 400 and ahead_of._room("mps:0") == 0
+
+    class Device:
+        type = "cuda"
+
+        def __str__(self):
+            return "cuda:0"
+
+    batch = types.SimpleNamespace(untyped_storage=None, device=Device(), nbytes=50)
+    assert ahead_of._fits([batch], 2) and not ahead_of._fits([batch], 3)
 
 
 @pytest.mark.parametrize(("elsewhere", "why"), [(False, "NO_LOADER"), (True, "OTHER_THREAD")])
@@ -175,6 +214,28 @@ def test_what_is_kept_back_is_what_was_said(silence, capfd):
     assert during.endswith("now\n") and "None 1" not in during
 
 
+def test_what_cannot_be_copied_or_formatted_is_said_as_it_would_be(silence, capfd, monkeypatch):
+    log = logging.Logger("trial")
+    log.addHandler(logging.StreamHandler(sys.stdout))
+    within_itself: list = [1]
+    within_itself.append(within_itself)
+
+    def say():
+        print(within_itself, torch.eye(2).to_sparse())
+        log.info("no placeholder", object)  # logging writes of the mistake, and raises nothing
+        log.info("%s", within_itself)
+
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    say()
+    sys.stdout.flush()
+    plain = capfd.readouterr().out
+    silence.begin(8)
+    say()
+    silence.end()
+    sys.stdout.flush()
+    assert capfd.readouterr().out == plain and "[1, [...]]" in plain
+
+
 def test_what_goes_elsewhere_or_comes_from_elsewhere_is_not_kept(silence, capfd, tmp_path):
     silence.begin(8)
     with (tmp_path / "log").open("w") as file:
@@ -195,7 +256,8 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
             calls.append((args, kwargs))
 
     module = types.SimpleNamespace(SummaryWriter=SummaryWriter)
-    hooks._writers(silence, patches, "SummaryWriter", ("add_scalar", "add_text"), module)
+    around = functools.partial(hooks._kept, silence, method=True)
+    hooks._wrap(patches, "SummaryWriter", ("add_scalar", "add_text"), around, module)
     writer, value = SummaryWriter(), torch.ones(4)
     silence.begin(8)
     writer.add_scalar("a", value, global_step=1)
@@ -207,6 +269,42 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
     writer.add_scalar("c", 1.0)
     silence.end()
     assert [args[0] for args, _ in calls] == ["a", "b", "c"]
+
+
+def test_what_is_kept_back_reaches_what_is_closed_meanwhile(silence, capfd, tmp_path):
+    log, file = logging.Logger("trial"), logging.FileHandler(tmp_path / "log")
+    log.addHandler(file)
+    silence.begin(8)
+    log.info("first")
+    log.removeHandler(file)
+    log.info("nobody is there")
+    log.addHandler(file)
+    log.info("second")
+    file.close()
+    assert (tmp_path / "log").read_text() == "first\nsecond\n"
+    print("before the traceback")
+    sys.excepthook(ValueError, ValueError("planted"), None)
+    sys.stdout.flush()
+    assert capfd.readouterr().out.endswith("before the traceback\n")
+
+
+def test_a_thread_that_holds_a_handler_does_not_wait_for_the_one_that_steps(silence):
+    """Which may hold the lock, and wait for the handler."""
+    with silence._lock:
+        silence.begin(8)
+        thread = threading.Thread(target=print, args=("thread",), daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_hooks_are_gone_after_a_trial():
+    before = [builtins.print, logging.Logger.callHandlers, sys.excepthook, os.execv, gc.collect]
+    patches, trials_of = Patches(), {"logging": Silence(), "gc": Garbage()}
+    hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get=trials_of.get)), patches)
+    assert builtins.print is not before[0]
+    patches.undo()
+    assert before == [builtins.print, logging.Logger.callHandlers, sys.excepthook, os.execv, gc.collect]
 
 
 def test_ctrl_c_while_writing_loses_nothing_else():
@@ -247,6 +345,23 @@ def test_collections_are_as_before(enabled, monkeypatch):
         gc.enable()
 
 
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("on", [True, False])
+def test_the_program_s_own_word_on_collections_holds_after_the_trial(before, on):
+    trial, patches = Garbage(), Patches()
+    hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get={"gc": trial}.get)), patches)
+    try:
+        (gc.enable if before else gc.disable)()
+        trial.begin(8)
+        (gc.enable if on else gc.disable)()
+        assert not gc.isenabled()
+        trial.end()
+        assert gc.isenabled() == on
+    finally:
+        patches.undo()
+        gc.enable()
+
+
 def test_with_little_memory_left_garbage_is_collected(monkeypatch):
     monkeypatch.setattr(garbage, "_nearly_full", lambda: True)
     trial = Garbage()
@@ -272,9 +387,35 @@ def test_a_stretch_that_takes_too_long_is_given_up(monkeypatch):
 def test_ranks_that_wait_for_each_other_try_nothing(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     run, told = _trials(["gc", "input"])
-    assert not run.arm(Job("trial-baseline", 8), 1e6)
+    run.restart()
+    run.restart()
     assert [what for what, _ in told] == ["what-if gc", "what-if input"]
     assert run.refused == ["trial-gc", "trial-input"]
+
+
+def test_what_was_given_up_changes_nothing_when_it_is_tried_again():
+    run, told = _trials(["gc"])
+    assert run.arm(Job("trial-gc", 8), 1e6)
+    run.finish()
+    assert len(told) == 1
+    assert not run.arm(Job("trial-gc", 8), 1e6)
+    assert gc.isenabled() and not run.open and len(told) == 1
+
+
+def test_what_is_cut_short_again_and_again_is_given_up():
+    run, told = _trials(["gc"])
+    for _ in range(trials.MOST_CUT + 1):  # not in a row
+        assert run.arm(Job("trial-gc", 8), 1e6)
+        run.cut("the program forked")
+        run.stop(Job("trial-baseline", 8))
+        assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
+        run._of["gc"]._seen = 1
+        run.stop(Job("trial-gc", 8))
+    for _ in range(trials.MOST_CUT):
+        assert told == [] and run.arm(Job("trial-gc", 8), 1e6)
+        run.cut("the program forked")
+        assert gc.isenabled()
+    assert run.refused == ["trial-gc"] and len(told) == 1 and "forked" in told[0][1]
 
 
 def test_who_ends_early_is_told_how_far_it_came():
@@ -312,6 +453,14 @@ def test_trials_come_between_clean_steps_and_the_timeline():
     tried = ["trial-baseline", "trial-gc", "trial-input"] * rounds.ROUNDS + ["trial-baseline"]
     assert found[: 2 + len(tried)] == ["settle", "clean", *tried]
     assert found[2 + len(tried) :][:2] == ["clean", "timeline"]
+
+
+@pytest.mark.parametrize("depth", ["timeline", "surface"])
+def test_steps_that_were_asked_for_are_recorded_before_anything_is_tried(depth):
+    labels = _labels(Plan(settle=3, at=[40], depth=depth, what_if=["gc"]), 900)
+    assert labels.count("trial-gc") >= 8 * rounds.ROUNDS
+    if depth == "timeline":
+        assert 40 <= labels.index("timeline") < 50 and labels.index("trial-gc") > 50
 
 
 def test_surface_tries_things_too_and_nobody_does_unasked():

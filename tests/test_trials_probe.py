@@ -45,3 +45,12 @@ def test_whatever_happens_within_a_trial_nothing_is_lost(tmp_path, kind, how, st
     last = 79 if how == "fork" else 60
     assert [int(line.split()[1]) for line in lines if line.startswith("step ")] == list(range(last + 1))
     assert lines.count("child True") == (how == "fork")
+
+
+@pytest.mark.parametrize(("how", "variables"), [("", {"WORLD_SIZE": "2"}), ("forks", {})])
+def test_what_cannot_be_tried_keeps_nobody_from_recording_the_rest(tmp_path, how, variables):
+    plan = {**ALL, "depth": "timeline", "what_if": ["gc"]}
+    run = _slow(tmp_path, "none", how, ms=1, steps=300, plan=plan, **variables)
+    assert run.status == 0
+    assert [note["what"] for note in run.of("note")].count("what-if gc") == 1
+    assert run.phases["timeline"] >= 2

@@ -1,6 +1,7 @@
 """Training from a loader that is slow: `slow_loader.py MS WORKERS STEPS [map|stream|thread|none] [END]`.
 
-Says which samples it got, and the loss. END is what happens at step 60: crash, interrupt, fork, or nothing.
+Says which samples it got, and the loss. END is what happens at step 60: crash, interrupt, fork, or
+nothing; `forks` does so at every tenth step.
 """
 
 import gc
@@ -60,6 +61,8 @@ def batches():
 
 
 def ending(step):
+    if END == "forks" and step % 10 == 0 and os.fork() == 0:
+        os._exit(0)
     if END == "fork" and step == 60:
         if os.fork() == 0:
             print("child", gc.isenabled(), flush=True)

@@ -19,7 +19,7 @@ WHOLE = 0.5  # of a usual stretch: shorter ones were cut off
 
 @dataclass
 class _Block:
-    """One stretch: its mean step, when that was, and each measured length."""
+    """The steps of one burst: their mean, when that was, and each measured length."""
 
     mean_ms: float
     middle_ns: float
@@ -50,21 +50,24 @@ def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]
 
 
 def _blocks(steps: pl.DataFrame, kind: str, phase: str) -> list[_Block]:
-    found = [_block(one) for one in stretches(steps, kind, phase)]
-    known = [block for block in found if block is not None]
-    usual = max((block.steps for block in known), default=0)
-    return [block for block in known if block.steps >= WHOLE * usual]
+    """One a burst, though steps of other kinds may lie between: its pieces are no trials of their own."""
+    burst = dict(steps.filter(phase=phase).select("mark_ns", "burst").iter_rows())
+    together: dict[int, list[Stretch]] = {}
+    for stretch in stretches(steps, kind, phase):
+        together.setdefault(burst[stretch.start_ns], []).append(stretch)
+    found = [block for parts in together.values() if (block := _block(parts)) is not None]
+    usual = max((block.steps for block in found), default=0)
+    return [block for block in found if block.steps >= WHOLE * usual]
 
 
-def _block(stretch: Stretch) -> _Block | None:
-    timed = list(stretch.durations())
+def _block(parts: list[Stretch]) -> _Block | None:
+    timed = [pair for part in parts for pair in part.durations()]
     count = sum(steps for _, steps in timed)
     if not count:
         return None
     total = sum(ns * steps for ns, steps in timed)
-    return _Block(
-        total / count / MS, (stretch.start_ns + stretch.end_ns) / 2, [ns / MS for ns, _ in timed], count
-    )
+    middle = (parts[0].start_ns + parts[-1].end_ns) / 2
+    return _Block(total / count / MS, middle, [ns / MS for ns, _ in timed], count)
 
 
 def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:

@@ -61,8 +61,9 @@ class Conductor:
         """Begin with the first phase: the steps are counted by something new."""
         if self._recorder is not None and self._recorder.running:
             self.safely(self._recorder.stop, self._session.k)
-        self._trials.close()
+        self._trials.restart()
         self._settle(self.phases.following)  # lest a burst takes the name, and so the file, of an earlier one
+        self._mind_trials()
 
     def _settle(self, burst: int) -> None:
         self.phases = Phases(self._session.plan, self._schedule.lead, self._cuda.is_available(), burst)
@@ -201,8 +202,9 @@ class Conductor:
     def suspend(self, why: str) -> None:
         """End a burst early, keeping what it has."""
         if self._trials.open:
-            self._trials.close()
+            self._trials.cut(why)
             self.phases.interrupted()
+            self._mind_trials()
         if self._recorder is None:
             return
         if self._recorder.running:

@@ -182,7 +182,9 @@ class Phases:
     def _plan_jobs(self, k: int) -> None:
         if self._jobs:
             return
-        if self._trials:
+        if self._trials and (
+            not self._at or self.plan.depth == "surface"
+        ):  # steps that were named come first
             if self._clean_enough():
                 self._jobs += rounds.jobs(self._trials, self.step_ns)
                 self._trials = []

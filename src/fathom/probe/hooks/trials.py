@@ -27,6 +27,18 @@ WRITERS = (
     ("wandb.sdk.wandb_run", "Run", ("log",)),
     ("mlflow.tracking.fluent", "", ("log_metric", "log_metrics")),
 )
+# After these there is nobody to write it, or somebody else: what is kept back is written before.
+LAST = (
+    ("torch.utils.tensorboard.writer", "SummaryWriter", ("close",)),
+    ("tensorboardX.writer", "SummaryWriter", ("close",)),
+    ("wandb.sdk.wandb_run", "Run", ("finish",)),
+    ("mlflow.tracking.fluent", "", ("start_run", "end_run")),
+    ("logging", "Logger", ("addHandler", "removeHandler")),
+    ("logging", "FileHandler", ("close",)),
+    ("builtins", "", ("input",)),
+    ("os", "", ("execv", "execve")),
+    ("sys", "", ("excepthook",)),
+)
 
 
 def install(session: Session, patches: Patches) -> None:
@@ -34,12 +46,19 @@ def install(session: Session, patches: Patches) -> None:
     silence, garbage = session.trials.get("logging"), session.trials.get("gc")
     if isinstance(garbage, Garbage):
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))
+        patches.wrap(gc, "enable", functools.partial(_switch, garbage, True))
+        patches.wrap(gc, "disable", functools.partial(_switch, garbage, False))
     if not isinstance(silence, Silence):
         return
     patches.wrap(builtins, "print", functools.partial(_print, silence))
     patches.wrap(logging.Logger, "callHandlers", functools.partial(_handlers, silence))
     for module, owner, names in WRITERS:
-        when_imported(module, functools.partial(_writers, silence, patches, owner, names))
+        around = functools.partial(_kept, silence, method=bool(owner))
+        when_imported(module, functools.partial(_wrap, patches, owner, names, around))
+    for module, owner, names in LAST:
+        when_imported(
+            module, functools.partial(_wrap, patches, owner, names, functools.partial(_last, silence))
+        )
 
 
 def _unseen(wrapper: Any) -> Any:
@@ -54,6 +73,17 @@ def _collect(garbage: Garbage, original: Callable[..., int]) -> Any:
         return 0 if garbage.open else original(*args, **kwargs)
 
     return _unseen(collect)
+
+
+def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> Any:
+    @functools.wraps(original)
+    def switch() -> None:
+        if garbage.open:
+            garbage.wants(on)
+        else:
+            original()
+
+    return _unseen(switch)
 
 
 def _print(silence: Silence, original: Callable[..., None]) -> Any:
@@ -74,10 +104,19 @@ def _handlers(silence: Silence, original: Callable[..., None]) -> Any:
     return _unseen(callHandlers)
 
 
-def _writers(silence: Silence, patches: Patches, owner: str, names: tuple[str, ...], module: Any) -> None:
+def _wrap(patches: Patches, owner: str, names: tuple[str, ...], around: Any, module: Any) -> None:
     target = getattr(module, owner) if owner else module
     for name in names:
-        patches.wrap(target, name, functools.partial(_kept, silence, method=bool(owner)))
+        patches.wrap(target, name, around)
+
+
+def _last(silence: Silence, original: Any) -> Any:
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        silence.release()
+        return original(*args, **kwargs)
+
+    return _unseen(wrapper)
 
 
 def _kept(silence: Silence, original: Any, method: bool) -> Any:

@@ -7,6 +7,7 @@ epochs longer than the program counted on: a schedule with a last step raises an
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -115,6 +116,9 @@ class Ahead(Trial):
         for _ in range(count):
             try:
                 batch = original(iterator)
+            except StopIteration:
+                ready.append((None, StopIteration(), None))  # another: its frames would keep the iterator
+                return
             except Exception as error:  # the program's, in its turn
                 ready.append((None, error, None))
                 return
@@ -136,22 +140,35 @@ def _lead(iterator: Any) -> int:
 
 @guarded("fetching batches ahead")
 def _fits(batch: Any, count: int) -> bool:
-    size, shared = _size(batch)
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if size * count > min(MOST_BYTES, MEMORY_SHARE * free):
-        return False
-    if not shared or not os.path.isdir("/dev/shm"):
-        return True
-    there = os.statvfs("/dev/shm")
-    return shared * count <= SHARED_SHARE * there.f_bavail * there.f_frsize
+    size: Counter[str] = Counter()
+    _weigh(batch, size)
+    return all(size[where] * count <= _room(where) for where in size)
 
 
-def _size(batch: Any, depth: int = 4) -> tuple[int, int]:
-    """(bytes, of which in shared memory) of the tensors in a batch."""
-    if hasattr(batch, "untyped_storage"):
-        return batch.nbytes, batch.nbytes if batch.device.type == "cpu" and batch.is_shared() else 0
-    sizes = [_size(part, depth - 1) for part in _parts(batch)] if depth else []
-    return sum(size for size, _ in sizes), sum(shared for _, shared in sizes)
+def _room(where: str) -> float:
+    """Bytes that batches may take there."""
+    if where == "host":
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return min(MOST_BYTES, MEMORY_SHARE * free)
+    if where == "shared":
+        there = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else None
+        return MOST_BYTES if there is None else SHARED_SHARE * there.f_bavail * there.f_frsize
+    free, _ = sys.modules["torch"].cuda.mem_get_info(where) if where.startswith("cuda") else (0, 0)
+    return min(MOST_BYTES, MEMORY_SHARE * free)
+
+
+def _weigh(batch: Any, size: Counter[str], depth: int = 4) -> None:
+    """Add the bytes of a batch's arrays to `size`: of the host, shared ones of it, and of each device."""
+    if hasattr(batch, "untyped_storage") and batch.device.type != "cpu":
+        size[str(batch.device)] += batch.nbytes
+    elif isinstance(getattr(batch, "nbytes", None), int):
+        size["host"] += batch.nbytes
+        size["shared"] += batch.nbytes if hasattr(batch, "is_shared") and batch.is_shared() else 0
+    elif isinstance(batch, (str, bytes, bytearray)):
+        size["host"] += len(batch)
+    elif depth:
+        for part in _parts(batch):
+            _weigh(part, size, depth - 1)
 
 
 def _parts(batch: Any) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from gc import disable, enable  # as they are without hooks
 
 from fathom.probe.trials.trial import Trial
 
@@ -35,13 +36,17 @@ class Garbage(Trial):
         self.open = True
         if gc.isenabled():
             self._off = True
-            gc.disable()
+            disable()
 
     def end(self) -> None:
         self.open = False
         if self._off:
             self._off = False
-            gc.enable()
+            enable()
+
+    def wants(self, on: bool) -> None:
+        """The program itself switches them on or off: so they are after the trial."""
+        self._off = on
 
     def futile(self) -> str:
         return "" if self._seen else NONE

@@ -73,18 +73,23 @@ class Silence(Trial):
     def release(self) -> None:
         """Write what was kept back. Stopped by Ctrl-C, the next call goes on."""
         while self._calls:
-            call, args, kwargs = self._calls.popleft()
+            try:
+                call, args, kwargs = self._calls.popleft()
+            except IndexError:  # another thread, a lapse's, writes as well
+                return
             try:
                 call(*args, **kwargs)
             except Exception as error:
                 sys.stderr.write(f"fathom: what was kept back could not be written: {error}\n")
 
-    # what the hooks ask
+    # what the hooks ask: no other thread ever waits for the lock, whose holder may wait for a handler's
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether the call was kept; if not it is to be made now, and what was kept before it has been."""
+        if not of_the_steps():
+            return False
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             try:
                 self._calls.append((call, self._frozen(args), self._frozen(kwargs)))
@@ -97,11 +102,11 @@ class Silence(Trial):
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """The same for `print`: of what cannot be copied the text is kept, unless it goes into a file."""
         stream = kwargs.get("file") or sys.stdout
-        if not any(stream is one for one in self._streams):
+        if not of_the_steps() or not any(stream is one for one in self._streams):
             return False
         texts = tuple(self.or_text(one, str) for one in args)
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             self._calls.append((call, texts, {**kwargs, "file": stream}))
             self._kept += 1
@@ -109,20 +114,29 @@ class Silence(Trial):
 
     def keeps_record(self, call: Callable[..., Any], logger: Any, record: Any) -> bool:
         """The same for a record of `logging`; warnings and errors are written at once."""
+        if not of_the_steps():
+            return False
         with self._lock:
-            if not self.open or not of_the_steps():
+            if not self.open:
                 return False
             if record.levelno >= WARNING:
                 self.release()
                 return False
             try:
-                record.args = self._frozen(record.args, shown=True)
-            except CannotKeepError:
-                record.msg, record.args = record.getMessage(), None
-            record.msg = record.msg if type(record.msg) is str else str(record.msg)
+                self._settle(record)
+            except Exception:  # its handlers say what is wrong with it, and the program goes on
+                self.release()
+                return False
             self._calls.append((call, (logger, record), {}))
             self._kept += 1
             return True
+
+    def _settle(self, record: Any) -> None:
+        try:
+            record.args = self._frozen(record.args, shown=True)
+        except CannotKeepError:
+            record.msg, record.args = record.getMessage(), None
+        record.msg = record.msg if type(record.msg) is str else str(record.msg)
 
     def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
         """A copy of `value`, else its text as it is now."""
@@ -133,12 +147,18 @@ class Silence(Trial):
 
     def _frozen(self, value: Any, shown: bool = False) -> Any:
         """`value` as it is now, whatever becomes of it; `shown` as text later on. Raises CannotKeepError."""
+        try:
+            return self._copied(value, shown)
+        except Exception as error:  # a list within itself, a sparse tensor, memory that is used up
+            raise CannotKeepError from error
+
+    def _copied(self, value: Any, shown: bool) -> Any:
         if type(value) in PLAIN:
             return value
         if type(value) in (list, tuple):
-            return type(value)(self._frozen(one, shown) for one in value)
+            return type(value)(self._copied(one, shown) for one in value)
         if type(value) is dict:
-            return {key: self._frozen(one, shown) for key, one in value.items()}
+            return {key: self._copied(one, shown) for key, one in value.items()}
         torch = sys.modules["torch"]
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             return self._cloned(value, shown)

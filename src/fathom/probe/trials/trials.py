@@ -15,6 +15,7 @@ from fathom.probe.trials.silence import Silence
 from fathom.probe.trials.trial import Trial, stepping
 
 KNOWN: tuple[type[Trial], ...] = (Silence, Garbage, Ahead)
+MOST_CUT = 3  # times in a row that a stretch is begun anew
 TRIED = 2  # stretches after which it is asked whether it is of any use
 LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is given up
 RANKS = "several ranks wait for each other, so that a trial in one is none"
@@ -30,6 +31,7 @@ class Trials:
         self._note = note
         self._of = {trial.kind: trial() for trial in KNOWN if trial.kind in kinds}
         self._done: Counter[str] = Counter()
+        self._cut: Counter[str] = Counter()
         self._told: set[str] = set()
         self._open: Trial | None = None
         self._timer: threading.Timer | None = None
@@ -53,16 +55,22 @@ class Trials:
         """Whether steps are not yet as they were before the last trial."""
         return self._open is None and not all(trial.settled for trial in self._of.values())
 
+    def restart(self) -> None:
+        """Steps begin to be counted, or are by something else."""
+        self.close()
+        if max(number("WORLD_SIZE") or 1, number("LOCAL_WORLD_SIZE") or 1) > 1:
+            for trial in self._of.values():
+                self._refuse(trial, RANKS)
+
     def arm(self, job: Job, step_ns: float) -> bool:
         """Change what the job changes; the steps that count come a little later."""
         self.close()
         stepping.thread = threading.get_ident()
-        if max(number("WORLD_SIZE") or 1, number("LOCAL_WORLD_SIZE") or 1) > 1:
-            self._give_up(RANKS)
-            return False
         trial = self._trial(job)
         if trial is None:
             return True
+        if trial.why:
+            return False
         trial.begin(job.windows)
         if trial.open:
             self._open = trial
@@ -89,6 +97,7 @@ class Trials:
                 one.watched(job.windows)
             return
         self._done[trial.kind] += 1
+        self._cut[trial.kind] = 0
         if self._done[trial.kind] == TRIED and (why := trial.futile()):
             self._refuse(trial, why)
         self._refused(trial)
@@ -101,6 +110,15 @@ class Trials:
         self._open = None
         for trial in self._of.values():
             trial.end()
+
+    def cut(self, why: str) -> None:
+        """Put everything back within a stretch. What never comes to its end is given up."""
+        trial = self._open
+        self.close()
+        if trial is not None:
+            self._cut[trial.kind] += 1
+            if self._cut[trial.kind] == MOST_CUT:
+                self._refuse(trial, f"it was cut short {MOST_CUT} times in a row, at last as {why}")
 
     def forget(self) -> None:
         """After a fork: nothing is changed here, and what the parent keeps back is the parent's."""
@@ -135,10 +153,6 @@ class Trials:
         if trial.kind not in self._told:
             self._told.add(trial.kind)
             self._note(f"what-if {trial.kind}", why)
-
-    def _give_up(self, why: str) -> None:
-        for trial in self._of.values():
-            self._refuse(trial, why)
 
     def _set_alarm(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._lapse)

@@ -79,16 +79,20 @@ def _problems(raw: Raw) -> list[Problem]:
             Problem("torn-records", f"{torn} records of the probe are damaged and were left out.", torn)
         )
     for what, text in _notes(raw):
-        if what.split()[0] not in ABSTAINING:
+        if not _abstains(what):
             found.append(Problem(what, text))
     return found
 
 
 def _abstained(raw: Raw, marked: bool) -> list[dict[str, str]]:
-    found = [{"what": what, "why": text} for what, text in _notes(raw) if what.split()[0] in ABSTAINING]
+    found = [{"what": what, "why": text} for what, text in _notes(raw) if _abstains(what)]
     if not marked:
         found.append({"what": "steps", "why": _why_no_steps(raw)})
     return found + _left_out(raw)
+
+
+def _abstains(what: str) -> bool:
+    return what.partition(" ")[0] in ABSTAINING
 
 
 def _left_out(raw: Raw) -> list[dict[str, str]]:
