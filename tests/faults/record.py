@@ -18,12 +18,14 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -144,13 +146,17 @@ def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> in
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **parallel.environment()}
     with log.open("wb") as out:
-        try:
-            done = subprocess.run(
-                command, cwd=ROOT, env=environment, stdout=out, stderr=out, timeout=patience_s
-            )
-        except subprocess.TimeoutExpired:
-            return 124
-    return done.returncode
+        started = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        return started.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        return 124
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)  # what it started must not disturb the next
+        started.wait()
 
 
 def compress(folder: Path) -> int:

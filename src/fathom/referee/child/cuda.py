@@ -20,7 +20,8 @@ MOST_SPIN_S = 0.5
 CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
 FLUSH = 2  # times the L2 cache is written between cold calls
 WRITER = 64 * 2**20
-POISON = [2**power for power in range(28, 8, -1)]  # bytes, down to what an allocation is rounded to
+# Bytes, down to what an allocation is rounded to; those above 1 MiB come from a pool of their own.
+POISON = [*(2**power for power in range(28, 20, -1)), 2**20 + 512, *(2**power for power in range(20, 8, -1))]
 
 
 class Cuda:
