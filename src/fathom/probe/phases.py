@@ -182,9 +182,8 @@ class Phases:
     def _plan_jobs(self, k: int) -> None:
         if self._jobs:
             return
-        if self._trials and (
-            not self._at or self.plan.depth == "surface"
-        ):  # steps that were named come first
+        named = self._at and self.plan.depth != "surface"
+        if self._trials and not named:  # steps that were named come first
             if self._clean_enough():
                 self._jobs += rounds.jobs(self._trials, self.step_ns)
                 self._trials = []
