@@ -32,6 +32,7 @@ WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
 SETTLE = 40
 PHASES = {"surface": "clean", "timeline": "timeline"}
 RESAMPLES = 10_000
+RECORDING = "recording.fathom"
 
 
 @dataclass
@@ -55,10 +56,8 @@ def side_by_side(options: argparse.Namespace, recorded: list[str], first: int) -
     try:
         for ways, mark in zip((None, recorded), begun, strict=True):
             name = mark.stem
-            command = [sys.executable, str(script(options.program)), *options.arguments]
-            command += ["--times", str(folder / f"{name}.json")]
-            if ways is not None:
-                command = under_fathom(command, folder / "recording.fathom", ways)
+            arguments = [*options.arguments, "--times", str(folder / f"{name}.json")]
+            command = started_by(options.program, arguments, folder, ways)
             command = pinned(command, options.cores)
             programs.append(start(command, folder / f"{name}.txt", BEGUN=str(mark)))
         order = slice(None, None, -1 if first else 1)
@@ -69,7 +68,13 @@ def side_by_side(options: argparse.Namespace, recorded: list[str], first: int) -
         if program.returncode:
             sys.exit(f"{options.program} failed: see {mark.with_suffix('.txt')}")
     steps = [json.loads(mark.with_suffix(".json").read_text())["steps_s"] for mark in begun]
-    return Run(steps[0], {}), Run(steps[1], phases_of(records(folder / "recording.fathom")))
+    return Run(steps[0], {}), Run(steps[1], phases_of(records(folder / RECORDING)))
+
+
+def started_by(program: str, arguments: list[str], folder: Path, recorded: list[str] | None) -> list[str]:
+    """The command of a program: as it is, or with these options of `fathom run` into `folder`."""
+    command = [sys.executable, str(script(program)), *arguments]
+    return command if recorded is None else under_fathom(command, folder / RECORDING, recorded)
 
 
 def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
@@ -112,14 +117,12 @@ def memory(options: argparse.Namespace) -> None:
     recorded = ["--depth", "timeline", "--settle", "10", "--steps", "6"]
     for number in range(options.pairs):
         peaks = {}
-        for name in ("untouched", "recorded"):
-            command = [sys.executable, str(script("many_events")), *options.arguments]
-            if name == "recorded":
-                command = under_fathom(command, options.out / "recording.fathom", recorded)
+        for name, ways in (("untouched", None), ("recorded", recorded)):
+            command = started_by("many_events", options.arguments, options.out, ways)
             outcome = execute(command, options.out / "log.txt")
             if outcome.status:
                 sys.exit(f"many_events failed: see {options.out / 'log.txt'}")
-            shutil.rmtree(options.out / "recording.fathom", ignore_errors=True)
+            shutil.rmtree(options.out / RECORDING, ignore_errors=True)
             peaks[name] = outcome.peak_bytes
         row = {
             "pair": number,

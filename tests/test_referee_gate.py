@@ -16,22 +16,10 @@ from fathom.referee.blocks import LEAST, ProcessSampler, Seeds
 from fathom.referee.gate import Gate, Order, StoppedError
 from fathom.referee.settings import Settings
 from fathom.referee.turn import TooLongError, Turn
+from tests.clocks import FakeClock
 
 SHARED, ALONE = False, True
 PATIENCE_S = 20.0  # no test waits so long unless it fails
-
-
-class FakeClock:
-    """Stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.ns = 0
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def sleep(self, seconds: float) -> None:
-        self.ns += int(1e9 * seconds)
 
 
 # The order

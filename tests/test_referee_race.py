@@ -20,23 +20,11 @@ from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError
 from fathom.timing import Ratio, compare, decide, midmean, settled
 from fathom.timing.ratio import student
+from tests.clocks import FakeClock
 
 RECORDED = Path(__file__).parent / "data" / "referee_blocks.json"
 SAMPLES = 12
 Draw = Callable[[float], list[float]]
-
-
-class FakeClock:
-    """A block takes a second."""
-
-    def __init__(self) -> None:
-        self.ns = 0
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def sleep(self, seconds: float) -> None:
-        self.ns += int(1e9 * seconds)
 
 
 class FakeSampler:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.faults import kept
 
 MOST_BYTES = 15_000_000  # of all that is kept together
-RAW, TIMES, ENDING = "run.fathom", "times.json", ".tar.xz"
+RAW, TIMES = "run.fathom", "times.json"
 TOLD = {"form", "severity", "fault", "steps", "loss", "median_ms", "mean_ms"}  # kept of a program's own words
 Made = tuple[str, dict[str, Any] | str]
 
@@ -49,12 +49,12 @@ def runs(paths: list[Path], scratch: Path) -> Iterator[Path]:
             folder = scratch / str(number)
             with tarfile.open(path) as tar:
                 tar.extractall(folder, filter="data")
-        yield from sorted(folder.glob("*" + ENDING))
+        yield from sorted(folder.glob("*" + kept.ENDING))
 
 
 def made_of(archive: Path, into: Path) -> Made:
     """Make a sounding of a run: its name, and what its program said of itself, or why that failed."""
-    name = archive.name.removesuffix(ENDING)
+    name = archive.name.removesuffix(kept.ENDING)
     try:
         return name, _made(archive, name, into)
     except Exception as error:  # of one recording: the others are still of use

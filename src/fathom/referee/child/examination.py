@@ -23,7 +23,6 @@ LONGEST_CHANCE = 16  # bytes of that pattern in a row that are no accident
 
 def examine(side: Side, seeds: list[int]) -> Found:
     """(reason, detail) pairs. `seeds`: three different ones."""
-    _poison(side)
     yield from _setup(side)
     yield from _repeats(side, seeds)
     yield from _watched(side, seeds[2])
@@ -58,7 +57,7 @@ def _setup(side: Side) -> Found:
 def _repeats(side: Side, seeds: list[int]) -> Found:
     """Other values at the same place must not touch the earlier result; equal ones must be computed again."""
     side.place(seeds[:1])
-    _poison(side)  # once more: making the inputs left blocks of the size of a result
+    _poison(side)  # after the inputs: making them leaves blocks of the size of a result
     late = side.go(check=True)["late"]
     if late:
         yield late, "its result changed after it had returned"
