@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import select
+import subprocess
+import sys
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,84 +30,63 @@ PATIENCE_S = 20.0  # no test waits so long unless it fails
 # The order
 
 
-def test_many_share_and_one_waits_for_all_of_them() -> None:
+def test_many_share_and_one_waits_for_those_who_cannot_be_stopped() -> None:
     order = Order()
-    for who in (1, 2):
-        order.come(who, SHARED, 0)
-    assert order.admit(0) == [1, 2]
-    order.come(3, ALONE, 1)
-    assert order.admit(1) == []
+    for who, stoppable in ((1, False), (2, True)):
+        order.come(who, SHARED, stoppable)
+    assert order.admit() == [1, 2]
+    order.come(3, ALONE)
+    assert order.admit() == []
     order.go(1)
-    assert order.admit(2) == []
-    order.go(2)
-    assert order.admit(3) == [3] and order.alone == 3
+    assert order.admit() == [3] and order.alone == 3 and order.inside == {2: True, 3: False}
 
 
-def test_who_wants_to_be_alone_goes_before_those_who_share() -> None:
+def test_while_one_waits_to_be_alone_only_those_come_in_who_can_be_stopped() -> None:
     order = Order()
-    order.come(1, SHARED, 0)
-    order.admit(0)
-    order.come(2, ALONE, 1)
-    order.come(3, SHARED, 1)
-    assert order.admit(1) == [] and order.opens_ns(1) is None
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    order.come(3, SHARED)
+    order.come(4, SHARED, stoppable=True)
+    assert order.admit() == [4]
     order.go(1)
-    assert order.admit(2) == [2]
-    assert order.admit(3) == []
+    assert order.admit() == [2]
+    order.come(5, SHARED, stoppable=True)
+    assert order.admit() == []
     order.go(2)
-    assert order.admit(4) == [3]
-
-
-def test_grace_lets_others_in_for_so_long_and_again_when_those_inside_do_not_leave() -> None:
-    order = Order(grace_ns=10, drain_ns=100)
-    order.come(1, SHARED, 0)
-    assert order.admit(0) == [1]
-    order.come(2, ALONE, 1000)
-    for who, at_ns, let_in in ((3, 1009, True), (4, 1010, False), (5, 1109, False)):
-        order.come(who, SHARED, at_ns)
-        assert (who in order.admit(at_ns)) == let_in
-    assert (order.opens_ns(1010), order.opens_ns(1109)) == (100, 1)
-    assert order.admit(1110) == [4, 5] and order.opens_ns(1110) is None
-    for who in (1, 3, 4, 5):
-        order.go(who)
-    assert order.admit(1111) == [2]
-
-
-def test_nobody_inside_means_no_grace() -> None:
-    order = Order(grace_ns=10)
-    order.come(1, ALONE, 5)
-    assert order.admit(5) == [1]
+    assert order.admit() == [3, 5]
 
 
 def test_who_gives_up_holds_nobody_back() -> None:
     order = Order()
-    order.come(1, SHARED, 0)
-    order.admit(0)
-    order.come(2, ALONE, 0)
-    order.come(3, SHARED, 0)
-    assert order.admit(0) == []
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    order.come(3, SHARED)
+    assert order.admit() == []
     order.go(2)
-    assert order.admit(0) == [3]
+    assert order.admit() == [3]
     order.go(99)
 
 
 moves = st.lists(
-    st.tuples(st.sampled_from(["shared", "alone", "leave", "give up"]), st.integers(0, 30)), max_size=80
+    st.tuples(st.sampled_from(["shared", "stoppable", "alone", "leave", "give up"]), st.integers(0, 30)),
+    max_size=80,
 )
 
 
-@given(moves, st.integers(0, 15), st.integers(1, 20))
-def test_no_order_of_events_puts_anybody_beside_one_who_is_alone(
-    moves: list[tuple[str, int]], grace_ns: int, drain_ns: int
+@given(moves)
+def test_no_order_of_events_puts_anybody_who_works_on_beside_one_who_is_alone(
+    moves: list[tuple[str, int]],
 ) -> None:
-    order, numbers, now_ns = Order(grace_ns, drain_ns), count(), 0
-    lonely, inside, waiting = deque[int](), dict[int, bool](), dict[int, bool]()
+    order, numbers = Order(), count()
+    lonely, inside, waiting = deque[int](), dict[int, str](), dict[int, str]()
     for move, choice in moves:
-        now_ns += choice
-        if move in ("shared", "alone"):
+        if move in ("shared", "stoppable", "alone"):
             who = next(numbers)
-            waiting[who] = move == "alone"
-            order.come(who, waiting[who], now_ns)
-            if waiting[who]:
+            waiting[who] = move
+            order.come(who, move == "alone", move == "stoppable")
+            if move == "alone":
                 lonely.append(who)
         elif move == "leave" and inside:
             who = sorted(inside)[choice % len(inside)]
@@ -111,50 +95,27 @@ def test_no_order_of_events_puts_anybody_beside_one_who_is_alone(
         elif move == "give up" and waiting:
             who = sorted(waiting)[choice % len(waiting)]
             order.go(who)
-            if waiting.pop(who):
+            if waiting.pop(who) == "alone":
                 lonely.remove(who)
-        for who in order.admit(now_ns):
+        for who in order.admit():
             inside[who] = waiting.pop(who)
-            if inside[who]:
+            if inside[who] == "alone":
                 assert lonely.popleft() == who  # first come, first served
-        assert order.inside == inside.keys()
-        assert not any(inside.values()) or len(inside) == 1
+        assert order.inside.keys() == inside.keys()
+        kinds = sorted(inside.values())
+        assert "alone" not in kinds or (kinds.count("alone") == 1 and "shared" not in kinds)
         assert inside or not waiting  # an empty room lets somebody in
-        opens_ns = order.opens_ns(now_ns)
-        if opens_ns is not None:
-            assert opens_ns > 0 and any(not alone for alone in waiting.values())
     while inside or waiting:  # everybody gets in once those inside leave
         for who in list(inside):
             order.go(who)
-        inside = dict.fromkeys(order.admit(now_ns), True)
+        inside = {who: waiting.pop(who) for who in order.admit()}
         assert inside or not waiting
-        for who in inside:
-            del waiting[who]
-
-
-@given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 300))
-def test_the_wait_that_it_names_is_exact(grace_ns: int, drain_ns: int, later_ns: int) -> None:
-    def fresh() -> Order:
-        order = Order(grace_ns, drain_ns)
-        order.come(1, SHARED, 0)
-        order.admit(0)
-        order.come(2, ALONE, 0)
-        order.come(3, SHARED, later_ns)
-        return order
-
-    if fresh().admit(later_ns):
-        assert later_ns % (grace_ns + drain_ns) < grace_ns
-        return
-    opens_ns = fresh().opens_ns(later_ns)
-    assert opens_ns is not None and fresh().admit(later_ns + opens_ns) == [3]
-    assert opens_ns == 1 or fresh().admit(later_ns + opens_ns - 1) == []
 
 
 # Threads
 
 
-@pytest.mark.parametrize("order", [Order(), Order(10**5, 10**5)])
-def test_threads_are_never_beside_one_that_is_alone(order: Order) -> None:
+def test_threads_are_never_beside_one_that_is_alone() -> None:
     inside, wrong, lock = list[bool](), list[str](), threading.Lock()
 
     def work(gate: Gate, number: int) -> None:
@@ -169,13 +130,55 @@ def test_threads_are_never_beside_one_that_is_alone(order: Order) -> None:
                 with lock:
                     inside.remove(alone)
 
-    with Gate(order) as gate:
+    with Gate() as gate:
         threads = [threading.Thread(target=work, args=(gate, number)) for number in range(8)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(PATIENCE_S)
         assert not any(thread.is_alive() for thread in threads) and not wrong and not inside
+
+
+@pytest.fixture
+def running() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that works, the leader of its own group."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def _state(process: subprocess.Popen[bytes], wanted: set[str]) -> bool:
+    """Whether it comes to one of these states in time."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if psutil.Process(process.pid).status() in wanted:
+            return True
+        time.sleep(0.001)
+    return False
+
+
+def test_what_others_run_is_stopped_while_one_is_alone(running: subprocess.Popen[bytes]) -> None:
+    with Gate() as gate, gate.entered(alone=False, group=running.pid):
+        for _ in range(2):
+            with gate.entered(alone=True):
+                assert _state(running, {psutil.STATUS_STOPPED})
+            assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
+
+
+def test_what_has_ended_meanwhile_is_no_matter(running: subprocess.Popen[bytes]) -> None:
+    with Gate() as gate, gate.entered(alone=False, group=running.pid):
+        with gate.entered(alone=True):
+            running.kill()  # a stopped one too
+            running.wait(PATIENCE_S)
+        with gate.entered(alone=True):
+            pass
+
+
+def test_an_error_of_one_who_is_alone_lets_the_others_go_on(running: subprocess.Popen[bytes]) -> None:
+    with Gate() as gate, gate.entered(alone=False, group=running.pid):
+        with pytest.raises(KeyError), gate.entered(alone=True):
+            raise KeyError
+        assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
 
 
 def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
@@ -233,9 +236,9 @@ def test_waiting_for_others_is_not_its_own_time() -> None:
     clock = FakeClock()
 
     class Busy(Gate):
-        def entered(self, *, alone: bool):  # type: ignore[no-untyped-def]
+        def entered(self, *, alone: bool, group: int | None = None):  # type: ignore[no-untyped-def]
             clock.sleep(100)
-            return super().entered(alone=alone)
+            return super().entered(alone=alone, group=group)
 
     with Busy() as gate:
         turn = Turn(gate, limit_s=10, clock=clock)
@@ -249,6 +252,33 @@ def test_waiting_for_others_is_not_its_own_time() -> None:
                 pass
         with turn.leaving():  # but it may clean up
             pass
+
+
+def test_its_clock_stands_still_while_it_is_stopped_for_another(running: subprocess.Popen[bytes]) -> None:
+    clock = FakeClock()
+    with Gate(clock=clock) as gate:
+        turn, other = Turn(gate, limit_s=10, clock=clock), Turn(gate, clock=clock)
+        with turn.shared(running.pid):
+            clock.sleep(2)
+            with other.alone():
+                before_ns = turn.now_ns()
+                clock.sleep(100)
+                assert turn.now_ns() == before_ns
+            clock.sleep(1)
+            assert turn.now_ns() == 3e9 and turn.left_s() == 7
+        clock.sleep(4)
+        assert turn.left_s() == 3
+        with other.alone():
+            clock.sleep(1)  # it was not in there
+        assert turn.left_s() == 2
+
+
+def test_what_this_process_computes_disturbs_no_samples_of_a_gpu() -> None:
+    order = Order()
+    with Gate(order) as gate:
+        for device, inside in (("cuda", 0), ("cpu", 1)):
+            with Turn(gate, device=device).computing():
+                assert len(order.inside) == inside
 
 
 def test_what_ends_it_may_clean_up_behind_a_closed_gate() -> None:

@@ -9,9 +9,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from fathom.referee.gate import Gate, Order, StoppedError
+from fathom.referee.gate import Gate, StoppedError
 
-GRACE_NS, DRAIN_NS = 10**9, 10**10  # of the gate: who waits to be alone gathers others for a second
 LOOK_UP_S = 0.5  # polars has signals resume a wait, so that Ctrl-C would not end one without a timeout
 T = TypeVar("T")
 R = TypeVar("R")
@@ -24,7 +23,7 @@ def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> 
     What `do` raises is raised here. Then, or when nobody wants more, the gate closes and the rest ends.
     """
     todo, done = deque(things), SimpleQueue[_Done[R]]()
-    with Gate(Order(GRACE_NS, DRAIN_NS)) as gate:
+    with Gate() as gate:
 
         def work() -> None:
             while not gate.closed:

@@ -115,7 +115,7 @@ def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[O
 
 def _one(shared: _Run, progress: Progress, technique: Technique, gate: Gate) -> Outcome:
     told = progress.begin(technique.name)
-    turn = Turn(gate, shared.limit_s, quiet=technique.chooses)
+    turn = Turn(gate, shared.limit_s, quiet=technique.chooses, device=shared.at.device)
     try:
         return _proven(technique, shared, _settings(technique, shared, turn, told))
     finally:
@@ -153,6 +153,7 @@ def _settings(technique: Technique, shared: _Run, turn: Turn, told: Say) -> Sett
         latency=header.latency,
         cache=header.cache,
         patience_s=shared.limit_s,
+        bare=False,  # none of the house's own looks for a referee
         progress=told,
         turn=turn,
         launcher=shared.launcher,

@@ -155,8 +155,7 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
             "path": str(path),
         }
         environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
-        with sides.turn.shared():
-            _finished(json.dumps(job) + "\n", environment, sides)
+        _finished(json.dumps(job) + "\n", environment, sides)
         told = json.loads((path.parent / "x.json").read_text())
         data = path.read_bytes()
     return told, _cut(data, told["leaves"])
@@ -175,7 +174,8 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
         start_new_session=True,
     ) as process:
         try:
-            errors = _waited(process, job, sides)
+            with sides.turn.shared(process.pid):
+                errors = _waited(process, job, sides)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

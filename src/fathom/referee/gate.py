@@ -1,15 +1,21 @@
-"""Who may use the machine: proofs side by side share it, but whoever takes samples has it alone."""
+"""Who may use the machine: proofs side by side share it, but whoever takes samples has it alone.
+
+Processes of the others are stopped meanwhile, wherever they are, so that nobody waits for them to finish.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 
 from fathom.timing import Clock, SystemClock
+
+SETTLE_S = 0.02  # after others were stopped: what they had queued on a GPU runs to its end
 
 
 class StoppedError(Exception):
@@ -17,59 +23,44 @@ class StoppedError(Exception):
 
 
 class Order:
-    """Who is let in, as a function of who came when: a readers-writer lock without threads or clocks.
+    """Who is let in, as a function of who came when, without threads.
 
-    Nobody is inside beside one who is `alone`; those go first and in the order they came. While one of them
-    waits others are still let in for `grace_ns`, so that several gather and those inside leave but once; then
-    nobody is, but should they take longer than `drain_ns` to leave, the others are let in again, and so on.
+    One who is `alone` goes before those who share, in the order they came; inside beside it are only those
+    who can be stopped. While it waits for the rest to leave, nobody is let in who cannot.
     """
 
-    def __init__(self, grace_ns: int = 0, drain_ns: int = 10**10) -> None:
-        self._grace_ns, self._cycle_ns = grace_ns, grace_ns + drain_ns
-        self.inside: set[int] = set()
+    def __init__(self) -> None:
+        self.inside: dict[int, bool] = {}  # whether it can be stopped
         self.alone: int | None = None
-        self._sharing: list[int] = []
+        self._sharing: dict[int, bool] = {}
         self._lonely: deque[int] = deque()
-        self._since_ns = 0  # one who wants to be alone waits
 
-    def come(self, who: int, alone: bool, now_ns: int) -> None:
+    def come(self, who: int, alone: bool, stoppable: bool = False) -> None:
         """`who` waits from now on."""
-        if not alone:
-            self._sharing.append(who)
-            return
-        if not self._lonely:
-            self._since_ns = now_ns
-        self._lonely.append(who)
+        if alone:
+            self._lonely.append(who)
+        else:
+            self._sharing[who] = stoppable
 
     def go(self, who: int) -> None:
         """`who` leaves, or waits no longer."""
-        self.inside.discard(who)
+        self.inside.pop(who, None)
+        self._sharing.pop(who, None)
         self.alone = None if self.alone == who else self.alone
-        for waiting in (self._sharing, self._lonely):
-            with suppress(ValueError):
-                waiting.remove(who)
+        with suppress(ValueError):
+            self._lonely.remove(who)
 
-    def admit(self, now_ns: int) -> list[int]:
+    def admit(self) -> list[int]:
         """Those who are let in now."""
-        if self._lonely and not self.inside:
-            self.alone = self._lonely.popleft()
-            self.inside.add(self.alone)
-            return [self.alone]
-        if self.alone is not None or self._shut_ns(now_ns):
+        if self.alone is not None:
             return []
-        found, self._sharing = self._sharing, []
-        self.inside.update(found)
+        if self._lonely and all(self.inside.values()):
+            self.alone = self._lonely.popleft()
+            self.inside[self.alone] = False
+            return [self.alone]
+        found = [who for who, stoppable in self._sharing.items() if stoppable or not self._lonely]
+        self.inside |= {who: self._sharing.pop(who) for who in found}
         return found
-
-    def opens_ns(self, now_ns: int) -> int | None:
-        """How long until someone is let in though nobody came or went; None where that does not happen."""
-        waits = self._sharing and self.alone is None and self._grace_ns
-        return self._shut_ns(now_ns) or None if waits else None
-
-    def _shut_ns(self, now_ns: int) -> int:
-        """How long those who share stay outside for the sake of one who waits to be alone."""
-        into = (now_ns - self._since_ns) % self._cycle_ns if self._cycle_ns else 0
-        return self._cycle_ns - into if self._lonely and into >= self._grace_ns else 0
 
 
 class Gate:
@@ -79,6 +70,8 @@ class Gate:
         self._order, self._clock = order or Order(), clock or SystemClock()
         self._lock, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, threading.Event] = {}
+        self._groups: dict[int, int] = {}
+        self._alone_ns, self._since_ns = 0, 0  # the latter: when whoever is alone came in
         self.closed = False
         self.closing, self._close = os.pipe()  # readable once it is closed
 
@@ -89,36 +82,66 @@ class Gate:
         for end in (self.closing, self._close):
             os.close(end)
 
+    def alone_ns(self) -> int:
+        """For how long somebody was alone in here until now."""
+        with self._lock:
+            lasting = self._clock.now_ns() - self._since_ns if self._order.alone is not None else 0
+            return self._alone_ns + lasting
+
     @contextmanager
-    def entered(self, *, alone: bool) -> Iterator[None]:
-        """Inside, with others or alone. Raises StoppedError."""
+    def entered(self, *, alone: bool, group: int | None = None) -> Iterator[None]:
+        """Inside, with others or alone. `group`: the processes that work meanwhile, which may be stopped.
+
+        Raises StoppedError."""
         who, event = next(self._numbers), threading.Event()
         try:
-            self._wait(who, event, alone)
-            yield
+            self._wait(who, event, alone, group)
+            if alone:
+                with self._others_stopped():
+                    yield
+            else:
+                yield
         finally:
             with self._lock:
-                self._waiting.pop(who, None)
-                self._order.go(who)
+                self._leave(who)
                 self._let_in()
 
-    def _wait(self, who: int, event: threading.Event, alone: bool) -> None:
+    def _wait(self, who: int, event: threading.Event, alone: bool, group: int | None) -> None:
         with self._lock:
             self._waiting[who] = event
-            self._order.come(who, alone, self._clock.now_ns())
-            wait_s = self._let_in()
-        while not (event.wait(wait_s) or self.closed):
-            with self._lock:
-                wait_s = self._let_in()
+            if group is not None:
+                self._groups[who] = group
+            self._order.come(who, alone, group is not None)
+            self._let_in()
+        if not self.closed:
+            event.wait()
         if self.closed:
             raise StoppedError
 
-    def _let_in(self) -> float | None:
-        now_ns = self._clock.now_ns()
-        for who in self._order.admit(now_ns):
+    def _let_in(self) -> None:
+        for who in self._order.admit():
+            if self._order.alone == who:
+                self._since_ns = self._clock.now_ns()
             self._waiting.pop(who).set()
-        wait_ns = self._order.opens_ns(now_ns)
-        return None if wait_ns is None else wait_ns / 1e9
+
+    def _leave(self, who: int) -> None:
+        if self._order.alone == who:
+            self._alone_ns += self._clock.now_ns() - self._since_ns
+        self._waiting.pop(who, None)
+        self._groups.pop(who, None)
+        self._order.go(who)
+
+    @contextmanager
+    def _others_stopped(self) -> Iterator[None]:
+        with self._lock:
+            groups = [self._groups[who] for who, stoppable in self._order.inside.items() if stoppable]
+        try:
+            _signal(groups, signal.SIGSTOP)
+            if groups:
+                self._clock.sleep(SETTLE_S)
+            yield
+        finally:
+            _signal(groups, signal.SIGCONT)
 
     def close(self) -> None:
         """Let nobody in any more, and wake those who wait, here and at `closing`."""
@@ -129,3 +152,11 @@ class Gate:
             os.write(self._close, b"\0")
             for event in self._waiting.values():
                 event.set()
+
+
+def _signal(groups: Iterable[int], number: signal.Signals) -> None:
+    """Those that have ended are left out; one that does not lead its group yet is a process."""
+    for group in groups:
+        for send in (os.killpg, os.kill):
+            with suppress(ProcessLookupError):
+                send(group, number)

@@ -81,8 +81,9 @@ class Sides:
 
     def _fetched(self, worker: Worker, **which: Any) -> Saved:
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
-        with self.turn.shared():
-            found = read(worker.ask("save", path=str(path), **which), path)
+        told = worker.ask("save", path=str(path), **which)
+        with self.turn.computing():
+            found = read(told, path)
             path.unlink()
         return found
 

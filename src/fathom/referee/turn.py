@@ -16,17 +16,22 @@ class TooLongError(FathomError):
 
 
 class Turn:
-    """A proof's own clock, which stands still while it waits for others; by default there are none.
+    """A proof's own clock, which stands still while others hold it up; by default there are none.
 
     `limit_s`: seconds by that clock after which it is given up. `quiet`: it never shares the machine, as
-    where what it runs is chosen by timing. Used by one thread at a time.
+    where what it runs is chosen by timing. `device`: what the samples are of. Used by one thread at a time.
     """
 
     def __init__(
-        self, gate: Gate | None = None, limit_s: float = inf, quiet: bool = False, clock: Clock | None = None
+        self,
+        gate: Gate | None = None,
+        limit_s: float = inf,
+        quiet: bool = False,
+        device: str = "cpu",
+        clock: Clock | None = None,
     ) -> None:
         self._gate, self._quiet, self._clock = gate, quiet, clock or SystemClock()
-        self._waited_ns = 0
+        self._device, self._waited_ns, self._entered_ns = device, 0, 0
         self._inside: str | None = None
         self.limit_s, self._began_ns = limit_s, self._clock.now_ns()
 
@@ -36,8 +41,12 @@ class Turn:
         return [] if self._gate is None else [self._gate.closing]
 
     def now_ns(self) -> int:
-        """Nanoseconds, those spent waiting for others left out."""
-        return self._clock.now_ns() - self._waited_ns
+        """Nanoseconds, those left out in which it waited for others or was stopped for them."""
+        return self._clock.now_ns() - self._waited_ns - self._stopped_ns()
+
+    def _stopped_ns(self) -> int:
+        """Since it came in."""
+        return self._gate.alone_ns() - self._entered_ns if self._gate and self._inside == "shared" else 0
 
     def sleep(self, seconds: float) -> None:
         """Let that much time pass."""
@@ -51,10 +60,11 @@ class Turn:
         return left
 
     @contextmanager
-    def shared(self) -> Iterator[None]:
-        """Beside others; alone where it is alone already. Raises TooLongError, StoppedError."""
+    def shared(self, group: int | None = None) -> Iterator[None]:
+        """Beside others; alone where it is alone already. `group`: of processes that work meanwhile, and are
+        stopped while another is alone. Raises TooLongError, StoppedError."""
         self.left_s()
-        with self._entered(alone=self._quiet):
+        with self._entered(alone=self._quiet, group=group):
             yield
 
     @contextmanager
@@ -62,6 +72,12 @@ class Turn:
         """With nobody else on the machine. Raises TooLongError, StoppedError."""
         self.left_s()
         with self._entered(alone=True):
+            yield
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Work of this process itself; it disturbs no samples of a GPU. Raises TooLongError, StoppedError."""
+        with self.shared() if self._device == "cpu" else nullcontext():
             yield
 
     @contextmanager
@@ -73,17 +89,19 @@ class Turn:
             yield
 
     @contextmanager
-    def _entered(self, *, alone: bool) -> Iterator[None]:
+    def _entered(self, *, alone: bool, group: int | None = None) -> Iterator[None]:
         if self._inside is not None:
             if alone and self._inside != "alone":
                 raise RuntimeError("who shares the machine has to leave before it can have it alone")
             yield
             return
         came_ns = self._clock.now_ns()
-        with self._gate.entered(alone=alone) if self._gate else nullcontext():
+        with self._gate.entered(alone=alone, group=group) if self._gate else nullcontext():
             self._waited_ns += self._clock.now_ns() - came_ns
+            self._entered_ns = self._gate.alone_ns() if self._gate else 0
             self._inside = "alone" if alone else "shared"
             try:
                 yield
             finally:
+                self._waited_ns += self._stopped_ns()
                 self._inside = None

@@ -6,7 +6,7 @@ import json
 import os
 import select
 import tempfile
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 from fathom.errors import BadInputError
@@ -51,12 +51,16 @@ class Worker:
     def __enter__(self) -> Worker:
         with self._turn.shared():
             self._start()
-            try:
-                self.key: list[str] | None = self._receive()
-            except BaseException:
-                self._end()
-                raise
+        try:
+            with self._working():
+                self.key: list[str] | None = self._answer_or_end()
+        except BaseException:
+            self._end()
+            raise
         return self
+
+    def _working(self) -> AbstractContextManager[None]:
+        return self._turn.shared(self.process.pid if self.process else None)
 
     def _start(self) -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
@@ -72,19 +76,22 @@ class Worker:
 
     def ask(self, do: str, **more: Any) -> Any:
         """The answer to one request, and how long it took by this process's clock in `waited_ns`."""
-        with self._turn.shared():
+        with self._working():
             if self.process is None:
                 raise SideError("raises", "its process ended")
             began = self._turn.now_ns()
             with suppress(BrokenPipeError):
                 os.write(self._ask, json.dumps({"do": do, **more}).encode() + b"\n")
-            try:
-                answer = self._receive()
-            except (HangsError, TooLongError, StoppedError):
-                self._end()  # while nobody takes samples beside what it still runs
-                raise
+            answer = self._answer_or_end()
             self.waited_ns = self._turn.now_ns() - began
             return answer
+
+    def _answer_or_end(self) -> Any:
+        try:
+            return self._receive()
+        except (HangsError, TooLongError, StoppedError):
+            self._end()  # while nobody takes samples beside what it still runs
+            raise
 
     def _receive(self) -> Any:
         answer = json.loads(self._line())

@@ -85,7 +85,6 @@ _READINGS: dict[str, Callable[[], Any]] = {
     "gc.isenabled": gc.isenabled,
     "gc.get_threshold": gc.get_threshold,
     "sys.getswitchinterval": sys.getswitchinterval,
-    "sys.getrecursionlimit": sys.getrecursionlimit,
     "sys.gettrace": sys.gettrace,
     "sys.getprofile": sys.getprofile,
     "os.getcwd": os.getcwd,

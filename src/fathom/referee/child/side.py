@@ -10,9 +10,10 @@ from typing import Any
 
 from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
+from fathom.referee.child.digest import digest
 from fathom.referee.child.saving import Held, held, save
 from fathom.referee.child.upcast import upcast
-from fathom.referee.child.values import arguments, digest, is_tensor, leaves, refilled
+from fathom.referee.child.values import arguments, is_tensor, leaves, refilled
 from fathom.referee.child.working import derived, told
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]

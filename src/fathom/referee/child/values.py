@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -66,15 +65,16 @@ def kind(value: Any) -> str:
 def view(value: Any) -> Any:
     """The bytes of a tensor, an array, a number or a text, row by row; not copied where they lie so."""
     if is_tensor(value):
-        return _flat(value).cpu().numpy().data
+        return flat(value).cpu().numpy().data
     if kind(value) == "text":
         return repr(value).encode()
     return np.ascontiguousarray(value).reshape(-1).view(np.uint8).data
 
 
-def _flat(value: Any) -> Any:
-    flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.view(torch().uint8)
+def flat(value: Any) -> Any:
+    """The bytes of a tensor in one row, on its device; not copied where they lie so."""
+    row = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    return row.view(torch().uint8)
 
 
 def raw(value: Any) -> bytes:
@@ -92,7 +92,7 @@ def copied(value: Any) -> Any:
 def equal(one: Any, other: Any) -> bool:
     """Whether two tensors or arrays hold the same bytes."""
     if is_tensor(one) and is_tensor(other) and one.device == other.device:
-        return bool(torch().equal(_flat(one), _flat(other)))
+        return bool(torch().equal(flat(one), flat(other)))
     return np.array_equal(np.frombuffer(view(one), np.uint8), np.frombuffer(view(other), np.uint8))
 
 
@@ -137,16 +137,6 @@ def overlap(one: Any, other: Any) -> bool:
     """Whether two values share memory."""
     a, b = address(one), address(other)
     return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
-
-
-def digest(value: Any) -> str:
-    """A hash of everything inside."""
-    found = blake2b(digest_size=16)
-    for path, leaf in leaves(value):
-        found.update(path.encode())
-        if kind(leaf) != "object":
-            found.update(view(leaf))
-    return found.hexdigest()
 
 
 def arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -37,7 +37,7 @@ class Judge:
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
         """Reasons against the candidate's result; the inputs of all three were the same."""
-        with self.turn.shared():
+        with self.turn.computing():
             return self._judged(candidate, baseline, reference)
 
     def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
