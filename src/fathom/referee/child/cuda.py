@@ -136,6 +136,11 @@ class Cuda:
         """Wait until the device is idle."""
         self.synchronize()
 
+    def release(self) -> None:
+        """Give back what is not used: others may prove something else on the same device."""
+        self.snapshot = []
+        self.lib.cuda.empty_cache()
+
     def _copies(self, result: Any) -> list[Any]:
         return [leaf.detach().clone() for _, leaf in leaves(result) if is_tensor(leaf)]
 

@@ -46,6 +46,9 @@ class Processor:
     def settle(self) -> None:
         """Wait until the device is idle."""
 
+    def release(self) -> None:
+        """Give back what is not used."""
+
 
 def _bytes(result: Any) -> list[bytes]:
     return [raw(leaf) for _, leaf in leaves(result) if kind(leaf) in ("tensor", "array")]

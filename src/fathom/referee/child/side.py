@@ -131,7 +131,12 @@ class Side:
         original = upcast([original])[0] if self._upcast else original
         if index is not None:
             found = held(self.results[index], self.slots[index], seed, lambda leaf: leaf)
-        return hashed | save(found, original, Path(path))
+        told = hashed | save(found, original, Path(path))
+        if index is not None:
+            self.results, self.staged = [], []
+        del found, original
+        self.bench.release()
+        return told
 
     def inspect(self, seeds: list[int]) -> list[list[str]]:
         """(reason, detail) of all that a call does besides computing."""
