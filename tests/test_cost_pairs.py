@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,8 @@ def wait(for_it):
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
 tell("start")
 BEFORE
-Path(os.environ["BEGUN"]).touch()
 tell("begun")
+Path(os.environ["BEGUN"]).touch()  # from here on it may be stopped
 signal.sigwait({signal.SIGCONT})
 tell("turn")
 MEANWHILE
@@ -133,8 +133,11 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    for line in bench.left():  # where a test failed
+        os.kill(line["pid"], signal.SIGKILL)
 
 
 THREE = ("--cores", "0", "1", "2")
@@ -216,7 +219,8 @@ def test_a_failure_ends_all_names_its_log_and_leaves_nothing(bench: Bench, when:
     all_started = "wait(lambda: len(told('child')) >= 6)\n"
     lines = {"before": CHILD + all_started, "meanwhile": ""}
     lines[when] += fails
-    status, _, errors = bench.run(*THREE, "--pairs", "9", **lines)
+    others_hang = "run == 'run-1' or time.sleep(60)"
+    status, _, errors = bench.run(*THREE, "--pairs", "9", **lines, after=others_hang)
     log = bench.out / "run-1" / "recorded.txt"
     assert status == 1
     assert errors == f"launch_bound: failed: see {log}\n"
