@@ -1,11 +1,18 @@
 """What recording costs: a program untouched against the same program recorded, in pairs that take turns.
 
     python benchmarks/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
+    python benchmarks/cost.py pairs launch_bound --pairs 40 --cores 2-5 6-9 10-13 14-17 --gpus 0,1 --minutes 5
     python benchmarks/cost.py memory --out out/cost
     python benchmarks/cost.py summary out/cost
 
 Both programs of a pair run at the same time on the same cores, each stopped for a quarter of a second while
 the other goes on; the pairs begin with either by turns. Step times are the program's own (`--times`).
+
+Most of a pair is the start of its programs, so several sets of cores have as many pairs under way, dealt out
+to the GPUs in turn. One pair of a GPU takes its turns at a time; the others wait for that, stopped. What
+starts and ends meanwhile has cores of its own, but the same GPU: it disturbs both sides of the pair alike.
+`--minutes` begins no pair after so long. A pair that fails, Ctrl-C or SIGTERM ends all that was started.
+
 `surface` compares the steps of the clean phase, `timeline` the profiled ones. It needs no library but
 Python's, numpy and psutil, and `summary` writes `results/cost.json`. What follows `--` goes to the program.
 """
@@ -13,102 +20,62 @@ Python's, numpy and psutil, and `summary` writes `results/cost.json`. What follo
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from launcher import ROOT, execute, pinned, records, script, start, under_fathom
-from turns import kill, take_turns
+from cost_pairs import FailedError, Place, compared, core_numbers, places, run_all, side_by_side
+from launcher import RECORDING, ROOT, execute, started_by
 
 RESULTS = ROOT / "benchmarks" / "results"
-WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
 SETTLE = 40
 PHASES = {"surface": "clean", "timeline": "timeline"}
 RESAMPLES = 10_000
-RECORDING = "recording.fathom"
-
-
-@dataclass
-class Run:
-    """One run of a program: its step times in seconds, and the phase of each step where it was recorded."""
-
-    steps_s: list[float]
-    phases: dict[int, str]
-
-
-def side_by_side(options: argparse.Namespace, recorded: list[str], first: int) -> tuple[Run, Run]:
-    """A program untouched and under Fathom, step by step in turns; `first` (0, 1) runs in the first turn.
-
-    Stops on a failure.
-    """
-    folder = options.out / "run"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    begun = [folder / "untouched.begun", folder / "recorded.begun"]
-    programs: list[subprocess.Popen[bytes]] = []
-    try:
-        for ways, mark in zip((None, recorded), begun, strict=True):
-            name = mark.stem
-            arguments = [*options.arguments, "--times", str(folder / f"{name}.json")]
-            command = started_by(options.program, arguments, folder, ways)
-            command = pinned(command, options.cores)
-            programs.append(start(command, folder / f"{name}.txt", BEGUN=str(mark)))
-        order = slice(None, None, -1 if first else 1)
-        take_turns(programs[order], begun[order])
-    finally:
-        kill(programs)
-    for program, mark in zip(programs, begun, strict=True):
-        if program.returncode:
-            sys.exit(f"{options.program} failed: see {mark.with_suffix('.txt')}")
-    steps = [json.loads(mark.with_suffix(".json").read_text())["steps_s"] for mark in begun]
-    return Run(steps[0], {}), Run(steps[1], phases_of(records(folder / RECORDING)))
-
-
-def started_by(program: str, arguments: list[str], folder: Path, recorded: list[str] | None) -> list[str]:
-    """The command of a program: as it is, or with these options of `fathom run` into `folder`."""
-    command = [sys.executable, str(script(program)), *arguments]
-    return command if recorded is None else under_fathom(command, folder / RECORDING, recorded)
-
-
-def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
-    """Phase of each step."""
-    runs = (record for record in found if record.get("t") == "marks")
-    return {run["k"] + place: run["phase"] for run in runs for place in range(len(run["ns"]))}
-
-
-def compared(untouched: Run, recorded: Run, phase: str) -> tuple[float, float, int]:
-    """Median step of both runs in seconds, where the recorded one was in `phase`, and their count.
-
-    A mark may lie inside the program's own step, so a step counts only if the one before was there too.
-    """
-    last = min(len(untouched.steps_s), len(recorded.steps_s))
-    chosen = [
-        k for k in range(WARM_UP, last) if recorded.phases.get(k) == recorded.phases.get(k - 1) == phase
-    ]
-    if not chosen:
-        sys.exit(f"no step after the first {WARM_UP} was recorded in the phase '{phase}'")
-    plain = statistics.median(untouched.steps_s[WARM_UP:last])
-    return plain, statistics.median(recorded.steps_s[k] for k in chosen), len(chosen)
 
 
 def pairs(options: argparse.Namespace) -> None:
     """Run the pairs, and append one line a pair to the output folder's `pairs.jsonl`."""
-    recorded = ["--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
     options.out.mkdir(parents=True, exist_ok=True)
-    for number in range(options.pairs):
-        untouched, with_it = side_by_side(options, recorded, number % 2)
-        plain, with_fathom, count = compared(untouched, with_it, PHASES[options.depth])
-        row = {"program": options.program, "depth": options.depth, "pair": number, "steps": count}
-        row |= {"untouched_ms": 1e3 * plain, "recorded_ms": 1e3 * with_fathom, "ratio": with_fathom / plain}
-        row |= {"device": device_name()}
-        append(options.out / "pairs.jsonl", row)
+    until = time.monotonic() + 60 * options.minutes
+    numbers = iter(takewhile(lambda _: time.monotonic() < until, range(options.pairs)))
+    done: list[int] = []
+    device = device_name()
+
+    async def work(number: int, place: Place) -> None:
+        row = {"program": options.program, "depth": options.depth, "pair": number}
+        append(options.out / "pairs.jsonl", row | await pair(options, number, place) | {"device": device})
+        done.append(number)
+
+    try:
+        asyncio.run(run_all(places(options.out, options.cores, options.gpus), numbers, work))
+    except FailedError as error:
+        sys.exit(f"{options.program}: {error}")
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        sys.exit("stopped")
+    if len(done) < options.pairs:
+        print(f"{options.pairs - len(done)} of {options.pairs} pairs are left", file=sys.stderr)
+
+
+async def pair(options: argparse.Namespace, number: int, place: Place) -> dict[str, Any]:
+    """What one pair tells: steps that count, both medians, their ratio, the place. Raises FailedError."""
+    recorded = ["--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
+    sides = await side_by_side(options.program, options.arguments, recorded, place, number % 2)
+    try:
+        plain, with_fathom, count = compared(*sides, PHASES[options.depth])
+    except FailedError as error:
+        raise FailedError(f"{error}: see {place.folder}") from None
+    where = {name: value for name, value in (("cores", place.cores), ("gpu", place.gpu)) if value}
+    figures = {"untouched_ms": 1e3 * plain, "recorded_ms": 1e3 * with_fathom, "ratio": with_fathom / plain}
+    return {"steps": count, **figures, **where}
 
 
 def memory(options: argparse.Namespace) -> None:
@@ -201,6 +168,21 @@ def split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
     return words[:at], words[at : at + 1], words[at + 1 :]
 
 
+def core_set(word: str) -> str:
+    """A set of cores as `taskset` takes it."""
+    if not core_numbers(word):
+        raise ValueError
+    return word
+
+
+def gpus(words: str) -> list[str]:
+    """GPUs as CUDA_VISIBLE_DEVICES takes them; an empty one would hide all."""
+    found = words.split(",")
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -212,7 +194,12 @@ def main() -> None:
         if takes_program:
             sub.add_argument("program", choices=["train_gpt", "launch_bound"])
             sub.add_argument("--depth", choices=list(PHASES), default="surface")
-            sub.add_argument("--cores", help="run on these alone, as in 2-5")
+        if command is pairs:
+            sub.add_argument(
+                "--cores", type=core_set, nargs="+", default=[], help="pairs on each, as in 2-5 6-9"
+            )
+            sub.add_argument("--gpus", type=gpus, default=[], help="pairs on each, as in 0,1")
+            sub.add_argument("--minutes", type=float, default=1e9, help="begin no pair after so long")
         if command is summary:
             sub.add_argument("out", type=Path)
             continue

@@ -13,6 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = ROOT / "benchmarks" / "programs"
+RECORDING = "recording.fathom"
 
 
 @dataclass
@@ -35,6 +36,12 @@ def under_fathom(command: list[str], folder: Path, options: list[str]) -> list[s
     return [sys.executable, "-m", "fathom", "run", "--raw", "-o", str(folder), *options, "--", *command]
 
 
+def started_by(program: str, arguments: list[str], folder: Path, recorded: list[str] | None) -> list[str]:
+    """The command of a program: as it is, or with these options of `fathom run` into `folder`."""
+    command = [sys.executable, str(script(program)), *arguments]
+    return command if recorded is None else under_fathom(command, folder / RECORDING, recorded)
+
+
 def pinned(command: list[str], cores: str | None) -> list[str]:
     """`command`, on the cores that `cores` names (`2-5`) alone.
 
@@ -44,12 +51,17 @@ def pinned(command: list[str], cores: str | None) -> list[str]:
     return ["taskset", "--cpu-list", cores, *command] if cores else command
 
 
-def start(command: list[str], log: Path, **more: str) -> subprocess.Popen[bytes]:
-    """Start a command with its output in `log`, and `more` in its environment."""
+def start(command: list[str], log: Path, *, session: bool = False, **more: str) -> subprocess.Popen[bytes]:
+    """Start a command with its output in `log`, and `more` in its environment.
+
+    In a session of its own it leads a group that can be ended as a whole, and no terminal interrupts it.
+    """
     path = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0", **more}
     with log.open("wb") as out:
-        return subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=environment)
+        return subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=session
+        )
 
 
 def execute(command: list[str], log: Path) -> Outcome:

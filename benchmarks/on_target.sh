@@ -38,9 +38,16 @@ record() { # every validation program, unchanged; their soundings carry the ceil
     "$python" benchmarks/record_all.py record "$out"
 }
 
-cost() { # recorded against untouched, in pairs
-    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --cores 2-5 --out "$out/cost" -- --steps 400
-    "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" --out "$out/cost"
+cost() { # recorded against untouched, in pairs: three under way on each GPU, a quarter of the cores left free
+    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    sets=$("$python" -c "import sys
+from tests.faults.parallel import shares
+gpus = len(sys.argv[1].split(','))
+print(*(','.join(map(str, sorted(part))) for part in shares(4 * gpus)[gpus:]))" "$gpus")
+    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --cores $sets --gpus "$gpus" \
+        --minutes "${MINUTES:-6}" --out "$out/cost" -- --steps 400
+    "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" \
+        --minutes "${GPT_MINUTES:-3}" --out "$out/cost"
 }
 
 tests() { "$python" -m pytest -q -p no:cacheprovider tests/gpu; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import subprocess
 import sys
@@ -11,22 +12,23 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import cost
+import cost_pairs
 import record_all
 import turns
 
 
 def test_only_whole_steps_of_the_phase_are_compared():
     phases = dict.fromkeys(range(40, 100), "clean") | dict.fromkeys(range(100, 110), "timeline")
-    untouched = cost.Run([0.010] * 120, {})
+    untouched = cost_pairs.Run([0.010] * 120, {})
     slow = [0.010] * 100 + [9.0] + [0.020] * 9 + [0.010] * 10
-    plain, recorded, count = cost.compared(untouched, cost.Run(slow, phases), "timeline")
+    plain, recorded, count = cost_pairs.compared(untouched, cost_pairs.Run(slow, phases), "timeline")
     assert (plain, recorded, count) == (0.010, 0.020, 9)
 
 
 def test_a_phase_that_was_never_reached_stops_the_benchmark():
-    run = cost.Run([0.01] * 120, dict.fromkeys(range(120), "settle"))
-    with pytest.raises(SystemExit, match="no step after the first"):
-        cost.compared(run, run, "clean")
+    run = cost_pairs.Run([0.01] * 120, dict.fromkeys(range(120), "settle"))
+    with pytest.raises(cost_pairs.FailedError, match="no step after the first"):
+        cost_pairs.compared(run, run, "clean")
 
 
 def test_the_interval_holds_the_ratio_and_widens_with_noise():
@@ -91,7 +93,7 @@ def test_programs_that_take_turns_come_to_their_end(tmp_path):
     words = [(str(mark), str(tmp_path / "log"), mark.name) for mark in begun]
     programs = [subprocess.Popen([sys.executable, "-c", COUNTS, *three]) for three in words]
     try:
-        turns.take_turns(programs, begun, 0.03)
+        asyncio.run(turns.take_turns(programs, begun, turn_s=0.03))
     finally:
         turns.kill(programs)
     assert [program.returncode for program in programs] == [0, 0]
