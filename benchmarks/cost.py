@@ -67,7 +67,7 @@ def pairs(options: argparse.Namespace) -> None:
 
 async def pair(options: argparse.Namespace, number: int, place: Place) -> dict[str, Any]:
     """What one pair tells: steps that count, both medians, their ratio, the place. Raises FailedError."""
-    recorded = ["--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
+    recorded = ["--no-measure", "--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
     sides = await side_by_side(options.program, options.arguments, recorded, place, number % 2)
     try:
         plain, with_fathom, count = compared(*sides, PHASES[options.depth])
@@ -81,7 +81,7 @@ async def pair(options: argparse.Namespace, number: int, place: Place) -> dict[s
 def memory(options: argparse.Namespace) -> None:
     """Peak resident memory of `many_events` untouched and with its timeline recorded, alternately."""
     options.out.mkdir(parents=True, exist_ok=True)
-    recorded = ["--depth", "timeline", "--settle", "10", "--steps", "6"]
+    recorded = ["--no-measure", "--depth", "timeline", "--settle", "10", "--steps", "6"]
     for number in range(options.pairs):
         peaks = {}
         for name, ways in (("untouched", None), ("recorded", recorded)):

@@ -92,11 +92,11 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
     return rank;
 }
 __device__ __forceinline__ void meet_in_cluster() {
-    asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+    asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
 // The same in two parts, for who has nothing to show the others any more: stores in between hold nobody up.
-__device__ __forceinline__ void leave_cluster() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+__device__ __forceinline__ void leave_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+__device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 __device__ __forceinline__ float read_from(const float* at, unsigned rank) {
     unsigned there;
     float value;

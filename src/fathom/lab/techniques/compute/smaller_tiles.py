@@ -35,7 +35,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 27, cpu=30_000))
+    return draw.normal(draw.size(gpu=1 << 26, cpu=30_000))
 
 
 def _smoothed(kernel: str, tile: int, x: Tensor) -> Tensor:

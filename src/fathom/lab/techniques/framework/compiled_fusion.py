@@ -35,7 +35,7 @@ from fathom.lab import Draw
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, columns = draw.size(gpu=32768, cpu=16), draw.size(gpu=8192, cpu=24)
+    rows, columns = draw.size(gpu=8192, cpu=16), draw.size(gpu=8192, cpu=24)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     return (
         draw.normal(rows, columns, dtype=dtype),

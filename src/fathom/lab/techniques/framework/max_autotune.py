@@ -37,7 +37,7 @@ Given = tuple[Tensor, Tensor, Tensor]
 
 def inputs(seed: int, device: str | None = None) -> Given:
     draw = Draw(seed, device)
-    rows, narrow, wide = (draw.size(gpu=g, cpu=c) for g, c in ((65536, 24), (256, 16), (2048, 48)))
+    rows, narrow, wide = (draw.size(gpu=g, cpu=c) for g, c in ((32768, 24), (256, 16), (2048, 48)))
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     x, gate = draw.normal(rows, narrow, dtype=dtype), draw.normal(rows, wide, dtype=dtype)
     return x, draw.normal(wide, narrow, dtype=dtype, scale=narrow**-0.5), gate

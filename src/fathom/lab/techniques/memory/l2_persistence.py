@@ -41,7 +41,7 @@ kernels = Source(__file__)
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
     entries = draw.size(gpu=5 << 20, cpu=64)
-    return draw.normal(draw.size(gpu=64, cpu=3), entries), draw.normal(entries)
+    return draw.normal(draw.size(gpu=16, cpu=3), entries), draw.normal(entries)
 
 
 def _added(x: Tensor, table: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-CHUNKS, ROWS, WIDTH = 8, 2048, 2048
+CHUNKS, ROWS, WIDTH = 8, 1024, 2048
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
