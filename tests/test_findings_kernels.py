@@ -246,6 +246,7 @@ SCORES = "[[8, 16, 512, 512]]"
                 work("softmax", 2.0, "aten::_softmax", shapes=SCORES),
                 work("mul", 3.0, "aten::mul", shapes=SCORES),
                 work("linear", 9.0, "aten::mm", shapes="[[4096, 512], [512, 512]]"),
+                work("norm", 9.0, "aten::mul", shapes="[[8, 512, 512]]"),  # as wide as there are tokens
             ],
             6.0,
         ),
