@@ -88,6 +88,29 @@ def test_kernels_without_shapes_tell_by_their_names_that_they_have_no_tensor_cor
         assert found[kind].evidence[0].value == 15.0 and "ordinary" in found[kind].evidence[0].text
 
 
+def convolution(name: str, ms: float, dtype: str):
+    given = {"shapes": "[[64, 128, 80, 80], [128, 128, 3, 3]]", "dtypes": f'["{dtype}", "{dtype}"]'}
+    return work(name, ms, "aten::conv2d", "aten::cudnn_convolution", **given)
+
+
+def test_float32_convolutions_on_tensor_cores_could_be_narrower():
+    wide = convolution("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 8.0, "float")
+    half = convolution("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32", 5.0, "c10::BFloat16")
+    relu = work("vectorized_elementwise_kernel<clamp<float>>", 2.0, "aten::relu")
+    for works, expected in (
+        ([wide, relu], {"kernels-no-mixed-precision"}),
+        ([wide, half, half, relu], set()),  # chosen for a part
+        ([half, relu], set()),
+    ):
+        given = signals([], numbers_products=[], kernels_work=works, kernels_ceilings=H200)
+        found = raised(given, "kernels-no-mixed-precision")
+        assert set(found) == expected
+        if found:
+            left = 360 / 780
+            saved = sum(claim.ms for claim in found["kernels-no-mixed-precision"].claims)
+            assert saved == pytest.approx(8.0 * (1 - left) + 2.0 * 0.45)
+
+
 def test_neither_names_nor_shapes_are_no_judgement_of_precision():
     with pytest.raises(UnknownSignalError):
         raised(signals([], kernels_work=[work("relu", 5.0)]), "kernels-tf32-off")
