@@ -53,6 +53,21 @@ def test_fused_and_fitting_work_raises_nothing(fine):
     assert raised(signals([], kernels_work=[fine]), *PATTERNS) == {}
 
 
+ACCUMULATE = ("autograd::engine::evaluate_function", "torch::autograd::AccumulateGrad", "aten::add_")
+
+
+@pytest.mark.parametrize(
+    ("added_ms", "expected"),
+    [(2.5, 3.5), (20.0, 4.0), (0.0, 1.0)],  # to zeros; in eight micro-batches, of which one; to nothing
+)
+def test_zeroed_gradients_cost_what_is_added_to_the_zeros_as_well(added_ms, expected):
+    zeroing = work("fill", 1.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_")
+    adding = [work("add", added_ms, *ACCUMULATE)] if added_ms else []
+    found = raised(signals([], kernels_work=[zeroing, *adding]), "kernels-gradient-memset")
+    assert sum(claim.ms for claim in found["kernels-gradient-memset"].claims) == pytest.approx(expected)
+    assert raised(signals([], kernels_work=adding), "kernels-gradient-memset") == {}
+
+
 def test_float32_products_are_told_by_what_computes_them():
     plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
     tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")
