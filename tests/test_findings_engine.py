@@ -226,3 +226,15 @@ def test_unknown_changes_are_the_rules_fault_and_said_so():
 def test_unknown_signals_are_errors_of_their_own():
     with pytest.raises(UnknownSignalError):
         signals()["nobody.knows"]
+
+
+@pytest.mark.parametrize(("low", "kept"), [(0.5, 1), (0.05, 0)])
+def test_what_shows_beyond_other_causes_has_to_exceed_its_doubt(low, kept):
+    class Replayed:
+        def gain(self, changes):
+            return Gain(3.0, 3.0, 3.0) if len(changes) == 1 else Gain(4.0, 3.0 + low, 5.0)
+
+    ledger = [compute("a", 8.0), idle("python", 2.0)]
+    beyond = candidate("python=0", given=("sync=0",))
+    found, _ = findings(signals(ledger, step_replay=Replayed()), [one_rule(beyond)])
+    assert len(found) == kept

@@ -79,6 +79,17 @@ def test_a_rare_wait_costs_what_long_steps_add_not_what_it_lasts():
     assert raised(little, "host-garbage-collection")["host-garbage-collection"].gain_ms == 1.0
 
 
+def test_a_wait_that_the_timeline_met_by_chance_costs_no_more_than_clean_steps_spend_in_it():
+    ledger = [compute("a", 8.0), idle("gc", 2.0)]
+    found = {
+        spent: raised(signals(ledger, host_waits_ms={"gc": spent}), "host-garbage-collection")
+        for spent in (0.1, 3.0)
+    }
+    assert found[0.1]["host-garbage-collection"].gain_ms == 0.1
+    assert found[3.0]["host-garbage-collection"].changes == ("gc=0",)
+    assert raised(signals(ledger), "host-garbage-collection")["host-garbage-collection"].changes
+
+
 @pytest.mark.parametrize(
     ("versions", "kind"),
     [

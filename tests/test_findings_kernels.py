@@ -53,6 +53,21 @@ def test_fused_and_fitting_work_raises_nothing(fine):
     assert raised(signals([], kernels_work=[fine]), *PATTERNS) == {}
 
 
+ACCUMULATE = ("autograd::engine::evaluate_function", "torch::autograd::AccumulateGrad", "aten::add_")
+
+
+@pytest.mark.parametrize(
+    ("added_ms", "expected"),
+    [(2.5, 3.5), (20.0, 4.0), (0.0, 1.0)],  # to zeros; in eight micro-batches, of which one; to nothing
+)
+def test_zeroed_gradients_cost_what_is_added_to_the_zeros_as_well(added_ms, expected):
+    zeroing = work("fill", 1.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_")
+    adding = [work("add", added_ms, *ACCUMULATE)] if added_ms else []
+    found = raised(signals([], kernels_work=[zeroing, *adding]), "kernels-gradient-memset")
+    assert sum(claim.ms for claim in found["kernels-gradient-memset"].claims) == pytest.approx(expected)
+    assert raised(signals([], kernels_work=adding), "kernels-gradient-memset") == {}
+
+
 def test_float32_products_are_told_by_what_computes_them():
     plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
     tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")
@@ -86,6 +101,29 @@ def test_kernels_without_shapes_tell_by_their_names_that_they_have_no_tensor_cor
     assert set(found) == ({kind} if kind else set())
     if kind:
         assert found[kind].evidence[0].value == 15.0 and "ordinary" in found[kind].evidence[0].text
+
+
+def convolution(name: str, ms: float, dtype: str):
+    given = {"shapes": "[[64, 128, 80, 80], [128, 128, 3, 3]]", "dtypes": f'["{dtype}", "{dtype}"]'}
+    return work(name, ms, "aten::conv2d", "aten::cudnn_convolution", **given)
+
+
+def test_float32_convolutions_on_tensor_cores_could_be_narrower():
+    wide = convolution("sm90_xmma_fprop_implicit_gemm_f32f32_tf32f32_f32", 8.0, "float")
+    half = convolution("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32", 5.0, "c10::BFloat16")
+    relu = work("vectorized_elementwise_kernel<clamp<float>>", 2.0, "aten::relu")
+    for works, expected in (
+        ([wide, relu], {"kernels-no-mixed-precision"}),
+        ([wide, half, half, relu], set()),  # chosen for a part
+        ([half, relu], set()),
+    ):
+        given = signals([], numbers_products=[], kernels_work=works, kernels_ceilings=H200)
+        found = raised(given, "kernels-no-mixed-precision")
+        assert set(found) == expected
+        if found:
+            left = 360 / 780
+            saved = sum(claim.ms for claim in found["kernels-no-mixed-precision"].claims)
+            assert saved == pytest.approx(8.0 * (1 - left) + 2.0 * 0.45)
 
 
 def test_neither_names_nor_shapes_are_no_judgement_of_precision():
@@ -246,6 +284,7 @@ SCORES = "[[8, 16, 512, 512]]"
                 work("softmax", 2.0, "aten::_softmax", shapes=SCORES),
                 work("mul", 3.0, "aten::mul", shapes=SCORES),
                 work("linear", 9.0, "aten::mm", shapes="[[4096, 512], [512, 512]]"),
+                work("norm", 9.0, "aten::mul", shapes="[[8, 512, 512]]"),  # as wide as there are tokens
             ],
             6.0,
         ),

@@ -133,3 +133,19 @@ def test_a_graph_that_was_captured_anew_takes_over_from_the_old_one():
 def test_a_graph_that_is_replayed_seldom_stays_the_clock():
     events = Events()
     assert events(REPLAY, *[("replay", 5)] * 24, times=20) == REPLAY
+
+
+def test_a_graph_that_was_last_replayed_before_it_became_the_clock_gives_way():
+    events = Events()
+    cycle = [("replay", key) for key in (5, 6, 7)]
+    assert events(("replay", 5), REPLAY, times=7) is None
+    assert events(("replay", 5)) == REPLAY  # the last of what had been a cycle
+    found = events(*cycle, times=100)
+    assert found in cycle
+
+
+def test_a_graph_that_died_while_the_clock_was_silent_does_not_take_over():
+    events = Events()
+    events(REPLAY, times=9)
+    events(("replay", 9))  # replayed once, and captured anew as well
+    assert events(("replay", 5), ("replay", 6), times=150) in [("replay", 5), ("replay", 6)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from itertools import pairwise
 from typing import NamedTuple
 
 RANK = {"mark": 4, "optimizer": 3, "replay": 2, "loader": 1, "forward": 0}
@@ -58,7 +59,7 @@ class Chooser:
         if changed:
             self.clock = chosen
             self._since.clear()
-            self._ticked_ns, self._longest_ns = signal.ns, 0
+            self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
         return changed
 
     def tick(self, signal: Signal) -> None:
@@ -110,6 +111,12 @@ class Chooser:
         ours, theirs = self._counts["optimizer"][key], self._counts["optimizer"][signal.key]
         return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
 
+    def _usual_pause(self) -> int:
+        """The longest pause of the clock so far; of one that fired once, the time that was watched."""
+        fired = [signal.ns for signal in self.history if (signal.source, signal.key) == self.clock]
+        pauses = [after - before for before, after in pairwise(fired)]
+        return max(pauses, default=self.history[-1].ns - self.history[0].ns)
+
     def _is_dead(self, signal: Signal) -> bool:
         pause = signal.ns - self._ticked_ns
         return self.clock is not None and self.clock[0] == "replay" and pause > DEAD * self._longest_ns > 0
@@ -118,6 +125,7 @@ class Chooser:
         replays = sum(n for (source, _), n in self._since.items() if source == "replay")
         if replays < STALE_REPLAYS:
             return None
-        recent = Counter({key: n for (source, key), n in self._since.items() if source == "replay"})
-        least = min(recent.values())
-        return "replay", next(key for key, n in recent.items() if n == least)
+        middle = (self._ticked_ns + signal.ns) // 2  # graphs that were replayed before it only have died, too
+        living = Counter(one.key for one in self.history if one.source == "replay" and one.ns >= middle)
+        least = min(living.values())
+        return "replay", next(key for key, n in living.items() if n == least)

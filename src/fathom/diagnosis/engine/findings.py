@@ -32,8 +32,14 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
     idle_ms = signals.get("step.idle_ms").value
     sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms, idle_ms)
-    kept = disjoint(observed(sized, signals.get("step.trials").value or {}), ledger, least)
+    sure = [one for one in sized if _sure(one, least)]
+    kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
+
+
+def _sure(one: Sized, least: float) -> bool:
+    """What shows beyond other causes is the difference of two predictions: it has to exceed its doubt."""
+    return not one.candidate.given or one.low is None or one.low >= least
 
 
 def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], list[Abstained]]:

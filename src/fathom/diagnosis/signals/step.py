@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 
 from fathom.analysis.replay import Replay
 from fathom.analysis.results import Trial
@@ -12,6 +13,7 @@ from fathom.diagnosis.signals.value import UnknownSignalError, signal
 
 MS = 1e6
 GAP = "idle: device gap"
+DIFFER = 0.1  # of its computing: then steps do not all do the same work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
 
@@ -70,13 +72,33 @@ def trials(recorded: Recorded) -> dict[str, Trial]:
 def idle_ms(recorded: Recorded) -> float:
     """What of the mean step the device neither computes in nor needs to go from one kernel to the next.
 
-    That is all that a quicker host could save.
+    That is all that a quicker host could save. Of recorded steps that are longer than the clean ones, as
+    sequences grow, the share of their time holds.
     """
-    step = mean_ms(recorded) if recorded.index is not None else None
-    if step is None:
+    step, timeline = mean_ms(recorded) if recorded.index is not None else None, timeline_ms(recorded)
+    if step is None or timeline is None:
         raise UnknownSignalError("no step was recorded")
-    own = sum(e.ms for e in recorded.device.ledger if e.entry in ("compute", GAP))
+    own = _own_ms(recorded)
+    if own > step and differing(recorded) > DIFFER:
+        return step * (1 - own / timeline)
     return max(step - own, 0.0)
+
+
+@signal("step.differing")
+def differing(recorded: Recorded) -> float:
+    """The share of the device's computing by kernels that not all recorded steps launch equally often."""
+    rows = recorded.kernels.with_columns(window=recorded.window(recorded.kernels))
+    rows = rows.filter(pl.col("window") >= 0, kind="compute")
+    rows = rows.with_columns(ns=pl.col("end_ns") - pl.col("start_ns"))
+    each = rows.group_by("family", "window").agg(pl.len(), pl.col("ns").sum())
+    same = (pl.len() == recorded.steps) & (pl.col("len").n_unique() == 1)
+    kinds = each.group_by("family").agg(pl.col("ns").sum(), same.alias("same"))
+    total = int(kinds["ns"].sum())
+    return int(kinds.filter(~pl.col("same"))["ns"].sum()) / total if total else 0.0
+
+
+def _own_ms(recorded: Recorded) -> float:
+    return sum(e.ms for e in recorded.device.ledger if e.entry in ("compute", GAP))
 
 
 @signal("step.timeline_ms", "ms")

@@ -15,7 +15,7 @@ FAULT = Fault(
     forbidden=["kernels-uncoalesced", "kernels-bank-conflicts", "kernels-divergence"],
     share=[0.4, 0.7, 0.8],
     why=(
-        "17 M additions to 1024, 64, 8 addresses: L2 does about one an address and clock, shared memory "
+        "67 M additions to 1024, 64, 8 addresses: L2 does about one an address and clock, shared memory "
         "one a block's"
     ),
     needs={"gpu": True, "cupy": True},
@@ -42,12 +42,12 @@ __global__ void count(const int* x, int* bins, int n, int size) {
 
 @torch.no_grad()
 def main(options):
-    n, size = 1 << 24, options.by(1024, 64, 8)
+    n, size = 1 << 26, options.by(1024, 64, 8)
     source = SOURCE if options.faulty else SOURCE.replace("#ifdef PRIVATE", "#if 1")
     kernel = Kernel(source, "count")
     x = options.choices(size, n).int()
     bins = torch.zeros(size, device=options.device, dtype=torch.int32)
-    model = Launches(lambda x, bins: kernel[132 * 8, 256](x, bins, n, size), 4)
+    model = Launches(lambda x, bins: kernel[132 * 8, 256](x, bins, n, size), 2)
     for _ in options.laps():
         model(x, bins)
     return bins.float().mean()

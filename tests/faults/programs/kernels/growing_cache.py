@@ -1,7 +1,8 @@
 """Append keys and values to the cache with `torch.cat`.
 
 The user believes that appending adds a little. It copies the whole cache, for every layer and every token,
-and asks for new memory each time; a cache of full length is written in place. Attention is flash's in both
+and asks for new memory each time, for which what was freed is too small: on an H200 17 and 72 GB came to be
+reserved for caches of 4 and 8. A cache of full length is written in place. Attention is flash's in both
 forms: cuDNN's makes a new plan for every length, which would hide the copies.
 """
 
@@ -15,8 +16,8 @@ from tests.faults.common import Fault, start
 FAULT = Fault(
     kind="kernels-kv-cache-concat",
     expected=["kernels-kv-cache-concat"],
-    forbidden=["kernels-transposes", "kernels-weight-bound-decode", "host-fragmentation"],
-    allowed=["host-launch-bound", "host-cuda-malloc"],
+    forbidden=["kernels-transposes", "kernels-weight-bound-decode"],
+    allowed=["host-launch-bound", "host-cuda-malloc", "host-fragmentation"],
     share=[0.3, 0.45, 0.55],
     why=(
         "a layer copies 2 x 64, 128, 256 MB (read and write), 0.06 to 0.25 ms, beside attention that "

@@ -13,8 +13,11 @@ FAULT = Fault(
     expected=["numbers-tile-size"],
     forbidden=["kernels-batch-too-small", "kernels-low-occupancy", "numbers-odd-size"],
     allowed=["kernels-wave-quantisation"],
-    share=[0.15, 0.25, 0.4],
-    why="of 12 rows of tiles a wave, one more after 4, 2, 1 waves, if the library takes tiles of 128 x 256",
+    share=[0.08, 0.11, 0.2],
+    why=(
+        "of 12 rows of tiles of 128 x 256 a wave, one more after 4, 2, 1 waves: cuBLAS then takes others, "
+        "192 x 192 after 2, and loses 8 % to overhang and the last wave, and 4 % to the rows"
+    ),
     needs={"gpu": True},
 )
 

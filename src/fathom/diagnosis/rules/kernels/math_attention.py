@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 from fathom.diagnosis.rules.kernels.attending import fused_ms
 from fathom.diagnosis.rules.rule import (
@@ -27,6 +28,7 @@ FUSED = 0.2  # of the time, where sizes or ceilings are not known
 MASKED = re.compile(
     r"aten::(masked_fill_?|where|tril|add)$"
 )  # on scores: what is not seen is half, as a rule
+Scores = tuple[int, int, int]  # batch times heads, queries, keys
 CHECK = "with torch.nn.attention.sdpa_kernel(...) name a fused kernel, which says why it cannot be used"
 
 
@@ -57,7 +59,7 @@ def math_attention(signals: Signals) -> Found:
     )
 
 
-def _fused(mine: list[Work], scores: set[tuple[int, int]], rates: dict[str, float]) -> float:
+def _fused(mine: list[Work], scores: set[Scores], rates: dict[str, float]) -> float:
     """Of its time: as the forward pass's first product and its ceiling tell."""
     now, masked = sum(one.ms for one in mine), any(_masks(one, scores) for one in mine)
     behind = any(one.path.startswith(BACKWARD) for one in mine)
@@ -72,27 +74,33 @@ def _fused(mine: list[Work], scores: set[tuple[int, int]], rates: dict[str, floa
     return min(needed / now, 1.0) if needed and now > 0 else FUSED
 
 
-def _makes_scores(one: Product, scores: set[tuple[int, int]]) -> bool:
+def _makes_scores(one: Product, scores: set[Scores]) -> bool:
     forward = not one.work.path.startswith(BACKWARD)
-    return forward and one.batch > 1 and (one.m, one.n) in scores and one.k < one.n
+    return forward and one.batch > 1 and (one.batch, one.m, one.n) in scores and one.k < one.n
 
 
-def _masks(one: Work, scores: set[tuple[int, int]]) -> bool:
-    on = any(len(size) >= LEADING and (size[-2], size[-1]) in scores for size in one.sizes)
-    return on and any(MASKED.search(name) for name in one.ops)
+def _masks(one: Work, scores: set[Scores]) -> bool:
+    return any(_as_scores(size) in scores for size in one.sizes) and any(
+        MASKED.search(name) for name in one.ops
+    )
 
 
-def _scores(one: Work) -> tuple[int, int] | None:
-    """Queries and keys of what the softmax reads."""
-    sizes = one.sizes[0] if one.sizes else []
-    if len(sizes) < LEADING or min(sizes[-2:]) < LONG:
-        return None
-    return sizes[-2], sizes[-1]
+def _scores(one: Work) -> Scores | None:
+    """What the softmax reads."""
+    found = _as_scores(one.sizes[0] if one.sizes else [])
+    return found if found and min(found[1:]) >= LONG else None
 
 
-def _on(one: Work, scores: set[tuple[int, int]]) -> bool:
+def _as_scores(sizes: list[int]) -> Scores | None:
+    """Of a tensor with as many dimensions. Activations (batch, tokens, width) can be as wide as there are
+    keys, but have no heads."""
+    return (prod(sizes[:-2]), sizes[-2], sizes[-1]) if len(sizes) >= LEADING else None
+
+
+def _on(one: Work, scores: set[Scores]) -> bool:
     """Whether it reads scores, or is the product that makes them."""
     large = [sizes for sizes in one.sizes if len(sizes) >= LEADING]
-    if any((sizes[-2], sizes[-1]) in scores for sizes in large):
+    if any(_as_scores(sizes) in scores for sizes in large):
         return True
-    return "bmm" in one.op and len(large) > 1 and (large[0][-2], large[1][-1]) in scores
+    makes = "bmm" in one.op and len(large) > 1
+    return makes and (prod(large[0][:-2]), large[0][-2], large[1][-1]) in scores

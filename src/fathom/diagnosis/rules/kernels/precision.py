@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 
 from fathom.diagnosis.rules.rule import (
@@ -55,23 +56,40 @@ def precision(signals: Signals) -> Found:
         factor = _on_tensor_cores(plain, named, rates)
         changes = shrink(ordinary, family_totals(works), factor)
         yield _candidate("kernels-tf32-off", ordinary, changes, factor)
-    tensor = [one for one in singles if one not in plain]
-    if sum(one.work.ms for one in tensor) > MOSTLY * sum(one.work.ms for one in products):
-        yield _mixed([one.work for one in tensor], works, _in_bfloat16(tensor, rates))
+    sized = [one.work for one in products]
+    others = [one for one in _multiplying(works) if one not in sized]
+    tensor, convolved = [one for one in singles if one not in plain], _convolved(others)
+    wide = [*(one.work for one in tensor), *convolved]
+    if _ms(wide) > MOSTLY * _ms([*sized, *others]):
+        yield _mixed(wide, works, _in_bfloat16(tensor, convolved, rates))
 
 
 def _named(works: list[Work]) -> list[Work]:
     """Products and convolutions of no known shape that run without tensor cores, as most of them do."""
-    every = [one for one in works if one.entry == "compute" and MULTIPLIES.search(one.family)]
+    every = _multiplying(works)
     mine = [one for one in every if NAMED.search(one.family) and not TENSOR.search(one.family)]
-    enough = sum(one.ms for one in mine) > MOSTLY * sum(one.ms for one in every)
+    enough = _ms(mine) > MOSTLY * _ms(every)
     return [one for one in mine if enough and product_of(one) is None]
+
+
+def _convolved(works: list[Work]) -> list[Work]:
+    """Convolutions of float32 on tensor cores: cuDNN takes TF32 unless it is told not to."""
+    mine = [one for one in works if "convolution" in one.op and TENSOR.search(one.family)]
+    return [one for one in mine if one.types[:1] == ["float"]]
+
+
+def _multiplying(works: list[Work]) -> list[Work]:
+    """Products and convolutions, by their names."""
+    return [one for one in works if one.entry == "compute" and MULTIPLIES.search(one.family)]
+
+
+def _ms(works: Iterable[Work]) -> float:
+    return sum(one.ms for one in works)
 
 
 def _without_tf32(ordinary: list[Work], works: list[Work]) -> Found:
     """Tensor cores of before Ampere take float16 alone."""
-    every = sum(one.ms for one in works if one.entry == "compute" and MULTIPLIES.search(one.family))
-    if sum(one.ms for one in ordinary) > MOSTLY * every:
+    if _ms(ordinary) > MOSTLY * _ms(_multiplying(works)):
         found = _mixed(ordinary, works, HALF)
         yield replace(found, doubt=0.4, confidence=0.8)
 
@@ -111,12 +129,17 @@ def _on_cores(one: Work) -> bool:
     return bool(TENSOR.search(one.family)) or (not SIMT.search(one.family) and not NAMED.search(one.family))
 
 
-def _in_bfloat16(singles: list[Product], rates: dict[str, float]) -> float:
-    """As the ceilings differ, or nearer to that of bfloat16: its kernels are the library's best."""
+def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str, float]) -> float:
+    """As the ceilings differ, or nearer to that of bfloat16: its kernels are the library's best.
+
+    Of convolutions it is the first: what they compute for their sizes depends on the algorithm.
+    """
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
-    rate, now = rates.get("matmul.bf16"), sum(one.work.ms for one in singles)
+    rate, now = rates.get("matmul.bf16"), _ms(one.work for one in singles)
     flops = sum(2.0 * one.batch * one.m * one.n * one.k * one.work.count for one in singles)
-    return min(ratio, 1e3 * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
+    least = min(ratio, 1e3 * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
+    others = _ms(convolved)
+    return (least * now + ratio * others) / ((now + others) or 1.0)
 
 
 def _ratio(rates: dict[str, float], slow: str, fast: str, otherwise: float) -> float:

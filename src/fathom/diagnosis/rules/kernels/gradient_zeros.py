@@ -1,0 +1,70 @@
+"""Gradients that are overwritten with zeros, to which the backward pass then adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Claim,
+    Evidence,
+    Found,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals, Work
+
+ZEROING = "Optimizer.zero_grad#"
+ADDING = "torch::autograd::AccumulateGrad > aten::add_"
+PASSES = 3.0  # of the zeros' one: both gradients are read, and their sum is written
+
+
+@dataclass(frozen=True)
+class Adding:
+    """Additions to gradients, and the share of them that adds to zeros: of the first micro-batch."""
+
+    works: list[Work]
+    share: float
+
+    @property
+    def claims(self) -> list[Claim]:
+        return claims_of(self.works, self.share)
+
+
+@rule("kernels-gradient-memset")
+def gradient_zeros(signals: Signals) -> Found:
+    """A gradient that is dropped becomes what the backward pass computes: nothing is added either."""
+    works = signals["kernels.work"]
+    zeroing = [one for one in works if ZEROING in one.path]
+    if zeroing:
+        adding = _adding(works, sum(one.ms for one in zeroing))
+        yield _candidate(zeroing, adding, family_totals(works))
+
+
+def _adding(works: list[Work], zeroing_ms: float) -> Adding:
+    mine = [one for one in works if one.path.endswith(ADDING)]
+    ms = sum(one.ms for one in mine)
+    return Adding(mine, min(PASSES * zeroing_ms / ms, 1.0) if ms > 0 else 0.0)
+
+
+def _candidate(zeroing: list[Work], adding: Adding, total: dict[str, float]) -> Candidate:
+    added = sum(claim.ms for claim in adding.claims)
+    return Candidate(
+        kind="kernels-gradient-memset",
+        claims=[*claims_of(zeroing), *adding.claims],
+        evidence=[
+            Evidence("overwriting gradients with zeros", sum(one.ms for one in zeroing), "ms a step"),
+            Evidence("kernels of it", sum(one.count for one in zeroing), "a step"),
+            Evidence("adding to those zeros", added, "ms a step"),
+        ],
+        changes=(*shrink(zeroing, total, 0.0), *shrink(adding.works, total, 1 - adding.share)),
+        doubt=0.2,
+        check="optimizer.zero_grad(set_to_none=True), and time the step",
+        source=usual((one.source, one.ms) for one in zeroing),
+        module=usual((one.module, one.ms) for one in zeroing),
+        region=usual((one.region, one.ms) for one in zeroing),
+        family=usual((one.family, one.ms) for one in zeroing),
+    )
