@@ -95,6 +95,7 @@ def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | Non
     commands = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
     sampler = Programs(commands, pair.metrics, settings.patience_s, clock)
     run = race(sampler, settings, settings.seeds(), lambda *_: [], clock)
+    settings.keep(run)
     told = shlex.join(plain), shlex.join(tuned)
     verdict = Verdict("ambiguous", None, None, list(run.reasons), settings.margin, *told, "whole")
     _timed(verdict, run, settings)

@@ -124,6 +124,7 @@ def _timed(
         if run.reasons or not ceilings.above(found):
             break
     assert run is not None
+    settings.keep(run)
     verdict.timings = found
     verdict.work = {"flops": work.flops, "bytes": work.bytes, "unit": work.unit, "source": work.source}
     verdict.reasons += run.reasons + ceilings.impossible(found, work, machine)
