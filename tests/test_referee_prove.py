@@ -191,6 +191,21 @@ def test_bad_metrics(tmp_path: Path, content: str | None) -> None:
             read_metrics(tmp_path / name)
 
 
+def test_commands_whose_work_nobody_compares_are_refused_before_they_run(tmp_path: Path) -> None:
+    run, nothing = f"touch {tmp_path / 'ran'}", "true"
+    done = run_fathom("prove", "--command", run, nothing, "--json", "--budget", "0", cwd=tmp_path)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["verdict"], answer["ratio"]) == (1, "refused", None)
+    assert [reason["code"] for reason in answer["reasons"]] == ["nothing-compared"]
+    assert "--metrics" in answer["reasons"][0]["detail"] and not (tmp_path / "ran").exists()
+    verdict = prove_commands("sleep 0.1", nothing, Settings(budget_s=0), allow=["nothing-compared"])
+    assert (verdict.verdict, verdict.reasons) == ("faster", [])
+    assert [reason.code for reason in verdict.excused] == ["nothing-compared"]
+    assert "nothing that it computes was compared" in told(verdict)
+    with pytest.raises(BadInputError, match="nothing-compared"):  # it names those that there are
+        prove_commands(run, nothing, allow=["nonsense"])
+
+
 @pytest.mark.parametrize("words", [("", "true"), ("'", "true"), ("no-such-program", "true")])
 def test_commands_that_cannot_be_run(words: tuple[str, str]) -> None:
     with pytest.raises(BadInputError):
