@@ -31,7 +31,8 @@ class Pair:
     that name it: they appear on the plain form and not on the tuned one.
 
     Of commands only `metrics` (the file that both write, see `prove_commands`), `agree` (how far its values
-    may be apart, as a share, where that is more than scatter and rounding), `allow`, `name` and `findings` count.
+    may be apart, as a share, where that is more than scatter and rounding), `allow`, `name` and `findings`
+    count.
     """
 
     plain: Where | Command

@@ -41,9 +41,8 @@ class Programs:
     seen: dict[str, list[Metrics]] = field(default_factory=dict)
 
     def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
-        """One run. Raises SideError where it fails or hangs, BadInputError without its metrics."""
-        if self.metrics is not None:
-            self.metrics.unlink(missing_ok=True)
+        """One run. Raises SideError where it fails, hangs or leaves no metrics."""
+        _cleared(self.metrics)
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             began = self.clock.now_ns()
             self._run(self.commands[side], said.fileno())
@@ -117,6 +116,17 @@ def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) 
     _timed(verdict, run, settings)
     if pair.metrics is not None and not run.reasons:
         _compared(verdict, sampler, pair.agree)
+
+
+def _cleared(metrics: Path | None) -> None:
+    """What an earlier run wrote must not be taken for this one's."""
+    try:
+        if metrics is not None:
+            metrics.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInputError(
+            f"{metrics} cannot be removed before a run ({error.strerror}); name a file for --metrics."
+        ) from None
 
 
 def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
