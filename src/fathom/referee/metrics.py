@@ -35,7 +35,7 @@ def read_metrics(path: Path) -> Metrics:
     try:
         content = _npz(path) if path.suffix == ".npz" else json.loads(path.read_bytes())
     except FileNotFoundError:
-        raise _unusable(path, "was not written") from None
+        raise _unusable(path, "was not written; both programs must write it") from None
     except OSError as error:
         raise _unusable(path, f"cannot be read ({error.strerror or 'damaged'})") from None
     except _DAMAGED:
