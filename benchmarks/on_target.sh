@@ -4,12 +4,13 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is stress, ceilings, record, cost, tests, links, counters, crafted, agreement, faults,
-# unrelated or lab.
+# unrelated, lab or equal.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
 #     python benchmarks/record_all.py finish OUT
 #     python benchmarks/cost.py summary OUT/cost
+#     python -m benchmarks.equal_sides summary OUT/equal
 set -euo pipefail
 part=$1 out=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
@@ -129,6 +130,11 @@ print(*names[int(sys.argv[2])::int(sys.argv[3])])" "$out/techniques.json" $gpu "
             --budget "${BUDGET:-8}" --limit "${LIMIT:-100}" > "$out/lab-$gpu.json" 2> "$out/lab-$gpu.txt" &
     done
     wait
+}
+
+equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs
+    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    "$python" -m benchmarks.equal_sides record "$out/equal" --gpus "$gpus" --minutes "${MINUTES:-8}"
 }
 
 "$part"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -108,9 +109,9 @@ def test_every_library_that_a_technique_imports_is_named_so_that_it_is_skipped_w
         for module in {name for name in (*direct, *parts) if name.partition(".")[0] not in known}:
             named = [name for name in technique.needs.packages if f"{module}.".startswith(f"{name}.")]
             assert named, f"{technique.name} imports {module}"
-    nothing = Here(9.0, "", "2.11.0", lambda package: False)
-    assert why_not(techniques()["cutile-softmax"].needs, nothing) == "it needs the Python package cuda-tile"
-    assert why_not(techniques()["warp-tiles"].needs, nothing) == "it needs the Python package warp-lang"
+    bare = Here(9.0, "", "2.11.0", lambda package: False)
+    assert why_not(techniques()["cutile-softmax"].needs, bare) == "it needs cuda-tile, which is not installed"
+    assert why_not(techniques()["warp-tiles"].needs, bare) == "it needs warp-lang, which is not installed"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ def test_a_tool_of_the_toolkit_is_asked_for_its_version(
         (Needs(capability=9.0), CPU, "it needs a GPU: there is none"),
         (Needs(gpu=True, capability=9.0), H200, None),
         (Needs(capability=10.0), H200, "it needs compute capability 10.0, here is 9.0"),
-        (Needs(packages=("PIL",)), CPU, "it needs the Python package pillow"),
+        (Needs(packages=("PIL",)), CPU, "it needs pillow, which is not installed"),
         (Needs(torch="2.11"), H200, None),
         (Needs(torch="2.12"), H200, "it needs torch 2.12, here is 2.11.0+cu130"),
         (Needs(), Here(9.0, "", ""), "it needs torch, which is not installed"),
@@ -312,8 +313,20 @@ def test_the_table_fits_and_shows_what_was_gained(
     for width in (80, 120):
         lines = told(print_techniques, found, width=width).splitlines()
         assert max(map(len, lines)) <= width
-    assert "faster 2.00×" in lines[1] and any("it needs a GPU" in line for line in lines)
+    assert "faster 2.00×" in lines[1] and any("needs a GPU" in line for line in lines)
     assert told(print_techniques, []) == ""
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_table_says_what_a_technique_lacks(width: int) -> None:
+    """Whole, whatever it is: the last word is the one to act on."""
+    bare = Here(8.0, "", "2.13.0", has=lambda _: False, version=lambda _: "")
+    every = rows(list(techniques().values()), MACHINE, bare, lambda _: None)
+    lines = told(print_techniques, every, width=width)
+    for row in every:
+        if row["why_not"]:
+            assert re.split("[:,]", row["why_not"])[0].removeprefix("it ") in lines, row["why_not"]
+    assert "needs jax\n" in lines and "needs warp-lang\n" in lines
 
 
 def test_an_outcome_shows_both_fractions_of_the_ceiling(technique: Technique, tmp_path: Path) -> None:

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
 import fathom
 from fathom.errors import BadInputError
 from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict, prove_commands, prove_pair
+from fathom.referee.metrics import read_metrics
 from fathom.referee.proof import _concluded
+from fathom.referee.worker import SideError
 from fathom.report.verdict import print_verdict
 from tests.running import run_fathom
 
@@ -149,7 +152,7 @@ def test_commands_are_compared_by_what_they_write(tmp_path: Path, monkeypatch: p
     plain = program(tmp_path, "a.py", "[3.0, 2.0]", more="import time; time.sleep(0.1)")
     quick = program(tmp_path, "b.py", "[3.0, 2.0000001]")
     verdict = prove_commands(plain, quick, settings, metrics)
-    assert verdict.verdict == "faster" and [found.place for found in verdict.agreement] == ["loss", "tokens"]
+    assert not verdict.refused and [found.place for found in verdict.agreement] == ["loss", "tokens"]
     worse = program(tmp_path, "c.py", "[3.0, 2.1]", "[1, 3]")
     verdict = prove_commands(plain, worse, settings, metrics)
     assert verdict.verdict == "refused"
@@ -170,7 +173,7 @@ def test_a_pair_of_commands_says_how_far_its_forms_may_be_apart(
     pair = Pair(plain=tuple(slow), tuned=tuple(near), metrics=Path("m.json"))
     assert prove_pair(pair, Settings(budget_s=0)).verdict == "refused"
     verdict = prove_pair(dataclasses.replace(pair, agree=1e-2), Settings(budget_s=0))
-    assert verdict.verdict == "faster" and "within 0.01" in verdict.notes[0]
+    assert not verdict.refused and "within 0.01" in verdict.notes[0]
     assert prove_pair(dataclasses.replace(pair, agree=1e-5), Settings(budget_s=0)).verdict == "refused"
     for half in (
         Pair(plain=("true",), tuned="a:b", inputs="a:c"),
@@ -180,15 +183,77 @@ def test_a_pair_of_commands_says_how_far_its_forms_may_be_apart(
             prove_pair(half)
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"loss": "x"}', '{"loss": [1, [2]]}', None, "\0\0"])
-def test_bad_metrics(tmp_path: Path, content: str | None) -> None:
-    from fathom.referee.metrics import read_metrics
+BAD = ["", "[]", "{", "{}", '{"loss": []}', '{"loss": "x"}', '{"loss": [1, [2]]}', None, "\0\0", "[" * 99999]
 
+
+@pytest.mark.parametrize("content", BAD)
+def test_bad_metrics(tmp_path: Path, content: str | None) -> None:
     for name in ("m.json", "m.npz"):
         if content is not None:
             (tmp_path / name).write_text(content)
-        with pytest.raises(BadInputError):
+        with pytest.raises(SideError, match=name) as error:
             read_metrics(tmp_path / name)
+        assert error.value.code == "no-metrics"
+
+
+def test_damaged_archives_of_metrics(tmp_path: Path) -> None:
+    path, random = tmp_path / "m.npz", np.random.default_rng(0)
+    np.savez_compressed(path, loss=np.arange(50.0))
+    whole = path.read_bytes()
+    assert list(read_metrics(path)) == ["loss"]
+    for _ in range(200):
+        damaged = bytearray(whole[: random.integers(1, len(whole) + 1)])
+        damaged[random.integers(len(damaged))] ^= int(random.integers(1, 256))
+        path.write_bytes(damaged)
+        try:
+            assert all(array.dtype.kind in "biuf" for array in read_metrics(path).values())
+        except SideError as error:
+            assert error.code == "no-metrics"
+    np.savez(path, names=np.array(["a"]))
+    with pytest.raises(SideError, match="no array of numbers"):
+        read_metrics(path)
+    with path.open("wb") as file:
+        np.save(file, np.arange(3.0))
+    with pytest.raises(SideError, match="is no npz"):
+        read_metrics(path)
+
+
+@pytest.mark.parametrize(
+    "writes", ["pass", "open('m.json', 'w').write('{}')", "import os; os.mkfifo('m.json')"]
+)
+def test_a_candidate_without_metrics_is_refused_and_a_baseline_is_bad_input(
+    tmp_path: Path, writes: str
+) -> None:
+    good = program(tmp_path, "a.py", "[3.0, 2.0]")
+    (tmp_path / "b.py").write_text(writes)
+    bad, options = f"{sys.executable} -S b.py", ("--metrics", "m.json", "--json", "--budget", "0")
+    done = run_fathom("prove", "--command", good, bad, *options, cwd=tmp_path)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["verdict"]) == (1, "refused"), answer
+    assert [reason["code"] for reason in answer["reasons"]] == ["no-metrics"]
+    done = run_fathom("prove", "--command", bad, good, *options, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "") and "The baseline cannot be measured" in done.stderr
+    assert "m.json" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_metrics_that_cannot_be_removed_are_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="cannot be removed"):
+        prove_commands("true", "true", Settings(budget_s=0), tmp_path)
+
+
+def test_commands_whose_work_nobody_compares_are_refused_before_they_run(tmp_path: Path) -> None:
+    run, nothing = f"touch {tmp_path / 'ran'}", "true"
+    done = run_fathom("prove", "--command", run, nothing, "--json", "--budget", "0", cwd=tmp_path)
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["verdict"], answer["ratio"]) == (1, "refused", None)
+    assert [reason["code"] for reason in answer["reasons"]] == ["nothing-compared"]
+    assert "--metrics" in answer["reasons"][0]["detail"] and not (tmp_path / "ran").exists()
+    verdict = prove_commands(nothing, nothing, Settings(budget_s=0), allow=["nothing-compared"])
+    assert verdict.reasons == [] and verdict.ratio is not None and not verdict.refused
+    assert [reason.code for reason in verdict.excused] == ["nothing-compared"]
+    assert "nothing that it computes was compared" in told(verdict)
+    with pytest.raises(BadInputError, match="nothing-compared"):  # it names those that there are
+        prove_commands(run, nothing, allow=["nonsense"])
 
 
 @pytest.mark.parametrize("words", [("", "true"), ("'", "true"), ("no-such-program", "true")])

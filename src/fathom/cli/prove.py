@@ -87,7 +87,11 @@ def prove(
     ] = None,
     command: Annotated[bool, typer.Option("--command", help="Both sides are whole commands.")] = False,
     metrics: Annotated[
-        Path | None, typer.Option(help="File that both commands write: .json or .npz, arrays by name.")
+        Path | None,
+        typer.Option(
+            help="File that both commands write, which is compared: .json or .npz, arrays by name. Without "
+            "it the candidate is refused, unless --allow nothing-compared."
+        ),
     ] = None,
     margin: Annotated[float, typer.Option(help="What counts as the same, as a share.")] = 0.01,
     latency: Annotated[Latency, typer.Option(help="Launch latency of a GPU.")] = Latency.removed,
@@ -136,7 +140,8 @@ def _verdict(
     with console.status("starting") as status:
         settings["progress"] = lambda text: status.update(text)
         if command:
-            return referee.prove_commands(baseline, candidate, referee.Settings(**settings), metrics)
+            chosen = referee.Settings(**settings)
+            return referee.prove_commands(baseline, candidate, chosen, metrics, allow=pair["allow"])
         return referee.prove(baseline, candidate, **pair, **settings)
 
 

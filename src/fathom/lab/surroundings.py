@@ -121,7 +121,7 @@ def why_not(needs: Needs, at: Here) -> str | None:
         return f"it needs compute capability {needs.capability:.1f}, here is {at.capability:.1f}"
     missing = [package for package in needs.packages if not at.has(package)]
     if missing:
-        return f"it needs the Python package {_DISTRIBUTIONS.get(missing[0], missing[0])}"
+        return f"it needs {_DISTRIBUTIONS.get(missing[0], missing[0])}, which is not installed"
     return next(
         (reason for tool, least in needs.tools.items() if (reason := _too_old(tool, least, at))), None
     )

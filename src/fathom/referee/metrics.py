@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import struct
 import zipfile
+import zlib
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
@@ -11,32 +13,46 @@ from typing import Any
 
 import numpy as np
 
-from fathom.errors import BadInputError
 from fathom.referee.compare.errors import errors
 from fathom.referee.compare.tolerance import tolerance
 from fathom.referee.verdict import Agreement, Reason
+from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
 SPREAD = 3.0  # times what the baseline's own runs differ by
+_DAMAGED = (
+    *(ValueError, RecursionError, EOFError, KeyError, MemoryError, OverflowError, RuntimeError),
+    *(NotImplementedError, SyntaxError, TypeError, struct.error, zipfile.BadZipFile, zlib.error),
+)
 _LOSSES = ("loss", "perplexity")
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Arrays by name from a `.npz` file, else from a JSON object. Raises BadInputError."""
+    """Arrays by name from a `.npz` file, else from a JSON object. Raises SideError: there is nothing in it
+    that could be compared."""
+    if path.exists() and not path.is_file():  # reading a pipe would not end
+        raise _unusable(path, "is no file")
     try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as held:
-                return {name: held[name] for name in held.files}
-        content = json.loads(path.read_bytes())
+        content = _npz(path) if path.suffix == ".npz" else json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _unusable(path, "was not written; both programs must write it") from None
     except OSError as error:
-        raise BadInputError(
-            f"{path} cannot be read: {error.strerror}; both programs must write it."
-        ) from None
-    except (ValueError, RecursionError, EOFError, KeyError, zipfile.BadZipFile):
-        raise BadInputError(f"{path} is neither JSON nor npz; write one of them.") from None
+        raise _unusable(path, f"cannot be read ({error.strerror or 'damaged'})") from None
+    except _DAMAGED:
+        raise _unusable(path, f"is no {'npz' if path.suffix == '.npz' else 'JSON'}") from None
     if not isinstance(content, dict):
-        raise BadInputError(f"{path} holds no object; write arrays by name.")
-    return {str(name): _array(path, name, values) for name, values in content.items()}
+        raise _unusable(path, "holds no arrays by name")
+    found = {str(name): _array(path, name, values) for name, values in content.items()}
+    if not any(array.size for array in found.values()):
+        raise _unusable(path, "holds no number")
+    return found
+
+
+def _npz(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path):  # else numpy takes a pickle, or a single array, for what it is
+        pass
+    with np.load(path, allow_pickle=False) as held:
+        return {name: held[name] for name in held.files}
 
 
 def _array(path: Path, name: str, values: Any) -> np.ndarray:
@@ -45,8 +61,12 @@ def _array(path: Path, name: str, values: Any) -> np.ndarray:
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
-        raise BadInputError(f"'{name}' in {path} is no array of numbers; leave it out.")
+        raise _unusable(path, f"holds '{name}', which is no array of numbers")
     return array
+
+
+def _unusable(path: Path, why: str) -> SideError:
+    return SideError("no-metrics", f"{path} {why}")
 
 
 def differences(

@@ -31,7 +31,8 @@ class Pair:
     that name it: they appear on the plain form and not on the tuned one.
 
     Of commands only `metrics` (the file that both write, see `prove_commands`), `agree` (how far its values
-    may be apart, as a share, where that is more than scatter and rounding), `name` and `findings` count.
+    may be apart, as a share, where that is more than scatter and rounding), `allow`, `name` and `findings`
+    count.
     """
 
     plain: Where | Command
@@ -61,13 +62,13 @@ class Pair:
 
     def addressed(self) -> Pair:
         """The same with every function as an absolute address. Raises BadInputError."""
+        unknown = set(self.allow) - codes().keys()
+        if unknown:
+            raise BadInputError(f"'{min(unknown)}' is no reason to refuse; known are {', '.join(codes())}.")
         if self.commands:
             return self
         if self.inputs is None:
             raise BadInputError("The pair has no inputs; name the function that draws them.")
-        unknown = set(self.allow) - codes().keys()
-        if unknown:
-            raise BadInputError(f"'{min(unknown)}' is no reason to refuse; see fathom prove --help.")
         places = ("plain", "tuned", "inputs", "reference", "variants", "work")
         addresses: dict[str, Any] = {name: _addressed(getattr(self, name)) for name in places}
         return replace(self, **addresses)

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +19,14 @@ from fathom.referee.pair import Command, Pair
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE
-from fathom.referee.verdict import Verdict, ordered
+from fathom.referee.verdict import Reason, Verdict
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
 
+NOTHING = Reason(
+    "nothing-compared",
+    "--metrics names a file that both write; --allow nothing-compared races them without",
+)
 LAST = 300  # characters of what a failing program said
 
 
@@ -36,9 +41,8 @@ class Programs:
     seen: dict[str, list[Metrics]] = field(default_factory=dict)
 
     def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
-        """One run. Raises SideError where it fails or hangs, BadInputError without its metrics."""
-        if self.metrics is not None:
-            self.metrics.unlink(missing_ok=True)
+        """One run. Raises SideError where it fails, hangs or leaves no metrics."""
+        _cleared(self.metrics)
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             began = self.clock.now_ns()
             self._run(self.commands[side], said.fileno())
@@ -76,13 +80,15 @@ def prove_commands(
     settings: Settings | None = None,
     metrics: Path | None = None,
     clock: Clock | None = None,
+    allow: Sequence[str] = (),
 ) -> Verdict:
     """The verdict on two command lines, which are run as they are, without a shell.
 
     `metrics` is the file that both write, JSON or npz: arrays by name, `loss`, weights, `tokens` … Without
-    one only their times are compared, and the verdict says so. Raises BadInputError.
+    one the candidate is refused, for it might compute nothing; where `nothing-compared` is one of the codes
+    that are `allow`ed they race all the same, and the verdict says so. Raises BadInputError.
     """
-    pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics)
+    pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics, allow=tuple(allow))
     return prove_whole(pair, settings, clock)
 
 
@@ -90,27 +96,42 @@ def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | Non
     """The verdict on a pair of commands. Raises BadInputError."""
     settings, clock = settings or Settings(), clock or SystemClock()
     began = clock.now_ns()
-    assert pair.commands
-    plain, tuned = pair.commands
+    plain, tuned = pair.addressed().commands or ((), ())
     commands = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
-    sampler = Programs(commands, pair.metrics, settings.patience_s, clock)
-    run = race(sampler, settings, settings.seeds(), lambda *_: [], clock)
     told = shlex.join(plain), shlex.join(tuned)
-    verdict = Verdict("ambiguous", None, None, list(run.reasons), settings.margin, *told, "whole")
-    _timed(verdict, run, settings)
+    verdict = Verdict("ambiguous", None, None, [], settings.margin, *told, "whole")
     if pair.metrics is None:
-        verdict.notes.append("What the programs compute was not compared; give the file that they write.")
-    elif not run.reasons:
-        _compared(verdict, sampler, pair.agree)
-    if verdict.reasons:
-        verdict.verdict = "refused"
+        verdict.reasons.append(NOTHING)
+    if pair.metrics is not None or NOTHING.code in pair.allow:
+        _raced(verdict, Programs(commands, pair.metrics, settings.patience_s, clock), settings, pair)
+    verdict.excuse(pair.allow)
     verdict.seconds = (clock.now_ns() - began) / 1e9
     return verdict
 
 
+def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) -> None:
+    run = race(sampler, settings, settings.seeds(), lambda *_: [], sampler.clock)
+    settings.keep(run)
+    verdict.reasons += run.reasons
+    _timed(verdict, run, settings)
+    if pair.metrics is not None and not run.reasons:
+        _compared(verdict, sampler, pair.agree)
+
+
+def _cleared(metrics: Path | None) -> None:
+    """What an earlier run wrote must not be taken for this one's."""
+    try:
+        if metrics is not None:
+            metrics.unlink(missing_ok=True)
+    except OSError as error:
+        raise BadInputError(
+            f"{metrics} cannot be removed before a run ({error.strerror}); name a file for --metrics."
+        ) from None
+
+
 def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
     reasons, verdict.agreement = differences(sampler.seen[BASELINE], sampler.seen[CANDIDATE], agree)
-    verdict.reasons = ordered(reasons)
+    verdict.reasons += reasons
     verdict.reference = "the baseline's own runs"
     if agree is not None:
         verdict.notes.append(f"The pair declares that its forms agree within {agree:g} of each value.")

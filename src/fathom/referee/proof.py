@@ -21,7 +21,7 @@ from fathom.referee.programs import prove_whole
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
-from fathom.referee.verdict import Comparison, Reason, Verdict, ordered
+from fathom.referee.verdict import Comparison, Reason, Verdict
 from fathom.timing import MARGIN, Clock
 
 
@@ -124,6 +124,7 @@ def _timed(
         if run.reasons or not ceilings.above(found):
             break
     assert run is not None
+    settings.keep(run)
     verdict.timings = found
     verdict.work = {"flops": work.flops, "bytes": work.bytes, "unit": work.unit, "source": work.source}
     verdict.reasons += run.reasons + ceilings.impossible(found, work, machine)
@@ -141,14 +142,10 @@ def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
 
 
 def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:
-    every = ordered(verdict.reasons)
-    verdict.excused = [reason for reason in every if reason.code in pair.allow]
-    verdict.reasons = [reason for reason in every if reason.code not in pair.allow]
     chosen = _deciding(verdict.timings, settings.cache)
     if chosen is not None:
         verdict.ratio, verdict.interval, verdict.verdict = chosen.ratio, chosen.interval, chosen.decision
-    if verdict.reasons:
-        verdict.verdict = "refused"
+    verdict.excuse(pair.allow)
     return verdict
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fathom.errors import BadInputError
 from fathom.referee.launching import Launcher
 from fathom.referee.turn import Turn
 from fathom.timing import MARGIN
+
+if TYPE_CHECKING:
+    from fathom.referee.race import Race
 
 _CHOICES = (
     ("latency", ("removed", "included")),
@@ -28,7 +31,7 @@ class Settings:
     imported torch. `seed`: draws the inputs, by default anew each time. `bare`: whether the candidate is
     also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do.
     `turn`: when it may use the machine beside other proofs, and for how long; `launcher`: what starts the
-    processes, by default as `fresh` says."""
+    processes, by default as `fresh` says. `keep` is given all blocks, samples and all."""
 
     margin: float = MARGIN
     budget_s: float = 120.0
@@ -45,6 +48,7 @@ class Settings:
     progress: Callable[[str], None] = field(default=lambda _: None)
     turn: Turn = field(default_factory=Turn)
     launcher: Launcher | None = None
+    keep: Callable[[Race], None] = field(default=lambda _: None)
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 0.5:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -98,6 +99,14 @@ class Verdict(msgspec.Struct):
     def refused(self) -> bool:
         """Whether the candidate was refused."""
         return self.verdict == "refused"
+
+    def excuse(self, allow: Collection[str]) -> None:
+        """Set apart the reasons that the pair allows; refuse for any other."""
+        every = ordered(self.reasons)
+        self.excused = [reason for reason in every if reason.code in allow]
+        self.reasons = [reason for reason in every if reason.code not in allow]
+        if self.reasons:
+            self.verdict = "refused"
 
     def to_json(self) -> bytes:
         """The whole verdict; numbers are not rounded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 _STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
-_RESULT = 26
+_RESULT = 30
 
 
 def rows(
@@ -101,8 +102,13 @@ def _told(row: Row) -> Text:
     if row["last"]:
         return Text(_short(row["last"], row["gains"]), _style(row["last"]["verdict"], row["gains"]))
     if row["why_not"]:
-        return Text(units.shorten(row["why_not"].partition(":")[0], _RESULT), "dim")
+        return Text(units.shorten(_briefly(row["why_not"]), _RESULT), "dim")
     return Text("not run here yet", "dim")
+
+
+def _briefly(why_not: str) -> str:
+    """What it needs, without what is here instead: `lab run` says that."""
+    return re.split("[:,]", why_not)[0].removeprefix("it ")
 
 
 def _short(last: Row, gains: str) -> str:
