@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, Lead
 from fathom.diagnosis.kinds import kinds
-from fathom.report import units
+from fathom.report import leads, units
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.sections import FINDING
 
@@ -56,11 +56,14 @@ def _first_line(one: Finding, width: int) -> str:
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
 
-def print_findings(found: Sequence[Finding], unseen: int = 0, console: Console | None = None) -> None:
-    """Every finding in full; `unseen` kinds could not be looked for."""
+def print_findings(
+    found: Sequence[Finding], unseen: int = 0, console: Console | None = None, far: Sequence[Lead] = ()
+) -> None:
+    """Every finding in full; `unseen` kinds could not be looked for; `far` are far from their ceilings."""
     console = console_or_default(console)
     width = cells(console)
     put(_every(found, width) if found else [Text(none(unseen))], console)
+    put(leads.every(far, width), console)
 
 
 def _every(found: Sequence[Finding], width: int) -> Iterator[Text]:
