@@ -11,6 +11,7 @@ from rich.console import Console
 from fathom.analysis import Abstained
 from fathom.analysis.results import Claimed, Finding, Lead, Where
 from fathom.diagnosis.engine import leads
+from fathom.diagnosis.engine.leads import hints
 from fathom.report import print_report, to_json
 from fathom.report.findings import print_findings
 from fathom.report.leads import print_leads
@@ -99,6 +100,28 @@ def test_a_place_is_told_where_most_of_the_time_is_spent_for_it():
     (found,) = leads(signals([far("slow", 13.0, 0.1)], kernels_work=works), [])
     assert found.op == "XBackward0 > aten::cat"
     assert (found.where.source, found.where.module) == ("a.py(3)", None)
+
+
+@pytest.mark.parametrize(
+    ("ops", "family", "technique"),
+    [
+        (("NativeLayerNormBackward0", "aten::native_layer_norm_backward"), "GammaBeta", "triton-layernorm"),
+        (("aten::scaled_dot_product_attention", "aten::_flash_attention_forward"), "x", "flash-attention"),
+        (("aten::linear", "aten::addmm"), "gemm", "max-autotune"),
+        (("aten::gelu",), "vectorized_elementwise_kernel<Gelu>", "compiled-fusion"),
+        (("aten::sort",), "radix", None),
+    ],
+)
+def test_what_is_worth_trying_follows_from_the_op_or_the_family(ops, family, technique):
+    given = signals([far(family, 13.0, 0.1)], kernels_work=[work(family, 13.0, *ops)])
+    (found,) = leads(given, [])
+    assert found.technique == technique and bool(found.hint) == (technique is not None)
+
+
+def test_techniques_of_hints_are_in_the_lab():
+    from fathom.lab import techniques
+
+    assert {row["technique"] for row in hints() if "technique" in row} <= set(techniques())
 
 
 def lead(**more) -> Lead:

@@ -185,6 +185,8 @@ class Lead(msgspec.Struct):
     low_ms: float
     high_ms: float
     gain_share: float  # of the step
+    hint: str = ""  # what is worth trying
+    technique: str | None = None  # of the lab
 
 
 class Trial(msgspec.Struct):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -46,12 +47,12 @@ def print_leads(found: Sequence[Lead], console: Console | None = None) -> None:
 
 def every(found: Sequence[Lead], width: int) -> Iterator[Text]:
     """Each in full, below the findings; each line at most `width` cells."""
-    for line in _every(found) if found else ():
+    for line in _every(found, width) if found else ():
         line.truncate(width, overflow="ellipsis")
         yield line
 
 
-def _every(found: Sequence[Lead]) -> Iterator[Text]:
+def _every(found: Sequence[Lead], width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((TITLE, "bold"), (f"   {FOLLOWS.format(aim=100 * found[0].aim)}", "dim"))
     for one in found:
@@ -59,18 +60,20 @@ def _every(found: Sequence[Lead]) -> Iterator[Text]:
         yield Text.assemble("  ", (_name(one), "bold"))
         bounds = f"{units.significant(one.low_ms, 2)}–{units.significant(one.high_ms, 2)}"
         gain = f"{units.significant(one.gain_ms, 2)} ms ({bounds}) {100 * one.gain_share:.0f} %"
-        yield _line("saves", f"{gain} of the step", "yellow")
-        yield _line(
-            "takes", f"{units.duration(one.ms)}, {100 * one.share:.1f} % of the step, {_distance(one)}"
-        )
+        yield from _line("saves", f"{gain} of the step", width, "yellow")
+        takes = f"{units.duration(one.ms)}, {100 * one.share:.1f} % of the step, {_distance(one)}"
+        yield from _line("takes", takes, width)
         if _at(one):
-            yield _line("where", _at(one))
+            yield from _line("where", _at(one), width)
+        for text in filter(None, (one.hint, one.technique and f"fathom lab run {one.technique}")):
+            yield from _line("try", text, width, "cyan")
     yield Text()
     yield Text(_next(found[0]), "dim")
 
 
-def _line(title: str, text: str, style: str = "") -> Text:
-    return Text.assemble((f"    {title:<7}", "dim"), (text, style))
+def _line(title: str, text: str, width: int, style: str = "") -> Iterator[Text]:
+    for number, line in enumerate(textwrap.wrap(text, width - 11)):
+        yield Text.assemble((f"    {'' if number else title:<7}", "dim"), (line, style))
 
 
 def _saved(one: Lead) -> str:

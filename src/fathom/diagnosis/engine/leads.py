@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import cache
+from typing import Any
 
 from fathom.analysis.replay import Gain
 from fathom.analysis.results import Finding, Lead, Where
+from fathom.data import load
 from fathom.diagnosis.engine.predict import gain_of
 from fathom.diagnosis.signals import Row, Signals, Work
 
@@ -59,9 +63,11 @@ def _lead(signals: Signals, row: Row, beyond: float, step_ms: float) -> Lead | N
         return None
     mine = [w for w in signals.get("kernels.work").value or [] if w.family == row.detail]
     most = min(beyond / gain.ms, 1.0) if gain.ms > 0 else 1.0
+    op = _mostly([(_op(one), one.ms) for one in mine]) or ""
+    hint = _hint(op, row.detail)
     return Lead(
         where=_where(signals, row, mine),
-        op=_mostly([(_op(one), one.ms) for one in mine]) or "",
+        op=op,
         ms=row.ms,
         share=row.ms / step_ms,
         at_ceiling_ms=row.at_ceiling_ms or 0.0,
@@ -73,7 +79,21 @@ def _lead(signals: Signals, row: Row, beyond: float, step_ms: float) -> Lead | N
         low_ms=max(gain.low, 0.0) * most,
         high_ms=gain.high * most,
         gain_share=gain.ms * most / step_ms,
+        hint=hint.get("try", ""),
+        technique=hint.get("technique"),
     )
+
+
+@cache
+def hints() -> list[dict[str, Any]]:
+    """Rows of leads.yaml."""
+    return load(__package__, "leads")
+
+
+def _hint(op: str, family: str) -> dict[str, Any]:
+    told = {"op": op, "family": family}
+    fits = (row for row in hints() if all(re.search(row[what], told[what]) for what in told if what in row))
+    return next(fits, {})
 
 
 def _where(signals: Signals, row: Row, mine: list[Work]) -> Where:
