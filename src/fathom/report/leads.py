@@ -15,7 +15,7 @@ from fathom.report.ledger import name
 from fathom.report.screen import cells, console_or_default, put
 
 TITLE = "far from the ceiling"
-GAIN, CEILING = 16, 20
+GAIN, CEILING = 22, 18
 ROOM = 16  # an op needs at least that much
 FOLLOWS = "saved at {aim:.0f} % of it: distances, no causes"
 NONE = "Nearer its ceiling no kernel family would save 1 % of the step, as far as ceilings are known."
@@ -59,7 +59,8 @@ def _every(found: Sequence[Lead], width: int) -> Iterator[Text]:
         yield Text()
         yield Text.assemble("  ", (_name(one), "bold"))
         bounds = f"{units.significant(one.low_ms, 2)}–{units.significant(one.high_ms, 2)}"
-        gain = f"{units.significant(one.gain_ms, 2)} ms ({bounds}) {100 * one.gain_share:.0f} %"
+        doubt = units.perhaps(one.gain_ms, one.low_ms, one.high_ms)
+        gain = f"{doubt}{units.significant(one.gain_ms, 2)} ms ({bounds}) {100 * one.gain_share:.0f} %"
         yield from _line("saves", f"{gain} of the step", width, "yellow")
         takes = f"{units.duration(one.ms)}, {100 * one.share:.1f} % of the step, {_distance(one)}"
         yield from _line("takes", takes, width)
@@ -77,7 +78,8 @@ def _line(title: str, text: str, width: int, style: str = "") -> Iterator[Text]:
 
 
 def _saved(one: Lead) -> str:
-    return f"{units.significant(one.gain_ms, 2)} ms {100 * one.gain_share:.0f} %"
+    doubt = units.perhaps(one.gain_ms, one.low_ms, one.high_ms)
+    return f"{doubt}{units.significant(one.gain_ms, 2)} ms {100 * one.gain_share:.0f} %"
 
 
 def _distance(one: Lead) -> str:
