@@ -36,12 +36,30 @@ def loading(stages: dict[str, float], workers: int, lost: float = 5.0, **more: A
         ("input-collate", {"fetch": 50.0, "collate": 200.0}, 12),
         ("input-storage-bound", {"fetch": 40.0, "read": 30.0}, 4),
         ("input-storage-bound", {"fetch": 400.0, "read": 300.0, "decode": 50.0}, 14),
+        ("input-too-few-workers", {"fetch": 33.0, "read": 32.0}, 0),
+        ("input-too-few-workers", {"fetch": 3.0, "collate": 30.0}, 0),
     ],
 )
 def test_the_slow_stage_of_a_starved_device_is_named(kind, stages, workers):
     found = raised(loading(stages, workers), *LOADING, "input-pinning")
     assert set(found) == {kind}
     assert found[kind].gain_ms == 5.0
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "sure"),
+    [
+        (8 * 150e3, "input-storage-bound", 0.85),  # eight small pictures
+        (9.6e3, "input-storage-bound", 0.85),  # 32 ms of a disk that seeks for every page
+        (None, "input-storage-bound", 0.6),
+        (1e3, "input-too-few-workers", 0.6),
+        (0.0, "input-too-few-workers", 0.6),
+    ],
+)
+def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
+    (found,) = raised(loading({"fetch": 33.0, "read": 32.0}, 2, input_read_bytes=size), *LOADING).values()
+    assert (found.kind, found.confidence) == (kind, sure)
+    assert any("no file" in line.text for line in found.evidence) == (kind == "input-too-few-workers")
 
 
 def test_where_the_stages_hold_no_parts_the_finding_is_less_sure():

@@ -68,6 +68,28 @@ def test_zeroed_gradients_cost_what_is_added_to_the_zeros_as_well(added_ms, expe
     assert raised(signals([], kernels_work=adding), "kernels-gradient-memset") == {}
 
 
+ENGINE = "autograd::engine::evaluate_function: ViewBackward0"
+
+
+@pytest.mark.parametrize(
+    ("callers", "moves"),
+    [
+        ((), True),
+        (("aten::flatten",), True),
+        (("my region",), True),  # of record_function
+        (("aten::matmul",), False),  # its own operands
+        (("aten::linear", "aten::matmul"), False),
+        ((ENGINE, "ViewBackward0"), False),
+        ((ENGINE, "MyRotationBackward"), False),
+    ],
+)
+def test_a_reshape_that_copies_is_the_programs_own_or_that_of_an_op(callers, moves):
+    ops = (*callers, "aten::reshape", "aten::clone", "aten::copy_")
+    types = '["c10::BFloat16", "c10::BFloat16"]'
+    one = work("elementwise_kernel<direct_copy_kernel_cuda<bfloat16>>", 2.0, *ops, dtypes=types)
+    assert ("kernels-transposes" in raised(signals([], kernels_work=[one]), *PATTERNS)) == moves
+
+
 def test_float32_products_are_told_by_what_computes_them():
     plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
     tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")

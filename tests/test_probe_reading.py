@@ -9,7 +9,7 @@ import zlib
 import pytest
 
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.hooks.reading import Decoding, _watch, used
+from fathom.probe.hooks.reading import Decoding, _watch, read, read_since, used
 
 
 def test_only_decoding_inside_a_fetch_counts_and_nested_decoders_once():
@@ -42,6 +42,28 @@ def test_a_decoder_that_fails_still_raises_its_own_error():
     with pytest.raises(zlib.error):
         module.decompress(b"no stream")
     assert decoding.ns > 0 and decoding.depth == 0
+
+
+def test_bytes_of_files_are_counted_and_sleep_has_none(tmp_path):
+    before = read()
+    if before is None:
+        pytest.skip("this system does not tell what a thread read")
+    time.sleep(0.02)
+    assert read_since(before) < 10_000  # its own account is a file, too
+    (tmp_path / "data").write_bytes(bytes(300_000))
+    before = read()
+    (tmp_path / "data").read_bytes()
+    assert 300_000 <= read_since(before) < 400_000
+
+
+def test_an_account_that_cannot_be_read_or_is_incomplete_counts_nothing(tmp_path, monkeypatch):
+    for text in (None, "", "rchar: 3\n", "rchar: x\nread_bytes: 1\n", "nonsense\n"):
+        account = tmp_path / "io"
+        if text is not None:
+            account.write_text(text)
+        monkeypatch.setattr("fathom.probe.hooks.reading.ACCOUNT", str(account))
+        assert read() is None and read_since((1, 2)) is None
+    assert read_since(None) is None
 
 
 def test_sleeping_is_not_using_the_processor():

@@ -64,4 +64,6 @@ def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
 
 def _medians(batches: pl.DataFrame) -> dict[str, float]:
     values = {stage: batches[f"{stage}_ns"].median() for stage in STAGES}
-    return {f"{stage}_ms": value / MS for stage, value in values.items() if isinstance(value, int | float)}
+    found = {f"{stage}_ms": value / MS for stage, value in values.items() if isinstance(value, int | float)}
+    size = batches["read_bytes"].median()
+    return found | ({"read_bytes": size} if isinstance(size, int | float) else {})

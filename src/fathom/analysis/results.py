@@ -166,6 +166,29 @@ class Finding(msgspec.Struct):
     predicted_ms: float | None = None  # what would have been predicted
 
 
+class Lead(msgspec.Struct):
+    """A kernel family far from what bounds it. That is a distance and no cause: something to look into.
+
+    `gain_ms` of a step is what it would save at `aim` of its ceiling, predicted by replaying `change`.
+    """
+
+    where: Where
+    op: str  # what launches most of it
+    ms: float  # a step
+    share: float  # of the step
+    at_ceiling_ms: float
+    of_ceiling: float
+    bound: str  # the ceiling: "hbm", "matmul.bf16", ...
+    aim: float  # of the ceiling
+    change: str
+    gain_ms: float
+    low_ms: float
+    high_ms: float
+    gain_share: float  # of the step
+    hint: str = ""  # what is worth trying
+    technique: str | None = None  # of the lab
+
+
 class Trial(msgspec.Struct):
     """What leaving something out gained in the running program, tried in turns with unchanged steps."""
 
@@ -196,3 +219,4 @@ class Examination(msgspec.Struct):
     what_if: list[Trial] = []
     abstained: list[Abstained] = []
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short
+    leads: list[Lead] = []  # those that would save most first

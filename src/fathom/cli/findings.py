@@ -14,12 +14,20 @@ EXAMPLES = """Examples:
 
 fathom findings train.fathom
 
-fathom findings train.fathom --json"""
+fathom findings train.fathom --json
+
+fathom findings train.fathom --leads"""
 
 
 def findings(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
+    leads: Annotated[
+        bool,
+        typer.Option(
+            "--leads", help="Only kernel families far from their ceilings: no causes, but distances."
+        ),
+    ] = False,
     machine: Machine = None,
 ) -> None:
     """Name what holds a step back, what mending it would save, and how to mend it."""
@@ -27,10 +35,13 @@ def findings(
 
     from fathom.api import open
     from fathom.report.findings import print_findings, unseen_of
+    from fathom.report.leads import print_leads
 
     examination = open(sounding, machine=machine).examine()
-    found = examination.findings
     if json:
+        found = examination.leads if leads else examination.findings
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+    elif leads:
+        print_leads(examination.leads)
     else:
-        print_findings(found, unseen_of(examination.abstained))
+        print_findings(examination.findings, unseen_of(examination.abstained), far=examination.leads)

@@ -9,8 +9,8 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
-from fathom.analysis.results import Trial
-from fathom.diagnosis.engine import findings, plain
+from fathom.analysis.results import Lead, Trial
+from fathom.diagnosis.engine import findings, leads, plain
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.sounding import Store
 from fathom.timing import interval
@@ -31,7 +31,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
     step = _step(accounts)
     tried, untried = _trials(store, accounts)
     seen = {one.kind: one for one in tried}
-    found, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
+    found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -52,6 +52,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
             *unfound,
         ],
         sounding=_about(store),
+        leads=far,
     )
 
 
@@ -63,14 +64,15 @@ def _findings(
     feeding: dict[str, Any] | None,
     memory: dict[str, Any] | None,
     tried: dict[str, Trial],
-) -> tuple[list[dict[str, Any]], list[Abstained]]:
+) -> tuple[list[dict[str, Any]], list[Lead], list[Abstained]]:
     """Of the first rank with a ledger: ranks run alike."""
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
-        return [], []
+        return [], [], []
     recorded = Recorded(store, machine, account, step, feeding, memory, tried)
-    found, abstained = findings(Signals(None, recorded))
-    return plain(found), abstained
+    signals = Signals(None, recorded)
+    found, abstained = findings(signals)
+    return plain(found), leads(signals, found), abstained
 
 
 def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:

@@ -37,6 +37,7 @@ BATCH_COLUMNS = (
     "pin",
     "read",
     "decode",
+    "read_bytes",
 )
 PLAIN = ("optimizer", "replay")  # sources whose steps are all alike where no loader has a word in it
 EARLY = 256  # records that are kept until it is known whether this process has steps

@@ -9,12 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, Lead
 from fathom.diagnosis.kinds import kinds
-from fathom.report import units
+from fathom.report import leads, units
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.sections import FINDING
 
+GAIN = 26  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
 NONE = "No cause that costs 1 % of the step or more was found."
 ALONE = "Each gain is predicted for its cause alone: together they save less than their sum."
@@ -41,7 +42,7 @@ def section(found: Sequence[Finding], unseen: int, width: int) -> Iterator[Text]
     if not found:
         yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(none(unseen), width - 2))
     for one in found[:SHOWN]:
-        yield Text.assemble("  ", (f"{_gain(one):<28}", "green"), (one["title"], "bold"))
+        yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one["title"], "bold"))
         yield Text(f"    {_first_line(one, width - 4)}", "dim")
     if len(found) > SHOWN:
         yield Text(f"  and {len(found) - SHOWN} more: fathom findings SOUNDING", "dim")
@@ -56,11 +57,14 @@ def _first_line(one: Finding, width: int) -> str:
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
 
-def print_findings(found: Sequence[Finding], unseen: int = 0, console: Console | None = None) -> None:
-    """Every finding in full; `unseen` kinds could not be looked for."""
+def print_findings(
+    found: Sequence[Finding], unseen: int = 0, console: Console | None = None, far: Sequence[Lead] = ()
+) -> None:
+    """Every finding in full; `unseen` kinds could not be looked for; `far` are far from their ceilings."""
     console = console_or_default(console)
     width = cells(console)
     put(_every(found, width) if found else [Text(none(unseen))], console)
+    put(leads.every(far, width), console)
 
 
 def _every(found: Sequence[Finding], width: int) -> Iterator[Text]:
@@ -106,7 +110,8 @@ def _gain(one: Finding) -> str:
         return "not predicted" if one["claims"] else "costs no time"
     low, high = units.significant(one["low_ms"], 2), units.significant(one["high_ms"], 2)
     share = f"{100 * one['share']:.0f} %" if one["share"] is not None else ""
-    return f"{units.significant(one['gain_ms'], 2)} ms ({low}–{high}) {share}".rstrip()
+    doubt = units.perhaps(one["gain_ms"], one["low_ms"], one["high_ms"])
+    return f"{doubt}{units.significant(one['gain_ms'], 2)} ms ({low}–{high}) {share}".rstrip()
 
 
 def _sure(one: Finding) -> str:

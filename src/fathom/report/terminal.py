@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import findings, heading, roofline, sections, table, trials
+from fathom.report import findings, heading, leads, roofline, sections, table, trials
 
 MARGIN = 1
 
@@ -40,6 +40,7 @@ def _paragraphs(
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step)
     yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
+    yield leads.section(examination.leads, width)
     yield trials.section(examination.what_if)
     if len(examination.devices) > 1:
         yield sections.devices(examination.devices, width)

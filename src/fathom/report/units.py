@@ -44,6 +44,11 @@ def duration(ms: float | None) -> str:
     return f"{ms * 1e6:.0f} ns"
 
 
+def perhaps(value: float, low: float, high: float) -> str:
+    """The word before a figure whose interval is wider than the figure itself."""
+    return "perhaps " if high - low > value else ""
+
+
 def memory(size: float | None) -> str:
     """Bytes of memory in binary units, as allocators report them."""
     if size is None:

@@ -119,6 +119,7 @@ INPUT = {
     "collate_ns": pl.Int64,
     "pin_ns": pl.Int64,
     "copy_ns": pl.Int64,
+    "read_bytes": pl.Int64,  # from files while it was fetched; sockets are not counted
     "phase": pl.String,
 }
 MEMORY = {

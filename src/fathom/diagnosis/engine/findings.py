@@ -7,15 +7,13 @@ from collections.abc import Iterable
 import msgspec
 
 from fathom.analysis import Abstained
-from fathom.analysis.replay import Gain, parse
 from fathom.analysis.results import Claimed, Finding, Shown, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.observe import observed
-from fathom.diagnosis.engine.predict import predict
+from fathom.diagnosis.engine.predict import gain_of, predict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.rules import Candidate, Rule, rules
 from fathom.diagnosis.signals import Signals, UnknownSignalError
-from fathom.errors import FathomError
 
 LEAST = 0.01  # of the step: what saves less is no finding
 
@@ -31,9 +29,14 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     least = LEAST * step_ms
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
     idle_ms = signals.get("step.idle_ms").value
+<<<<<<< HEAD
     sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms, idle_ms)
     sure = [one for one in sized if _sure(one, least)]
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
+=======
+    sized, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
+    kept = disjoint(observed(sized, signals.get("step.trials").value or {}), ledger, least)
+>>>>>>> mends5
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
 
 
@@ -61,18 +64,6 @@ def _most(one: Candidate, ledger: dict[tuple[str, str], float]) -> float:
     """More than this cannot be gained."""
     spilled = sum(ms for (entry, _), ms in ledger.items() if entry in one.spill)
     return max(sum(claim.ms for claim in one.claims) + spilled, one.gain_ms or 0.0)
-
-
-def _gain(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
-    """None where the recording holds no launches, without which nothing moves in a replay."""
-    if signals.get("host.launches").value == 0:
-        return None
-    try:
-        return signals["step.replay"].gain([parse(change) for change in changes])
-    except (UnknownSignalError, FathomError) as reason:
-        return Abstained("prediction", str(reason))
-    except Exception as error:
-        return Abstained("prediction", f"the replay failed: {type(error).__name__}: {error}")
 
 
 def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:

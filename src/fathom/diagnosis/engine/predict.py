@@ -8,11 +8,25 @@ from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain, parse
 from fathom.diagnosis.engine.claims import Sized
 from fathom.diagnosis.rules import Candidate
+from fathom.diagnosis.signals import Signals, UnknownSignalError
+from fathom.errors import FathomError
 
 MOST = 12  # replays of one sounding: each takes a tenth of a second and more
 Replayed = Callable[[tuple[str, ...]], Gain | Abstained | None]
 Known = dict[tuple[str, ...], Gain | Abstained | None]
 UNREPLAYED = 0.5  # of the gain: the doubt in what no replay has told
+
+
+def gain_of(signals: Signals, changes: tuple[str, ...]) -> Gain | Abstained | None:
+    """None where the recording holds no launches, without which nothing moves in a replay."""
+    if signals.get("host.launches").value == 0:
+        return None
+    try:
+        return signals["step.replay"].gain([parse(change) for change in changes])
+    except (UnknownSignalError, FathomError) as reason:
+        return Abstained("prediction", str(reason))
+    except Exception as error:
+        return Abstained("prediction", f"the replay failed: {type(error).__name__}: {error}")
 
 
 def predict(

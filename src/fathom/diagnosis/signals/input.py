@@ -68,6 +68,12 @@ def stages(recorded: Recorded) -> dict[str, float]:
     return found
 
 
+@signal("input.read_bytes", "B a batch")
+def read_bytes(recorded: Recorded) -> float | None:
+    """The median of what came from files while a batch's samples were fetched."""
+    return _fed(recorded).get("read_bytes")
+
+
 @signal("input.workers")
 def workers(recorded: Recorded) -> int:
     """Processes that load; 0: the program's own does."""

@@ -22,6 +22,7 @@ class Row:
     unit: str | None = None
     products: float = 0.0  # FLOPs of matrix units
     again: float = 0.0  # of those, what repeats a part of the forward pass
+    bound: str = ""  # the ceiling behind at_ceiling_ms
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,7 @@ def ledger(recorded: Recorded) -> list[Row]:
             e.unit,
             e.product_flops,
             e.recomputed_flops,
+            e.bound,
         )
         for e in recorded.device.ledger
     ]

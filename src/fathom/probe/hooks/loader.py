@@ -155,5 +155,5 @@ class Deliveries:
         worker, pid, nth = state.pop("last", (None, None, None))
         at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
         stages = self.stages
-        made = (stages.fetch, stages.collate, stages.pin, stages.read, stages.decode)
+        made = (stages.fetch, stages.collate, stages.pin, stages.read, stages.decode, stages.read_bytes)
         return (*at, native_id(), start, wait, *made)

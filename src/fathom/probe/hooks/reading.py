@@ -17,6 +17,11 @@ except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
 SCHEDULER = "/proc/thread-self/schedstat"  # ns that it ran, ns that it was ready to run, times it ran
+ACCOUNT = "/proc/thread-self/io"
+ACCOUNTED = (
+    "rchar",
+    "read_bytes",
+)  # what read calls gave it, and what it had storage fetch, mapped files too
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),
@@ -49,6 +54,22 @@ def _ready() -> int:
             return int(file.read().split()[1])
     except (OSError, ValueError, IndexError):  # kernels may be built without it
         return 0
+
+
+def read() -> tuple[int, ...] | None:
+    """Bytes that this thread read, by ACCOUNTED, which leave out sockets; None where that cannot be told."""
+    try:
+        with open(ACCOUNT) as file:
+            rows = dict(line.split(": ") for line in file)
+        return tuple(int(rows[name]) for name in ACCOUNTED)
+    except (OSError, ValueError, KeyError):  # kernels may be built without it, containers may hide it
+        return None
+
+
+def read_since(before: tuple[int, ...] | None) -> int | None:
+    """Bytes; what came from storage through a read call counts once."""
+    now = read()
+    return None if before is None or now is None else max(b - a for a, b in zip(before, now, strict=True))
 
 
 def watch_decoders(patches: Patches, decoding: Decoding) -> None:

@@ -1,6 +1,6 @@
 """The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin.
 
-`read` and `decode` are parts of fetch.
+`read` and `decode` are parts of fetch; `read_bytes` is what came in meanwhile.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch.utils.data._utils import fetch, pin_memory
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after
-from fathom.probe.hooks.reading import Decoding, used, watch_decoders
+from fathom.probe.hooks.reading import Decoding, read, read_since, used, watch_decoders
 from fathom.probe.session import Session
 
 PART = "watching data loaders"
@@ -23,10 +23,14 @@ MOST_PINNED = 1000  # batches whose time is kept until somebody asks
 
 
 class Stages(threading.local):
-    """Durations of the batch that this thread is making, in ns; `used` is `reading.used` by then."""
+    """Durations of the batch that this thread is making, in ns; `used` is `reading.used` by then.
+
+    `read_bytes` is no duration: bytes that were read meanwhile.
+    """
 
     fetch: int | None = None
     read: int | None = None
+    read_bytes: int | None = None
     decode: int | None = None
     collate: int | None = None
     pin: int | None = None
@@ -35,7 +39,7 @@ class Stages(threading.local):
 
     def forget(self) -> None:
         """Another batch begins."""
-        self.fetch = self.read = self.decode = self.collate = self.pin = self.used = None
+        self.fetch = self.read = self.decode = self.collate = self.pin = self.used = self.read_bytes = None
 
 
 def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
@@ -70,7 +74,7 @@ class Making:
             if stages.depth:
                 return original(fetcher, possibly_batched_index)
             start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
-            self.decoding.ns = 0
+            self.decoding.ns, bytes_before = 0, read()
             try:
                 data = original(fetcher, possibly_batched_index)
             except StopIteration:
@@ -80,6 +84,7 @@ class Making:
                 raise
             finally:
                 stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
+            stages.read_bytes = read_since(bytes_before)
             self._fetched(start, before)
             return data
 
@@ -96,7 +101,7 @@ class Making:
         if worker is None:
             return
         row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
-        names = ("fetch", "read", "decode", "collate")
+        names = ("fetch", "read", "decode", "collate", "read_bytes")
         self.session.say({**row, **{name: getattr(stages, name) for name in names}})
         self.session.records.flush()
         self.nth += 1

@@ -57,7 +57,8 @@ def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl
             **made.get((record.get("pid"), record.get("epoch"), record.get("nth")), {}),
             **_known(record),
         }
-        rows.append({**_batch(record), **{f"{stage}_ns": stages.get(stage) for stage in _STAGES}})
+        took = {f"{stage}_ns": stages.get(stage) for stage in _STAGES}
+        rows.append({**_batch(record), **took, "read_bytes": stages.get("read_bytes")})
     schema = {name: kind for name, kind in TABLES["input"].items() if name != "phase"}
     return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
+SLOWEST = 1e5  # B/s while it reads: a disk that seeks for every page gives more
 MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
 
 
@@ -18,6 +19,7 @@ class Loader:
     workers: int
     fed_ms: float  # the step, if it never waited
     cores: int | None
+    read_bytes: float | None = None
 
     @property
     def made_ms(self) -> float:
@@ -42,6 +44,11 @@ class Loader:
         """Workers that would keep up."""
         return self.made_ms / self.fed_ms if self.fed_ms > 0 else float("inf")
 
+    @property
+    def waits_for_no_file(self) -> bool:
+        """Whether what looks like reading brings in no bytes: a socket, a lock, a sleep."""
+        return self.read_bytes is not None and self.read_bytes < SLOWEST * self.stages.get("read", 0.0) / 1e3
+
     def mostly(self, stage: str) -> bool:
         """Whether a batch takes most of its time in this stage."""
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
@@ -53,4 +60,5 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         stages, workers = signals["input.stages_ms"], int(signals["input.workers"])
     except UnknownSignalError:
         return None
-    return Loader(stages, workers, signals["step.ms"] - lost, signals.get("host.cores").value)
+    cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
+    return Loader(stages, workers, signals["step.ms"] - lost, cores, read)

@@ -9,6 +9,7 @@ from fathom.diagnosis.signals import LoaderRegions, Signals
 ENTRY = "idle: input"
 SPARE = 2  # cores for the training thread and the one that pins
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
+WAITS = "of which waiting for what is no file: a network, a lock, a sleep"
 SAYS = {
     "decode": "of which decoding",
     "read": "of which reading, and waiting for what is read",
@@ -51,32 +52,50 @@ def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
     """What is at fault, and how sure that is; `alone`: a trace says that there are no workers."""
     if loader is None:
         return "input-too-few-workers", 0.8 if alone else 0.5
+    if not loader.workers:
+        return "input-too-few-workers", 0.85
     if loader.mostly("collate"):
         return "input-collate", 0.85
     if loader.mostly("read"):
-        return "input-storage-bound", 0.85
-    if not loader.workers or loader.cores is None or loader.needed + SPARE <= loader.cores:
+        return _kind_of_read(loader)
+    if loader.cores is None or loader.needed + SPARE <= loader.cores:
         return "input-too-few-workers", 0.85
     if loader.mostly("decode"):
         return "input-slow-decode", 0.85
     return "input-slow-transform", 0.85 if {"decode", "read"} & loader.stages.keys() else 0.5
 
 
+def _kind_of_read(loader: Loader) -> tuple[str, float]:
+    """Waits that bring in no bytes take no core: more workers wait side by side."""
+    if loader.waits_for_no_file:
+        return "input-too-few-workers", 0.6
+    return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85
+
+
 def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]:
     found = [Evidence("the device has nothing to do until a batch comes", lost, "ms a step")]
     if loader is None:
         return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
-    made = f"{loader.workers} workers" if loader.workers else "the program's own process"
+    made = f"{loader.workers} workers take" if loader.workers else "the program's own process takes"
     found += [
-        Evidence(f"{made} take this for the samples of a batch", loader.stages["fetch"], "ms"),
+        Evidence(f"{made} this for the samples of a batch", loader.stages["fetch"], "ms"),
         *(
-            Evidence(says, loader.stages[name], "ms")
+            Evidence(
+                WAITS if name == "read" and loader.waits_for_no_file else says, loader.stages[name], "ms"
+            )
             for name, says in SAYS.items()
             if loader.stages.get(name)
         ),
+        *_given(loader),
         Evidence("so a batch is ready every", loader.every_ms, "ms"),
         Evidence("workers of this pace would keep up", loader.needed, "workers"),
     ]
     if loader.cores is not None:
         found.append(Evidence("cores may be used", loader.cores, "cores"))
     return found
+
+
+def _given(loader: Loader) -> list[Evidence]:
+    if not loader.read_bytes or loader.waits_for_no_file:
+        return []
+    return [Evidence("files give for it", loader.read_bytes / 1e6, "MB")]

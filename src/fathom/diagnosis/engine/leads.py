@@ -1,0 +1,118 @@
+"""Where the device's own work is far from its ceiling, beside what findings explain: distances, no causes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from fathom.analysis.replay import Gain
+from fathom.analysis.results import Finding, Lead, Where
+from fathom.data import load
+from fathom.diagnosis.engine.predict import gain_of
+from fathom.diagnosis.signals import Row, Signals, Work
+
+AIM = 0.8  # of the ceiling: what good kernels reach
+MOST = 5  # each is replayed, which takes a tenth of a second and more
+LEAST = 0.01  # of the step: what would save less is not worth a look
+EMPTY_MS = 2e-3  # a kernel that does nothing takes about as long
+
+
+def leads(signals: Signals, found: Iterable[Finding]) -> list[Lead]:
+    """At most MOST kernel families by what the step would gain if they ran at AIM of their ceiling.
+
+    What `found` claim of a family is left out. Nothing where no ceilings, no step or no launches are known.
+    """
+    step_ms = signals.get("step.mean_ms").value or signals.get("step.ms").value
+    if not step_ms:
+        return []
+    claimed = _claimed(found)
+    beyond = {row: _beyond(row, claimed.get(row.detail, 0.0)) for row in _rows(signals)}
+    worth = [row for row in beyond if beyond[row] >= LEAST * step_ms]
+    largest = sorted(worth, key=lambda row: (-beyond[row], row.detail))[:MOST]
+    known = [_lead(signals, row, beyond[row], step_ms) for row in largest]
+    told = [one for one in known if one is not None and one.gain_share >= LEAST]
+    return sorted(told, key=lambda one: -one.gain_ms)
+
+
+def _rows(signals: Signals) -> list[Row]:
+    rows: list[Row] = signals.get("step.ledger").value or []
+    return [row for row in rows if row.entry == "compute" and row.at_ceiling_ms and row.detail]
+
+
+def _claimed(found: Iterable[Finding]) -> dict[str, float]:
+    """Milliseconds a step by family."""
+    taken: dict[str, float] = {}
+    for claim in (claim for one in found for claim in one.claims if claim.entry == "compute"):
+        taken[claim.detail] = taken.get(claim.detail, 0.0) + claim.ms
+    return taken
+
+
+def _beyond(row: Row, claimed: float) -> float:
+    """What it takes beyond AIM of its ceiling, and beyond launches that are too short for any."""
+    left = max(row.ms - claimed, 0.0)
+    wanted = max((row.at_ceiling_ms or 0.0) / AIM, (row.count or 0.0) * EMPTY_MS)
+    return max(left - wanted * left / row.ms, 0.0) if row.ms > 0 else 0.0
+
+
+def _lead(signals: Signals, row: Row, beyond: float, step_ms: float) -> Lead | None:
+    change = f"family:{row.detail}={1.0 - beyond / row.ms:.6f}"
+    gain = gain_of(signals, (change,))
+    if not isinstance(gain, Gain):
+        return None
+    mine = [w for w in signals.get("kernels.work").value or [] if w.family == row.detail]
+    most = min(beyond / gain.ms, 1.0) if gain.ms > 0 else 1.0
+    op = _mostly([(_op(one), one.ms) for one in mine]) or ""
+    hint = _hint(op, row.detail)
+    return Lead(
+        where=_where(signals, row, mine),
+        op=op,
+        ms=row.ms,
+        share=row.ms / step_ms,
+        at_ceiling_ms=row.at_ceiling_ms or 0.0,
+        of_ceiling=(row.at_ceiling_ms or 0.0) / row.ms,
+        bound=row.bound,
+        aim=AIM,
+        change=change,
+        gain_ms=gain.ms * most,
+        low_ms=max(gain.low, 0.0) * most,
+        high_ms=gain.high * most,
+        gain_share=gain.ms * most / step_ms,
+        hint=hint.get("try", ""),
+        technique=hint.get("technique"),
+    )
+
+
+@cache
+def hints() -> list[dict[str, Any]]:
+    """Rows of leads.yaml."""
+    return load(__package__, "leads")
+
+
+def _hint(op: str, family: str) -> dict[str, Any]:
+    told = {"op": op, "family": family}
+    fits = (row for row in hints() if all(re.search(row[what], told[what]) for what in told if what in row))
+    return next(fits, {})
+
+
+def _where(signals: Signals, row: Row, mine: list[Work]) -> Where:
+    marks = ("module", "region", "source")
+    told = {what: _mostly([(getattr(one, what), one.ms) for one in mine]) for what in marks}
+    rank, device = signals.get("step.rank").value, signals.get("step.device").value
+    return Where(rank=rank, device=device, family=row.detail, **told)
+
+
+def _mostly(told: list[tuple[str | None, float]]) -> str | None:
+    """What more than half of the time is spent for; None where that is several places, or not known."""
+    half = 0.5 * sum(ms for _, ms in told)
+    weight: dict[str | None, float] = {}
+    for name, ms in told:
+        weight[name] = weight.get(name, 0.0) + ms
+    return next((name for name, ms in weight.items() if ms > half), None)
+
+
+def _op(one: Work) -> str | None:
+    """The outermost op that is not the engine's own, and the one that launches."""
+    names = [name for name in one.ops if not name.startswith("autograd::engine")]
+    return " > ".join(dict.fromkeys([names[0], names[-1]])) if names else None
