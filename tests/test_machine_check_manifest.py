@@ -107,7 +107,6 @@ def test_results_name_object_role_and_container(tmp_path: Path) -> None:
             f"---\n---\nkind: Pod\n{TEMPLATE}\n",
             ["Pod/a", "Pod/unnamed"],
         ),
-        ("kind: ConfigMap\ndata: {x: y}", []),
     ],
 )
 def test_pods_are_found_in_every_kind(text: str, titles: list[str], tmp_path: Path) -> None:
@@ -122,8 +121,37 @@ def test_a_leader_and_its_workers_are_counted_once(tmp_path: Path) -> None:
     assert {pod.peers for pod in pods([written(tmp_path, text)])} == {4}
 
 
-def test_other_kinds_have_nothing_to_judge(tmp_path: Path) -> None:
-    assert {r.status for r in judge(tmp_path, "kind: Service\n").values()} == {"not_applicable"}
+NO_POD = "holds no pod, only"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: Service\n", f"{NO_POD} Service; give a Pod"),
+        ("kind: ConfigMap\ndata: {x: y}\n---\nkind: Service\n", f"{NO_POD} ConfigMap, Service; give"),
+        ("kind: List\nitems: []", f"{NO_POD} List; give"),
+        ("kind: Pod\nspec: 3", "Pod/unnamed whose pod has no spec that is a mapping"),
+        ("kind: Pod\nmetadata: {name: a}", "Pod/a whose pod has no spec that is a mapping"),
+        ("kind: Pod\nspec: {}", "no list of containers"),
+        ("kind: Pod\nspec: {containers: []}", "no list of containers"),
+        ("kind: Pod\nspec: {containers: {name: c}}", "no list of containers"),
+        ("kind: Pod\nspec: {containers: [{name: c}, 3]}", "no list of containers"),
+        (
+            "kind: Deployment\nspec: {replicas: 2}",
+            "Deployment/unnamed without a pod template at spec.template",
+        ),
+        ("kind: Job\nspec: {template: 3}", "Job/unnamed whose pod has no spec"),
+        ("kind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: 3}}", "MPIJob/unnamed without a pod template"),
+        (f"kind: Pod\n{TEMPLATE}\n---\nkind: Pod\nspec: 3", "Pod/unnamed whose pod has no spec"),
+    ],
+)
+def test_a_file_without_a_pod_to_judge_is_refused_in_one_sentence(
+    text: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInputError) as refused:
+        pods([written(tmp_path, text)])
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_training_job_without_any_gpu_fails(tmp_path: Path) -> None:

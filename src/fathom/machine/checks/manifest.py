@@ -80,8 +80,27 @@ def mappings(value: Any) -> list[dict[str, Any]]:
 
 
 def pods(files: Sequence[Path]) -> tuple[Pod, ...]:
-    """Every pod of these files, in order. Raises BadInputError."""
-    return tuple(pod for file in files for document in _documents(file) for pod in _pods(document))
+    """Every pod of these files, in order. Raises BadInputError, also for a file without any pod."""
+    return tuple(pod for file in files for pod in _pods_of(file))
+
+
+def _pods_of(file: Path) -> list[Pod]:
+    documents = _documents(file)
+    try:
+        found = [pod for document in documents for pod in _pods(document)]
+    except _MalformedError as error:
+        raise BadInputError(f"{file} holds {plain(str(error))}.") from None
+    if not found:
+        kinds = ", ".join(dict.fromkeys(str(document["kind"]) for document in documents))
+        raise BadInputError(
+            f"{file} holds no pod, only {plain(kinds)}; give a Pod, or an object of a kind that runs pods "
+            f"({', '.join(TEMPLATES)})."
+        )
+    return found
+
+
+class _MalformedError(Exception):
+    """What an object holds in place of a pod, in words."""
 
 
 def _documents(file: Path) -> list[dict[str, Any]]:
@@ -144,11 +163,14 @@ def _pods(document: dict[str, Any], depth: int = 0) -> Iterator[Pod]:
     if kind == "Pod":
         yield _pod(kind, name, "", document, {})
         return
+    paths = TEMPLATES.get(kind, ())
     found = [
         _pod(kind, name, role, template, parent)
-        for path in TEMPLATES.get(kind, ())
+        for path in paths
         for role, template, parent in _reach(document, path.split("."))
     ]
+    if paths and not found:
+        raise _MalformedError(f"{kind}/{name} without a pod template at {' or '.join(paths)}")
     peers = sum({id(pod.parent): pod.count for pod in found}.values())  # leader and workers share one count
     outer = mapping(mapping(document.get("metadata")).get("annotations"))
     yield from (replace(pod, peers=peers, annotations={**outer, **pod.annotations}) for pod in found)
@@ -156,11 +178,10 @@ def _pods(document: dict[str, Any], depth: int = 0) -> Iterator[Pod]:
 
 def _reach(
     value: Any, steps: list[str], role: str = "", parent: dict[str, Any] | None = None
-) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Role, template and the mapping that holds it, at the end of a path."""
     if not steps:
-        if isinstance(value, dict):
-            yield role, value, parent or {}
+        yield role, value, parent or {}
         return
     first, *rest = steps
     if first != "*":
@@ -176,14 +197,21 @@ def _role(step: str) -> str:
     return {"leaderTemplate": "leader", "workerTemplate": "worker", "headGroupSpec": "head"}.get(step, "")
 
 
-def _pod(kind: str, name: str, role: str, template: dict[str, Any], parent: dict[str, Any]) -> Pod:
+def _pod(kind: str, name: str, role: str, template: Any, parent: dict[str, Any]) -> Pod:
+    spec = mapping(template).get("spec")
+    title = f"{kind}/{name}{' ' + role if role else ''}"
+    if not isinstance(spec, dict):
+        raise _MalformedError(f"{title} whose pod has no spec that is a mapping")
+    containers = spec.get("containers")
+    if not containers or mappings(containers) != containers:
+        raise _MalformedError(f"{title} whose pod has no list of containers")
     metadata = mapping(template.get("metadata"))
     counts = [n for n in map(parent.get, COUNTS) if isinstance(n, int) and not isinstance(n, bool)]
     return Pod(
         kind=kind,
         name=name,
         role=role,
-        spec=mapping(template.get("spec")),
+        spec=spec,
         annotations=mapping(metadata.get("annotations")),
         labels=mapping(metadata.get("labels")),
         parent=parent,

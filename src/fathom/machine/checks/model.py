@@ -21,7 +21,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One row of the tables in `rows/`: what is looked at, why it matters, and how it is mended.
 
     `reader` names the function that looks (the row's own id by default), `using` its parameters. `commands`
-    are POSIX shell lines; `{name}` in them is filled with what the reader found. `needs` says what stands
+    are POSIX shell lines; `{name}` in them is filled with what the reader found, and `<NAME>` in a comment
+    is what only a person can know. `needs` says what stands
     between a command and its effect: root, a reboot, a decision of a person, or the shell that runs the
     program (an environment variable). `weight` orders the checks, the costliest first.
     """
@@ -128,30 +129,38 @@ def _words(findings: list[Finding]) -> str:
     """Subjects that say the same share a phrase."""
     said: dict[str, list[str]] = {}
     for finding in findings:
-        said.setdefault(plain(finding.observed), []).append(plain(finding.subject))
-    phrases = [f"{_named(names)}{observed}" for observed, names in said.items()]
+        said.setdefault(plain(finding.observed), []).append(finding.subject)
+    phrases = [": ".join(filter(None, (_named(names), observed))) for observed, names in said.items()]
     more = len(phrases) - MOST_NAMED
     return "; ".join(phrases[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _named(names: list[str]) -> str:
-    named = [name for name in names if name]
+    named = [plain(name) for name in names if name]
     more = len(named) - MOST_NAMED
-    tail = f" and {more} more" if more > 0 else ""
-    return f"{', '.join(named[:MOST_NAMED])}{tail}: " if named else ""
+    return ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _filled(commands: list[str], findings: list[Finding]) -> list[str]:
     """Each command once for each distinct filling; a command whose blanks nobody filled is left out."""
-    pairs = ((command, finding.fill) for command in commands for finding in findings)
-    filled = (_fill(command, fill) for command, fill in pairs)
-    return [*dict.fromkeys(command for command in filled if command)]
+    return [*dict.fromkeys(line for command in commands for line in _fillings(command, findings))]
+
+
+def _fillings(command: str, findings: list[Finding]) -> list[str]:
+    """A comment that differs from subject to subject says whose it is."""
+    said: dict[str, list[str]] = {}
+    for finding in findings:
+        filled = _fill(command, finding.fill)
+        if filled:
+            said.setdefault(filled, []).append(finding.subject)
+    whose = command.startswith("#") and len(said) > 1
+    return [f"{line}  # {_named(names)}" if whose and any(names) else line for line, names in said.items()]
 
 
 def _fill(command: str, fill: Mapping[str, str]) -> str | None:
     if not {*_BLANK.findall(command)} <= {*fill}:
         return None
-    return _BLANK.sub(lambda blank: fill[blank.group(1)], command)
+    return _BLANK.sub(lambda blank: plain(fill[blank.group(1)]), command)
 
 
 def _subject(finding: Finding) -> dict[str, str]:

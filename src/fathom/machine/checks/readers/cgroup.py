@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
 
 ROOT = "sys/fs/cgroup"
+MEMORY = ("memory.max", "memory.limit_in_bytes")
 OFTEN = 0.01  # of the scheduler's periods
 FULL = 0.9  # of a limit
 BOUNDLESS = 1 << 60  # the first version writes a huge number where there is no limit
@@ -54,7 +57,8 @@ def cpu_throttled(host: Host, check: Check) -> Finding:
     if not periods:
         return unfit("no quota is enforced")
     share = counts.get("nr_throttled", 0) / periods
-    return judged(share <= OFTEN, f"stopped in {share:.1%} of {periods} scheduling periods")
+    words = f"stopped in {share:.1%} of {periods} scheduling periods"
+    return judged(share <= OFTEN, words, cpus=_whole_cpus(host, quota_or_none(host)))
 
 
 def quota(host: Host) -> float | None:
@@ -74,13 +78,31 @@ def quota(host: Host) -> float | None:
     return time / period
 
 
+def quota_or_none(host: Host) -> float | None:
+    """`quota` for checks of other things: what cannot be read is judged by its own check."""
+    try:
+        return quota(host)
+    except UnreadableError:
+        return None
+
+
+def _whole_cpus(host: Host, allowed: float | None) -> str:
+    """As many of this process's CPUs as the quota has time for, rounded up."""
+    if allowed is None or not host.affinity:
+        return "<CPUS>"
+    return ranges(sorted(host.affinity)[: max(math.ceil(allowed), 1)])
+
+
 @reader("container.cpu_quota")
 def cpu_quota(host: Host, check: Check) -> Finding:
     allowed = quota(host)
     if allowed is None:
         return unfit("no quota limits the processor")
     visible = len(host.affinity)
-    return judged(allowed >= visible, f"time of {allowed:.1f} CPUs on {visible} that programs see")
+    words = f"time of {allowed:.1f} CPUs on {visible} that programs see"
+    return judged(
+        allowed >= visible, words, cpus=_whole_cpus(host, allowed), threads=str(max(int(allowed), 1))
+    )
 
 
 @reader("container.cpuset_nodes")
@@ -95,12 +117,25 @@ def cpuset_nodes(host: Host, check: Check) -> Finding:
         return unfit("the group may use every CPU")
     used = [node for node, cpus in host.nodes.items() if cpus & allowed]
     would_fit = len(allowed) <= max(len(cpus) for cpus in host.nodes.values())
-    return judged(len(used) == 1 or not would_fit, f"{len(allowed)} CPUs on NUMA nodes {ranges(used)}")
+    node = max(
+        host.nodes, key=lambda n: (len(host.nodes[n]) >= len(allowed), len(host.nodes[n] & allowed), -n)
+    )
+    fill = {"node": str(node), "cpus": ranges(sorted(host.nodes[node])[: len(allowed)])}
+    words = f"{len(allowed)} CPUs on NUMA nodes {ranges(used)}"
+    return judged(len(used) == 1 or not would_fit, words, **fill)
+
+
+def memory_bound(host: Host) -> int | None:
+    """The group's limit on memory in bytes, None without one. Raises UnreadableError."""
+    try:
+        return _limit(host, _find(host, "memory", *MEMORY))
+    except NotOfferedError:
+        return None
 
 
 @reader("container.memory_limit")
 def memory_limit(host: Host, check: Check) -> Finding:
-    path = _find(host, "memory", "memory.max", "memory.limit_in_bytes")
+    path = _find(host, "memory", *MEMORY)
     limit = _limit(host, path)
     if not limit:
         return unfit("no limit on memory")
@@ -108,8 +143,9 @@ def memory_limit(host: Host, check: Check) -> Finding:
     old = path.endswith("limit_in_bytes")
     used = host.number(f"{folder}/{'memory.usage_in_bytes' if old else 'memory.current'}")
     idle = host.table(f"{folder}/memory.stat").get("total_inactive_file" if old else "inactive_file", 0)
-    share = max(used - idle, 0) / limit
-    return judged(share <= FULL, f"{share:.0%} of {limit / 2**30:.1f} GiB in use, reclaimable cache aside")
+    needed = max(used - idle, 0)
+    words = f"{needed / limit:.0%} of {limit / 2**30:.1f} GiB in use, reclaimable cache aside"
+    return judged(needed / limit <= FULL, words, size=f"{math.ceil(needed / FULL / 2**30)}g")
 
 
 @reader("container.memory_events")

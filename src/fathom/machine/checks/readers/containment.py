@@ -7,8 +7,9 @@ import re
 from fathom.machine import host as machine_host
 from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
-from fathom.machine.checks.host import UNLIMITED, Host, UnreadableError
+from fathom.machine.checks.host import UNLIMITED, Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.readers.cgroup import memory_bound
 from fathom.machine.checks.readers.sharing import capabilities
 from fathom.machine.checks.readers.versions import kind_at, mounted
 from fathom.machine.checks.registry import reader
@@ -35,8 +36,19 @@ def shm(host: Host, check: Check) -> Finding:
             if not found:
                 return passed("no size set: half of the memory")
             size = int(found.group(1)) * UNITS[found.group(2).lower()]
-            return judged(size >= ENOUGH, f"/dev/shm holds {size / 2**20:.0f} MiB")
-    return failed("/dev/shm is not mounted")
+            return judged(size >= ENOUGH, f"/dev/shm holds {size / 2**20:.0f} MiB", size=_half(host))
+    return failed("/dev/shm is not mounted", size=_half(host))
+
+
+def _half(host: Host) -> str:
+    """Half of the memory that this process may have, in whole GiB, as docker writes it."""
+    try:
+        most = host.table("proc/meminfo").get("MemTotal", 0) << 10
+        limit = memory_bound(host)
+    except (NotOfferedError, UnreadableError):
+        return "<SIZE>"
+    size = min(filter(None, (most, limit)), default=0) // 2 >> 30
+    return f"{size}g" if size else "<SIZE>"
 
 
 @reader("container.ipc_lock")
@@ -90,7 +102,10 @@ def data_on_overlay(host: Host, check: Check) -> Finding:
     if not _contained(host):
         return unfit("not in a container")
     mounts = mounted(host)
-    places = {"the working directory": host.directory}
-    places |= {name: host.environment[name] for name in check.using["names"] if host.environment.get(name)}
-    slow = [f"{what} ({place})" for what, place in places.items() if kind_at(mounts, place) == "overlay"]
-    return judged(not slow, f"on the container's own layer: {', '.join(slow)}" if slow else "on a volume")
+    named = {name: host.environment[name] for name in check.using["names"] if host.environment.get(name)}
+    places = {"the working directory": host.directory, **named}
+    slow = {what: place for what, place in places.items() if kind_at(mounts, place) == "overlay"}
+    words = ", ".join(f"{what} ({place})" for what, place in slow.items())
+    moved = [f"-e {name}=/data/{name.lower()}" if name in named else "-w /data" for name in slow]
+    words = f"on the container's own layer: {words}" if slow else "on a volume"
+    return judged(not slow, words, places=" ".join(moved))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fathom.machine.checks import resources
+from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.manifest import TRAINING, Pod, mapping, mappings
 from fathom.machine.checks.model import Check, Finding, judged, passed, unfit
@@ -15,7 +15,6 @@ from fathom.machine.checks.registry import Answer, reader
 TOPOLOGY = re.compile(
     r"kueue\.x-k8s\.io/podset-.*topology|.*exclusive-topology|.*subdomain.*topology.*", re.I
 )
-MODEL = re.compile(r".*(gpu|accelerator|instance-type).*", re.I)
 QUEUE = re.compile(r"kueue\.x-k8s\.io/(queue-name|priority-class)|.*/priority-?class.*")
 NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 PATIENT = 60  # seconds
@@ -79,10 +78,9 @@ def gpu_model(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not resources.pod_wants_gpu(pod):
             return unfit("asks for no GPU")
-        keys = [key for key in _node_keys(pod.spec) if MODEL.fullmatch(key)]
-        return judged(
-            bool(keys), f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU will do"
-        )
+        keys = [key for key in _node_keys(pod.spec) if figures.MODEL.fullmatch(key)]
+        words = f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU will do"
+        return judged(bool(keys), words, product=figures.product(pod, host.pods or ()))
 
     return each_pod(host, look)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from fathom.machine.checks import resources
+import msgspec
+
+from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host, NotOfferedError
 from fathom.machine.checks.manifest import TRAINING, Pod, mapping
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -21,8 +23,7 @@ def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
     if host.pods is None:
         raise NotOfferedError("no manifest was given")
     for pod in host.pods:
-        found = look(pod)
-        yield Finding(status=found.status, observed=found.observed, subject=pod.title)
+        yield msgspec.structs.replace(look(pod), subject=pod.title)
 
 
 def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Finding]:
@@ -31,9 +32,8 @@ def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Find
         raise NotOfferedError("no manifest was given")
     for pod in host.pods:
         for name, container in pod.containers:
-            found = look(pod, container)
             title = f"{pod.title}, container {name}"
-            yield Finding(status=found.status, observed=found.observed, subject=title)
+            yield msgspec.structs.replace(look(pod, container), subject=title)
 
 
 @reader("kubernetes.guaranteed")
@@ -41,13 +41,14 @@ def guaranteed(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         asked, most = resources.requests(pod, container), resources.limits(pod, container)
         missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
+        own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
         if missing:
-            return failed(f"no limit of {' and '.join(missing)}")
+            return failed(f"no limit of {' and '.join(missing)}", **own)
         words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
         pairs = [
             (resources.quantity(asked[name]), resources.quantity(most[name])) for name in ("cpu", "memory")
         ]
-        return judged(all(a == b for a, b in pairs), f"requests {words}")
+        return judged(all(a == b for a, b in pairs), f"requests {words}", **own)
 
     return each(host, look)
 
@@ -59,7 +60,7 @@ def whole_cpus(host: Host, check: Check) -> Answer:
         count = resources.quantity(cpu)
         if count is None:
             return unfit("asks for no CPUs")
-        return judged(count == int(count), f"asks for {cpu} CPUs")
+        return judged(count == int(count), f"asks for {cpu} CPUs", cpus=figures.cpus(pod, container))
 
     return each(host, look)
 
@@ -73,12 +74,11 @@ def huge_pages(host: Host, check: Check) -> Answer:
             return unfit("asks for no huge pages")
         words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
         if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
-            return failed(f"{words}, with another limit")
+            return failed(f"{words}, with another limit", **figures.huge(pages))
         volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
         media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
-        return judged(
-            any(m.startswith("HugePages") for m in media), f"{words}, volumes of medium {media or 'none'}"
-        )
+        good = any(m.startswith("HugePages") for m in media)
+        return judged(good, f"{words}, volumes of medium {media or 'none'}", **figures.huge(pages))
 
     return each(host, look)
 
@@ -92,13 +92,12 @@ def gpu(host: Host, check: Check) -> Answer:
             whole_job_without = pod.kind in TRAINING and not any(
                 map(resources.pod_wants_gpu, host.pods or ())
             )
-            return (
-                failed("a training job that asks for no GPU")
-                if whole_job_without
-                else unfit("asks for no GPU")
-            )
+            if whole_job_without:
+                return failed("a training job that asks for no GPU", gpus="nvidia.com/gpu: <GPUS>")
+            return unfit("asks for no GPU")
         words = ", ".join(f"{name} {amount}" for name, amount in asked.items()) or "by a claim"
-        return judged(asked == most, words if asked == most else f"requests {words} without that limit")
+        words = words if asked == most else f"requests {words} without that limit"
+        return judged(asked == most, words, gpus=figures.listed(asked, ""))
 
     return each(host, look)
 
@@ -111,10 +110,11 @@ def shm(host: Host, check: Check) -> Answer:
         if pod.spec.get("hostIPC") is True:
             return passed("the host's shared memory")
         volume = resources.mounted(pod, container, "/dev/shm")
+        size = figures.half(pod, container)
         if volume is None:
-            return failed("nothing is mounted at /dev/shm: 64 MiB")
+            return failed("nothing is mounted at /dev/shm: 64 MiB", size=size)
         medium = mapping(volume.get("emptyDir")).get("medium")
-        return judged(medium == "Memory", f"/dev/shm is a volume of medium {medium or 'disk'}")
+        return judged(medium == "Memory", f"/dev/shm is a volume of medium {medium or 'disk'}", size=size)
 
     return each(host, look)
 
@@ -128,9 +128,10 @@ def shm_size(host: Host, check: Check) -> Answer:
         text = mapping(volume.get("emptyDir")).get("sizeLimit")
         size = resources.quantity(text)
         memory = resources.quantity(resources.limits(pod, container).get("memory"))
+        fill = {"name": str(volume.get("name")), "size": figures.half(pod, container)}
         if size is None:
-            return failed("/dev/shm has no size limit")
-        return judged(memory is None or size < memory, f"/dev/shm holds {text}")
+            return failed("/dev/shm has no size limit", **fill)
+        return judged(memory is None or size < memory, f"/dev/shm holds {text}", **fill)
 
     return each(host, look)
 
@@ -141,9 +142,8 @@ def rdma(host: Host, check: Check) -> Answer:
         if pod.peers < 2 or not resources.wants_gpu(pod, container):
             return unfit("no GPUs that work across pods")
         asked = resources.matching(resources.requests(pod, container), resources.RDMA)
-        return judged(
-            bool(asked), ", ".join(f"{n} {a}" for n, a in asked.items()) or "asks for no RDMA device"
-        )
+        words = ", ".join(f"{n} {a}" for n, a in asked.items()) or "asks for no RDMA device"
+        return judged(bool(asked), words, device=figures.rdma(host.pods or ()))
 
     return each(host, look)
 
@@ -166,7 +166,9 @@ def image(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         name = str(container.get("image") or "")
         tag = name.rpartition("/")[2].partition(":")[2]
-        return judged("@sha256:" in name or tag not in ("", "latest"), f"image {name or 'not named'}")
+        good = "@sha256:" in name or tag not in ("", "latest")
+        bare = name.removesuffix(":latest") or "<IMAGE>"
+        return judged(good, f"image {name or 'not named'}", image=bare)
 
     return each(host, look)
 
@@ -178,7 +180,8 @@ def environment(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         settings = resources.environment(container)
         found = {name: value for row in rows for name, value in refused(row, settings).items()}
-        return judged(not found, ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging left on")
+        words = ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging left on"
+        return judged(not found, words, names=", ".join(found))
 
     return each(host, look)
 
@@ -190,6 +193,7 @@ def omp_threads(host: Host, check: Check) -> Answer:
         if resources.quantity(cpu) is None:
             return unfit("has no limit of CPUs")
         threads = resources.environment(container).get("OMP_NUM_THREADS")
-        return judged(threads is not None, f"limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}")
+        words = f"limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
+        return judged(threads is not None, words, **figures.threads(pod, container))
 
     return each(host, look)

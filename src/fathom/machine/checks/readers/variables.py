@@ -9,7 +9,7 @@ from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import Host, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
-from fathom.machine.checks.readers.cgroup import quota
+from fathom.machine.checks.readers.cgroup import quota_or_none
 from fathom.machine.checks.registry import reader
 
 NCCL_CONF = "etc/nccl.conf"
@@ -54,7 +54,7 @@ def omp_threads(host: Host, check: Check) -> Finding:
     cores = len(host.affinity)
     if not cores:
         raise UnreadableError("this system does not tell a process's CPUs")
-    allowed = _quota_or_none(host)
+    allowed = quota_or_none(host)
     usable = int(min(cores, max(allowed, 1))) if allowed else cores
     wanted = host.environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not wanted:
@@ -67,13 +67,6 @@ def omp_threads(host: Host, check: Check) -> Finding:
     idle = threads == 1 and share >= MANY
     words = f"OMP_NUM_THREADS={wanted}, {usable} CPUs may be used by {max(how_many(host), 1)} processes"
     return judged(not idle and threads <= usable, words, threads=str(share))
-
-
-def _quota_or_none(host: Host) -> float | None:
-    try:
-        return quota(host)
-    except UnreadableError:  # judged by its own check
-        return None
 
 
 @reader("libraries.allocator")

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from fathom.machine.checks.gpu import ask, gpus
-from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
 
 SHADOWS = ("libcudart.so", "libcublas.so", "libcudnn.so", "libnccl.so", "libcublasLt.so")
 OLDEST_NCCL = ((10, (2, 25)), (9, (2, 17)))  # first compute capability → first release that knows its fabric
+CUDA_OF_DRIVER = "nvmlSystemGetCudaDriverVersion_v2"
 LOCKSTEP = ("cuda-runtime", "cuda-nvrtc", "cuda-cupti")  # distributions that carry the toolkit's own version
 
 
@@ -102,7 +103,18 @@ def torch_without_cuda(host: Host, check: Check) -> Finding:
     version = host.distributions.get("torch")
     if version is None:
         return unfit("torch is not installed")
-    return judged("+cpu" not in version, f"torch {version}")
+    return judged("+cpu" not in version, f"torch {version}", **_build(host, check.using["builds"]))
+
+
+def _build(host: Host, builds: list[str]) -> dict[str, str]:
+    """The newest published build that the driver's CUDA runs; nothing where the driver does not tell."""
+    try:
+        number = ask(host.nvml, CUDA_OF_DRIVER)
+    except (NotOfferedError, UnreadableError):
+        return {}
+    cuda = number // 1000 * 10 + number % 1000 // 10
+    fitting = [build for build in builds if int(build.removeprefix("cu")) <= cuda]
+    return {"build": fitting[-1]} if fitting else {}
 
 
 @reader("libraries.nccl_version")
@@ -126,7 +138,7 @@ def driver_version(host: Host, check: Check) -> Finding:
     built = _torch_cuda(host)
     if not built:
         return unfit("torch is not installed, or its version names no CUDA")
-    number = ask(host.nvml, "nvmlSystemGetCudaDriverVersion_v2")
+    number = ask(host.nvml, CUDA_OF_DRIVER)
     driver = (number // 1000, number % 1000 // 10)
     words = f"the driver knows CUDA {driver[0]}.{driver[1]}, torch was built for {built[0]}.{built[1]}"
     if driver[0] < built[0]:
