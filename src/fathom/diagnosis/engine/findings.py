@@ -29,14 +29,9 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     least = LEAST * step_ms
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
     idle_ms = signals.get("step.idle_ms").value
-<<<<<<< HEAD
-    sized, refused = predict(worth, lambda changes: _gain(signals, changes), step_ms, idle_ms)
+    sized, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
     sure = [one for one in sized if _sure(one, least)]
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
-=======
-    sized, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
-    kept = disjoint(observed(sized, signals.get("step.trials").value or {}), ledger, least)
->>>>>>> mends5
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
 
 
