@@ -120,6 +120,20 @@ def test_lines_fit_and_are_plain_where_the_terminal_is(sounding, width):
     assert "No kernel was recorded" in console.file.getvalue()
 
 
+def test_the_recorded_layer_norm_has_l2_traffic_and_no_flops_of_tensor_cores():
+    counted = EXAMPLE.with_name("train_gpt-counters-h200.fathom.zip")
+    status, text = run(counted, "vectorized_layer_norm", "--json")
+    assert status == 0
+    levels = {level["name"]: level for level in json.loads(text)[0]["roofline"]}
+    l2, dram = levels["L2"], levels["DRAM"]
+    assert l2["ceiling"] == pytest.approx(9.47e12, rel=0.01)  # l2.read of the recording's machine
+    assert l2["rate"] == pytest.approx(dram["rate"], rel=0.15)  # it streams: what DRAM moves passes L2 once
+    assert l2["used"] == pytest.approx(l2["rate"] / l2["ceiling"]) and l2["intensity"]
+    assert levels["tensor cores"]["rate"] is None
+    assert levels["tensor cores"]["used"] == pytest.approx(0.034, abs=0.001)
+    assert levels["FP32 pipe"]["rate"] is None and levels["FP32 pipe"]["why"]
+
+
 def test_the_example_is_told_without_counters():
     status, text = run(EXAMPLE)
     assert status == 0
