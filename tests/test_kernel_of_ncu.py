@@ -55,6 +55,12 @@ def test_the_page_says_what_limits_and_what_was_not_looked_at(sounding: Path) ->
     assert "Not looked at" in page
 
 
+def test_what_holds_nothing_back_costs_no_blocks_and_never_fewer(sounding: Path) -> None:
+    found = json.loads(run(sounding, "*", "--json"))
+    blocks = [fact["value"] for one in found for fact in one["facts"] if fact["unit"] == "blocks"]
+    assert len(blocks) == 2 * len(found) and min(blocks) == 0.0 < max(blocks)
+
+
 def test_a_name_that_is_not_there_is_an_error_of_one_sentence(sounding: Path) -> None:
     result = CliRunner().invoke(app, ["kernel", str(sounding), "nothing-like-it"])
     assert result.exit_code == 1
