@@ -19,6 +19,8 @@ from fathom.errors import BadInputError
 from fathom.report.kernel import matching, page
 from fathom.report.kernel.picture import picture
 from tests import kernel_soundings as hand_made
+from tests.running import run_fathom
+from tests.timelines import Timeline, examination_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "soundings" / "train_gpt-h200.fathom.zip"
 
@@ -158,6 +160,18 @@ def test_samples_around_a_launch_are_drawn(sounding, bare, tmp_path):
     for words in ((bare, "gemm", "--svg", file), (sounding, "gemm", "--svg", tmp_path / "a.png")):
         assert run(*words)[0] == 1
     assert run(sounding, "gemm", "--svg", tmp_path / "no" / "a.svg")[0] == 1
+
+
+def test_a_program_on_the_processor_has_no_kernels_and_no_warnings(tmp_path):
+    made = Timeline(devices={})
+    for at in range(1000, 9000, 1000):
+        made.step(at, at + 1000)
+        made.op("aten::mm", at + 100, at + 900)
+    path = tmp_path / "cpu.fathom"
+    assert examination_of(path, made).devices[0].device == "cpu"
+    done = run_fathom("kernel", path, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "ran on the processor" in done.stderr
 
 
 def test_hostile_names_stay_text_in_a_picture():

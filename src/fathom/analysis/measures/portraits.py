@@ -28,8 +28,11 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     """One portrait a family of one device's ledger, those with most time first.
 
     `folding` has the counters of the device's rank; the ceilings of `machine` stand over the families.
+    A processor has none: it runs no kernels.
     """
     index = _index(device)
+    if index is None:
+        return []
     on = hardware(machine, index)
     rows = store.table("kernels", device.rank).filter(pl.col("device") == index).collect()
     timeline = rows.filter(pl.col("phase") == "timeline")
