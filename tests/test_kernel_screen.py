@@ -19,6 +19,8 @@ from fathom.errors import BadInputError
 from fathom.report.kernel import matching, page
 from fathom.report.kernel.picture import picture
 from tests import kernel_soundings as hand_made
+from tests.running import run_fathom
+from tests.timelines import Timeline, examination_of
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "soundings" / "train_gpt-h200.fathom.zip"
 
@@ -120,6 +122,20 @@ def test_lines_fit_and_are_plain_where_the_terminal_is(sounding, width):
     assert "No kernel was recorded" in console.file.getvalue()
 
 
+def test_the_recorded_layer_norm_has_l2_traffic_and_no_flops_of_tensor_cores():
+    counted = EXAMPLE.with_name("train_gpt-counters-h200.fathom.zip")
+    status, text = run(counted, "vectorized_layer_norm", "--json")
+    assert status == 0
+    levels = {level["name"]: level for level in json.loads(text)[0]["roofline"]}
+    l2, dram = levels["L2"], levels["DRAM"]
+    assert l2["ceiling"] == pytest.approx(9.47e12, rel=0.01)  # l2.read of the recording's machine
+    assert l2["rate"] == pytest.approx(dram["rate"], rel=0.15)  # it streams: what DRAM moves passes L2 once
+    assert l2["used"] == pytest.approx(l2["rate"] / l2["ceiling"]) and l2["intensity"]
+    assert levels["tensor cores"]["rate"] is None
+    assert levels["tensor cores"]["used"] == pytest.approx(0.034, abs=0.001)
+    assert levels["FP32 pipe"]["rate"] is None and levels["FP32 pipe"]["why"]
+
+
 def test_the_example_is_told_without_counters():
     status, text = run(EXAMPLE)
     assert status == 0
@@ -144,6 +160,18 @@ def test_samples_around_a_launch_are_drawn(sounding, bare, tmp_path):
     for words in ((bare, "gemm", "--svg", file), (sounding, "gemm", "--svg", tmp_path / "a.png")):
         assert run(*words)[0] == 1
     assert run(sounding, "gemm", "--svg", tmp_path / "no" / "a.svg")[0] == 1
+
+
+def test_a_program_on_the_processor_has_no_kernels_and_no_warnings(tmp_path):
+    made = Timeline(devices={})
+    for at in range(1000, 9000, 1000):
+        made.step(at, at + 1000)
+        made.op("aten::mm", at + 100, at + 900)
+    path = tmp_path / "cpu.fathom"
+    assert examination_of(path, made).devices[0].device == "cpu"
+    done = run_fathom("kernel", path, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "ran on the processor" in done.stderr
 
 
 def test_hostile_names_stay_text_in_a_picture():

@@ -93,6 +93,25 @@ def test_a_manifest_is_judged_instead_of_the_host(monkeypatch, tmp_path) -> None
     assert found["kubernetes.image"]["observed"] == "Pod/p, container c: image a"
 
 
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        (
+            "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: a}]}\n",
+            1,
+            "container c: image a",
+        ),
+        ("kind: Pod\nspec: 3\n", 2, "Standard input holds Pod/unnamed whose pod has no spec"),
+        ("", 2, "Standard input is not a manifest"),
+    ],
+)
+def test_a_manifest_is_read_from_standard_input(monkeypatch, tmp_path, text, status, words) -> None:
+    monkeypatch.setattr(checks, "this_host", lambda: swapping(tmp_path))
+    done = CliRunner().invoke(APP, ["--manifest", "-"], input=text)
+    assert done.exit_code == status
+    assert words in " ".join(done.output.split())
+
+
 def test_a_broken_manifest_ends_with_two(monkeypatch, tmp_path) -> None:
     path = tmp_path / "pod.yaml"
     path.write_text("kind: [")

@@ -198,8 +198,32 @@ def test_links_matter_between_several_gpus_only():
     assert "links" not in severities(compare(full(), full()))
 
 
+def test_what_is_built_into_one_machine_carries_over_though_a_file_does_not_say_it():
+    found = compare(recorded(), recorded(), "a", "b")
+    alike = {one.id for one in found.differences if one.severity == "carries over"}
+    assert {"gpu.multiprocessors", "gpu.l2", "cpu.instructions"} <= alike
+    silent = {entry.what: entry.why for entry in found.abstained}
+    assert silent["cuDNN"] == silent["/dev/shm"] == "a and b do not say"
+    [tiles] = [kind for kind in found.kinds if kind.id == "tiles"]
+    assert tiles.unknown == ["CUDA", "Triton"]
+    other = recorded() | {"fingerprint": "0000000000000002"}
+    assert "L2 cache" in {entry.what for entry in compare(recorded(), other).abstained}
+
+
+def test_a_recording_and_itself_are_alike_in_what_it_does_not_say_too(files):
+    told = json.loads(run_fathom("machine", "compare", KEPT, KEPT, "--json", cwd=files).stdout)
+    assert {kind["severity"] for kind in told["kinds"]} == {"carries over"}
+    assert [entry["what"] for entry in told["abstained"]] == ["ceilings"]
+    copied = files / "copy.zip"
+    copied.write_bytes(KEPT.read_bytes())
+    told = json.loads(run_fathom("machine", "compare", KEPT, "copy.zip", "--json", cwd=files).stdout)
+    severity = {kind["id"]: kind["severity"] for kind in told["kinds"]}
+    assert severity["tiles"] == severity["time"] == "carries over"
+    assert severity["workers"] == "check again"
+
+
 def test_what_one_side_does_not_say_is_abstained_and_has_to_be_checked():
-    found = compare(full(), recorded(), "new.json", "old.fathom")
+    found = compare(full(), recorded() | {"fingerprint": "2"}, "new.json", "old.fathom")
     silent = {entry.what: entry.why for entry in found.abstained}
     assert silent["cuDNN"] == silent["L2 cache"] == "old.fathom does not say"
     assert kinds(found)["backends"] == "check again"

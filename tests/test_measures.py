@@ -20,11 +20,15 @@ from fathom.analysis.measures.catalogue import SOURCES
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import facts_of, fits, hardware
 from fathom.analysis.measures.formula import FormulaError, MissingError, evaluate, names, parse
+from fathom.analysis.measures.hierarchy import levels
+from fathom.analysis.measures.results import Measure
+from fathom.analysis.measures.worth import worth
 from tests import kernel_soundings as hand_made
 
 NAMES = Path(__file__).parents[2] / "shared" / "h200-counters.json"
 FACTS = {"multiprocessors", "dram_peak", "link_peak", "pcie_peak", "l1_peak", "sm_clock", "sm_clock_most"}
 FACTS |= {
+    "l2_peak",
     "schedulers",
     "warps_most",
     "warps_fit",
@@ -156,6 +160,54 @@ def test_the_roofline_has_every_level_also_without_a_formula(seen):
     assert levels["FP32 pipe"].rate == pytest.approx(0.2 * 67e12, rel=0.02)
     assert levels["DRAM"].intensity == pytest.approx(levels["FP32 pipe"].rate / levels["DRAM"].rate, rel=0.1)
     assert levels["L2"].rate is None and levels["L2"].used == pytest.approx(0.22, abs=0.01)
+
+
+def measure(name: str, value: float) -> Measure:
+    return Measure(name, name, "pipes", value, "%", 0.0, 1, "PM sampling", "")
+
+
+def test_the_use_of_a_pipe_is_flops_only_where_the_formula_agrees():
+    on = hardware({"gpus": [{"name": "NVIDIA H200", "compute_capability": "9.0"}]}, 0)
+    busy = [measure("tensor", 50.0), measure("fma", 10.0)]
+    half = 0.5 * on.arithmetic("matmul.bf16")[0]
+    cases = {half: True, half / 1.9: True, half / 2.1: False, half * 2.1: False, None: False}
+    for flops, told in cases.items():
+        work = {"flops_a_launch": flops, "unit": "matmul.bf16"}
+        tensor = next(level for level in levels(busy, work, 1.0, on) if level.name == "tensor cores")
+        assert (tensor.rate is not None, tensor.why == "") == (told, told)
+        assert tensor.used == 0.5 and tensor.ceiling
+
+
+def test_a_share_of_l2_is_worth_what_kernels_of_known_bytes_agree_on():
+    parts = ((12, 0.99), (25, 1.0), (40, 1.01), (30, 0.4))
+    streams = [(share, 0.01, 10.3e10 * share * part) for share, part in parts]
+    found = worth([*streams, (0.4, 0.001, 5e12), (20, 5.0, 9e12), (50, 0.1, 9e12)])
+    assert found is not None
+    assert (found.families, found.peak) == (3, pytest.approx(10.3e12))
+    assert worth(streams[:2]) is None and worth([]) is None
+
+
+def test_l2_has_bytes_intensity_and_the_measured_ceiling_or_says_why_not():
+    rates = {"hbm.read": 4.6e12, "matmul.bf16": 8e14, "l2.read": 9.5e12}
+    ceilings = [
+        {"id": name, "value": value, "unit": "", "low": value, "high": value, "samples": 1, "device": 0}
+        for name, value in rates.items()
+    ]
+    gpu = {"index": 0, "name": "NVIDIA H200", "compute_capability": "9.0"}
+    on = hardware({"gpus": [gpu], "ceilings": ceilings}, 0)
+    told = {"value": 20.0, "error": 0.1, "samples": 9, "source": "PM sampling"}
+    rows = [
+        {"counter": f"LTS.TriageCompute.{name}.avg.pct_of_peak_sustained_elapsed", **told}
+        for name in ("lts__t_sector_throughput_srcunit_tex", "lts__t_sector_throughput")
+    ]
+    known = on._replace(figures=on.figures | {"l2_peak": 1e13})
+    for device, rate in ((known, 2e12), (on, None)):
+        measures, _ = measures_of(Known(rows, facts_of(device, {}, {}, 1.0)))
+        (level,) = (x for x in levels(measures, {"flops_a_launch": 4e12}, 1.0, device) if x.name == "L2")
+        assert (level.rate, level.ceiling) == (rate, 9.5e12)
+        assert level.intensity == (2.0 if rate else None)
+        assert level.used == pytest.approx(2 / 9.5 if rate else 0.2)
+        assert bool(level.why) == (rate is None)
 
 
 def test_families_that_share_counters_say_so(tmp_path):

@@ -164,6 +164,7 @@ class Finding(msgspec.Struct):
     technique: str | None = None  # of the lab, that shows it best
     observed: bool = False  # the gain was seen in the running program (`fathom run --what-if`), not predicted
     predicted_ms: float | None = None  # what would have been predicted
+    unpredicted: str = ""  # why no gain is predicted of what does cost time
 
 
 class Lead(msgspec.Struct):

@@ -23,6 +23,7 @@ fathom kernel train.fathom
 
 fathom kernel train.fathom layer_norm --counters"""
 NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom run`."
+NO_KERNELS = "This program ran on the processor, which has no kernels; `fathom report` has its ledger."
 NO_SAMPLES = "No samples lie around this kernel; record with `fathom run --depth counters`."
 
 
@@ -92,6 +93,8 @@ def _portraits(opened: Sounding, rank: int | None, machine: Path | None) -> tupl
         ranks = ", ".join(str(one) for one in sorted({device.rank for device in devices}))
         held = f"Rank {rank} has no timeline; this sounding holds one of rank {ranks}."
         raise BadInputError(held if ranks else NO_TIMELINE)
+    if all(device.device == "cpu" for device in chosen):
+        raise BadInputError(NO_KERNELS)
     folding = counters_of(opened.store, chosen[0].rank)
     known = bounding(opened.store.machine, machine)
     found = [one for device in chosen for one in portraits(opened.store, device, known, folding)]

@@ -11,7 +11,9 @@ from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
 from fathom.analysis.results import Lead, Trial
 from fathom.diagnosis.engine import findings, leads, plain
+from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
+from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval
 
@@ -65,7 +67,10 @@ def _findings(
     memory: dict[str, Any] | None,
     tried: dict[str, Trial],
 ) -> tuple[list[dict[str, Any]], list[Lead], list[Abstained]]:
-    """Of the first rank with a ledger: ranks run alike."""
+    """Of the first rank with a ledger: ranks run alike. Of a result of ncu, by its counters."""
+    if families := families_of(store):
+        told, untold = profiled(store, families)
+        return plain(told), [], untold
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
         return [], [], []

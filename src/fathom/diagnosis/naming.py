@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
 from fathom.analysis import Examination
-from fathom.data import load
 from fathom.diagnosis.examine import examine
+from fathom.diagnosis.profiled import NOT_OF_KERNELS, table
 from fathom.diagnosis.rules import rules
 from fathom.recorder.dive import explanation_of, families_of
 from fathom.sounding import Store
@@ -18,7 +16,6 @@ FINDING = frozenset({"finding"})
 _ABOUT = "finding "  # how abstentions begin that are about a kind
 NO_COUNTERS = "its kernels' counters were not recorded; `fathom dive` does that"
 NO_RULE = "no rule looks for it"
-NOT_OF_KERNELS = "ncu's counters do not tell it"
 
 
 @dataclass(frozen=True)
@@ -88,12 +85,6 @@ def seen_in(examination: Examination, counted: bool = False) -> Seen:
 
 def _about_kind(what: str) -> bool:
     return what.startswith(_ABOUT)
-
-
-@cache
-def table() -> dict[str, dict[str, Any]]:
-    """Rows of naming.yaml by kind."""
-    return load(__package__, "naming")
 
 
 def _profiled(store: Store, families: list[str], named: str) -> Seen:

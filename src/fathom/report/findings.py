@@ -70,7 +70,7 @@ def print_findings(
 def _every(found: Sequence[Finding], width: int) -> Iterator[Text]:
     for one in found:
         yield from _full(one, width)
-    if len(found) > 1:
+    if sum(one["gain_ms"] is not None for one in found) > 1:
         yield Text()
         yield Text(ALONE, "dim")
 
@@ -79,6 +79,7 @@ def _full(one: Finding, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((one["title"], "bold"), (f"   {one['id']}", "dim"))
     yield Text.assemble(("  saves  ", "dim"), (_gain(one), "green"), (_sure(one), "dim"))
+    yield from _part("", [one["unpredicted"]] if one.get("unpredicted") else [], width)
     yield from _part("where", [place] if (place := _place(one)) else [], width)
     yield from _part("shown", [_shown(line) for line in one["evidence"]], width)
     yield from _part("costs", [_claimed(claim) for claim in one["claims"][:SHOWN]], width)
@@ -107,7 +108,7 @@ def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iter
 def _gain(one: Finding) -> str:
     """`3.2 ms a step (2.1–4.3)`, `costs no time`."""
     if one["gain_ms"] is None:
-        return "not predicted" if one["claims"] else "costs no time"
+        return "not predicted" if one["claims"] or one.get("unpredicted") else "costs no time"
     low, high = units.significant(one["low_ms"], 2), units.significant(one["high_ms"], 2)
     share = f"{100 * one['share']:.0f} %" if one["share"] is not None else ""
     doubt = units.perhaps(one["gain_ms"], one["low_ms"], one["high_ms"])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
 
 from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, detail
 from fathom.analysis.folding import Folding
+from fathom.analysis.folding.kinds import bare
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
 from fathom.analysis.measures.hierarchy import levels
 from fathom.analysis.measures.limiting import limit
 from fathom.analysis.measures.results import Portrait
+from fathom.analysis.measures.worth import SHARE, worth
 from fathom.analysis.results import Abstained, Device, Entry
 from fathom.sounding import Store
 
@@ -25,8 +28,11 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     """One portrait a family of one device's ledger, those with most time first.
 
     `folding` has the counters of the device's rank; the ceilings of `machine` stand over the families.
+    A processor has none: it runs no kernels.
     """
     index = _index(device)
+    if index is None:
+        return []
     on = hardware(machine, index)
     rows = store.table("kernels", device.rank).filter(pl.col("device") == index).collect()
     timeline = rows.filter(pl.col("phase") == "timeline")
@@ -34,11 +40,24 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     clock = _clock(store, device.rank, index, timeline)
     on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
     told = _by_family(folding.frame.filter(pl.col("device") == index))
-    return [
-        _portrait(entry, device, on, launches[entry.detail], told, folding.abstained)
+    working = [
+        entry
         for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
         if entry.entry in _WORKING and entry.ms > 0 and entry.detail in launches
     ]
+    cache = worth(_cache_shares(working, told))
+    on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache.peak}))
+    return [
+        _portrait(entry, device, on, launches[entry.detail], told, folding.abstained) for entry in working
+    ]
+
+
+def _cache_shares(entries: list[Entry], told: Rows) -> Iterator[tuple[float, float, float]]:
+    """(share of L2's peak in percent, its error, compulsory B/s) of compute families with all of them."""
+    for entry in entries:
+        rows = [row for row in told.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
+        if entry.entry == ENTRIES[COMPUTE] and entry.bytes_per_s and rows:
+            yield rows[0]["value"], rows[0]["error"] or 0.0, entry.bytes_per_s
 
 
 def _index(device: Device) -> int | None:

@@ -30,7 +30,8 @@ class Level(msgspec.Struct):
     """A level of the memory hierarchy, or a kind of arithmetic, as a ceiling over the family.
 
     `used` is the share (0 to 1) of the ceiling that was reached. `rate` and `ceiling` are B/s or FLOP/s, null
-    where only the share is known; `intensity` is FLOP a byte of that level. `basis` says where both are from.
+    where only the share is known; `intensity` is FLOP a byte of that level. `basis` says where both are from,
+    `why` what a missing rate could not be told from.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Level(msgspec.Struct):
     unit: str
     intensity: float | None
     basis: str
+    why: str = ""
 
 
 class Reason(msgspec.Struct):

@@ -16,13 +16,22 @@ if TYPE_CHECKING:
     from fathom.machine.checks import Result
 
 BAD_INPUT = 2
-EXAMPLES = "Examples: fathom machine check --only gpu; fathom machine check --manifest pod.yaml --json"
+EXAMPLES = """Examples:
+
+fathom machine check --only gpu
+
+fathom machine check --manifest pod.yaml --json
+
+kubectl get pod NAME -o yaml | fathom machine check --manifest -"""
 
 
 def check(
     manifest: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Judge the pods of this Kubernetes manifest instead of the host."),
+        typer.Option(
+            metavar="FILE|-",
+            help="Judge the pods of this Kubernetes manifest (-: standard input) instead of the host.",
+        ),
     ] = None,
     only: Annotated[
         list[str] | None, typer.Option(metavar="ID|GROUP", help="Only this check, or this group of checks.")

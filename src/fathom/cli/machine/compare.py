@@ -31,7 +31,8 @@ def compare(
     from fathom.machine.compare import compare as compare_machines
     from fathom.report.machine import print_comparison
 
-    found = compare_machines(_machine(a), _machine(b), *_names(a, b))
+    machines = _machine(a), _machine(b)
+    found = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
     else:

@@ -94,8 +94,9 @@ __device__ __forceinline__ unsigned rank_in_cluster() {
 __device__ __forceinline__ void meet_in_cluster() {
     asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
 }
-// The same in two parts, for who has nothing to show the others any more: stores in between hold nobody up.
-__device__ __forceinline__ void leave_cluster() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
+// The same in two parts, for who has only read: what it reads is there before it leaves, and its own stores in
+// between hold nobody up.
+__device__ __forceinline__ void leave_cluster() { asm volatile("barrier.cluster.arrive;" ::: "memory"); }
 __device__ __forceinline__ void wait_for_cluster() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
 __device__ __forceinline__ float read_from(const float* at, unsigned rank) {
     unsigned there;

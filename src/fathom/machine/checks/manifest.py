@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from fathom.errors import BadInputError
 from fathom.machine.checks.model import plain
 
+STDIN = Path("-")
 LARGEST = 1 << 20  # bytes; an object of more does not fit into etcd either
 MOST_NODES = 100_000  # after expansion of aliases
 DEEPEST = 20  # lists within lists
@@ -80,7 +82,7 @@ def mappings(value: Any) -> list[dict[str, Any]]:
 
 
 def pods(files: Sequence[Path]) -> tuple[Pod, ...]:
-    """Every pod of these files, in order. Raises BadInputError, also for a file without any pod."""
+    """Every pod of these files, in order; `-` is standard input. Raises BadInputError, also where none is."""
     return tuple(pod for file in files for pod in _pods_of(file))
 
 
@@ -89,12 +91,12 @@ def _pods_of(file: Path) -> list[Pod]:
     try:
         found = [pod for document in documents for pod in _pods(document)]
     except _MalformedError as error:
-        raise BadInputError(f"{file} holds {plain(str(error))}.") from None
+        raise BadInputError(f"{_called(file)} holds {plain(str(error))}.") from None
     if not found:
         kinds = ", ".join(dict.fromkeys(str(document["kind"]) for document in documents))
         raise BadInputError(
-            f"{file} holds no pod, only {plain(kinds)}; give a Pod, or an object of a kind that runs pods "
-            f"({', '.join(TEMPLATES)})."
+            f"{_called(file)} holds no pod, only {plain(kinds)}; give a Pod, or an object of a kind that "
+            f"runs pods ({', '.join(TEMPLATES)})."
         )
     return found
 
@@ -104,20 +106,33 @@ class _MalformedError(Exception):
 
 
 def _documents(file: Path) -> list[dict[str, Any]]:
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(LARGEST + 1)
-    except OSError as error:
-        raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
+    content = _content(file)
     if len(content) > LARGEST:
-        raise BadInputError(f"{file} is larger than {LARGEST >> 20} MiB; give the objects that run pods.")
+        raise BadInputError(
+            f"{_called(file)} is larger than {LARGEST >> 20} MiB; give the objects that run pods."
+        )
     try:
         found = [*_parse(content.decode())]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise BadInputError(f"{file} is not a manifest: {plain(_problem(error))}.") from None
+        raise BadInputError(f"{_called(file)} is not a manifest: {plain(_problem(error))}.") from None
     if not found:
-        raise BadInputError(f"{file} is not a manifest: it holds no object with a kind.")
+        raise BadInputError(f"{_called(file)} is not a manifest: it holds no object with a kind.")
     return found
+
+
+def _called(file: Path) -> str:
+    return "Standard input" if file == STDIN else str(file)
+
+
+def _content(file: Path) -> bytes:
+    """A little more than the largest that is taken, at most."""
+    try:
+        if file == STDIN:
+            return sys.stdin.buffer.read(LARGEST + 1)
+        with file.open("rb") as stream:
+            return stream.read(LARGEST + 1)
+    except OSError as error:
+        raise BadInputError(f"{_called(file)} cannot be read: {error.strerror}.") from None
 
 
 def _problem(error: Exception) -> str:

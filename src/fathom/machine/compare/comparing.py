@@ -12,14 +12,19 @@ from fathom.machine.compare.readers import Value, value
 from fathom.machine.compare.results import ORDER, Comparison, Difference, Kind, Severity, Side, Unknown
 from fathom.machine.compare.rules import Rule, rules
 
+UNSAID = "the same, whatever it is"
 
-def compare(a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B") -> Comparison:
+
+def compare(
+    a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B", *, itself: bool = False
+) -> Comparison:
     """Compare the machine files `a`, where a result is from, and `b`, where it shall go.
 
-    Raises MachineFileError where one of them is damaged.
+    `itself`: both are one and the same recording, which is like itself in what it does not say, too. Raises
+    MachineFileError where one of them is damaged.
     """
     one, other = facts(a, name_a), facts(b, name_b)
-    differences, unknown = _differences(one, other, name_a, name_b)
+    differences, unknown = _differences(one, other, name_a, name_b, itself)
     kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(one, other)]
     found, missing = ratios(one, other, name_a, name_b)
     sides = _side(one, name_a), _side(other, name_b)
@@ -51,7 +56,7 @@ def _side(machine: Facts, name: str) -> Side:
 
 
 def _differences(
-    a: Facts, b: Facts, name_a: str, name_b: str
+    a: Facts, b: Facts, name_a: str, name_b: str, itself: bool
 ) -> tuple[list[Difference], list[tuple[Rule, str]]]:
     """What was compared, and the rules for which a machine does not say enough."""
     found, unknown = [], []
@@ -60,8 +65,11 @@ def _differences(
             continue
         pair = _read(rule, a, b)
         silent = [name for name, read in zip((name_a, name_b), pair, strict=True) if read is None]
-        if silent:
-            unknown.append((rule, f"{' and '.join(dict.fromkeys(silent))} does not say"))
+        if silent and (itself or (rule.built_in and a.fingerprint == b.fingerprint)):
+            found.append(_alike(rule, *pair))
+        elif silent:
+            names = [*dict.fromkeys(silent)]
+            unknown.append((rule, f"{' and '.join(names)} {'do' if len(names) > 1 else 'does'} not say"))
         else:
             found.append(_difference(rule, *pair))
     return found, unknown
@@ -80,6 +88,12 @@ def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
         if None not in pair:
             break
     return pair
+
+
+def _alike(rule: Rule, *pair: Value) -> Difference:
+    """What one machine is like, whether or not every recording of it says so."""
+    known = next((read for read in pair if read is not None), UNSAID)
+    return _difference(rule, known, known)
 
 
 def _difference(rule: Rule, a: Value, b: Value) -> Difference:

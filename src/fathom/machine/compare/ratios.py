@@ -15,7 +15,8 @@ def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], l
     bare = [name for name, found in ((name_a, one), (name_b, other)) if not found]
     if bare:
         why = "; `fathom machine measure` measures them there"
-        who = f"{' and '.join(dict.fromkeys(bare))} {'have' if len(bare) > 1 else 'has'} none"
+        names = [*dict.fromkeys(bare)]
+        who = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} none"
         return [], [Unknown(what="ceilings", why=who + why)]
     shared = [
         (one[name], other[name]) for name in one if name in other and one[name].unit == other[name].unit

@@ -28,6 +28,7 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     numbers: int = 2
     later: Severity = "carries over"
     unit: str = ""
+    built_in: bool = False  # one machine has it for good: equal fingerprints settle it
 
     def judge(self, a: Value, b: Value) -> Severity:
         """How badly the step from value `a` to value `b` spoils a result."""

@@ -129,9 +129,10 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
         rate, ceiling = units.scaled(level.rate, level.unit), units.scaled(level.ceiling, level.unit)
         intensity = units.significant(level.intensity) if level.intensity else ""
         yield line.append(f"{rate:>13}{ceiling:>13}{intensity:>9}")
-    for basis in dict.fromkeys(level.basis for level in levels):
-        names = ", ".join(level.name for level in levels if level.basis == basis)
-        yield from (Text(line, "dim") for line in textwrap.wrap(f"{names}: {basis}", width))
+    notes = {level.name: (level.basis, level.why and f"no {level.unit}: {level.why}") for level in levels}
+    for note in dict.fromkeys(note for pair in notes.values() for note in pair if note):
+        names = ", ".join(name for name, pair in notes.items() if note in pair)
+        yield from (Text(line, "dim") for line in textwrap.wrap(f"{names}: {note}", width))
 
 
 def _measures(one: Portrait, width: int, every: bool) -> Iterator[Text]:
