@@ -20,9 +20,11 @@ _DISTRIBUTIONS = {
     "cuda.bindings": "cuda-bindings",
     "cuda.tile": "cuda-tile",
     "PIL": "pillow",
+    "kvikio": "kvikio-cu13",
+    "nvidia.dali": "nvidia-dali-cuda130",
+    "nvidia.nvimgcodec": "nvidia-nvimgcodec-cu13",
     "warp": "warp-lang",
 }
-
 
 MOST_JOBS, FREE_CORES = 12, 2
 HOST_BYTES, GPU_BYTES = 6 * 2**30, 10 * 2**30  # of a proof: three processes, and results in double precision

@@ -1,0 +1,115 @@
+"""
+title: Decoding and augmentation as one DALI pipeline
+saves: host time of decoding and augmenting
+idea: >-
+  Decoding, cropping, mirroring and normalising a picture at a time keeps a core busy for milliseconds each.
+  In DALI they are a graph that takes a batch: the files cross the link compressed, nvJPEG decodes them, and
+  one kernel crops, mirrors and normalises. On a processor it is its threads that share the batch.
+cost: >-
+  Multiprocessor time and memory of the device, code in DALI's own operators in place of Python, and one or
+  two levels of difference in some pixels: nvJPEG rounds otherwise than libjpeg (hence compared as bf16).
+not_when: >-
+  Cores are idle and the device is not, or an augmentation has no operator and comes back to Python.
+shows:
+  - what: input table, time to fetch a sample
+    plain: decoding, cropping, normalising
+    tuned: reading
+  - what: bytes from host to device
+    plain: four a number of the cropped pictures
+    tuned: those of the files
+findings: [input-slow-decode, input-cpu-preprocessing]
+needs: {packages: [nvidia.dali, PIL]}
+precision: bf16
+latency: included
+"""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from nvidia.dali import fn, pipeline_def, types
+from PIL import Image
+from torch import Tensor
+
+from fathom.lab import Draw
+
+MEAN, DEVIATION, THREADS = 118.0, 58.0, 4
+Given = tuple[list[Tensor], Tensor, Tensor, Tensor]
+
+
+def inputs(seed: int, device: str | None = None) -> Given:
+    """Files, upper left corners of the crops, which are mirrored, a gain for each channel."""
+    draw, host = Draw(seed, device), Draw(seed, "cpu")
+    samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
+    coarse = 128 + 127 * (2 * host.uniform(samples, 3, size // 16, size // 16) - 1)
+    smooth = F.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 255).to(torch.uint8)
+    corners = host.whole(0, size // 8 + 1, samples, 2)
+    return [_encoded(picture) for picture in smooth], corners, host.whole(0, 2, samples), draw.normal(3, 1, 1)
+
+
+def _encoded(picture: Tensor) -> Tensor:
+    written = io.BytesIO()
+    Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy()).save(written, "JPEG", quality=90)
+    return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8)
+
+
+def _side(gain: Tensor) -> tuple[int, int]:
+    """Of a picture, and of its crop."""
+    return (512, 448) if gain.is_cuda else (32, 28)
+
+
+def _augmented(file: Tensor, corner: Tensor, mirrored: bool, side: int) -> Tensor:
+    with Image.open(io.BytesIO(file.numpy().tobytes())) as picture:
+        pixels = torch.from_numpy(np.array(picture))
+    top, left = corner.tolist()
+    cut = pixels[top : top + side, left : left + side].permute(2, 0, 1)
+    return ((cut.flip(2) if mirrored else cut).float() - MEAN) / DEVIATION
+
+
+def plain(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
+    each = zip(files, corners, mirror.tolist(), strict=True)
+    cut = [_augmented(file, corner, bool(flip), _side(gain)[1]) for file, corner, flip in each]
+    return torch.stack(cut).to(gain.device) * gain
+
+
+@pipeline_def
+def _graph(decoder: str, side: int) -> Any:
+    top, left, mirror = (fn.external_source(name=name) for name in ("top", "left", "mirror"))
+    pixels = fn.decoders.image(fn.external_source(name="files"), device=decoder, output_type=types.RGB)
+    return fn.crop_mirror_normalize(
+        pixels,
+        crop=(side, side),
+        crop_pos_y=top,
+        crop_pos_x=left,
+        mirror=mirror,
+        mean=MEAN,
+        std=DEVIATION,
+        dtype=types.FLOAT,
+        output_layout="CHW",
+    )
+
+
+@cache
+def _pipeline(samples: int, side: int, device: int | None) -> Any:
+    decoder = "cpu" if device is None else "mixed"
+    made = {"batch_size": samples, "num_threads": THREADS, "device_id": device}
+    pipeline = _graph(decoder, side, **made, prefetch_queue_depth=1)  # it is fed what it answers with
+    pipeline.build()
+    return pipeline
+
+
+def tuned(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
+    whole, side = _side(gain)
+    top, left = (corners.float() / (whole - side)).T.contiguous().numpy()  # shares of what is left over
+    pipeline = _pipeline(len(files), side, gain.device.index if gain.is_cuda else None)
+    given = {"top": top, "left": left, "mirror": mirror.int().numpy()}
+    (found,) = pipeline.run(files=[file.numpy() for file in files], **given)
+    result = torch.from_dlpack(found.as_tensor()) * gain
+    if gain.is_cuda:
+        torch.cuda.current_stream().synchronize()  # the pipeline may write its buffer again
+    return result
