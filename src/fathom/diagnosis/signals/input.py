@@ -85,9 +85,7 @@ def told_tokens(recorded: Recorded) -> float:
     shaped = told.filter(pl.col("phase") == "attribution")
     mean = (told if shaped.is_empty() else shaped)["tokens"].mean()
     if mean is None:
-        raise UnknownSignalError(
-            "the program reports no tokens; fathom.step(tokens=…) without padding tells it"
-        )
+        raise UnknownSignalError("the program reports no tokens, as fathom.step(tokens=…)")
     return float(mean)  # type: ignore[arg-type]
 
 
