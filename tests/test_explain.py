@@ -7,6 +7,7 @@ import json
 import pytest
 
 from fathom.diagnosis.kinds import kinds, resembling
+from fathom.diagnosis.rules import rules
 from tests.running import run_fathom
 
 
@@ -35,6 +36,10 @@ def test_one_kind_is_told_in_full(tmp_path, name):
 def test_what_is_no_kind_is_refused_in_one_sentence(tmp_path, words):
     done = run_fathom("explain", *words, cwd=tmp_path)
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+
+
+def test_every_kind_that_is_listed_has_a_rule_that_finds_it():
+    assert {kind for rule in rules() for kind in rule.kinds} == set(kinds())
 
 
 def test_a_part_of_a_name_finds_its_kinds():

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fathom.diagnosis.signals import Call, HostWork, LoaderRegions, Signals
-from tests.findings_fakes import H200, compute, idle, raised, signals, work
+from fathom.diagnosis.signals import Call, HostWork, LoaderRegions, Product, Signals, UnknownSignalError
+from tests.findings_fakes import H200, compute, idle, product, raised, signals, work
 
 LOADING = (
     "input-too-few-workers",
@@ -60,6 +60,44 @@ def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
     (found,) = raised(loading({"fetch": 33.0, "read": 32.0}, 2, input_read_bytes=size), *LOADING).values()
     assert (found.kind, found.confidence) == (kind, sure)
     assert any("no file" in line.text for line in found.evidence) == (kind == "input-too-few-workers")
+
+
+def padded(tokens: float | None, *rows: int, **more: Any) -> Signals:
+    """Forward products of these rows, and of the gradients of weights, whose rows are no tokens."""
+    products = [product("gemm", 4.0, m, 4096, 4096, op="aten::linear") for m in rows]
+    back = work("wgrad", 4.0, "autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "aten::mm")
+    adam = work("adam", 2.0, "Optimizer.step#AdamW.step", "aten::_fused_adamw_")
+    works = [*(one.work for one in products), back, adam]
+    known = {"numbers_products": [*products, Product(4096, 4096, 8192, 1, "bf16", back)], **more}
+    ledger = [compute(name, ms) for name, ms in (("gemm", 4.0 * len(rows)), ("wgrad", 4.0), ("adam", 2.0))]
+    told = {} if tokens is None else {"input_told_tokens": tokens}
+    return signals(ledger, kernels_work=works, **known | told)
+
+
+def test_tokens_that_the_program_reports_tell_padding_and_the_optimizer_gains_nothing():
+    found = raised(padded(2048.0, 8192, 8192), "input-padding")["input-padding"]
+    assert {claim.detail: claim.ms for claim in found.claims} == {"gemm": 6.0, "wgrad": 3.0}
+    assert found.evidence[-1].value == pytest.approx(75.0) and found.confidence <= 0.6
+    assert raised(padded(2 * 8192.0 / 4, 8192, input_micro_steps=2), "input-padding")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        padded(8192.0, 8192),
+        padded(7800.0, 8192),  # a next token less in each sequence
+        padded(16384.0, 8192),  # of all ranks, or of several micro-steps
+        padded(64.0, 8192, 1024, 2048, 4096, 6000),  # no number of rows stands for the batch
+        padded(64.0),
+    ],
+)
+def test_rows_that_are_tokens_or_stand_for_nothing_are_no_padding(given):
+    assert raised(given, "input-padding") == {}
+
+
+def test_who_reports_no_tokens_is_not_judged():
+    with pytest.raises(UnknownSignalError):
+        raised(padded(None, 8192), "input-padding")
 
 
 def test_where_the_stages_hold_no_parts_the_finding_is_less_sure():

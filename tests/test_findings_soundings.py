@@ -242,3 +242,23 @@ def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):
     assert told.returncode == 1
     assert "Traceback" not in told.stderr
     assert len(told.stderr.strip().splitlines()) <= 2
+
+
+@pytest.mark.parametrize(
+    ("source", "tokens", "told"),
+    [
+        ("mark", [100, 200, 900], 900.0),  # of the step whose shapes were recorded
+        ("mark", [100, 200, None], 150.0),
+        ("mark", [None, None, None], None),
+        ("optimizer", [100, 200, 900], None),  # counted in a loader's batches, padding included
+    ],
+)
+def test_only_tokens_that_the_program_reports_are_told(tmp_path, source, tokens, told):
+    steps = pl.DataFrame({"step": [0, 1, 2], "kind": "train", "source": source, "tokens": tokens})
+    phases = pl.Series("phase", ["clean", "timeline", "attribution"])
+    writer = Writer(tmp_path / "made.fathom")
+    writer.write(0, "steps", conform("steps", steps.with_columns(phases)))
+    writer.finish(Manifest(name="made", ranks=[Rank(rank=0)]), {})
+    found = Signals(None, recorded(tmp_path / "made.fathom")).get("input.told_tokens")
+    assert found.value == told
+    assert told is not None or "fathom.step(tokens=" in found.why

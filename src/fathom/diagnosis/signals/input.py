@@ -74,6 +74,27 @@ def read_bytes(recorded: Recorded) -> float | None:
     return _fed(recorded).get("read_bytes")
 
 
+@signal("input.told_tokens", "a step")
+def told_tokens(recorded: Recorded) -> float:
+    """Tokens that the program itself reports, in the steps whose shapes were recorded where those are known.
+
+    What a loader's batches hold, padding included, is no report.
+    """
+    rows = recorded.store.table("steps", recorded.account.rank).select("source", "tokens", "phase").collect()
+    told = rows.filter(pl.col("source") == "mark", pl.col("tokens") > 0)
+    shaped = told.filter(pl.col("phase") == "attribution")
+    mean = (told if shaped.is_empty() else shaped)["tokens"].mean()
+    if mean is None:
+        raise UnknownSignalError("the program reports no tokens, as fathom.step(tokens=…)")
+    return float(mean)  # type: ignore[arg-type]
+
+
+@signal("input.micro_steps")
+def micro_steps(recorded: Recorded) -> int:
+    """How many batches a step takes."""
+    return max(len(recorded.device.micro_ms), 1)
+
+
 @signal("input.workers")
 def workers(recorded: Recorded) -> int:
     """Processes that load; 0: the program's own does."""
