@@ -5,7 +5,7 @@
 Nothing wraps that interface for Python, so the libcupti that torch has loaded is called through ctypes, after
 `cupti_pcsampling.h` of CUDA 13.0. A child process multiplies matrices and normalises rows, without and with
 sampling; it prints one JSON object: samples by stall reason and by kernel, and the time of a round without
-and with sampling, or the call that was refused and why. Needs a GPU, torch and the privilege to read counters.
+and with sampling, or the call that was refused and why. Needs a GPU, torch and leave to read its counters.
 """
 
 from __future__ import annotations
