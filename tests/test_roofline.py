@@ -220,6 +220,8 @@ def test_limits_come_from_what_was_measured() -> None:
     assert found is not None
     assert (found.memory, found.writes, found.cache, found.cache_bytes) == (4.4e12, 4.6e12, 9e12, 60 << 20)
     assert found.arithmetic == {"matmul.bf16": 7e14, "matmul.int8": 1e15, "matmul.uint8": 1e15}
+    rates = [found.moving(share) for share in (None, 0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert rates == pytest.approx([4.4e12, 4.4e12, 4.3e12, 4.2e12, 4.4e12, 4.6e12])
 
 
 @pytest.mark.parametrize("measured", [[], [ceiling("hbm.copy", 1e12)], [ceiling("matmul.bf16", 1e14)]])

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from fathom.machine import datasheet
 from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
+_WRITTEN = {"hbm.read": 0.0, "hbm.triad": 1 / 3, "hbm.copy": 0.5, "hbm.write": 1.0}  # share of the traffic
 _COPIES = {  # the link bounds them all: what pageable memory costs beyond that is distance to the ceiling
     "HtoD pinned": "copy.h2d.pinned",
     "HtoD pageable": "copy.h2d.pinned",
@@ -27,6 +30,7 @@ class Limits:
     `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
     `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
     setting; the traffic of work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
+    `mixed` is memory's rate by the share of the traffic that is written: turning round costs time.
     `copies` are by direction, `link` is the best bus bandwidth of a collective, `launch_s` is what a piece
     of work costs at least when a graph launches it.
     """
@@ -34,6 +38,7 @@ class Limits:
     arithmetic: dict[str, float] = field(default_factory=dict)
     memory: float | None = None
     writes: float | None = None
+    mixed: dict[float, float] = field(default_factory=dict)
     cache: float | None = None
     cache_bytes: int = 0
     copies: dict[str, float] = field(default_factory=dict)
@@ -41,6 +46,13 @@ class Limits:
     launch_s: float | None = None
     memory_name: str = "hbm"
     cache_name: str = "l2"
+
+    def moving(self, written: float | None) -> float | None:
+        """Memory's rate where that share of the traffic is written, between the shares that were measured."""
+        if written is None or not self.mixed:
+            return self.memory
+        shares, rates = zip(*sorted(self.mixed.items()), strict=True)
+        return float(np.interp(written, shares, rates))
 
 
 def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
@@ -69,6 +81,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
         arithmetic=_named("matmul", matrix) | _named("vector", vector),
         memory=memory,
         writes=known.fastest((*_MIXED, "hbm.write")),
+        mixed={share: rate for name, share in _WRITTEN.items() if (rate := known.rate(name))},
         cache=known.rate("l2.read"),
         cache_bytes=_cache_bytes(machine, index),
         copies=copies | {"DtoD": memory},

@@ -17,16 +17,23 @@ _NAMES = {long: short for short, long in SHORT.items()}
 
 
 class Work(msgspec.Struct):
-    """What one call must do and move; `unit` is the ceiling that bounds its arithmetic."""
+    """What one call must do and move; `written`: how many of the bytes are results; `unit`: the ceiling that
+    bounds its arithmetic."""
 
     flops: float | None = None
     bytes: float | None = None
+    written: float | None = None
     unit: str | None = None
     source: str = ""
 
     @property
     def known(self) -> bool:
         return bool(self.flops or self.bytes)
+
+    @property
+    def share_written(self) -> float | None:
+        """Of the bytes, 0 to 1."""
+        return min(1.0, self.written / self.bytes) if self.bytes and self.written is not None else None
 
 
 def unit_of(dtype: str) -> str:
@@ -53,7 +60,9 @@ def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device:
 def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction | None:
     """The time that the work needs at the ceilings over the time it took; None where none bounds it."""
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
-    memory, name = (limits.cache, limits.cache_name) if fits else (limits.memory, limits.memory_name)
+    memory, name = (
+        (limits.cache, limits.cache_name) if fits else (limits.moving(work.share_written), limits.memory_name)
+    )
     rate = limits.arithmetic.get(work.unit or "")
     needs = {}
     if work.bytes and memory:

@@ -99,10 +99,11 @@ class Opponent:
         self.about = _usable(self.baseline.ask("about"))
         self.sides.key = self.baseline.key
         self.reference = self._stack.enter_context(Reference(self.sides))
-        _comparable(self.sides.compute(self.baseline, next(self._seeds)))
+        result = self.sides.compute(self.baseline, next(self._seeds))
+        _comparable(result)
         chosen = [next(self._seeds) for _ in range(3)]
         self.besides = {Reason(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
-        self.work = self._work()
+        self.work = self._work() | {"written": float(sum(len(leaf.data) for leaf in result.leaves))}
 
     def _work(self) -> dict[str, Any]:
         try:

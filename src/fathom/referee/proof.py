@@ -7,6 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from fathom.machine import known_machine
 from fathom.referee import ceilings
 from fathom.referee.bare import behaves_differently
@@ -126,7 +128,7 @@ def _timed(
     assert run is not None
     settings.keep(run)
     verdict.timings = found
-    verdict.work = {"flops": work.flops, "bytes": work.bytes, "unit": work.unit, "source": work.source}
+    verdict.work = msgspec.to_builtins(work)
     verdict.reasons += run.reasons + ceilings.impossible(found, work, machine)
     told = {note for block in (*run.baseline, *run.candidate) for note in block.notes}
     verdict.notes += [*notes, *sorted(told)]
@@ -134,7 +136,9 @@ def _timed(
 
 def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
     if settings.flops or settings.bytes:
-        work = ceilings.Work(settings.flops, settings.bytes, settings.unit, "given")
+        work = ceilings.Work(
+            settings.flops, settings.bytes, opponent.work.get("written"), settings.unit, "given"
+        )
     else:
         work = ceilings.Work(**opponent.work)
     work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about["dtype"])

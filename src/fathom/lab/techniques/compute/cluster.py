@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 10, cpu=2), COLUMNS)
+    return draw.normal(draw.size(gpu=1 << 11, cpu=2), COLUMNS)
 
 
 def plain(x: Tensor) -> Tensor:

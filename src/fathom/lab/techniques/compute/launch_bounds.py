@@ -38,7 +38,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 15, cpu=9), SIDE, SIDE, LANES)
+    return draw.normal(draw.size(gpu=3 << 14, cpu=9), SIDE, SIDE, LANES)
 
 
 def _transformed(kernel: str, x: Tensor) -> Tensor:

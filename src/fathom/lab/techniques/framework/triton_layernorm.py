@@ -33,7 +33,7 @@ EPSILON = 1e-5
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
     columns = draw.size(gpu=4096, cpu=100)
-    return draw.normal(draw.size(gpu=16384, cpu=5), columns), draw.normal(columns), draw.normal(columns)
+    return draw.normal(draw.size(gpu=32768, cpu=5), columns), draw.normal(columns), draw.normal(columns)
 
 
 def plain(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

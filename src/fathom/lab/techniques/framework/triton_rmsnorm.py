@@ -31,7 +31,7 @@ Result = tuple[Tensor, Tensor]
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, columns = draw.size(gpu=12288, cpu=5), draw.size(gpu=4096, cpu=100)
+    rows, columns = draw.size(gpu=24576, cpu=5), draw.size(gpu=4096, cpu=100)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     x, residual = draw.normal(rows, columns, dtype=dtype), draw.normal(rows, columns, dtype=dtype)
     return x, residual, draw.normal(columns, dtype=dtype)

@@ -29,7 +29,7 @@ from fathom.lab import Draw
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=16384, cpu=5), draw.size(gpu=4096, cpu=100), scale=3.0)
+    return draw.normal(draw.size(gpu=32768, cpu=5), draw.size(gpu=4096, cpu=100), scale=3.0)
 
 
 def plain(x: Tensor) -> Tensor:

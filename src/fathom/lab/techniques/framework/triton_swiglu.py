@@ -33,7 +33,7 @@ BLOCK = 1024
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
-    return draw.normal(draw.size(gpu=6144, cpu=3), 2 * draw.size(gpu=11008, cpu=1100), dtype=dtype)
+    return draw.normal(draw.size(gpu=12288, cpu=3), 2 * draw.size(gpu=11008, cpu=1100), dtype=dtype)
 
 
 def _gated(x: Tensor) -> Tensor:

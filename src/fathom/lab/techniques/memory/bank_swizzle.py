@@ -31,7 +31,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    n = draw.size(gpu=8448, cpu=128)
+    n = draw.size(gpu=11264, cpu=128)
     return draw.normal(n, n)
 
 

@@ -36,7 +36,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 15, cpu=50), COLUMNS)
+    return draw.normal(draw.size(gpu=1 << 16, cpu=50), COLUMNS)
 
 
 def plain(x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 26, cpu=1 << 13)), draw.normal(TERMS)
+    return draw.normal(draw.size(gpu=1 << 27, cpu=1 << 13)), draw.normal(TERMS)
 
 
 def _evaluated(kernel: str, x: Tensor, factors: Tensor) -> Tensor:

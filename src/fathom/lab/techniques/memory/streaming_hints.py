@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
-    x = draw.normal(draw.size(gpu=132 * 24, cpu=5), COLUMNS)
+    x = draw.normal(draw.size(gpu=132 * 48, cpu=5), COLUMNS)
     return x, draw.normal(COLUMNS), draw.normal(COLUMNS)
 
 

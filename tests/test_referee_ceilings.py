@@ -1,0 +1,40 @@
+"""Fractions of a ceiling: the time that the work needs over the time it took, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from fathom.machine.limits import Limits
+from fathom.referee.ceilings import Work, fraction
+from fathom.referee.verdict import Timing
+
+MIXED = {0.0: 4.0e12, 0.5: 3.0e12, 1.0: 5.0e12}
+LIMITS = Limits({"matmul.bf16": 8e14}, memory=5.0e12, mixed=MIXED, cache=10e12, cache_bytes=10**6)
+TOOK = Timing(ns=1000.0, blocks=[1000.0], samples=1, discarded={}, cycles=None, clock_mhz=None)
+
+
+@pytest.mark.parametrize(
+    ("work", "cache", "needed_ns", "bound"),
+    [
+        (Work(bytes=3e9, written=0.0), "cold", 750e3, "hbm"),
+        (Work(bytes=3e9, written=1.5e9), "cold", 1000e3, "hbm"),
+        (Work(bytes=3.5e9, written=0.875e9), "cold", 1000e3, "hbm"),  # between reading and copying
+        (Work(bytes=5e9, written=9e9), "cold", 1000e3, "hbm"),  # more than must be moved: all of it
+        (Work(bytes=5e9), "cold", 1000e3, "hbm"),  # not known: the fastest
+        (Work(bytes=1e6, written=5e5), "warm", 100.0, "l2"),
+        (Work(flops=8e11, bytes=1e6, unit="matmul.bf16"), "cold", 1e6, "matmul.bf16"),
+    ],
+)
+def test_memory_is_as_fast_as_its_mix_of_reads_and_writes(
+    work: Work, cache: str, needed_ns: float, bound: str
+) -> None:
+    found = fraction(TOOK, work, LIMITS, cache)
+    assert found is not None and found.bound == bound
+    assert found.at_ceiling_ns == pytest.approx(needed_ns) and found.fraction == pytest.approx(
+        needed_ns / 1000
+    )
+
+
+def test_without_work_or_rates_there_is_no_fraction() -> None:
+    assert fraction(TOOK, Work(), LIMITS, "cold") is None
+    assert fraction(TOOK, Work(bytes=1e6), Limits(), "cold") is None
