@@ -1,0 +1,117 @@
+"""The lab's results: what the referee said of each technique, where and when, kept in results/lab.json.
+
+    fathom lab run --all                         # on the target; what is proven is kept in FATHOM_HOME
+    python -m benchmarks.lab gather HOME [HOME]  # here: those folders, brought home, into results/lab.json
+    python -m benchmarks lab                     # the table
+
+Of each technique the newest result counts that was reached with its source as it is, else the newest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fathom.lab import Kept, techniques
+from fathom.referee import Comparison
+
+RESULT = Path(__file__).parent / "results" / "lab.json"
+Row = dict[str, Any]
+
+
+def gathered(homes: Iterable[Path], before: Iterable[Row] = ()) -> list[Row]:
+    """A row a technique: what the homes hold, and `before`."""
+    rows = [*before, *(row for home in homes for row in _rows(home))]
+    rows.sort(key=lambda row: (row["source"] == _source(row["technique"]), row["taken_ns"]))
+    best = {row["technique"]: row for row in rows}
+    return [best[name] for name in sorted(best)]
+
+
+def _source(name: str) -> str | None:
+    known = techniques()
+    return known[name].digest if name in known else None
+
+
+def _rows(home: Path) -> Iterator[Row]:
+    for file in sorted((home / "lab").glob("*/*.json")):
+        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
+        yield _row(kept) | {"machine": file.parent.name, "gpu": _gpu(home, file.parent.name)}
+
+
+def _gpu(home: Path, fingerprint: str) -> str | None:
+    file = home / "machines" / f"{fingerprint}.json"
+    gpus = json.loads(file.read_bytes()).get("gpus") if file.exists() else None
+    return gpus[0].get("name") if gpus else None
+
+
+def _row(kept: Kept) -> Row:
+    verdict = kept.verdict
+    told = {"technique": kept.technique, "source": kept.source, "taken_ns": kept.taken_ns}
+    told |= {"versions": kept.versions, "verdict": verdict.verdict}
+    told |= {"ratio": verdict.ratio, "interval": verdict.interval, "work": verdict.work}
+    told |= {"reasons": [msgspec.to_builtins(reason) for reason in verdict.reasons], "notes": verdict.notes}
+    return told | {"timings": [_timing(one) for one in verdict.timings]}
+
+
+def _timing(one: Comparison) -> Row:
+    sides = {"plain": one.baseline, "tuned": one.candidate}
+    told = {
+        name: {"ns": side.ns, "samples": side.samples, "ceiling": msgspec.to_builtins(side.ceiling)}
+        for name, side in sides.items()
+    }
+    return {"cache": one.cache, "ratio": one.ratio, "interval": one.interval, **told}
+
+
+def bench() -> str:
+    """The table of what is kept."""
+    rows = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    counts = Counter(row["verdict"] for row in rows)
+    stale = sum(row["source"] != _source(row["technique"]) for row in rows)
+    head = f"{len(rows)} of {len(techniques())} techniques: " + ", ".join(
+        f"{count} {verdict}" for verdict, count in counts.most_common()
+    )
+    return "\n".join([f"{head}; {stale} with an earlier source (*)", *map(_line, rows)])
+
+
+def _line(row: Row) -> str:
+    mark = "" if row["source"] == _source(row["technique"]) else " *"
+    name = f"{row['technique']}{mark}"
+    if row["ratio"] is None or row["verdict"] == "refused":
+        why = row["reasons"][0] if row["reasons"] else {"code": "", "detail": ""}
+        return f"{name:<26}{row['verdict']:<10}{why['code']}: {why['detail'][:80]}"
+    low, high = (1 / bound for bound in reversed(row["interval"] or [row["ratio"], row["ratio"]]))
+    chosen = next((one for one in row["timings"] if one["ratio"] == row["ratio"]), None)
+    shares = [_share(chosen[side]["ceiling"]) for side in ("plain", "tuned")] if chosen else []
+    bound = (chosen["tuned"]["ceiling"] or {}).get("bound", "") if chosen else ""
+    gain = f"{1 / row['ratio']:.3g}×"
+    return (
+        f"{name:<26}{row['verdict']:<10}{gain:<9}{low:.3g} to {high:.3g}×".ljust(66)
+        + " → ".join(shares)
+        + f" {bound}"
+    )
+
+
+def _share(ceiling: Row | None) -> str:
+    return f"{ceiling['fraction']:.0%}" if ceiling else "?"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("do", choices=["gather"])
+    parser.add_argument("homes", nargs="+", type=Path, metavar="HOME")
+    homes = parser.parse_args().homes
+    before = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    RESULT.write_text(json.dumps(gathered(homes, before), indent=1) + "\n")
+    print(bench())
+
+
+if __name__ == "__main__":
+    main()
