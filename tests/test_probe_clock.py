@@ -149,3 +149,18 @@ def test_a_graph_that_died_while_the_clock_was_silent_does_not_take_over():
     events(REPLAY, times=9)
     events(("replay", 9))  # replayed once, and captured anew as well
     assert events(("replay", 5), ("replay", 6), times=150) in [("replay", 5), ("replay", 6)]
+
+
+def test_when_graphs_are_replayed_no_more_calls_take_over_and_give_way_again():
+    events = Events()
+    assert events(FORWARD, REPLAY, times=20) == REPLAY
+    assert events(FORWARD, times=20) == REPLAY  # a pause of ten usual ones is none yet
+    assert events(FORWARD, times=8) == FORWARD
+    assert events(LOADER, FORWARD, times=3) == LOADER
+    assert events(REPLAY, FORWARD) == REPLAY
+
+
+def test_an_optimizer_that_pauses_stays_the_clock():
+    events = Events()
+    assert events(FORWARD, OPTIMIZER, times=20) == OPTIMIZER
+    assert events(FORWARD, times=500) == OPTIMIZER  # an evaluation

@@ -50,17 +50,22 @@ class Chooser:
 
     def take(self, signal: Signal) -> bool:
         """Take a signal that is not the clock's own tick; True if the clock is another one from here on."""
-        if signal.source not in self.allowed or self._below_clock(signal.source):
+        if signal.source not in self.allowed:
             return False
+        if self._below_clock(signal.source):
+            return self._outlives(signal)
         self.history.append(signal)
         self._counts[signal.source][signal.key] += 1
         chosen = self._choose(signal)
         changed = chosen is not None and chosen != self.clock
         if changed:
-            self.clock = chosen
-            self._since.clear()
-            self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
+            self._become(chosen, signal)
         return changed
+
+    def _become(self, clock: Clock | None, signal: Signal) -> None:
+        self.clock = clock
+        self._since.clear()
+        self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
 
     def tick(self, signal: Signal) -> None:
         """The clock itself fired."""
@@ -72,6 +77,17 @@ class Chooser:
     def _below_clock(self, source: str) -> bool:
         """Whether the clock stands above it for good; only replays can take over from an optimizer."""
         return self.clock is not None and source != "replay" and RANK[source] < RANK[self.clock[0]]
+
+    def _outlives(self, signal: Signal) -> bool:
+        """Whether a lower source takes over: graphs that are replayed no more leave it as the only clock."""
+        mine = signal.source, signal.key
+        self._since[mine] += 1
+        if not self._is_dead(signal) or self._since[mine] < PATIENCE[signal.source]:
+            return False
+        self.history.append(signal)
+        self._counts[signal.source][signal.key] += 1
+        self._become(mine, signal)
+        return True
 
     def _choose(self, signal: Signal) -> Clock | None:
         source = signal.source

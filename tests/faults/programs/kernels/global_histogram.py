@@ -13,6 +13,7 @@ FAULT = Fault(
     kind="kernels-atomics",
     expected=["kernels-atomics"],
     forbidden=["kernels-uncoalesced", "kernels-bank-conflicts", "kernels-divergence"],
+    allowed=["host-launch-bound"],  # the mended form: forty times shorter kernels leave the host behind
     share=[0.4, 0.7, 0.8],
     why=(
         "67 M additions to 1024, 64, 8 addresses: L2 does about one an address and clock, shared memory "
