@@ -31,65 +31,66 @@ class Nearness:
 
 
 @dataclass(frozen=True)
-class _Sums:
-    """Of one part: how many elements of the reference are finite, their squares, the squares and the largest
-    of both differences; whether the candidate's gaps are the reference's, and the baseline's."""
+class _Apart:
+    """Of one part, of the candidate and of the baseline: the squares and the largest of the differences, the
+    latter also in relation to the elements; whether the candidate's gaps are the reference's, and the
+    baseline's."""
 
-    held: int
-    size: float
     squares: tuple[float, float]
     largest: tuple[float, float]
+    worst: tuple[float, float]
     gaps: tuple[bool, bool]
 
 
 def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
     """The candidate's and the baseline's leaf against the reference's, which have one shape."""
     parts = [slice(at, min(at + PART, own.elements)) for at in range(0, own.elements, PART)]
-    sums = _each(lambda part: _sums(own.part(part), base.part(part), ref.part(part)), parts)
-    gaps = any(all(found.gaps[which] for found in sums) for which in (0, 1))
-    held = sum(found.held for found in sums)
+    sizes = _each(lambda part: _size(ref.part(part)), parts)
+    held = sum(count for count, _ in sizes)
+    scale = float(np.sqrt(np.sum([squares for _, squares in sizes]) / held)) if held else 0.0
+    found = _each(lambda part: _apart(own.part(part), base.part(part), ref.part(part), scale), parts)
+    gaps = any(all(one.gaps[which] for one in found) for which in (0, 1))
     if not held:
         return Nearness(gaps, Errors(0.0, 0.0), Errors(0.0, 0.0))
-    scale = float(np.sqrt(np.sum([found.size for found in sums]) / held))
     if scale == 0:
-        wrong = np.max([found.largest for found in sums], axis=0)
+        wrong = np.max([one.largest for one in found], axis=0)
         return Nearness(gaps, *(Errors(float(w and np.inf), float(w and np.inf)) for w in wrong))
-    norms = np.sqrt(np.sum([found.squares for found in sums], axis=0) / held) / scale
-    tops = _each(lambda part: _worst(own.part(part), base.part(part), ref.part(part), scale), parts)
-    worst = np.max(tops, axis=0)
+    norms = np.sqrt(np.sum([one.squares for one in found], axis=0) / held) / scale
+    worst = np.max([one.worst for one in found], axis=0)
     return Nearness(gaps, *(Errors(float(n), float(w)) for n, w in zip(norms, worst, strict=True)))
 
 
-def _sums(x: np.ndarray, b: np.ndarray, r: np.ndarray) -> _Sums:
+def _size(r: np.ndarray) -> tuple[int, float]:
+    """How many elements are finite, and the sum of their squares."""
+    held = np.isfinite(r)
+    kept = np.abs(r if held.all() else r[held])
+    return kept.size, float(np.sum(kept * kept))
+
+
+def _apart(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> _Apart:
+    """The differences where `r` is finite."""
     gaps = _gaps(x, b, r)
-    size, differences = _apart(x, b, r)
-    squares = [float(np.sum(d * d)) for d in differences]
-    largest = [float(d.max(initial=0.0)) for d in differences]
-    return _Sums(
-        size.size, float(np.sum(size * size)), (squares[0], squares[1]), (largest[0], largest[1]), gaps
-    )
+    held = np.isfinite(r)
+    if not held.all():
+        x, b, r = x[held], b[held], r[held]
+    least = np.maximum(np.abs(r), scale or 1.0)
+    mine, theirs = (_differences(values, r, least) for values in (x, b))
+    squares, largest, worst = zip(mine, theirs, strict=True)
+    return _Apart(squares, largest, worst, gaps)
+
+
+def _differences(values: np.ndarray, r: np.ndarray, least: np.ndarray) -> tuple[float, float, float]:
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.abs(values.astype(r.dtype, copy=False) - r)
+        squares, largest = float(np.sum(apart * apart)), float(apart.max(initial=0.0))
+        apart /= least
+        return squares, largest, float(apart.max(initial=0.0))
 
 
 def _gaps(x: np.ndarray, b: np.ndarray, r: np.ndarray) -> tuple[bool, bool]:
     if all(np.isfinite(values).all() for values in (x, b, r)):
         return True, True
     return same_gaps(x, r, None), same_gaps(x, b, None)
-
-
-def _worst(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> tuple[float, float]:
-    size, differences = _apart(x, b, r)
-    np.maximum(size, scale, out=size)
-    mine, theirs = (float((d / size).max(initial=0.0)) for d in differences)
-    return mine, theirs
-
-
-def _apart(x: np.ndarray, b: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-    """|r| and |x - r|, |b - r|, where r is finite."""
-    held = np.isfinite(r)
-    if not held.all():
-        x, b, r = x[held], b[held], r[held]
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.abs(r), [np.abs(values.astype(r.dtype, copy=False) - r) for values in (x, b)]
 
 
 def _each(do: Callable[[slice], T], parts: list[slice]) -> list[T]:
