@@ -9,8 +9,10 @@ repeated; `--minutes` starts none after that time, and the tar holds what is the
 severity about the same part. `--missing` leaves out what is kept in the repository.
 
 `--gpus 0,1,2,3` records on four GPUs at once, each with a quarter of the cores, both forms of a program on
-the same one. `--at-once 3` lets two more start and end on each while one works. Where the driver lists processes,
-runs with counters want `--at-once 1`: a GPU that another process uses is not sampled.
+the same one. `--at-once 6` lets five more start and end on each while one works: what waits for its turn has
+its imports behind it, costs no processor and holds nothing on the GPU, so more than keep the turn taken are
+of no use. Where the driver lists processes, runs with counters want `--at-once 1`: a GPU that another process
+uses is not sampled.
 """
 
 from __future__ import annotations
