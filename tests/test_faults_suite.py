@@ -6,6 +6,7 @@ import argparse
 import ast
 import importlib
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -185,6 +186,7 @@ def test_a_device_that_is_unwell_is_as_slow_as_its_label_says(builder: Program, 
 def options(folder, **more) -> argparse.Namespace:
     told = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
     told |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None, "at_once": 1}
+    told |= {"missing": False, "kept": folder / "kept"}
     return argparse.Namespace(**told | more)
 
 
@@ -197,6 +199,92 @@ def test_both_forms_are_recorded_side_by_side(tmp_path):
     assert len({run.name for run in record.chosen(options(tmp_path))}) == sum(
         len(program.forms) for program in programs() if 2 in program.fault.severity
     )
+
+
+def test_a_run_stopped_early_leaves_an_even_sample(tmp_path):
+    runs = list(record.chosen(options(tmp_path, severity=[1, 3])))
+    whole = Counter(run.program.group for run in runs)
+    assert len({run.name for run in runs}) == len(runs) and len(whole) >= 5
+    for part in (0.25, 0.5, 0.75):
+        here = runs[: int(part * len(runs))]
+        for group, count in Counter(run.program.group for run in here).items():
+            assert count == pytest.approx(part * whole[group], abs=3)
+        severities = Counter(run.severity for run in here)
+        assert severities[1] == pytest.approx(severities[3], rel=0.3)
+    for one, other in itertools.pairwise(runs):
+        if one.form == "faulty":
+            assert other.name == one.name.replace("faulty", "mended")
+
+
+def test_what_is_kept_can_be_left_out(tmp_path):
+    both = options(tmp_path, only=["host/metrics_in_python"], missing=True)
+    assert len(list(record.chosen(both))) == 2  # nothing is kept
+    both.kept.mkdir()
+    (both.kept / "index.json").write_text('{"host.metrics_in_python.faulty.2": {}}')
+    assert [run.form for run in record.chosen(both)] == ["mended"]
+
+
+COUNTED = Program("kernels", "mine", Fault(kind="k", needs={"gpu": True, "cupy": True}))
+
+
+@pytest.fixture
+def target(monkeypatch):
+    """A machine with a GPU, as far as `record` asks; answers and what was asked of it, in order."""
+    asked: list[str] = []
+    answers = {"known": 1, "measure": 0, "run": 0, "samples": b"x", "log": "fathom: a reason\n"}
+
+    def execute(command, log, patience_s=0.0):
+        what = next((word for word in ("measure", "run") if word in command), "known")
+        asked.append(what)
+        log.write_text(answers["log"] + "fathom: raw records are in x\n")
+        if what == "run":
+            (log.parent / record.TIMES).write_text(json.dumps({"mean_ms": 1.0}))
+            raw = log.parent / record.RAW / "raw"
+            raw.mkdir(parents=True)
+            (raw / "samples-1-1.bin").write_bytes(answers["samples"])
+        return answers[what]
+
+    monkeypatch.setattr(record, "execute", execute)
+    monkeypatch.setattr(record, "unmet", lambda *_: "")
+    return asked, answers
+
+
+def test_counters_are_qualified_once_before_runs_that_need_them(tmp_path, target):
+    asked, answers = target
+    some = options(tmp_path, severity=[2, 3])
+    assert record.record(some, lambda: [COUNTED]) == 0
+    assert asked == ["known", "measure", *["run"] * 4]
+    asked.clear()
+    assert record.record(some, lambda: [COUNTED]) == 0 and asked == []  # all is there
+    answers["known"] = 0
+    assert record.record(options(tmp_path / "more"), lambda: [COUNTED]) == 0
+    assert asked == ["known", "run", "run"]
+
+
+def test_no_counters_are_qualified_for_runs_without_them_or_that_cannot_run(tmp_path, target, monkeypatch):
+    asked, _ = target
+    plain = Program("host", "mine", Fault(kind="k"))
+    assert record.record(options(tmp_path), lambda: [plain]) == 0 and asked == ["run", "run"]
+    asked.clear()
+    monkeypatch.setattr(record, "unmet", lambda *_: "no GPU")
+    assert record.record(options(tmp_path), lambda: [COUNTED]) == 0 and asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"samples": b""}, "no counters in it, fathom: a reason"),
+        ({"run": 125}, "status 125, fathom: a reason"),
+        ({"run": -14}, "its turn of 75 s"),
+        ({"measure": 1}, "no counters: status 1, fathom: a reason"),
+    ],
+)
+def test_a_recording_that_lacks_its_counters_has_failed_and_says_why(tmp_path, target, capsys, answer, words):
+    target[1].update(answer)
+    bad = record.record(options(tmp_path), lambda: [COUNTED])
+    told = capsys.readouterr().out
+    assert words in told and bad == ("measure" not in answer)
+    assert bool(list(tmp_path.glob("*.tar.xz"))) != bool(bad)
 
 
 def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
@@ -289,6 +377,31 @@ with parallel.turn():
 
     assert parallel.side_by_side(range(3), lambda number: number, work, ["0"], at_once=3) == 0
     assert (tmp_path / "said").read_text().split() == ["in", "out"] * 3
+
+
+@pytest.mark.torch
+def test_what_optimizers_import_is_imported_before_the_turn(tmp_path):
+    """A real program, whose turn is watched."""
+    if not importlib.util.find_spec("torch"):
+        pytest.skip("needs torch")
+    child = """
+import runpy, sys
+from contextlib import contextmanager
+from tests.faults import parallel
+@contextmanager
+def turn():
+    print("torch._dynamo" in sys.modules)
+    yield
+parallel.turn = turn
+sys.argv = ["x", "--device", "cpu", "--small", "--steps", "1"]
+runpy.run_module("tests.faults.programs.numbers.head_size", run_name="__main__", alter_sys=True)
+"""
+    seen = environment(**{parallel.TURN: str(tmp_path / "turn")})
+    done = subprocess.run(
+        [sys.executable, "-c", child], cwd=ROOT, env=seen, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[0] == "True"
 
 
 def test_cores_are_divided_with_siblings_together(tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ class record:  # noqa: N801 - used like a function
     Works in scripts and notebooks; under `fathom run`, which records already, it does nothing more.
     `depth`, `steps`, `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean what they mean there. An
     existing sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot
-    be met.
+    be met, and with `depth="counters"` FathomError, on entering, where no hardware counters can be sampled.
     """
 
     def __init__(

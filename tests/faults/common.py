@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import math
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -77,6 +80,8 @@ def start(main: Callable[[Options], Tensor]) -> float:
     """Run `main`, and print the last loss and the host's step times as one line of JSON."""
     options = parse()
     torch.manual_seed(0)
+    if parallel.takes_turns():
+        import_ahead(vars(sys.modules["__main__"]).values())
     with parallel.turn():
         loss = main(options).item()  # waits for the device
         end = time.perf_counter()
@@ -92,6 +97,16 @@ def start(main: Callable[[Options], Tensor]) -> float:
     if options.metrics:
         options.metrics.write_text(json.dumps({"loss": loss}))
     return loss
+
+
+def import_ahead(used: Iterable[Any]) -> None:
+    """What the program would import at its first step or kernel, 1.5 s of a processor, before its turn."""
+    classes = [one for one in used if isinstance(one, type)]
+    if any(issubclass(one, torch.optim.Optimizer) for one in classes):
+        importlib.import_module("torch._dynamo")  # as an optimizer does
+    if "tests.faults.cuda" in sys.modules:
+        with suppress(ImportError):
+            importlib.import_module("cupy")
 
 
 def parse(words: list[str] | None = None) -> Options:

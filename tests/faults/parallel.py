@@ -1,7 +1,7 @@
 """Runs side by side: each GPU has its part of the cores, and one program at a time that works.
 
 Where a GPU is given more than one run at once, the others start and end meanwhile: a program takes its turn
-after its imports and gives it back after its last step.
+after its imports, before its first use of the GPU, and gives it back after its last step.
 """
 
 from __future__ import annotations
@@ -62,14 +62,18 @@ def environment() -> dict[str, str]:
     return {} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu, TURN: str(_here.turns)}
 
 
+def takes_turns() -> bool:
+    """Whether this program works while others of its GPU wait."""
+    return bool(os.environ.get(TURN))
+
+
 @contextmanager
 def turn() -> Iterator[None]:
     """Work while no other run of this GPU does, and not for ever; at once where nobody takes turns."""
-    name = os.environ.get(TURN)
-    if not name:
+    if not takes_turns():
         yield
         return
-    with Path(name).open("w") as file:
+    with Path(os.environ[TURN]).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         signal.alarm(TURN_S)
         try:

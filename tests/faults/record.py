@@ -5,16 +5,20 @@
     python -m tests.faults.record finish faults.tar                        # here: into tests/data/faults
 
 `record` needs no library but Python's, PyYAML and what the programs import. A run that ended well is not
-repeated; `--minutes` starts none after that time, and the tar holds what is there so far. `--gpus 0,1,2,3`
-records on four GPUs at once, each with a quarter of the cores, both forms of a program on the same one, and
-`--at-once 3` lets two more start and end on each while one works.
+repeated; `--minutes` starts none after that time, and the tar holds what is there so far: of each group and
+severity about the same part. `--missing` leaves out what is kept in the repository.
+
+`--gpus 0,1,2,3` records on four GPUs at once, each with a quarter of the cores, both forms of a program on
+the same one. `--at-once 6` lets five more start and end on each while one works: what waits for its turn has
+its imports behind it, costs no processor and holds nothing on the GPU, so more than keep the turn taken are
+of no use. Where the driver lists processes, runs with counters want `--at-once 1`: a GPU that another process
+uses is not sampled.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
-import importlib.util
 import json
 import os
 import shutil
@@ -24,70 +28,25 @@ import sys
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from tests.faults import parallel
 from tests.faults.finish import RAW, TIMES, finish
-from tests.faults.labels import FORMS, HERE, Program, Suite, programs
+from tests.faults.labels import FORMS, HERE, Suite, programs
+from tests.faults.runs import Run, chosen, unmet
 
 ROOT = HERE.parents[1]
 KEPT = ROOT / "tests" / "data" / "faults"
 PATIENCE_S = 120  # with a run; as much again for each that it may wait for
-COUNTED = 10  # times as many steps where a kernel of its own is at fault: what ails it only counters tell
 LOG = "log.txt"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One form of one program at one severity."""
-
-    program: Program
-    form: str
-    severity: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.program.group}.{self.program.name}.{self.form}.{self.severity}"
-
-    def command(self, folder: Path, options: argparse.Namespace) -> list[str]:
-        """The program under `fathom run --raw`."""
-        needs = {} if options.small else self.program.fault.needs
-        counted = bool(needs.get("cupy"))
-        steps = max(options.steps * (COUNTED if counted else 1), needs.get("steps", 0))
-        fathom = ["-m", "fathom", "run", "--raw", "--no-measure", "--quiet", "--steps", str(options.windows)]
-        fathom += ["--depth", "counters" if counted else "timeline"]
-        words = ["--steps", str(steps), "--times", str(folder / TIMES)]
-        words += ["--device", "cpu", "--small"] if options.small else []
-        program = self.program.command(self.form, self.severity, *words)
-        return [sys.executable, *fathom, "-o", str(folder / RAW), "--", *program]
-
-
-def chosen(options: argparse.Namespace, suite: Suite = programs) -> Iterator[Run]:
-    """Both forms next to each other, so that they meet the same machine."""
-    for program in suite():
-        if options.only and not {program.id, program.name} & set(options.only):
-            continue
-        if options.group and program.group not in options.group:
-            continue
-        for severity in options.severity:
-            if severity in program.fault.severity:
-                yield from (Run(program, form, severity) for form in program.forms if form in options.form)
-
-
-def unmet(program: Program, small: bool) -> str:
-    """Why it cannot run here; empty where it can."""
-    needs, cores = program.fault.needs, len(os.sched_getaffinity(0))
-    if needs.get("gpu") and not small and not Path("/dev/nvidiactl").exists():
-        return "it needs an NVIDIA GPU"
-    if needs.get("cupy") and (small or not importlib.util.find_spec("cupy")):
-        return "its kernels need cupy and a GPU"
-    if not small and needs.get("cores", 0) > cores:
-        return f"it needs {needs['cores']} cores, and here are {cores}"
-    return ""
+QUALIFY_S = 320
+MEASURE = ("-m", "fathom", "machine", "measure", "--only", "counters")
+UNQUALIFIED = (
+    "from fathom.gauges.counters import needed; from fathom.machine import known_machine;"
+    " raise SystemExit(needed(known_machine()))"
+)
 
 
 def record(options: argparse.Namespace, suite: Suite = programs) -> int:
@@ -100,10 +59,11 @@ def record(options: argparse.Namespace, suite: Suite = programs) -> int:
         ends[end] += 1
         return end in ("failed", "left")
 
-    runs = chosen(options, suite)
+    runs = list(chosen(options, suite))
+    qualify(runs, options)
     if options.gpus:
         bad = parallel.side_by_side(
-            runs, lambda run: run.program.family, attempt, options.gpus, options.at_once
+            runs, lambda run: (run.program.family, run.severity), attempt, options.gpus, options.at_once
         )
     else:
         bad = sum(map(attempt, runs))
@@ -113,9 +73,28 @@ def record(options: argparse.Namespace, suite: Suite = programs) -> int:
     return int(bool(bad))
 
 
+def qualify(runs: list[Run], options: argparse.Namespace) -> None:
+    """Find out once which counters stream here, where a run needs them and it is not known yet."""
+    if not any(
+        run.counted and not done(run, options) and not unmet(run.program, options.small) for run in runs
+    ):
+        return
+    log = options.folder / "counters.txt"
+    if execute([sys.executable, "-c", UNQUALIFIED], log) == 0:
+        return
+    parallel.say("finding out which counters stream here, once")
+    status = execute([sys.executable, *MEASURE], log, QUALIFY_S)
+    if status:
+        parallel.say(f"no counters: status {status}, {last_words(log)}")
+
+
+def done(run: Run, options: argparse.Namespace) -> bool:
+    return (options.folder / f"{run.name}.tar.xz").exists()
+
+
 def attempted(run: Run, options: argparse.Namespace, until: float) -> str:
     """How a run ended: well, failed, left (for another time), out (it cannot run here)."""
-    if (options.folder / f"{run.name}.tar.xz").exists():
+    if done(run, options):
         return "well"
     if why := unmet(run.program, options.small):
         parallel.say(f"{run.name}: left out, {why}")
@@ -133,12 +112,33 @@ def recorded(run: Run, options: argparse.Namespace) -> bool:
     start = time.perf_counter()
     status = execute(run.command(folder, options), folder / LOG, PATIENCE_S * options.at_once)
     wall = time.perf_counter() - start
-    told = json.loads((folder / TIMES).read_text()) if (folder / TIMES).exists() else {}
-    well = status == 0 and bool(told)
-    size = compress(folder) if well else 0
-    step = f"{told['mean_ms']:8.2f} ms a step" if well else f"status {status}, see {folder / LOG}"
-    parallel.say(f"{run.name:<56} {wall:5.1f} s {size / 1e3:6.0f} kB {step}{parallel.place()}")
-    return well
+    why = fault(run, folder, status)
+    if why:
+        parallel.say(f"{run.name:<56} {wall:5.1f} s {why}, see {folder / LOG}{parallel.place()}")
+        return False
+    step, size = json.loads((folder / TIMES).read_text())["mean_ms"], compress(folder)
+    parallel.say(f"{run.name:<56} {wall:5.1f} s {size / 1e3:6.0f} kB {step:8.2f} ms a step{parallel.place()}")
+    return True
+
+
+def fault(run: Run, folder: Path, status: int) -> str:
+    """Why a recording is none; empty where nothing is wrong with it."""
+    if status == -signal.SIGALRM:
+        return f"it worked for longer than its turn of {parallel.TURN_S} s"
+    if status:
+        return f"status {status}, {last_words(folder / LOG)}"
+    if not (folder / TIMES).exists():
+        return "it told no times of its steps"
+    if run.counted and not any(file.stat().st_size for file in folder.glob(f"{RAW}/raw/samples-*.bin")):
+        return f"no counters in it, {last_words(folder / LOG)}"
+    return ""
+
+
+def last_words(log: Path) -> str:
+    """The last line of a log, of those of Fathom where one tells more than where the records are."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    told = [line for line in lines if line.startswith("fathom: ") and "raw records are" not in line]
+    return (told or lines or ["nothing was said"])[-1]
 
 
 def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> int:
@@ -206,12 +206,13 @@ def arguments(suite: Suite, kept: Path, about: str | None, **defaults: int) -> a
     on_target.add_argument("--severity", nargs="+", type=int, choices=(1, 2, 3), default=[2])
     on_target.add_argument("--steps", type=int, default=80, help="that the program makes")
     on_target.add_argument("--windows", type=int, default=4, help="steps that each phase records")
+    on_target.add_argument("--missing", action="store_true", help="only what is not kept here yet")
     on_target.add_argument("--minutes", type=float, default=1e9, help="start no run after so long")
     on_target.add_argument("--tar", type=Path, help="put everything recorded into this file at the end")
     on_target.add_argument("--gpus", type=gpus, metavar="0,1", help="spread the runs over these")
     on_target.add_argument("--at-once", type=int, default=1, help="runs on each, of which one works")
     on_target.add_argument("--small", action="store_true", help="sizes for a processor, on a processor")
-    on_target.set_defaults(command=partial(record, suite=suite), **defaults)
+    on_target.set_defaults(command=partial(record, suite=suite), kept=kept, **defaults)
     here = commands.add_parser("finish", help="make soundings of raw records")
     here.set_defaults(command=lambda options: finish(options.tars, options.into))
     here.add_argument("tars", nargs="+", type=Path, metavar="TAR")

@@ -50,12 +50,17 @@ def _with_counters(machine: dict[str, Any]) -> dict[str, Any]:
         return machine
     if why := counters.prevented(machine):
         return {**machine, "why_no_counters": why}
-    say("finding out which hardware counters stream here, once (--no-measure leaves it out)")
+    say("finding out which hardware counters stream here, once: about 20 s (--no-measure leaves it out)")
     try:
-        return counters.keep_counters(machine, counters.qualify(machine))[0]
+        found = counters.qualify(machine)
     except FathomError as error:
         say(str(error))
         return {**machine, "why_no_counters": getattr(error, "why", str(error).rstrip("."))}
+    try:
+        return counters.keep_counters(machine, found)[0]
+    except FathomError as error:
+        say(str(error))
+        return {**machine, "counters": found}
 
 
 def _with_ceilings() -> dict[str, Any]:

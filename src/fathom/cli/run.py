@@ -81,7 +81,8 @@ def run(
         str,
         typer.Option(
             help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (kernels,"
-            " launches, ops too) or counters (hardware counters too)."
+            " launches, ops too) or counters (hardware counters too; where there are none, the program is"
+            " not started)."
         ),
     ] = "auto",
     steps: Annotated[int | None, typer.Option(help="How many steps each phase records.")] = None,
@@ -125,7 +126,8 @@ def run(
         typer.Option(
             "--measure/--no-measure",
             envvar="FATHOM_MEASURE",
-            help="Measure this machine's ceilings first, where they are not known yet.",
+            help="Measure this machine's ceilings first, where they are not known yet, and which of its"
+            " counters stream.",
         ),
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,

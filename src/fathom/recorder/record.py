@@ -14,7 +14,7 @@ from typing import Any
 
 from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
-from fathom.recorder.counters import to_sample
+from fathom.recorder.counters import met, unsampled
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
@@ -47,15 +47,15 @@ def record(
     """Run `command` under `plan` and leave its raw records in `output`, which the command names by default.
 
     `machine` is asked, just before the program starts, what machine this is.
-    Raises CannotLaunchError where the program was not started, BadInputError where `output` cannot be made.
+    Raises CannotLaunchError where the program was not started, BadInputError where `output` cannot be made,
+    NotSampledError where counters were asked for by name and this machine has none.
     """
     path, command = resolve(command, environment)
     folder = new_folder(output or free_output(default_name(command), Path()), replace)
     if warning := prevented(command):
         say(warning)
     try:
-        known = _asked(machine, folder)
-        plan = plan.meeting(*to_sample(known, environment))
+        known, plan = _asked(machine, plan, environment, folder)
         plan.write(folder / "raw")
         write_launch(folder / "raw", command, environment, known, name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
@@ -66,10 +66,13 @@ def record(
         raise
 
 
-def _asked(machine: Callable[[], dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """What machine this is; who stops it while that is measured wants no recording."""
+def _asked(
+    machine: Callable[[], dict[str, Any]], plan: Plan, environment: Mapping[str, str], folder: Path
+) -> tuple[dict[str, Any], Plan]:
+    """What machine this is, and the plan on it; who stops it while that is measured wants no recording."""
     try:
-        return machine()
+        known = machine()
+        return known, met(plan, known, environment)
     except BaseException:
         shutil.rmtree(folder)
         raise
@@ -86,9 +89,15 @@ def _wait(
     sensors, why_no_gpu = all_sensors(child, environment)
     with Telemetry(raw, sensors) as telemetry:
         end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
-    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu, plan))):
+    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu, plan), _lacks(raw, plan))):
         say(fault)
     return end
+
+
+def _lacks(raw: Path, plan: Plan) -> str | None:
+    """What was asked for by name and is not there."""
+    why = unsampled(raw) if plan.depth == "counters" else None
+    return f"no hardware counters were sampled: {why}" if why else None
 
 
 def _keep(end: Ending, raw: Path, why_no_gpu: str | None, plan: Plan) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
 from fathom.machine import known_machine
-from fathom.recorder.counters import to_sample
+from fathom.recorder.counters import NotSampledError, met
 from fathom.recorder.finish import finish
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
@@ -36,7 +37,11 @@ class Session:
             return
         raw = new_folder(path, replace) / "raw"
         machine = known_machine()
-        self._plan = plan = plan.meeting(*to_sample(machine))
+        try:
+            self._plan = plan = met(plan, machine)
+        except NotSampledError:
+            shutil.rmtree(path)
+            raise
         plan.write(raw)
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)
