@@ -14,8 +14,9 @@ each GPU take their turns one after the other while all else is silent, and they
 begins no batch that would end later, were it as long as the last. A pair that fails, Ctrl-C or SIGTERM
 ends all. A program that does not say when it begins (`train_gpt`) takes no turns, and needs batches of one.
 
-A pair has two ratios: `ratio` of the medians of both whole runs; `ratio_of_turns`, the median over the recorded
-turns of their median step over the mean of the untouched turns before and after. `steps.jsonl` keeps all steps.
+A pair has two ratios: `ratio` of the medians of both whole runs, and `ratio_of_turns`, the median over the
+recorded turns of the median step over the mean of those in the untouched turns before and after.
+`steps.jsonl` keeps all step times.
 
 `surface` compares the steps of the clean phase, `timeline` the profiled ones. It needs no library but
 Python's, numpy and psutil, and `summary` writes `results/cost.json`. What follows `--` goes to the program.
@@ -32,6 +33,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
@@ -61,18 +63,25 @@ def pairs(options: argparse.Namespace) -> None:
 
 
 async def run_batches(options: argparse.Namespace) -> int:
-    """How many pairs were done in the time, if a batch takes as long as the one before. Raises FailedError."""
+    """How many pairs were done in the time. Raises FailedError."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     places = Places(options.out, options.cores, options.gpus, options.batch)
-    until, took_s, done = time.monotonic() + 60 * options.minutes, 0.0, 0
-    for numbers in places.batches(options.pairs):
-        begin = time.monotonic()
-        if begin + took_s >= until:
-            break
+    done = 0
+    for numbers in in_time(places.batches(options.pairs), 60 * options.minutes):
         await run_one_batch(options, {number: places[number] for number in numbers})
         done += len(numbers)
-        took_s = time.monotonic() - begin
     return done
+
+
+def in_time(batches: Iterable[range], seconds: float) -> Iterator[range]:
+    """The batches that end in the time, if each takes as long as the one before."""
+    until, took_s = time.monotonic() + seconds, 0.0
+    for batch in batches:
+        begin = time.monotonic()
+        if begin + took_s >= until:
+            return
+        yield batch
+        took_s = time.monotonic() - begin
 
 
 async def run_one_batch(options: argparse.Namespace, places: dict[int, Place]) -> None:
