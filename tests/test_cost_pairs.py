@@ -39,7 +39,7 @@ cost_pairs.pinned = lambda command, cores: ["env", f"CORES={cores}", *command]
 cost.main()
 """
 
-# It waits for the first SIGCONT: what comes after that it does in its turns.
+# What comes after the first SIGCONT it does in its turns.
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -61,12 +61,16 @@ def wait(for_it):
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.005)
 
+def until_resumed(what):
+    while not signal.sigtimedwait({signal.SIGCONT}, 0.005):
+        tell(what)
+
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
 tell("start")
 BEFORE
 tell("begun")
 Path(os.environ["BEGUN"]).touch()  # from here on it may be stopped
-signal.sigwait({signal.SIGCONT})
+until_resumed("waiting")
 tell("turn")
 MEANWHILE
 time.sleep(0.03)
@@ -144,11 +148,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         os.kill(line["pid"], signal.SIGKILL)
 
 
-ENDING = """
-while signal.SIGCONT not in signal.sigpending():  # until it is resumed to end
-    tell("ending")
-    time.sleep(0.005)
-"""
+TWO_TURNS = "run == 'run-0' and until_resumed('working')"
+ENDING = "until_resumed('ending')"
 BATCH = ("--batch", "3", "--cores", "0", "1")
 
 
@@ -162,7 +163,7 @@ def batches_of(bench: Bench, sides: int) -> list[list[dict[str, Any]]]:
     starts = bench.told("start")
     firsts = [line["at"] for line in starts[::sides]]
     found: list[list[dict[str, Any]]] = [[] for _ in firsts]
-    for what in ("start", "begun", "turn", "over", "ending", "end"):
+    for what in ("start", "begun", "waiting", "turn", "working", "over", "ending", "end"):
         for line in bench.told(what):
             found[bisect(firsts, line["at"]) - 1].append(line)
     return found
@@ -176,7 +177,7 @@ def test_all_begin_then_one_pair_after_the_other_takes_turns_then_all_end(bench:
     late = (
         "if (run, side) == ('run-2', 'recorded'): wait(lambda: len(told('begun')) % 6 == 5); time.sleep(0.1)"
     )
-    status, out, errors = bench.run(*BATCH, "--pairs", "6", before=late, after=ENDING)
+    status, out, errors = bench.run(*BATCH, "--pairs", "6", before=late, meanwhile=TWO_TURNS, after=ENDING)
     assert (status, errors) == (0, "")
     assert out == (bench.out / "pairs.jsonl").read_text()
     first, second = batches_of(bench, 6)
@@ -187,6 +188,7 @@ def test_all_begin_then_one_pair_after_the_other_takes_turns_then_all_end(bench:
         ]
         assert pairs_of(turns) == ["run-0", "run-1", "run-2"]
         assert max(times(batch, "over")) < min(times(batch, "end"))
+        assert len(times(batch, "end")) == 6
     assert max(times(first, "end")) < min(times(second, "start"))
 
 

@@ -14,7 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 from cost_pairs import compared
-from turn_ratio import Run, turns_of
+from turn_ratio import Run, ratios_of_turns, turns_of
 
 TURN_S, SWITCH_S, STEP_S = 0.25, 0.01, 0.0065
 STEPS, CLEAN = 800, range(100, 700)
@@ -24,8 +24,8 @@ PLANTED = 1.01
 class Simulated:
     """Two programs in turns: at time t all takes `host(t)` times as long, the second also `ratio` times.
 
-    `work` is the seconds that step k of a side needs on a quiet host. `whole` has, by side and turn, the steps
-    that neither its begin nor its end cut.
+    `work` is the seconds that step k of a side needs on a quiet host. `whole` has, by side and turn, the
+    steps that neither its begin nor its end cut.
     """
 
     def __init__(
@@ -122,6 +122,21 @@ def test_a_step_of_several_turns_moves_no_turn_to_another_neighbour(side: int) -
     assert found.turns >= 10
 
 
+def test_each_turn_is_weighed_against_the_two_beside_it_or_not_at_all() -> None:
+    def uneven(side: int, k: int) -> float:
+        return 0.6 if (side, k) in ((0, 200), (0, 500), (1, 400)) else STEP_S * chance.uniform(0.5, 2.0)
+
+    chance = random.Random(5)
+    simulated = Simulated(work=uneven)
+    found = ratios_of_turns(*(turns_of(simulated.run(side), range(STEPS)) for side in (1, 0)))
+    known = [[statistics.median(s) if len(s) >= 5 else None for s in turns] for turns in simulated.whole]
+    beside = zip(known[1], pairwise(known[0]), strict=False)
+    ratios = [turn / statistics.fmean(two) for turn, two in beside if turn and all(two)]
+    assert len(known[1]) - 4 > len(found) > 15
+    assert found == pytest.approx(ratios[: len(found)])
+    assert len(ratios) - len(found) <= 1  # the last turns are one, where the other side was over
+
+
 def test_a_turn_without_a_neighbour_is_left_out() -> None:
     simulated = Simulated(work=lambda side, k: STEP_S if side else 2 * STEP_S)
     untouched, recorded = simulated.run(0), simulated.run(1)
@@ -133,8 +148,10 @@ def test_a_turn_without_a_neighbour_is_left_out() -> None:
 
 
 def test_steps_of_other_phases_do_not_count() -> None:
-    found = Simulated(work=lambda side, k: STEP_S * (1 if not side or k in CLEAN else 1.8)).compared()
-    assert found.ratio_of_turns == pytest.approx(PLANTED)
+    simulated = Simulated(work=lambda side, k: STEP_S * (1.8 if side and k >= 300 else 1))
+    recorded = simulated.run(1)
+    recorded.phases = {k: "clean" if k < 300 else "timeline" for k in range(STEPS)}
+    assert compared(simulated.run(0), recorded, "clean").ratio_of_turns == pytest.approx(PLANTED)
 
 
 @pytest.mark.parametrize(("steps_a_turn", "told"), [(4.5, False), (7.5, True)])
