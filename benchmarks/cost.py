@@ -1,17 +1,22 @@
 """What recording costs: a program untouched against the same program recorded, in pairs that take turns.
 
     python benchmarks/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
-    python benchmarks/cost.py pairs launch_bound --pairs 40 --cores 2-5 6-9 10-13 14-17 --gpus 0,1 --minutes 5
+    python benchmarks/cost.py pairs launch_bound --pairs 40 --batch 8 --cores 0-3 4-7 --gpus 0,1 --minutes 6
     python benchmarks/cost.py memory --out out/cost
     python benchmarks/cost.py summary out/cost
 
-Both programs of a pair run at the same time on the same cores, each stopped for a quarter of a second while
-the other goes on; the pairs begin with either by turns. Step times are the program's own (`--times`).
+Both programs of a pair take turns on the same cores, each stopped for a quarter of a second while the other
+goes on; the pairs begin with either by turns. Step times are the program's own (`--times`).
 
-Most of a pair is the start of its programs, so several sets of cores have as many pairs under way, dealt out
-to the GPUs in turn. One pair of a GPU takes its turns at a time; the others wait for that, stopped. What
-starts and ends meanwhile has cores of its own, but the same GPU: it disturbs both sides of the pair alike.
-`--minutes` begins no pair after so long. A pair that fails, Ctrl-C or SIGTERM ends all that was started.
+Most of a pair is the start of its programs, so `--batch` starts several pairs on each GPU together, dealt out
+to the GPUs and to the sets of cores in turn. Whoever has begun is stopped until all have; then the pairs of
+each GPU take their turns one after the other while all else is silent, and they end together. `--minutes`
+begins no batch that would end later, were it as long as the last. A pair that fails, Ctrl-C or SIGTERM
+ends all. A program that does not say when it begins (`train_gpt`) takes no turns, and needs batches of one.
+
+A pair has two ratios: `ratio` of the medians of both whole runs, and `ratio_of_turns`, the median over the
+recorded turns of the median step over the mean of those in the untouched turns before and after.
+`steps.jsonl` keeps all step times.
 
 `surface` compares the steps of the clean phase, `timeline` the profiled ones. It needs no library but
 Python's, numpy and psutil, and `summary` writes `results/cost.json`. What follows `--` goes to the program.
@@ -23,18 +28,20 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
-from itertools import takewhile
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cost_pairs import FailedError, Place, compared, core_numbers, places, run_all, side_by_side
+from cost_pairs import FailedError, Place, Places, compared, core_numbers, run_batch
 from launcher import RECORDING, ROOT, execute, started_by
+from turn_ratio import Run
 
 RESULTS = ROOT / "benchmarks" / "results"
 SETTLE = 40
@@ -45,37 +52,58 @@ RESAMPLES = 10_000
 def pairs(options: argparse.Namespace) -> None:
     """Run the pairs, and append one line a pair to the output folder's `pairs.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + 60 * options.minutes
-    numbers = iter(takewhile(lambda _: time.monotonic() < until, range(options.pairs)))
-    done: list[int] = []
-    device = device_name()
-
-    async def work(number: int, place: Place) -> None:
-        row = {"program": options.program, "depth": options.depth, "pair": number}
-        append(options.out / "pairs.jsonl", row | await pair(options, number, place) | {"device": device})
-        done.append(number)
-
     try:
-        asyncio.run(run_all(places(options.out, options.cores, options.gpus), numbers, work))
+        done = asyncio.run(run_batches(options))
     except FailedError as error:
         sys.exit(f"{options.program}: {error}")
     except (KeyboardInterrupt, asyncio.CancelledError):
         sys.exit("stopped")
-    if len(done) < options.pairs:
-        print(f"{options.pairs - len(done)} of {options.pairs} pairs are left", file=sys.stderr)
+    if done < options.pairs:
+        print(f"{options.pairs - done} of {options.pairs} pairs are left", file=sys.stderr)
 
 
-async def pair(options: argparse.Namespace, number: int, place: Place) -> dict[str, Any]:
-    """What one pair tells: steps that count, both medians, their ratio, the place. Raises FailedError."""
+async def run_batches(options: argparse.Namespace) -> int:
+    """How many pairs were done in the time. Raises FailedError."""
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
+    places = Places(options.out, options.cores, options.gpus, options.batch)
+    done = 0
+    for numbers in in_time(places.batches(options.pairs), 60 * options.minutes):
+        await run_one_batch(options, {number: places[number] for number in numbers})
+        done += len(numbers)
+    return done
+
+
+def in_time(batches: Iterable[range], seconds: float) -> Iterator[range]:
+    """The batches that end in the time, if each takes as long as the one before."""
+    until, took_s = time.monotonic() + seconds, 0.0
+    for batch in batches:
+        begin = time.monotonic()
+        if begin + took_s >= until:
+            return
+        yield batch
+        took_s = time.monotonic() - begin
+
+
+async def run_one_batch(options: argparse.Namespace, places: dict[int, Place]) -> None:
     recorded = ["--no-measure", "--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
-    sides = await side_by_side(options.program, options.arguments, recorded, place, number % 2)
+    found = await run_batch(options.program, options.arguments, recorded, list(places.values()))
+    device = device_name()
+    for (number, place), (untouched, with_fathom) in zip(places.items(), found, strict=True):
+        row = {"program": options.program, "depth": options.depth, "pair": number}
+        told = figures(untouched, with_fathom, PHASES[options.depth], place)
+        append(options.out / "pairs.jsonl", row | told | {"device": device})
+        sides = {"untouched": asdict(untouched), "recorded": asdict(with_fathom)}
+        append(options.out / "steps.jsonl", row | sides, shown=False)
+
+
+def figures(untouched: Run, recorded: Run, phase: str, place: Place) -> dict[str, Any]:
+    """What one pair tells, and its place. Raises FailedError."""
     try:
-        plain, with_fathom, count = compared(*sides, PHASES[options.depth])
+        told = compared(untouched, recorded, phase)
     except FailedError as error:
         raise FailedError(f"{error}: see {place.folder}") from None
     where = {name: value for name, value in (("cores", place.cores), ("gpu", place.gpu)) if value}
-    figures = {"untouched_ms": 1e3 * plain, "recorded_ms": 1e3 * with_fathom, "ratio": with_fathom / plain}
-    return {"steps": count, **figures, **where}
+    return told._asdict() | where
 
 
 def memory(options: argparse.Namespace) -> None:
@@ -99,9 +127,10 @@ def memory(options: argparse.Namespace) -> None:
         append(options.out / "memory.jsonl", row)
 
 
-def append(file: Path, row: dict[str, Any]) -> None:
+def append(file: Path, row: dict[str, Any], *, shown: bool = True) -> None:
     line = json.dumps(row)
-    print(line, flush=True)
+    if shown:
+        print(line, flush=True)
     with file.open("a") as out:
         out.write(line + "\n")
 
@@ -118,29 +147,41 @@ def device_name() -> str:
 
 
 @dataclass
-class Cost:
+class Ratio:
     """Ratio of step times, recorded over untouched: median over pairs, with its 95 % bootstrap interval."""
 
-    program: str
-    depth: str
-    device: str
     pairs: int
-    untouched_ms: float
     ratio: float
     low: float
     high: float
 
 
+@dataclass
+class Cost(Ratio):
+    """What the pairs of one program tell; `ratio_of_turns` is of those pairs that took turns."""
+
+    program: str
+    depth: str
+    device: str
+    untouched_ms: float
+    ratio_of_turns: Ratio | None
+
+
 def cost_of(rows: list[dict[str, Any]]) -> Cost:
-    ratios = np.array([row["ratio"] for row in rows])
-    resampled = np.random.default_rng(0).choice(ratios, (RESAMPLES, len(ratios)))
-    low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
     first = rows[0]
     plain = statistics.median(row["untouched_ms"] for row in rows)
-    middle = float(np.median(ratios))
+    of_turns = [row["ratio_of_turns"] for row in rows if row.get("ratio_of_turns") is not None]
     return Cost(
-        first["program"], first["depth"], first["device"], len(rows), plain, middle, float(low), float(high)
+        *astuple(ratio_of([row["ratio"] for row in rows])),
+        *(first["program"], first["depth"], first["device"], plain),
+        ratio_of(of_turns) if of_turns else None,
     )
+
+
+def ratio_of(ratios: list[float]) -> Ratio:
+    resampled = np.random.default_rng(0).choice(ratios, (RESAMPLES, len(ratios)))
+    low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
+    return Ratio(len(ratios), statistics.median(ratios), float(low), float(high))
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -168,6 +209,12 @@ def split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
     return words[:at], words[at : at + 1], words[at + 1 :]
 
 
+def at_least_one(word: str) -> int:
+    if (count := int(word)) < 1:
+        raise ValueError
+    return count
+
+
 def core_set(word: str) -> str:
     """A set of cores as `taskset` takes it."""
     if not core_numbers(word):
@@ -183,6 +230,13 @@ def gpus(words: str) -> list[str]:
     return found
 
 
+def add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=at_least_one, default=1, help="pairs that start together on each GPU")
+    parser.add_argument("--cores", type=core_set, nargs="+", default=[], help="sets of cores, as in 2-5 6-9")
+    parser.add_argument("--gpus", type=gpus, default=[], help="pairs on each, as in 0,1")
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no batch that would end later")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -195,11 +249,7 @@ def main() -> None:
             sub.add_argument("program", choices=["train_gpt", "launch_bound"])
             sub.add_argument("--depth", choices=list(PHASES), default="surface")
         if command is pairs:
-            sub.add_argument(
-                "--cores", type=core_set, nargs="+", default=[], help="pairs on each, as in 2-5 6-9"
-            )
-            sub.add_argument("--gpus", type=gpus, default=[], help="pairs on each, as in 0,1")
-            sub.add_argument("--minutes", type=float, default=1e9, help="begin no pair after so long")
+            add_places(sub)
         if command is summary:
             sub.add_argument("out", type=Path)
             continue

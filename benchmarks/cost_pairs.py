@@ -1,24 +1,19 @@
-"""Pairs of a program untouched and the same recorded; on each GPU one pair takes its turns at a time.
-
-Where there are several places, the others start and end meanwhile, on cores of their own.
-"""
+"""Pairs of a program untouched and the same recorded, in batches that start together and then take turns."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
-import signal
 import statistics
-import subprocess
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from launcher import RECORDING, pinned, records, start, started_by
-from turns import EndedBadlyError, kill, take_turns
+from turn_ratio import Run, ratios_of_turns, turns_of
+from turns import EndedBadlyError, Pair, Side, kill, take_turns
 
 WARM_UP = 60  # steps that are compared nowhere: compilation, caches, settling
 
@@ -27,43 +22,61 @@ class FailedError(Exception):
     """A pair tells nothing; in words."""
 
 
-@dataclass
-class Run:
-    """One run of a program: its step times in seconds, and the phase of each step where it was recorded."""
-
-    steps_s: list[float]
-    phases: dict[int, str]
-
-
 @dataclass(frozen=True)
 class Place:
-    """Where pairs run one after the other: their folder, cores and GPU, where those are chosen.
-
-    `alone` is held by the pair that takes its turns, where several places have the same GPU.
-    """
+    """Where a pair runs: its folder, its cores and GPU where those are chosen, and which side is first."""
 
     folder: Path
-    cores: str | None = None
-    gpu: str | None = None
-    alone: asyncio.Lock | None = None
+    cores: str | None
+    gpu: str | None
+    recorded_first: bool
 
     @property
     def environment(self) -> dict[str, str]:
         return {} if self.gpu is None else {"CUDA_VISIBLE_DEVICES": self.gpu}
 
 
-def places(out: Path, cores: Sequence[str], gpus: Sequence[str]) -> list[Place]:
-    """A place for each set of cores, dealt out to the GPUs in turn; without sets one for each GPU."""
-    count = max(len(cores), len(gpus), 1)
-    if 0 < len(cores) < len(gpus):
-        raise FailedError(f"{len(gpus)} GPUs need as many sets of cores, and there are {len(cores)}")
-    if sum(map(len, map(core_numbers, cores))) > len(set().union(*map(core_numbers, cores))):
-        raise FailedError(f"the sets of cores overlap: {' '.join(cores)}")
-    folders = [out / "run"] if count == 1 else [out / f"run-{number}" for number in range(count)]
-    shared = count > max(len(gpus), 1)
-    locks = {gpu: asyncio.Lock() if shared else None for gpu in gpus or [None]}
-    dealt = zip(folders, cycle(cores or [None]), cycle(locks), strict=False)
-    return [Place(folder, some, gpu, locks[gpu]) for folder, some, gpu in dealt]
+@dataclass(frozen=True)
+class Places:
+    """Places of pairs by number: dealt out to the GPUs in turn, `batch` at once on each.
+
+    The sets of cores are dealt out too; each GPU goes round those that it got, which may overlap, because
+    one pair of a GPU runs at a time. Raises FailedError where two GPUs would share a core.
+    """
+
+    out: Path
+    cores: Sequence[str] = ()
+    gpus: Sequence[str] = ()
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        if 0 < len(self.cores) < self.lanes:
+            raise FailedError(
+                f"{self.lanes} GPUs need as many sets of cores, and there are {len(self.cores)}"
+            )
+        taken = [
+            set().union(*map(core_numbers, self.cores[lane :: self.lanes])) for lane in range(self.lanes)
+        ]
+        if sum(map(len, taken)) > len(set().union(*taken)):
+            raise FailedError(f"GPUs share cores; deal out other sets than {' '.join(self.cores)}")
+
+    @property
+    def lanes(self) -> int:
+        return max(len(self.gpus), 1)
+
+    def batches(self, pairs: int) -> Iterator[range]:
+        """The numbers of each batch."""
+        size = self.lanes * self.batch
+        return (range(first, min(first + size, pairs)) for first in range(0, pairs, size))
+
+    def __getitem__(self, number: int) -> Place:
+        """Either side is first by turns: on a GPU from pair to pair, and at a time from GPU to GPU."""
+        turn, lane = divmod(number, self.lanes)
+        size = self.lanes * self.batch
+        folder = self.out / ("run" if size == 1 else f"run-{number % size}")
+        cores = self.cores[lane :: self.lanes]
+        gpu = self.gpus[lane] if self.gpus else None
+        return Place(folder, cores[turn % len(cores)] if cores else None, gpu, bool((turn + lane) % 2))
 
 
 def core_numbers(cores: str) -> set[int]:
@@ -76,53 +89,26 @@ def core_numbers(cores: str) -> set[int]:
     return found
 
 
-async def run_all(
-    places: Sequence[Place], numbers: Iterator[int], work: Callable[[int, Place], Awaitable[None]]
-) -> None:
-    """Each place takes the next number until there is none; what one raises ends all, as SIGTERM does."""
-
-    async def at(place: Place) -> None:
-        for number in numbers:
-            await work(number, place)
-
-    whole = asyncio.current_task()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, whole.cancel)
-    tasks = [asyncio.create_task(at(place)) for place in places]
+async def run_batch(
+    program: str, arguments: list[str], recorded: list[str], places: Sequence[Place]
+) -> list[tuple[Run, Run]]:
+    """At each place a program untouched and under Fathom, step by step in turns. Raises FailedError."""
+    pairs: list[list[Side]] = [[] for _ in places]
     try:
-        await asyncio.gather(*tasks)
+        for place, pair in zip(places, pairs, strict=True):
+            shutil.rmtree(place.folder, ignore_errors=True)
+            place.folder.mkdir(parents=True)
+            for name, ways in (("untouched", None), ("recorded", recorded)):
+                pair.append(started(program, arguments, ways, place, name))
+        lanes = in_lanes(places, pairs)
+        await take_turns(lanes)
+    except EndedBadlyError as error:
+        raise FailedError(f"failed: see {error.side.log}") from None
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class Side(NamedTuple):
-    """A program of a pair that was started, and the files that it makes."""
-
-    process: subprocess.Popen[bytes]
-    begun: Path
-    times: Path
-    log: Path
-
-
-async def side_by_side(
-    program: str, arguments: list[str], recorded: list[str], place: Place, first: int
-) -> tuple[Run, Run]:
-    """A program untouched and under Fathom, step by step in turns; `first` (0, 1) runs in the first turn.
-
-    Raises FailedError.
-    """
-    shutil.rmtree(place.folder, ignore_errors=True)
-    place.folder.mkdir(parents=True)
-    sides: list[Side] = []
-    try:
-        for name, ways in (("untouched", None), ("recorded", recorded)):
-            sides.append(started(program, arguments, ways, place, name))
-        await to_their_end(sides[::-1] if first else sides, place)
-    finally:
-        kill([side.process for side in sides])
-    steps = [json.loads(side.times.read_text())["steps_s"] for side in sides]
-    return Run(steps[0], {}), Run(steps[1], phases_of(records(place.folder / RECORDING)))
+        kill([side.process for side in chain(*pairs)])
+    if max(map(len, lanes)) > 1 and not all(side.begun.exists() for side in chain(*pairs)):
+        raise FailedError("does not say when its steps begin: give it batches of one pair")
+    return [runs(place, *pair) for place, pair in zip(places, pairs, strict=True)]
 
 
 def started(program: str, arguments: list[str], ways: list[str] | None, place: Place, name: str) -> Side:
@@ -133,14 +119,21 @@ def started(program: str, arguments: list[str], ways: list[str] | None, place: P
     return Side(process, begun, times, log)
 
 
-async def to_their_end(sides: Sequence[Side], place: Place) -> None:
-    processes, begun, over, logs = zip(*sides, strict=True)
-    try:
-        await take_turns(processes, begun, over, place.alone)
-    except EndedBadlyError as error:
-        raise FailedError(f"failed: see {logs[processes.index(error.program)]}") from None
-    if place.alone and not all(mark.exists() for mark in begun):
-        raise FailedError("does not say when its steps begin: give each GPU one set of cores")
+def in_lanes(places: Sequence[Place], pairs: Sequence[Pair]) -> list[list[Pair]]:
+    """The pairs of each GPU, who is first before the other."""
+    lanes: dict[str | None, list[Pair]] = {}
+    for place, pair in zip(places, pairs, strict=True):
+        lanes.setdefault(place.gpu, []).append(pair[::-1] if place.recorded_first else pair)
+    return list(lanes.values())
+
+
+def runs(place: Place, untouched: Side, recorded: Side) -> tuple[Run, Run]:
+    phases = phases_of(records(place.folder / RECORDING))
+    plain, with_fathom = (json.loads(side.over.read_text()) for side in (untouched, recorded))
+    return (
+        Run(plain["steps_s"], {}, plain.get("began_s")),
+        Run(with_fathom["steps_s"], phases, with_fathom.get("began_s")),
+    )
 
 
 def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
@@ -149,8 +142,19 @@ def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
     return {run["k"] + place: run["phase"] for run in runs for place in range(len(run["ns"]))}
 
 
-def compared(untouched: Run, recorded: Run, phase: str) -> tuple[float, float, int]:
-    """Median step of both runs in seconds, where the recorded one was in `phase`, and their count.
+class Compared(NamedTuple):
+    """What a pair tells: `ratio` is of the medians of whole runs, `ratio_of_turns` None without turns."""
+
+    steps: int
+    untouched_ms: float
+    recorded_ms: float
+    ratio: float
+    turns: int
+    ratio_of_turns: float | None
+
+
+def compared(untouched: Run, recorded: Run, phase: str) -> Compared:
+    """The steps of both runs, where the recorded one was in `phase`.
 
     A mark may lie inside the program's own step, so a step counts only if the one before was there too.
     Raises FailedError.
@@ -162,4 +166,7 @@ def compared(untouched: Run, recorded: Run, phase: str) -> tuple[float, float, i
     if not chosen:
         raise FailedError(f"no step after the first {WARM_UP} was recorded in the phase '{phase}'")
     plain = statistics.median(untouched.steps_s[WARM_UP:last])
-    return plain, statistics.median(recorded.steps_s[k] for k in chosen), len(chosen)
+    with_fathom = statistics.median(recorded.steps_s[k] for k in chosen)
+    ratios = ratios_of_turns(turns_of(recorded, set(chosen)), turns_of(untouched, range(WARM_UP, last)))
+    of_turns = statistics.median(ratios) if ratios else None
+    return Compared(len(chosen), 1e3 * plain, 1e3 * with_fathom, with_fathom / plain, len(ratios), of_turns)

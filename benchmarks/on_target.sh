@@ -39,14 +39,14 @@ record() { # every validation program, unchanged; their soundings carry the ceil
     "$python" benchmarks/record_all.py record "$out"
 }
 
-cost() { # recorded against untouched, in pairs: three under way on each GPU, a quarter of the cores left free
+cost() { # recorded against untouched, in pairs: batches of eight on each GPU, on sets of four cores
     gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
-    sets=$("$python" -c "import sys
+    sets=$("$python" -c "import os, sys
 from tests.faults.parallel import shares
-gpus = len(sys.argv[1].split(','))
-print(*(','.join(map(str, sorted(part))) for part in shares(4 * gpus)[gpus:]))" "$gpus")
-    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --cores $sets --gpus "$gpus" \
-        --minutes "${MINUTES:-6}" --out "$out/cost" -- --steps 400
+count = max(len(os.sched_getaffinity(0)) // 4, len(sys.argv[1].split(',')))
+print(*(','.join(map(str, sorted(part))) for part in shares(count)))" "$gpus")
+    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --batch "${BATCH:-8}" \
+        --cores $sets --gpus "$gpus" --minutes "${MINUTES:-6}" --out "$out/cost" -- --steps 400
     "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" \
         --minutes "${GPT_MINUTES:-3}" --out "$out/cost"
 }

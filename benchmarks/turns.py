@@ -1,4 +1,4 @@
-"""Programs that take turns on the same cores and GPU: what disturbs the machine disturbs them alike.
+"""Programs in pairs whose sides take turns: what disturbs the machine disturbs both alike.
 
 Each is stopped (SIGSTOP, with all that it started) while the other runs, for a fraction of a second at a
 time, so that drifts of the host within a run cancel. A step that was interrupted is longer by a turn.
@@ -11,8 +11,9 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,72 +22,85 @@ TURN_S = 0.25
 LOOK_S = 0.02
 
 
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A program of a pair that was started; it makes the files `begun` before its steps and `over` after."""
+
+    process: subprocess.Popen[bytes]
+    begun: Path
+    over: Path
+    log: Path
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.exists() or status(self.process) is not None
+
+
+Pair = Sequence[Side]  # whose turn is first stands first
+
+
 class EndedBadlyError(Exception):
     """A program ended with a status other than 0, or by a signal."""
 
-    def __init__(self, program: subprocess.Popen) -> None:
-        super().__init__(f"status {status(program)} of {program.args}")
-        self.program = program
+    def __init__(self, side: Side) -> None:
+        super().__init__(f"status {status(side.process)} of {side.process.args}")
+        self.side = side
 
 
-async def take_turns(
-    programs: Sequence[subprocess.Popen],
-    begun: Sequence[Path],
-    over: Sequence[Path] = (),
-    alone: asyncio.Lock | None = None,
-    turn_s: float = TURN_S,
-) -> None:
-    """Let the programs run until all have ended: freely until each made its file of `begun`, then in turn.
+async def take_turns(lanes: Sequence[Sequence[Pair]], turn_s: float = TURN_S) -> None:
+    """Let the programs run until all have ended. In each lane, such as a GPU, one runs at a time.
 
-    One that has begun waits for the others, and they together for `alone`, which they hold during their
-    turns. When each has made its file of `over`, they end freely. Raises EndedBadlyError.
+    Whoever has begun waits, stopped, until all have. Then the pairs of a lane take their turns, one pair
+    after the other, and nothing else runs: a side that is over is stopped again until all are, and then
+    they end freely. Raises EndedBadlyError.
     """
-    await _begin(programs, begun)
-    async with alone or nullcontext():
-        await _alternate(programs, over, turn_s)
-    for program in programs:
-        _signal(program, "resume")
-    while _left(programs):
-        await asyncio.sleep(LOOK_S)
+    sides = [side for lane in lanes for pair in lane for side in pair]
+    await _begin(sides)
+    orders = [_order(lane) for lane in lanes]
+    while now := [side for order in orders if (side := next(order, None))]:
+        await _turn(now, sides, turn_s)
+    for side in sides:
+        _signal(side.process, "resume")
+    while any(status(side.process) is None for side in sides):
+        await _look(sides)
 
 
-async def _begin(programs: Sequence[subprocess.Popen], begun: Sequence[Path]) -> None:
-    waiting = dict(zip(programs, begun, strict=True))
+def _order(lane: Iterable[Pair]) -> Iterator[Side]:
+    """Whose turn is next, until all are over."""
+    for pair in lane:
+        while any(not side.is_over for side in pair):
+            yield from (side for side in pair if not side.is_over)
+
+
+async def _begin(sides: Sequence[Side]) -> None:
+    waiting = list(sides)
     while waiting:
-        left = _left(programs)
-        for program, file in list(waiting.items()):
-            if file.exists() or program not in left:
-                _signal(program, "suspend")
-                del waiting[program]
-        await asyncio.sleep(LOOK_S)
+        ready = [side for side in waiting if side.begun.exists() or status(side.process) is not None]
+        for side in ready:
+            _signal(side.process, "suspend")
+            waiting.remove(side)
+        await _look(sides)
 
 
-async def _alternate(programs: Sequence[subprocess.Popen], over: Sequence[Path], turn_s: float) -> None:
-    while (left := _left(programs)) and not (over and all(file.exists() for file in over)):
-        for program in left:
-            with _resumed(program):
-                await _wait(program, turn_s)
+async def _turn(now: Iterable[Side], sides: Iterable[Side], turn_s: float) -> None:
+    running = list(now)
+    for side in running:
+        _signal(side.process, "resume")
+    until = time.monotonic() + turn_s
+    while running and (left := until - time.monotonic()) > 0:
+        await _look(sides, min(LOOK_S, left))
+        for side in [side for side in running if side.is_over]:
+            _signal(side.process, "suspend")
+            running.remove(side)
+    for side in running:
+        _signal(side.process, "suspend")
 
 
-@contextmanager
-def _resumed(program: subprocess.Popen) -> Iterator[None]:
-    _signal(program, "resume")
-    yield
-    _signal(program, "suspend")
-
-
-async def _wait(program: subprocess.Popen, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while status(program) is None and (left := until - time.monotonic()) > 0:
-        await asyncio.sleep(min(LOOK_S, left))
-
-
-def _left(programs: Sequence[subprocess.Popen]) -> list[subprocess.Popen]:
-    """Those that have not ended; raises EndedBadlyError."""
-    for program in programs:
-        if status(program):
-            raise EndedBadlyError(program)
-    return [program for program in programs if status(program) is None]
+async def _look(sides: Iterable[Side], after_s: float = LOOK_S) -> None:
+    await asyncio.sleep(after_s)
+    for side in sides:
+        if status(side.process):
+            raise EndedBadlyError(side)
 
 
 def status(program: subprocess.Popen) -> int | None:

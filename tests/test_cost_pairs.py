@@ -1,4 +1,4 @@
-"""Pairs of the cost benchmark side by side: one a GPU takes turns, all are done, a failure ends them."""
+"""Pairs of the cost benchmark: a batch begins, takes its turns in silence, ends; a failure ends all."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -36,7 +39,7 @@ cost_pairs.pinned = lambda command, cores: ["env", f"CORES={cores}", *command]
 cost.main()
 """
 
-# It waits for the first SIGCONT: what comes after that it does in its turns.
+# What comes after the first SIGCONT it does in its turns.
 PROGRAM = """
 import json, os, signal, subprocess, sys, time
 from pathlib import Path
@@ -58,16 +61,21 @@ def wait(for_it):
         assert time.monotonic() < until, "waited in vain"
         time.sleep(0.005)
 
+def until_resumed(what):
+    while not signal.sigtimedwait({signal.SIGCONT}, 0.005):
+        tell(what)
+
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCONT})
 tell("start")
 BEFORE
 tell("begun")
 Path(os.environ["BEGUN"]).touch()  # from here on it may be stopped
-signal.sigwait({signal.SIGCONT})
+until_resumed("waiting")
 tell("turn")
 MEANWHILE
 time.sleep(0.03)
 tell("over")
+signal.sigtimedwait({signal.SIGCONT}, 0)  # that of a second turn
 if "--recorded" in sys.argv:
     raw = Path(sys.argv[sys.argv.index("--recorded") + 1]) / "raw"
     raw.mkdir(parents=True)
@@ -140,60 +148,76 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         os.kill(line["pid"], signal.SIGKILL)
 
 
-THREE = ("--cores", "0", "1", "2")
+TWO_TURNS = "run == 'run-0' and until_resumed('working')"
+ENDING = "until_resumed('ending')"
+BATCH = ("--batch", "3", "--cores", "0", "1")
 
 
-def spans(bench: Bench) -> dict[str, list[tuple[int, int]]]:
-    """For each GPU when its pairs began to take turns and when their last step was over."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    turns, over = (
-        sorted(bench.told(what), key=lambda line: (line["run"], line["at"])) for what in ("turn", "over")
-    )
-    for k in range(0, len(turns), 2):  # the pairs of one place follow each other
-        first, last = turns[k : k + 2], over[k : k + 2]
-        assert (
-            {line["side"] for line in first} == {line["side"] for line in last} == {"untouched", "recorded"}
-        )
-        assert len({(line["run"], line["gpu"], line["cores"]) for line in first + last}) == 1
-        found.setdefault(first[0]["gpu"], []).append((first[0]["at"], last[1]["at"]))
+def pairs_of(lines: list[dict[str, Any]]) -> list[str]:
+    """The pairs of these lines in the order of time, each once for a stretch of lines."""
+    return [pair for pair, _ in groupby(line["run"] for line in sorted(lines, key=lambda line: line["at"]))]
+
+
+def batches_of(bench: Bench, sides: int) -> list[list[dict[str, Any]]]:
+    """All that was told, by batches of so many sides that started."""
+    starts = bench.told("start")
+    firsts = [line["at"] for line in starts[::sides]]
+    found: list[list[dict[str, Any]]] = [[] for _ in firsts]
+    for what in ("start", "begun", "waiting", "turn", "working", "over", "ending", "end"):
+        for line in bench.told(what):
+            found[bisect(firsts, line["at"]) - 1].append(line)
     return found
 
 
-def test_one_pair_takes_turns_while_the_others_start_and_all_are_done(bench: Bench) -> None:
-    waits = "wait(lambda: len(told('begun')) >= 6)"
-    status, out, _ = bench.run(*THREE, "--pairs", "7", meanwhile=waits)
-    assert status == 0
-    assert sorted(row["pair"] for row in bench.rows()) == list(range(7))
-    assert out == (bench.out / "pairs.jsonl").read_text()
-    assert {(row["ratio"], row["steps"]) for row in bench.rows()} == {(2.0, 40)}
-    assert {row["cores"] for row in bench.rows()} == {"0", "1", "2"}
-    (on_one,) = spans(bench).values()
-    on_one.sort()
-    assert len(on_one) == 7
-    assert all(end < begin for (_, end), (begin, _) in pairwise(on_one))
+def times(lines: list[dict[str, Any]], what: str) -> list[int]:
+    return [line["at"] for line in lines if line["what"] == what]
 
 
-def test_pairs_end_while_others_take_their_turns(bench: Bench) -> None:
-    waits = "wait(lambda: {line['run'] for line in told('over')} == {'run-0', 'run-1'})"
-    status, _, errors = bench.run("--cores", "0", "1", "--pairs", "2", after=waits)
+def test_all_begin_then_one_pair_after_the_other_takes_turns_then_all_end(bench: Bench) -> None:
+    late = (
+        "if (run, side) == ('run-2', 'recorded'): wait(lambda: len(told('begun')) % 6 == 5); time.sleep(0.1)"
+    )
+    status, out, errors = bench.run(*BATCH, "--pairs", "6", before=late, meanwhile=TWO_TURNS, after=ENDING)
     assert (status, errors) == (0, "")
-    assert len(bench.told("end")) == 4
+    assert out == (bench.out / "pairs.jsonl").read_text()
+    first, second = batches_of(bench, 6)
+    for batch in (first, second):
+        assert max(times(batch, "begun")) < min(times(batch, "turn"))
+        turns = [
+            line for line in batch if min(times(batch, "turn")) <= line["at"] <= max(times(batch, "over"))
+        ]
+        assert pairs_of(turns) == ["run-0", "run-1", "run-2"]
+        assert max(times(batch, "over")) < min(times(batch, "end"))
+        assert len(times(batch, "end")) == 6
+    assert max(times(first, "end")) < min(times(second, "start"))
 
 
-def test_each_gpu_has_a_pair_at_its_turns(bench: Bench) -> None:
-    waits = "wait(lambda: {line['gpu'] for line in told('turn')} == {'4', '7'})"
-    status, _, _ = bench.run("--cores", "0", "1", "2", "3", "--gpus", "4,7", "--pairs", "8", meanwhile=waits)
-    assert status == 0
-    assert {(row["cores"], row["gpu"]) for row in bench.rows()} <= {
-        ("0", "4"),
-        ("1", "7"),
-        ("2", "4"),
-        ("3", "7"),
+def test_every_pair_has_its_line_and_the_sets_of_cores_go_round(bench: Bench) -> None:
+    assert bench.run(*BATCH, "--pairs", "5")[0] == 0
+    rows = bench.rows()
+    assert [(row["pair"], row["cores"]) for row in rows] == [(k, "01"[k % 2]) for k in range(5)]
+    assert {(row["ratio"], row["steps"], row["ratio_of_turns"], row["turns"]) for row in rows} == {
+        (2.0, 40, None, 0)  # the program does not tell when it began
     }
-    found = spans(bench)
-    assert set(found) == {"4", "7"} and sum(map(len, found.values())) == 8
-    for on_one in map(sorted, found.values()):
-        assert all(end < begin for (_, end), (begin, _) in pairwise(on_one))
+    kept = cost.lines(bench.out / "steps.jsonl")
+    assert [row["pair"] for row in kept] == list(range(5))
+    assert kept[4]["untouched"]["steps_s"] == [0.001] * 100
+
+
+def test_each_gpu_has_a_pair_at_its_turns_and_none_ends_before_all_are_over(bench: Bench) -> None:
+    waits = (
+        "wait(lambda: {line['gpu'] for line in told('turn')} == {'4', '7'}); gpu == '4' or time.sleep(0.2)"
+    )
+    words = ("--batch", "2", "--cores", "0", "1", "2", "--gpus", "4,7", "--pairs", "4")
+    assert bench.run(*words, meanwhile=waits, after=ENDING)[0] == 0
+    where = {row["pair"]: (row["gpu"], row["cores"]) for row in bench.rows()}
+    assert where == {0: ("4", "0"), 1: ("7", "1"), 2: ("4", "2"), 3: ("7", "1")}
+    (batch,) = batches_of(bench, 8)
+    assert max(times(batch, "begun")) < min(times(batch, "turn"))
+    for gpu, pairs in (("4", ["run-0", "run-2"]), ("7", ["run-1", "run-3"])):
+        own = [line for line in batch if line["gpu"] == gpu]
+        assert pairs_of([line for line in own if line["what"] in ("turn", "over")]) == pairs
+    assert max(times(batch, "over")) < min(times(batch, "end"))
 
 
 def test_one_pair_at_a_time_unless_asked_and_either_begins_by_turns(bench: Bench) -> None:
@@ -220,7 +244,7 @@ def test_a_failure_ends_all_names_its_log_and_leaves_nothing(bench: Bench, when:
     lines = {"before": CHILD + all_started, "meanwhile": ""}
     lines[when] += fails
     others_hang = "run == 'run-1' or time.sleep(60)"
-    status, _, errors = bench.run(*THREE, "--pairs", "9", **lines, after=others_hang)
+    status, _, errors = bench.run(*BATCH, "--pairs", "9", **lines, after=others_hang)
     log = bench.out / "run-1" / "recorded.txt"
     assert status == 1
     assert errors == f"launch_bound: failed: see {log}\n"
@@ -231,7 +255,7 @@ def test_a_failure_ends_all_names_its_log_and_leaves_nothing(bench: Bench, when:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_whoever_stops_it_stops_all(bench: Bench, number: int) -> None:
-    process = bench.start(*THREE, "--pairs", "9", before=CHILD, meanwhile="time.sleep(60)")
+    process = bench.start(*BATCH, "--pairs", "9", before=CHILD, meanwhile="time.sleep(60)")
     until(lambda: len(bench.told("begun")) == 6)
     process.send_signal(number)
     _, errors = process.communicate(timeout=PATIENCE_S)
@@ -243,13 +267,13 @@ def test_whoever_stops_it_stops_all(bench: Bench, number: int) -> None:
 
 def test_who_does_not_say_that_it_begins_goes_alone(bench: Bench) -> None:
     silent = "os.environ['BEGUN'] = os.devnull; os.kill(os.getpid(), signal.SIGCONT)"
-    status, _, errors = bench.run(*THREE, "--pairs", "3", before=silent)
+    status, _, errors = bench.run(*BATCH, "--pairs", "3", before=silent)
     assert status == 1 and "does not say when its steps begin" in errors
     assert bench.run("--pairs", "1", before=silent)[0] == 0
 
 
 def test_no_pair_begins_after_the_time(bench: Bench) -> None:
-    status, out, errors = bench.run(*THREE, "--pairs", "4", "--minutes", "0")
+    status, out, errors = bench.run(*BATCH, "--pairs", "4", "--minutes", "0")
     assert (status, out, errors) == (0, "", "4 of 4 pairs are left\n")
     assert bench.told("start") == []
 
@@ -269,18 +293,48 @@ def test_what_is_no_set_is_refused(bench: Bench, words: tuple[str, str]) -> None
     assert status == 2 and words[0] in errors
 
 
-def test_sets_overlap_nowhere_and_serve_every_gpu(tmp_path: Path) -> None:
-    with pytest.raises(cost_pairs.FailedError, match="overlap"):
-        cost_pairs.places(tmp_path, ["0-3", "4-6,2"], [])
+def test_gpus_share_no_core_and_each_has_some(tmp_path: Path) -> None:
+    with pytest.raises(cost_pairs.FailedError, match="GPUs share cores"):
+        cost_pairs.Places(tmp_path, ["0-3", "4-6,2"], ["0", "1"])
     with pytest.raises(cost_pairs.FailedError, match="2 GPUs"):
-        cost_pairs.places(tmp_path, ["0-3"], ["0", "1"])
+        cost_pairs.Places(tmp_path, ["0-3"], ["0", "1"])
+    assert cost_pairs.Places(tmp_path, ["0-3", "2-5"], batch=2)[1].cores == "2-5"
 
 
-def test_places_of_one_gpu_share_its_turns_alone(tmp_path: Path) -> None:
-    four = cost_pairs.places(tmp_path, ["0", "1", "2", "3"], ["0", "1"])
-    assert four[0].alone is four[2].alone is not four[1].alone is four[3].alone is not None
-    assert len({place.folder for place in four}) == 4
-    for cores, gpus in (([], []), (["0-3"], ["1"]), ([], ["0", "1"])):
-        assert [place.alone for place in cost_pairs.places(tmp_path, cores, gpus)] == [None] * max(
-            len(gpus), 1
-        )
+@pytest.mark.parametrize("gpus", [[], ["0"], ["0", "1"], ["0", "1", "2"]])
+@pytest.mark.parametrize(("sets", "batch", "pairs"), [(0, 1, 5), (3, 1, 7), (4, 3, 14), (7, 8, 30)])
+def test_pairs_are_dealt_out_evenly(
+    tmp_path: Path, gpus: list[str], sets: int, batch: int, pairs: int
+) -> None:
+    places = cost_pairs.Places(tmp_path, [str(core) for core in range(sets)], gpus, batch)
+    batches = list(places.batches(pairs))
+    assert [number for numbers in batches for number in numbers] == list(range(pairs))
+    for numbers in batches:
+        at = [places[number] for number in numbers]
+        assert len({place.folder for place in at}) == len(at) <= batch * max(len(gpus), 1)
+        assert max(Counter(place.gpu for place in at).values()) <= batch
+    on = {gpu: [p for p in map(places.__getitem__, range(pairs)) if p.gpu == gpu] for gpu in gpus or [None]}
+    for gpu, own in on.items():
+        assert all(one.recorded_first != following.recorded_first for one, following in pairwise(own))
+        others = {place.cores for other, theirs in on.items() if other != gpu for place in theirs}
+        assert not sets or not {place.cores for place in own} & others
+
+
+@pytest.mark.parametrize(
+    ("seconds", "begun"), [(0, 0), (1, 1), (119, 1), (121, 2), (179, 2), (181, 3), (9e9, 4)]
+)
+def test_no_batch_begins_that_would_end_after_the_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, begun: int
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    found = []
+    for batch in cost.in_time([range(k, k + 1) for k in range(4)], seconds):
+        found.append(batch)
+        now[0] += 60
+    assert len(found) == begun
+
+
+def test_an_empty_batch_is_refused(bench: Bench) -> None:
+    status, _, errors = bench.run("--batch", "0")
+    assert status == 2 and "--batch" in errors

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,19 +16,20 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import cost
 import cost_pairs
 import record_all
+import turn_ratio
 import turns
 
 
 def test_only_whole_steps_of_the_phase_are_compared():
     phases = dict.fromkeys(range(40, 100), "clean") | dict.fromkeys(range(100, 110), "timeline")
-    untouched = cost_pairs.Run([0.010] * 120, {})
+    untouched = turn_ratio.Run([0.010] * 120, {})
     slow = [0.010] * 100 + [9.0] + [0.020] * 9 + [0.010] * 10
-    plain, recorded, count = cost_pairs.compared(untouched, cost_pairs.Run(slow, phases), "timeline")
-    assert (plain, recorded, count) == (0.010, 0.020, 9)
+    found = cost_pairs.compared(untouched, turn_ratio.Run(slow, phases), "timeline")
+    assert found == (9, 10.0, 20.0, 2.0, 0, None)
 
 
 def test_a_phase_that_was_never_reached_stops_the_benchmark():
-    run = cost_pairs.Run([0.01] * 120, dict.fromkeys(range(120), "settle"))
+    run = turn_ratio.Run([0.01] * 120, dict.fromkeys(range(120), "settle"))
     with pytest.raises(cost_pairs.FailedError, match="no step after the first"):
         cost_pairs.compared(run, run, "clean")
 
@@ -43,6 +46,18 @@ def test_the_interval_holds_the_ratio_and_widens_with_noise():
         assert found.low <= found.ratio <= found.high
     assert quiet.high - quiet.low < noisy.high - noisy.low
     assert quiet.low == pytest.approx(1.02, abs=0.002)
+
+
+def test_both_ratios_have_an_interval_and_a_pair_without_turns_counts_in_one():
+    common = {"program": "p", "depth": "surface", "device": "d", "untouched_ms": 5.0}
+    told = [(1.2, 1.010), (0.9, 1.012), (1.1, None), (1.0, 1.011)]
+    rows = [common | {"ratio": ratio, "ratio_of_turns": of_turns} for ratio, of_turns in told]
+    found = cost.cost_of(rows)
+    assert (found.pairs, found.ratio) == (4, pytest.approx(1.05))
+    assert (found.ratio_of_turns.pairs, found.ratio_of_turns.ratio) == (3, 1.011)
+    assert 0.9 <= found.low < 1.05 < found.high <= 1.2
+    assert 1.010 <= found.ratio_of_turns.low <= 1.011 <= found.ratio_of_turns.high <= 1.012
+    assert cost.cost_of([common | {"ratio": 1.0}]).ratio_of_turns is None
 
 
 def test_words_after_the_dashes_belong_to_the_program():
@@ -79,12 +94,15 @@ def test_a_read_of_a_busy_device_must_not_show_as_idle_time():
 
 
 COUNTS = """
-import sys, time, pathlib
-pathlib.Path(sys.argv[1]).touch()
-for _ in range(10):
-    time.sleep(0.01)
+import pathlib, signal, sys, time
+def tell(word):
     with open(sys.argv[2], "a") as file:
-        file.write(sys.argv[3] + " ")
+        file.write(word)
+signal.signal(signal.SIGCONT, lambda *_: tell(sys.argv[3].upper()))
+pathlib.Path(sys.argv[1]).touch()
+for _ in range(150):
+    time.sleep(0.002)
+    tell(sys.argv[3])
 """
 
 
@@ -92,12 +110,19 @@ def test_programs_that_take_turns_come_to_their_end(tmp_path):
     begun = [tmp_path / name for name in "ab"]
     words = [(str(mark), str(tmp_path / "log"), mark.name) for mark in begun]
     programs = [subprocess.Popen([sys.executable, "-c", COUNTS, *three]) for three in words]
+    never = tmp_path / "never"
+    sides = [turns.Side(*which, never, never) for which in zip(programs, begun, strict=True)]
     try:
-        asyncio.run(turns.take_turns(programs, begun, turn_s=0.03))
+        asyncio.run(turns.take_turns([[sides]], turn_s=0.1))
     finally:
         turns.kill(programs)
     assert [program.returncode for program in programs] == [0, 0]
-    assert sorted((tmp_path / "log").read_text().split()) == ["a"] * 10 + ["b"] * 10
+    log = (tmp_path / "log").read_text()
+    assert (log.count("a"), log.count("b")) == (150, 150)
+    resumed = [found.start() for found in re.finditer("[AB]", log)]
+    turns_taken = [log[begin:end] for begin, end in pairwise(resumed)]
+    strangers = sum(turn[1:].count("b" if turn[0] == "A" else "a") for turn in turns_taken)
+    assert strangers <= len(resumed)  # one may have been about to tell when it was stopped
 
 
 def test_who_has_a_number_after_a_program_is_left_alone(monkeypatch):

@@ -39,7 +39,7 @@ class Stopwatch:
         if path:
             steps = [after - before for before, after in pairwise(self.ticks)]
             total = time.perf_counter() - self.ticks[0]
-            path.write_text(json.dumps({"steps_s": steps, "total_s": total}))
+            path.write_text(json.dumps({"began_s": self.ticks[0], "steps_s": steps, "total_s": total}))
 
 
 class Block(nn.Module):
