@@ -28,6 +28,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -61,16 +62,26 @@ def record(options: argparse.Namespace, suite: Suite = programs) -> int:
 
     runs = list(chosen(options, suite))
     qualify(runs, options)
-    if options.gpus:
-        bad = parallel.side_by_side(
-            runs, lambda run: (run.program.family, run.severity), attempt, options.gpus, options.at_once
-        )
-    else:
-        bad = sum(map(attempt, runs))
+    bad = sum(map(attempt, runs)) if not options.gpus else spread(runs, attempt, options)
     if options.tar:
         bundle(options.folder, options.tar)
     print(f"{ends['failed']} failed, {ends['left']} left")
     return int(bool(bad))
+
+
+def spread(runs: list[Run], attempt: Callable[[Run], int], options: argparse.Namespace) -> int:
+    """All runs over the GPUs. Those with counters come first, each by itself: while another process has not
+    yet left a GPU, Fathom takes no samples there."""
+    return sum(
+        parallel.side_by_side(
+            [run for run in runs if run.counted == counted],
+            lambda run: (run.program.family, run.severity),
+            attempt,
+            options.gpus,
+            1 if counted else options.at_once,
+        )
+        for counted in (True, False)
+    )
 
 
 def qualify(runs: list[Run], options: argparse.Namespace) -> None:
