@@ -12,6 +12,7 @@ import random
 import sys
 import threading
 import types
+from gc import isenabled  # without hooks
 
 import pytest
 
@@ -324,6 +325,22 @@ def test_ctrl_c_while_writing_loses_nothing_else():
     assert written == ["a", "b"]
 
 
+def test_who_switches_collections_back_to_what_they_were_finds_them_on_after_the_trial():
+    trial, patches = Garbage(), Patches()
+    hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get={"gc": trial}.get)), patches)
+    try:
+        trial.begin(8)
+        before = gc.isenabled()  # as timeit does
+        gc.disable()
+        if before:
+            gc.enable()
+        trial.end()
+        assert gc.isenabled()
+    finally:
+        patches.undo()
+        gc.enable()
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_collections_are_as_before(enabled, monkeypatch):
     trial, patches = Garbage(), Patches()
@@ -333,7 +350,7 @@ def test_collections_are_as_before(enabled, monkeypatch):
         hooks.install(session, patches)
         trial.begin(8)
         before = gc.get_stats()[2]["collections"]
-        assert not gc.isenabled() and gc.collect() == 0
+        assert not isenabled() and gc.collect() == 0 and gc.isenabled() == enabled
         assert gc.get_stats()[2]["collections"] == before
         trial.end()
         trial.end()
@@ -354,9 +371,9 @@ def test_the_program_s_own_word_on_collections_holds_after_the_trial(before, on)
         (gc.enable if before else gc.disable)()
         trial.begin(8)
         (gc.enable if on else gc.disable)()
-        assert not gc.isenabled()
+        assert not isenabled() and gc.isenabled() == on
         trial.end()
-        assert gc.isenabled() == on
+        assert gc.isenabled() == isenabled() == on
     finally:
         patches.undo()
         gc.enable()

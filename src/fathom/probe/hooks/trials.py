@@ -48,6 +48,7 @@ def install(session: Session, patches: Patches) -> None:
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))
         patches.wrap(gc, "enable", functools.partial(_switch, garbage, True))
         patches.wrap(gc, "disable", functools.partial(_switch, garbage, False))
+        patches.wrap(gc, "isenabled", functools.partial(_told, garbage))
     if not isinstance(silence, Silence):
         return
     patches.wrap(builtins, "print", functools.partial(_print, silence))
@@ -84,6 +85,14 @@ def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> Any:
             original()
 
     return _unseen(switch)
+
+
+def _told(garbage: Garbage, original: Callable[[], bool]) -> Any:
+    @functools.wraps(original)
+    def isenabled() -> bool:
+        return garbage.wanted() if garbage.open else original()
+
+    return _unseen(isenabled)
 
 
 def _print(silence: Silence, original: Callable[..., None]) -> Any:

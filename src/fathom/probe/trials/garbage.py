@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from gc import disable, enable  # as they are without hooks
+from gc import disable, enable, isenabled  # as they are without hooks
 
 from fathom.probe.trials.trial import Trial
 
@@ -34,7 +34,7 @@ class Garbage(Trial):
             self.why = FULL
             return
         self.open = True
-        if gc.isenabled():
+        if isenabled():
             self._off = True
             disable()
 
@@ -47,6 +47,10 @@ class Garbage(Trial):
     def wants(self, on: bool) -> None:
         """The program itself switches them on or off: so they are after the trial."""
         self._off = on
+
+    def wanted(self) -> bool:
+        """Whether they are on as far as the program knows."""
+        return self._off
 
     def futile(self) -> str:
         return "" if self._seen else NONE
