@@ -2,6 +2,7 @@
 
     fathom lab run --all                         # on the target; what is proven is kept in FATHOM_HOME
     python -m benchmarks.lab gather HOME [HOME]  # here: those folders, brought home, into results/lab.json
+    python -m benchmarks.lab missing             # names of those that were not judged as they are now
     python -m benchmarks lab                     # the table
 
 Of each technique the newest result counts that was reached with its source as it is, else the newest.
@@ -31,6 +32,12 @@ def gathered(homes: Iterable[Path], before: Iterable[Row] = ()) -> list[Row]:
     rows.sort(key=lambda row: (row["source"] == _source(row["technique"]), row["taken_ns"]))
     best = {row["technique"]: row for row in rows}
     return [best[name] for name in sorted(best)]
+
+
+def missing(rows: Iterable[Row]) -> list[str]:
+    """Techniques that were not judged with their source as it is."""
+    judged = {row["technique"] for row in rows if row["source"] == _source(row["technique"])}
+    return [name for name in techniques() if name not in judged]
 
 
 def _source(name: str) -> str | None:
@@ -105,11 +112,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("do", choices=["gather"])
-    parser.add_argument("homes", nargs="+", type=Path, metavar="HOME")
-    homes = parser.parse_args().homes
-    before = json.loads(RESULT.read_text()) if RESULT.exists() else []
-    RESULT.write_text(json.dumps(gathered(homes, before), indent=1) + "\n")
+    commands = parser.add_subparsers(dest="do", required=True)
+    commands.add_parser("gather").add_argument("homes", nargs="+", type=Path, metavar="HOME")
+    commands.add_parser("missing")
+    options = parser.parse_args()
+    kept = json.loads(RESULT.read_text()) if RESULT.exists() else []
+    if options.do == "missing":
+        print(*missing(kept))
+        return
+    RESULT.write_text(json.dumps(gathered(options.homes, kept), indent=1) + "\n")
     print(bench())
 
 

@@ -119,15 +119,14 @@ unrelated() { # what is left of the two programs that no rule was built on
         --gpus "${GPUS:-0}" --tar "$out/unrelated.tar"
 }
 
-lab() { # the referee's verdicts on all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME
-    "$python" -m fathom lab list --json > "$out/techniques.json"
+lab() { # the referee's verdicts on NAMES or all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME
     gpus=$("$python" -c "import torch; print(torch.cuda.device_count())")
     for ((gpu = 0; gpu < gpus; gpu++)); do
-        names=$("$python" -c "import json, sys
-names = [one['name'] for one in json.load(open(sys.argv[1]))]
-print(*names[int(sys.argv[2])::int(sys.argv[3])])" "$out/techniques.json" $gpu "$gpus")
-        CUDA_VISIBLE_DEVICES=$gpu "$python" -m fathom lab run $names --json --jobs "${JOBS:-8}" \
-            --budget "${BUDGET:-8}" --limit "${LIMIT:-100}" > "$out/lab-$gpu.json" 2> "$out/lab-$gpu.txt" &
+        names=$("$python" -c "import sys
+from fathom.lab import techniques
+print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])" $gpu "$gpus" ${NAMES:-})
+        CUDA_VISIBLE_DEVICES=$gpu "$python" -m fathom lab run $names --json --jobs "${JOBS:-10}" \
+            --budget "${BUDGET:-5}" --limit "${LIMIT:-300}" > "$out/lab-$gpu.json" 2> "$out/lab-$gpu.txt" &
     done
     wait
 }
