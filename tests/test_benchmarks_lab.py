@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from benchmarks import lab as results
+
 from fathom.lab import techniques
 from fathom.lab.results import Kept, keep
 from fathom.referee import Verdict
