@@ -15,7 +15,6 @@ from fathom.report.ledger import name
 from fathom.report.screen import cells, console_or_default, put
 
 TITLE = "far from the ceiling"
-CEILING = 18  # columns
 ROOM = 16  # an op needs at least that much
 FOLLOWS = "saved at {aim:.0f} % of it: distances, no causes"
 NONE = "Nearer its ceiling no kernel family would save 1 % of the step, as far as ceilings are known."
@@ -28,12 +27,13 @@ def section(found: Sequence[Lead], width: int) -> Iterator[Text]:
     if not found:
         return
     gain = max(len(_saved(one)) for one in found) + 2
-    wide = width - 2 - gain - CEILING
+    ceiling = max(len(_distance(one)) for one in found) + 2
+    wide = width - 2 - gain - ceiling
     family = max(wide // 2, min(wide, 36))
     yield Text.assemble((f"{TITLE}   ", "bold"), (FOLLOWS.format(aim=100 * found[0].aim), "dim"))
     for one in found:
         line = Text.assemble("  ", (f"{_saved(one):<{gain}}", "yellow"))
-        line.append(f"{units.shorten(_name(one), family - 1):<{family}}{_distance(one):<{CEILING}}")
+        line.append(f"{units.shorten(_name(one), family - 1):<{family}}{_distance(one):<{ceiling}}")
         if wide - family >= ROOM and _at(one):
             line.append(units.shorten(_at(one), wide - family), "dim")
         yield line
