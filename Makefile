@@ -45,7 +45,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 # The picture in the README, of a kept sounding unless told otherwise.
-SOUNDING ?= examples/soundings/train_gpt-h200.fathom.zip
+SOUNDING ?= examples/soundings/train_gpt-counters-h200.fathom.zip
 picture: $(READY)
 	$(BIN)/fathom report $(SOUNDING) --svg docs/images/report.svg
 
