@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fathom.machine.limits import Limits
 from fathom.referee.ceilings import Work, fraction
+from fathom.referee.child.saving import held, save
+from fathom.referee.compare.decode import read
+from fathom.referee.inspecting import written
 from fathom.referee.verdict import Timing
 
 MIXED = {0.0: 4.0e12, 0.5: 3.0e12, 1.0: 5.0e12}
@@ -33,6 +38,18 @@ def test_memory_is_as_fast_as_its_mix_of_reads_and_writes(
     assert found.at_ceiling_ns == pytest.approx(needed_ns) and found.fraction == pytest.approx(
         needed_ns / 1000
     )
+
+
+def test_what_a_call_writes_are_its_results_and_what_it_changes_not_gradients_taken_afterwards(
+    tmp_path: Path,
+) -> None:
+    torch = pytest.importorskip("torch")
+    x, state = torch.ones(5, requires_grad=True), torch.zeros(3)
+    before = ((x.detach().clone(), state.clone()), {})
+    state += 1
+    told = save(held(2 * x, ((x, state), {}), 1), before, tmp_path / "x")
+    saved = read(told | {"inputs": ""}, tmp_path / "x")
+    assert len(saved.leaves) == 3 and written(saved) == 4 * (5 + 3)
 
 
 def test_without_work_or_rates_there_is_no_fraction() -> None:

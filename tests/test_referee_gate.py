@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import select
-import subprocess
-import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +50,16 @@ def test_while_one_waits_to_be_alone_only_those_come_in_who_can_be_stopped() -> 
     assert order.admit() == []
     order.go(2)
     assert order.admit() == [3, 5]
+
+
+def test_who_can_be_stopped_from_now_on_is_waited_for_no_more() -> None:
+    order = Order()
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    assert order.admit() == []
+    order.now_stoppable(1)
+    assert order.admit() == [2] and order.inside == {1: True, 2: False}
 
 
 def test_who_gives_up_holds_nobody_back() -> None:
@@ -139,48 +144,6 @@ def test_threads_are_never_beside_one_that_is_alone() -> None:
         assert not any(thread.is_alive() for thread in threads) and not wrong and not inside
 
 
-@pytest.fixture
-def running() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that works, the leader of its own group."""
-    with subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) as process:
-        yield process
-        process.kill()
-
-
-def _state(process: subprocess.Popen[bytes], wanted: set[str]) -> bool:
-    """Whether it comes to one of these states in time."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if psutil.Process(process.pid).status() in wanted:
-            return True
-        time.sleep(0.001)
-    return False
-
-
-def test_what_others_run_is_stopped_while_one_is_alone(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
-        for _ in range(2):
-            with gate.entered(alone=True):
-                assert _state(running, {psutil.STATUS_STOPPED})
-            assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
-
-
-def test_what_has_ended_meanwhile_is_no_matter(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
-        with gate.entered(alone=True):
-            running.kill()  # a stopped one too
-            running.wait(PATIENCE_S)
-        with gate.entered(alone=True):
-            pass
-
-
-def test_an_error_of_one_who_is_alone_lets_the_others_go_on(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
-        with pytest.raises(KeyError), gate.entered(alone=True):
-            raise KeyError
-        assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
-
-
 def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
     said: list[str] = []
 
@@ -252,25 +215,6 @@ def test_waiting_for_others_is_not_its_own_time() -> None:
                 pass
         with turn.leaving():  # but it may clean up
             pass
-
-
-def test_its_clock_stands_still_while_it_is_stopped_for_another(running: subprocess.Popen[bytes]) -> None:
-    clock = FakeClock()
-    with Gate(clock=clock) as gate:
-        turn, other = Turn(gate, limit_s=10, clock=clock), Turn(gate, clock=clock)
-        with turn.shared(running.pid):
-            clock.sleep(2)
-            with other.alone():
-                before_ns = turn.now_ns()
-                clock.sleep(100)
-                assert turn.now_ns() == before_ns
-            clock.sleep(1)
-            assert turn.now_ns() == 3e9 and turn.left_s() == 7
-        clock.sleep(4)
-        assert turn.left_s() == 3
-        with other.alone():
-            clock.sleep(1)  # it was not in there
-        assert turn.left_s() == 2
 
 
 def test_what_this_process_computes_disturbs_no_samples_of_a_gpu() -> None:

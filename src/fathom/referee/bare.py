@@ -164,18 +164,21 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
     """Run the script to its end. Raises SideError, TooLongError, StoppedError."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT],
-        stdin=pipe,
-        stdout=subprocess.DEVNULL,
-        stderr=pipe,
-        text=True,
-        env=environment,
-        start_new_session=True,
-    ) as process:
+    with (
+        sides.turn.shared(),
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT],
+            stdin=pipe,
+            stdout=subprocess.DEVNULL,
+            stderr=pipe,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        ) as process,
+    ):
         try:
-            with sides.turn.shared(process.pid):
-                errors = _waited(process, job, sides)
+            sides.turn.started(process.pid)
+            errors = _waited(process, job, sides)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -42,6 +42,10 @@ class Order:
         else:
             self._sharing[who] = stoppable
 
+    def now_stoppable(self, who: int) -> None:
+        """`who`, who shares, can be stopped from now on."""
+        self.inside[who] = True
+
     def go(self, who: int) -> None:
         """`who` leaves, or waits no longer."""
         self.inside.pop(who, None)
@@ -89,22 +93,28 @@ class Gate:
             return self._alone_ns + lasting
 
     @contextmanager
-    def entered(self, *, alone: bool, group: int | None = None) -> Iterator[None]:
-        """Inside, with others or alone. `group`: the processes that work meanwhile, which may be stopped.
-
-        Raises StoppedError."""
+    def entered(self, *, alone: bool, group: int | None = None) -> Iterator[int]:
+        """Inside, with others or alone, under a number. `group`: the processes that work meanwhile, which may
+        be stopped. Raises StoppedError."""
         who, event = next(self._numbers), threading.Event()
         try:
             self._wait(who, event, alone, group)
             if alone:
                 with self._others_stopped():
-                    yield
+                    yield who
             else:
-                yield
+                yield who
         finally:
             with self._lock:
                 self._leave(who)
                 self._let_in()
+
+    def started(self, who: int, group: int) -> None:
+        """All that still works for `who`, who shares, are these processes: they may be stopped."""
+        with self._lock:
+            self._groups[who] = group
+            self._order.now_stoppable(who)
+            self._let_in()
 
     def _wait(self, who: int, event: threading.Event, alone: bool, group: int | None) -> None:
         with self._lock:
@@ -155,8 +165,9 @@ class Gate:
 
 
 def _signal(groups: Iterable[int], number: signal.Signals) -> None:
-    """Those that have ended are left out; one that does not lead its group yet is a process."""
+    """Those that have ended are left out, also where another's process has the number; one that does not lead
+    its group yet is a process."""
     for group in groups:
         for send in (os.killpg, os.kill):
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):
                 send(group, number)

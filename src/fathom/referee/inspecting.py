@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.referee.child.saving import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides, blaming_baseline
@@ -103,7 +104,7 @@ class Opponent:
         _comparable(result)
         chosen = [next(self._seeds) for _ in range(3)]
         self.besides = {Reason(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
-        self.work = self._work() | {"written": float(sum(len(leaf.data) for leaf in result.leaves))}
+        self.work = self._work() | {"written": written(result)}
 
     def _work(self) -> dict[str, Any]:
         try:
@@ -151,6 +152,11 @@ def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]
     except SideError as error:
         found.reasons.append(Reason(error.code, str(error)))
     return found
+
+
+def written(result: Saved) -> float:
+    """Bytes that the call wrote; gradients are computed after it."""
+    return float(sum(len(leaf.data) for leaf in result.leaves if not leaf.place.startswith(GRADIENT)))
 
 
 def _usable(about: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class Turn:
         self._gate, self._quiet, self._clock = gate, quiet, clock or SystemClock()
         self._device, self._waited_ns, self._entered_ns = device, 0, 0
         self._inside: str | None = None
+        self._number = 0  # under which the gate let it in
         self.limit_s, self._began_ns = limit_s, self._clock.now_ns()
 
     @property
@@ -67,6 +68,11 @@ class Turn:
         with self._entered(alone=self._quiet, group=group):
             yield
 
+    def started(self, group: int) -> None:
+        """Inside: nothing but these processes works for it from now on, so that they may be stopped."""
+        if self._gate and self._inside == "shared":
+            self._gate.started(self._number, group)
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """With nobody else on the machine. Raises TooLongError, StoppedError."""
@@ -96,7 +102,7 @@ class Turn:
             yield
             return
         came_ns = self._clock.now_ns()
-        with self._gate.entered(alone=alone, group=group) if self._gate else nullcontext():
+        with self._gate.entered(alone=alone, group=group) if self._gate else nullcontext(0) as self._number:
             self._waited_ns += self._clock.now_ns() - came_ns
             self._entered_ns = self._gate.alone_ns() if self._gate else 0
             self._inside = "alone" if alone else "shared"

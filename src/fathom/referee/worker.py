@@ -6,7 +6,7 @@ import json
 import os
 import select
 import tempfile
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from typing import Any
 
 from fathom.errors import BadInputError
@@ -50,24 +50,21 @@ class Worker:
 
     def __enter__(self) -> Worker:
         with self._turn.shared():
-            self._start()
-        try:
-            with self._working():
-                self.key: list[str] | None = self._answer_or_end()
-        except BaseException:
-            self._end()
-            raise
+            try:
+                self._turn.started(self._start().pid)
+                self.key: list[str] | None = self._receive()
+            except BaseException:
+                self._end()
+                raise
         return self
 
-    def _working(self) -> AbstractContextManager[None]:
-        return self._turn.shared(self.process.pid if self.process else None)
-
-    def _start(self) -> None:
+    def _start(self) -> Started:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         there, self._ask = os.pipe()
         self._answer, back = os.pipe()
         try:
-            self.process = self._launcher.start(self._spec, there, back, self._errors)
+            self.process = started = self._launcher.start(self._spec, there, back, self._errors)
+            return started
         finally:
             os.close(there)
             os.close(back)
@@ -76,22 +73,19 @@ class Worker:
 
     def ask(self, do: str, **more: Any) -> Any:
         """The answer to one request, and how long it took by this process's clock in `waited_ns`."""
-        with self._working():
+        with self._turn.shared(self.process.pid if self.process else None):
             if self.process is None:
                 raise SideError("raises", "its process ended")
             began = self._turn.now_ns()
             with suppress(BrokenPipeError):
                 os.write(self._ask, json.dumps({"do": do, **more}).encode() + b"\n")
-            answer = self._answer_or_end()
+            try:
+                answer = self._receive()
+            except (HangsError, TooLongError, StoppedError):
+                self._end()  # while nobody takes samples beside what it still runs
+                raise
             self.waited_ns = self._turn.now_ns() - began
             return answer
-
-    def _answer_or_end(self) -> Any:
-        try:
-            return self._receive()
-        except (HangsError, TooLongError, StoppedError):
-            self._end()  # while nobody takes samples beside what it still runs
-            raise
 
     def _receive(self) -> Any:
         answer = json.loads(self._line())

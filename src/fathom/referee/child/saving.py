@@ -11,6 +11,7 @@ from fathom.referee.child.inspection import aliases
 from fathom.referee.child.values import copied, described, equal, is_tensor, kind, leaves, torch, view
 
 Named = tuple[str, Any]
+GRADIENT = "gradient of"  # how the place of one begins that was computed after the call
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def _gradients(result: Any, call: Any, seed: int) -> Iterator[Named]:
     signs = [_signs(lib, out, seed + number) for number, out in enumerate(outputs)]
     found = lib.autograd.grad(outputs, [x for _, x in inputs], signs, allow_unused=True)
     for (place, leaf), gradient in zip(inputs, found, strict=True):
-        yield f"gradient of {place}", lib.zeros_like(leaf) if gradient is None else gradient
+        yield f"{GRADIENT} {place}", lib.zeros_like(leaf) if gradient is None else gradient
 
 
 def _signs(lib: Any, output: Any, seed: int) -> Any:

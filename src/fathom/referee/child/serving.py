@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from typing import IO, Any
@@ -11,6 +13,7 @@ from typing import IO, Any
 from fathom.errors import FathomError
 from fathom.referee.child.side import Side
 
+PR_SET_PDEATHSIG = 1
 _ASKED = ("about", "place", "go", "hold", "save", "inspect", "work")
 
 
@@ -39,6 +42,11 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
             reply({"error": _told(error)})
 
 
+def end_with_parent() -> None:
+    """However it ends: a process that was stopped meanwhile would never read that the pipe is closed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
     if what == "changed":
         from fathom.referee.child.examination import left_changed
@@ -61,6 +69,7 @@ def _told(error: BaseException) -> dict[str, Any]:
 
 def main() -> None:
     """`python -m fathom.referee.child SPEC IN OUT`: the pipes by their numbers."""
+    end_with_parent()
     spec, reading, writing = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     del sys.argv[1:]
     with os.fdopen(reading) as ask, os.fdopen(writing, "w") as answer:

@@ -12,7 +12,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from fathom.referee.child.serving import serve
+from fathom.referee.child.serving import end_with_parent, serve
 
 
 def main() -> None:
@@ -41,6 +41,7 @@ def main() -> None:
 def _serve(spec: dict[str, Any], ask: int, answer: int, errors: int) -> None:
     with suppress(OSError):
         os.setsid()
+    end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(errors, 2)
     try:
