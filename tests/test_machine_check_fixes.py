@@ -91,6 +91,7 @@ GPU = {"nvidia.com/gpu": 1}
         ([pod(asking(GPU))], {PRODUCT: "<MODEL>"}),
         ([pod(asking({"amd.com/gpu": 1}))], {"amd.com/gpu.product-name": "<MODEL>"}),
         ([pod(asking(GPU), labels={PRODUCT: "NVIDIA-L4"})], {PRODUCT: "NVIDIA-L4"}),
+        ([pod(asking(GPU), labels={"gpu-team": "vision"})], {PRODUCT: "<MODEL>"}),  # no label of nodes
         (
             [pod(asking(GPU)), pod(asking(GPU), "q", spec={"nodeSelector": {PRODUCT: "NVIDIA-B200"}})],
             {PRODUCT: "NVIDIA-B200"},

@@ -60,13 +60,11 @@ def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device:
 def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction | None:
     """The time that the work needs at the ceilings over the time it took; None where none bounds it."""
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
-    memory, name = (
-        (limits.cache, limits.cache_name) if fits else (limits.moving(work.share_written), limits.memory_name)
-    )
+    memory = limits.cache if fits else limits.moving(work.share_written)
     rate = limits.arithmetic.get(work.unit or "")
     needs = {}
     if work.bytes and memory:
-        needs[name] = 1e9 * work.bytes / memory
+        needs[limits.cache_name if fits else limits.memory_name] = 1e9 * work.bytes / memory
     if work.flops and rate and work.unit:
         needs[work.unit] = 1e9 * work.flops / rate
     if not needs or not side.ns > 0:

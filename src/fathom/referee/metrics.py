@@ -20,9 +20,9 @@ from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
 SPREAD = 3.0  # times what the baseline's own runs differ by
-_DAMAGED = (
-    *(ValueError, RecursionError, EOFError, KeyError, MemoryError, OverflowError, RuntimeError),
-    *(NotImplementedError, SyntaxError, TypeError, struct.error, zipfile.BadZipFile, zlib.error),
+_DAMAGED = (  # RuntimeError: RecursionError and NotImplementedError, too
+    *(EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
+    *(struct.error, zipfile.BadZipFile, zlib.error),
 )
 _LOSSES = ("loss", "perplexity")
 

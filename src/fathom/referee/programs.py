@@ -23,10 +23,8 @@ from fathom.referee.verdict import Reason, Verdict
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
 
-NOTHING = Reason(
-    "nothing-compared",
-    "--metrics names a file that both write; --allow nothing-compared races them without",
-)
+NOTHING = "nothing-compared"
+INSTEAD = f"--metrics names a file that both write; --allow {NOTHING} races them without"
 LAST = 300  # characters of what a failing program said
 
 
@@ -96,14 +94,17 @@ def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | Non
     """The verdict on a pair of commands. Raises BadInputError."""
     settings, clock = settings or Settings(), clock or SystemClock()
     began = clock.now_ns()
-    plain, tuned = pair.addressed().commands or ((), ())
-    commands = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
+    commands = pair.addressed().commands
+    assert commands
+    plain, tuned = commands
+    resolved = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
     told = shlex.join(plain), shlex.join(tuned)
     verdict = Verdict("ambiguous", None, None, [], settings.margin, *told, "whole")
+    blind = NOTHING in pair.allow
     if pair.metrics is None:
-        verdict.reasons.append(NOTHING)
-    if pair.metrics is not None or NOTHING.code in pair.allow:
-        _raced(verdict, Programs(commands, pair.metrics, settings.patience_s, clock), settings, pair)
+        verdict.reasons.append(Reason(NOTHING, "" if blind else INSTEAD))
+    if pair.metrics is not None or blind:
+        _raced(verdict, Programs(resolved, pair.metrics, settings.patience_s, clock), settings, pair)
     verdict.excuse(pair.allow)
     verdict.seconds = (clock.now_ns() - began) / 1e9
     return verdict

@@ -79,15 +79,22 @@ def rdma(pods: Iterable[Pod]) -> str:
 
 
 def product(pod: Pod, pods: Iterable[Pod]) -> str:
-    """Label and value that choose the GPU's model: from labels in the manifest, else to be filled in."""
-    for other in (pod, *pods):
-        told = {**other.annotations, **other.labels, **mapping(other.spec.get("nodeSelector"))}
-        known = {n: v for n, v in told.items() if MODEL.fullmatch(str(n)) and isinstance(v, str) and v}
-        if known:
-            return listed(dict(list(known.items())[-1:]), "")
+    """Label and value that choose the GPU's model: from the manifest, else to be filled in."""
+    known = next(filter(None, map(_chosen, (pod, *pods))), None)
+    if known:
+        return f"{known[0]}: {known[1]}"
     names = {name for _, c in pod.containers for name in resources.requests(pod, c)}
     label = next((label for name, label in PRODUCT.items() if name in names), NVIDIA_PRODUCT)
     return f"{label}: <MODEL>"
+
+
+def _chosen(pod: Pod) -> tuple[str, str] | None:
+    """How a pod's nodes are chosen; of its own labels only those that are nodes' by their names tell that."""
+    own = {**pod.annotations, **pod.labels}
+    told = {name: own[name] for name in (NVIDIA_PRODUCT, *PRODUCT.values()) if name in own}
+    told |= mapping(pod.spec.get("nodeSelector"))
+    known = [(n, v) for n, v in told.items() if MODEL.fullmatch(str(n)) and isinstance(v, str) and v]
+    return known[-1] if known else None
 
 
 def huge(pages: dict[str, Any]) -> dict[str, str]:

@@ -22,9 +22,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     `reader` names the function that looks (the row's own id by default), `using` its parameters. `commands`
     are POSIX shell lines; `{name}` in them is filled with what the reader found, and `<NAME>` in a comment
-    is what only a person can know. `needs` says what stands
-    between a command and its effect: root, a reboot, a decision of a person, or the shell that runs the
-    program (an environment variable). `weight` orders the checks, the costliest first.
+    is what only a person can know. `needs` says what stands between a command and its effect: root, a reboot,
+    a decision of a person, or the shell that runs the program (an environment variable). `weight` orders the
+    checks, the costliest first.
     """
 
     id: str

@@ -18,10 +18,7 @@ except ImportError:  # not on Windows
 
 SCHEDULER = "/proc/thread-self/schedstat"  # ns that it ran, ns that it was ready to run, times it ran
 ACCOUNT = "/proc/thread-self/io"
-ACCOUNTED = (
-    "rchar",
-    "read_bytes",
-)  # what read calls gave it, and what it had storage fetch, mapped files too
+ACCOUNTED = "rchar", "read_bytes"  # what read calls gave it, what it had storage fetch: mapped files, too
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),

@@ -77,15 +77,10 @@ def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]
     if loader is None:
         return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
     made = f"{loader.workers} workers take" if loader.workers else "the program's own process takes"
+    says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})
     found += [
         Evidence(f"{made} this for the samples of a batch", loader.stages["fetch"], "ms"),
-        *(
-            Evidence(
-                WAITS if name == "read" and loader.waits_for_no_file else says, loader.stages[name], "ms"
-            )
-            for name, says in SAYS.items()
-            if loader.stages.get(name)
-        ),
+        *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *_given(loader),
         Evidence("so a batch is ready every", loader.every_ms, "ms"),
         Evidence("workers of this pace would keep up", loader.needed, "workers"),
