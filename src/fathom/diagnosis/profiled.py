@@ -92,8 +92,9 @@ def _unlooked(told: list[Explanation]) -> Iterator[Abstained]:
         asked = {*row["dive"]}
         if asked & holding:
             continue
-        lacking = [one.family for one in told if asked - {fact.rule for fact in one.facts}]
-        if lacking:
-            names = ", ".join(sorted(asked - {fact.rule for one in told for fact in one.facts})) or "it"
-            why = f"without counters for {names} of {len(lacking)} of {len(told)} kernels"
+        lacking = [asked - {fact.rule for fact in one.facts} for one in told]
+        missing = set[str]().union(*lacking)
+        if missing:
+            count = sum(map(bool, lacking))
+            why = f"{count} of {len(told)} kernels have no counters for {', '.join(sorted(missing))}"
             yield Abstained(f"finding {kind}", why)

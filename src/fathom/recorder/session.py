@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
 from fathom.machine import known_machine
-from fathom.recorder.counters import NotSampledError, met
+from fathom.recorder.counters import met
 from fathom.recorder.finish import finish
 from fathom.recorder.folder import new_folder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
@@ -35,13 +34,9 @@ class Session:
         if not self.active:
             _say(f"this process is recorded already, so {path} is not made")
             return
-        raw = new_folder(path, replace) / "raw"
         machine = known_machine()
-        try:
-            self._plan = plan = met(plan, machine)
-        except NotSampledError:
-            shutil.rmtree(path)
-            raise
+        self._plan = plan = met(plan, machine)
+        raw = new_folder(path, replace) / "raw"
         plan.write(raw)
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)

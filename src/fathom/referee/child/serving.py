@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from typing import IO, Any
 
 from fathom.errors import FathomError
@@ -44,7 +45,8 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
 
 def end_with_parent() -> None:
     """However it ends: a process that was stopped meanwhile would never read that the pipe is closed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with suppress(AttributeError):  # other systems have no such call
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _do(side: Side, what: str, request: dict[str, Any]) -> Any:

@@ -32,8 +32,8 @@ WAITS = (
 def waits(signals: Signals) -> Found:
     """Rare ones cost what long steps add to the mean; what is in every step of the timeline is replayed.
 
-    What the timeline holds more of than the clean steps met by chance, or of the profiler's own: their time
-    is the most that can be gained.
+    What the timeline holds more of than clean steps spend in it was met by chance, or is the profiler's own:
+    no more can be gained than clean steps spend.
     """
     recorded = signals.get("host.waits_ms").value or {}
     for wait in WAITS:
