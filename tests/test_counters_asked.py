@@ -87,6 +87,12 @@ def test_within_a_process_nothing_is_recorded_without_them(tmp_path: Path, monke
     with pytest.raises(NotSampledError):
         Session(tmp_path / "o.fathom", Plan("counters"))
     assert list(tmp_path.iterdir()) == []
+    kept = tmp_path / "o.fathom" / "manifest.json"
+    kept.parent.mkdir()
+    kept.touch()
+    with pytest.raises(NotSampledError):
+        Session(kept.parent, Plan("counters"), replace=True)
+    assert kept.exists()
 
 
 def test_the_command_says_so_and_fails(tmp_path: Path) -> None:

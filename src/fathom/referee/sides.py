@@ -19,7 +19,7 @@ from fathom.referee.pair import Pair
 from fathom.referee.turn import Turn
 from fathom.referee.worker import SideError, Worker
 
-BASELINE, CANDIDATE, REFERENCE = "baseline", "candidate", "reference"
+BASELINE, CANDIDATE = "baseline", "candidate"
 SHARED_MEMORY, ROOM = Path("/dev/shm"), 32 * 2**30
 _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
 
