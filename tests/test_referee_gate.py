@@ -75,7 +75,9 @@ def test_who_gives_up_holds_nobody_back() -> None:
 
 
 moves = st.lists(
-    st.tuples(st.sampled_from(["shared", "stoppable", "alone", "leave", "give up"]), st.integers(0, 30)),
+    st.tuples(
+        st.sampled_from(["shared", "stoppable", "alone", "started", "leave", "give up"]), st.integers(0, 30)
+    ),
     max_size=80,
 )
 
@@ -93,6 +95,10 @@ def test_no_order_of_events_puts_anybody_who_works_on_beside_one_who_is_alone(
             order.come(who, move == "alone", move == "stoppable")
             if move == "alone":
                 lonely.append(who)
+        elif move == "started" and "shared" in inside.values():
+            who = next(one for one, kind in inside.items() if kind == "shared")
+            inside[who] = "stoppable"
+            order.now_stoppable(who)
         elif move == "leave" and inside:
             who = sorted(inside)[choice % len(inside)]
             order.go(who)
