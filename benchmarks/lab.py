@@ -120,6 +120,8 @@ def main() -> None:
     if options.do == "missing":
         print(*missing(kept))
         return
+    if empty := [str(home) for home in options.homes if not any((home / "lab").glob("*/*.json"))]:
+        parser.error(f"no results of the lab in {', '.join(empty)}")
     RESULT.write_text(json.dumps(gathered(options.homes, kept), indent=1) + "\n")
     print(bench())
 

@@ -10,22 +10,25 @@ from fathom.errors import BadInputError
 
 def new_folder(folder: Path, replace: bool) -> Path:
     """Make `folder` with an empty `raw/`. Raises BadInputError where it exists, unless it may be replaced."""
-    if folder.exists() and not replace:
-        raise BadInputError(
-            f"{folder} exists already; choose another name with -o, or overwrite it with --replace."
-        )
+    check_free(folder, replace)
     try:
         if folder.exists():
-            _remove(folder)
+            shutil.rmtree(folder)
         (folder / "raw").mkdir(parents=True)
     except OSError as error:
         raise BadInputError(f"{folder} cannot be made: {error.strerror}.") from None
     return folder
 
 
-def _remove(folder: Path) -> None:
+def check_free(folder: Path, replace: bool) -> None:
+    """Raises BadInputError where something is there that may not be replaced."""
+    if not folder.exists():
+        return
+    if not replace:
+        raise BadInputError(
+            f"{folder} exists already; choose another name with -o, or overwrite it with --replace."
+        )
     if not ((folder / "manifest.json").exists() or (folder / "raw").is_dir()):
         raise BadInputError(
             f"{folder} is not a sounding, so --replace leaves it alone; choose another name with -o."
         )
-    shutil.rmtree(folder)

@@ -15,7 +15,7 @@ from typing import Any
 from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
 from fathom.recorder.counters import met, unsampled
-from fathom.recorder.folder import new_folder
+from fathom.recorder.folder import check_free, new_folder
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
@@ -51,29 +51,20 @@ def record(
     NotSampledError where counters were asked for by name and this machine has none.
     """
     path, command = resolve(command, environment)
-    folder = new_folder(output or free_output(default_name(command), Path()), replace)
+    folder = output or free_output(default_name(command), Path())
+    check_free(folder, replace)
     if warning := prevented(command):
         say(warning)
+    known = machine()
+    plan = met(plan, known, environment)
+    new_folder(folder, replace)
     try:
-        known, plan = _asked(machine, plan, environment, folder)
         plan.write(folder / "raw")
         write_launch(folder / "raw", command, environment, known, name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
             child = spawn(path, command, child_environment(environment, folder / "raw"), signals.mask)
             return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
     except CannotLaunchError:
-        shutil.rmtree(folder)
-        raise
-
-
-def _asked(
-    machine: Callable[[], dict[str, Any]], plan: Plan, environment: Mapping[str, str], folder: Path
-) -> tuple[dict[str, Any], Plan]:
-    """What machine this is, and the plan on it; who stops it while that is measured wants no recording."""
-    try:
-        known = machine()
-        return known, met(plan, known, environment)
-    except BaseException:
         shutil.rmtree(folder)
         raise
 
