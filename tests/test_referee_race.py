@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.blocks import Block, Seeds, undisturbed
-from fathom.referee.race import Race, comparisons, race
+from fathom.referee.blocks import Seeds, undisturbed
+from fathom.referee.race import comparisons, race
+from fathom.referee.samples import Block, Race
 from fathom.referee.settings import Settings
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import ceil
 from typing import Any, Protocol
 
 import numpy as np
 
 from fathom.gauges.conditions import DOUBTFUL, Sensors, Watch, summary
-from fathom.referee.compare.decode import Saved
+from fathom.referee.samples import Block
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
 from fathom.referee.verdict import Reason
@@ -24,19 +24,6 @@ MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
 CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of the samples that the parent times too
 SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
 WARM_UPS = 3
-
-
-@dataclass
-class Block:
-    """`samples`: nanoseconds of a call, by the cache's condition; `kept`: one timed call's result."""
-
-    samples: dict[str, list[float]] = field(default_factory=dict)
-    discarded: Counter[str] = field(default_factory=Counter)
-    clock_mhz: float | None = None
-    reasons: list[Reason] = field(default_factory=list)
-    held: int | None = None  # the seed of the call whose result the process holds
-    kept: tuple[int, Saved] | None = None  # the same, and the result
-    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -189,4 +176,4 @@ def _disturbance(sample: dict[str, Any]) -> str | None:
     return "preempted" if sample.get("preempted") else None
 
 
-__all__ = ["Block", "ProcessSampler", "Sampler", "SideError", "undisturbed"]
+__all__ = ["ProcessSampler", "Sampler", "SideError", "undisturbed"]

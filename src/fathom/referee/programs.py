@@ -13,10 +13,11 @@ from pathlib import Path
 from signal import SIGKILL
 
 from fathom.errors import BadInputError
-from fathom.referee.blocks import Block, Seeds
+from fathom.referee.blocks import Seeds
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
-from fathom.referee.race import Race, comparisons, race
+from fathom.referee.race import comparisons, race
+from fathom.referee.samples import Block, Race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE
 from fathom.referee.verdict import Reason, Verdict

@@ -20,7 +20,8 @@ from fathom.referee.inspecting import Inspection, Opponent, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where, beside
 from fathom.referee.programs import prove_whole
-from fathom.referee.race import Race, comparisons, race
+from fathom.referee.race import comparisons, race
+from fathom.referee.samples import Race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Comparison, Reason, Verdict

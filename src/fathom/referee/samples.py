@@ -1,0 +1,44 @@
+"""What was measured: the samples of blocks, and the blocks of a race."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fathom.referee.compare.decode import Saved
+from fathom.referee.sides import BASELINE
+from fathom.referee.verdict import Reason
+from fathom.timing import Ratio, compare
+
+
+@dataclass
+class Block:
+    """`samples`: nanoseconds of a call, by the cache's condition; `kept`: one timed call's result."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    discarded: Counter[str] = field(default_factory=Counter)
+    clock_mhz: float | None = None
+    reasons: list[Reason] = field(default_factory=list)
+    held: int | None = None  # the seed of the call whose result the process holds
+    kept: tuple[int, Saved] | None = None  # the same, and the result
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Race:
+    """Every block that was run, in order, and what speaks against the candidate."""
+
+    baseline: list[Block] = field(default_factory=list)
+    candidate: list[Block] = field(default_factory=list)
+    reasons: list[Reason] = field(default_factory=list)
+
+    def of(self, side: str) -> list[Block]:
+        return self.baseline if side == BASELINE else self.candidate
+
+    def ratio(self, condition: str) -> Ratio | None:
+        sides = ([b.samples.get(condition, []) for b in blocks] for blocks in (self.baseline, self.candidate))
+        return compare(*sides)
+
+    @property
+    def conditions(self) -> list[str]:
+        return list(self.baseline[0].samples) if self.baseline else []
