@@ -80,7 +80,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
     return Limits(
         arithmetic=_named("matmul", matrix) | _named("vector", vector),
         memory=memory,
-        writes=known.fastest((*_MIXED, "hbm.write")),
+        writes=known.fastest(tuple(_WRITTEN)),
         mixed={share: rate for name, share in _WRITTEN.items() if (rate := known.rate(name))},
         cache=known.rate("l2.read"),
         cache_bytes=_cache_bytes(machine, index),

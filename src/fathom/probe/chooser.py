@@ -52,20 +52,18 @@ class Chooser:
         """Take a signal that is not the clock's own tick; True if the clock is another one from here on."""
         if signal.source not in self.allowed:
             return False
-        if self._below_clock(signal.source):
-            return self._outlives(signal)
+        below = self._below_clock(signal.source)
+        if below and not self._outlives(signal):
+            return False
         self.history.append(signal)
         self._counts[signal.source][signal.key] += 1
-        chosen = self._choose(signal)
+        chosen = (signal.source, signal.key) if below else self._choose(signal)
         changed = chosen is not None and chosen != self.clock
         if changed:
-            self._become(chosen, signal)
+            self.clock = chosen
+            self._since.clear()
+            self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
         return changed
-
-    def _become(self, clock: Clock | None, signal: Signal) -> None:
-        self.clock = clock
-        self._since.clear()
-        self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
 
     def tick(self, signal: Signal) -> None:
         """The clock itself fired."""
@@ -82,12 +80,7 @@ class Chooser:
         """Whether a lower source takes over: graphs that are replayed no more leave it as the only clock."""
         mine = signal.source, signal.key
         self._since[mine] += 1
-        if not self._is_dead(signal) or self._since[mine] < PATIENCE[signal.source]:
-            return False
-        self.history.append(signal)
-        self._counts[signal.source][signal.key] += 1
-        self._become(mine, signal)
-        return True
+        return self._is_dead(signal) and self._since[mine] >= PATIENCE[signal.source]
 
     def _choose(self, signal: Signal) -> Clock | None:
         source = signal.source
