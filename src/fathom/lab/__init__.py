@@ -1,6 +1,7 @@
 """Techniques: each one optimisation as a runnable pair, plain and tuned, that the referee judges here.
 
-A technique's files import `Draw` and `Source`; everything else is for those who list, show and run them.
+A technique's files import `Draw`, `Source` and the module `jpeg`; everything else is for those who list, show
+and run them.
 """
 
 from __future__ import annotations

@@ -30,3 +30,9 @@ class Draw:
     def whole(self, low: int, high: int, *shape: int, dtype: Any = torch.int64) -> torch.Tensor:
         """Whole numbers from `low` to `high` - 1."""
         return torch.randint(low, high, shape, generator=self._source, device=self.device, dtype=dtype)
+
+    def pictures(self, samples: int, size: int) -> torch.Tensor:
+        """Pictures (samples, 3, size, size) of bytes, as smooth as photographs are, so that they compress."""
+        coarse = 128 + 127 * (2 * self.uniform(samples, 3, size // 16, size // 16) - 1)
+        smooth = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bicubic")
+        return smooth.clamp(0, 255).to(torch.uint8)

@@ -25,18 +25,15 @@ latency: included
 
 from __future__ import annotations
 
-import io
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from nvidia.dali import fn, pipeline_def, types
-from PIL import Image
 from torch import Tensor
 
 from fathom.lab import Draw
+from fathom.lab.jpeg import decoded, encoded
 
 MEAN, DEVIATION, THREADS = 118.0, 58.0, 4
 Given = tuple[list[Tensor], Tensor, Tensor, Tensor]
@@ -46,16 +43,9 @@ def inputs(seed: int, device: str | None = None) -> Given:
     """Files, upper left corners of the crops, which are mirrored, a gain for each channel."""
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
-    coarse = 128 + 127 * (2 * host.uniform(samples, 3, size // 16, size // 16) - 1)
-    smooth = F.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 255).to(torch.uint8)
+    files = [encoded(picture) for picture in host.pictures(samples, size)]
     corners = host.whole(0, size // 8 + 1, samples, 2)
-    return [_encoded(picture) for picture in smooth], corners, host.whole(0, 2, samples), draw.normal(3, 1, 1)
-
-
-def _encoded(picture: Tensor) -> Tensor:
-    written = io.BytesIO()
-    Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy()).save(written, "JPEG", quality=90)
-    return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8)
+    return files, corners, host.whole(0, 2, samples), draw.normal(3, 1, 1)
 
 
 def _side(gain: Tensor) -> tuple[int, int]:
@@ -64,10 +54,8 @@ def _side(gain: Tensor) -> tuple[int, int]:
 
 
 def _augmented(file: Tensor, corner: Tensor, mirrored: bool, side: int) -> Tensor:
-    with Image.open(io.BytesIO(file.numpy().tobytes())) as picture:
-        pixels = torch.from_numpy(np.array(picture))
     top, left = corner.tolist()
-    cut = pixels[top : top + side, left : left + side].permute(2, 0, 1)
+    cut = decoded(file)[top : top + side, left : left + side].permute(2, 0, 1)
     return ((cut.flip(2) if mirrored else cut).float() - MEAN) / DEVIATION
 
 

@@ -28,7 +28,6 @@ latency: included
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torchvision.io import ImageReadMode, decode_jpeg, encode_jpeg
 
@@ -40,10 +39,8 @@ RGB = ImageReadMode.RGB
 def inputs(seed: int, device: str | None = None) -> tuple[list[Tensor], Tensor]:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
-    coarse = 128 + 127 * (2 * host.uniform(samples, 3, size // 16, size // 16) - 1)
-    smooth = F.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 255).to(torch.uint8)
     scale = torch.full((), 255.0, device=draw.device)
-    return [encode_jpeg(picture, quality=90) for picture in smooth], scale
+    return [encode_jpeg(picture, quality=90) for picture in host.pictures(samples, size)], scale
 
 
 def _batched(pictures: list[Tensor], scale: Tensor) -> Tensor:

@@ -26,40 +26,25 @@ latency: included
 
 from __future__ import annotations
 
-import io
 from functools import cache
 
-import numpy as np
 import nvidia.nvimgcodec as nvimgcodec
 import torch
-import torch.nn.functional as F
-from PIL import Image
 from torch import Tensor
 
 from fathom.lab import Draw
+from fathom.lab.jpeg import decoded, encoded
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[list[Tensor], Tensor]:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = 64, 512
-    coarse = 128 + 127 * (2 * host.uniform(samples, 3, size // 16, size // 16) - 1)
-    smooth = F.interpolate(coarse, size=(size, size), mode="bicubic").clamp(0, 255).to(torch.uint8)
-    return [_encoded(picture) for picture in smooth], torch.full((), 255.0, device=draw.device)
-
-
-def _encoded(picture: Tensor) -> Tensor:
-    written = io.BytesIO()
-    Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy()).save(written, "JPEG", quality=90)
-    return torch.frombuffer(bytearray(written.getvalue()), dtype=torch.uint8)
-
-
-def _decoded(file: Tensor) -> Tensor:
-    with Image.open(io.BytesIO(file.numpy().tobytes())) as picture:
-        return torch.from_numpy(np.array(picture))
+    files = [encoded(picture) for picture in host.pictures(samples, size)]
+    return files, torch.full((), 255.0, device=draw.device)
 
 
 def plain(files: list[Tensor], scale: Tensor) -> Tensor:
-    return torch.stack([_decoded(file) for file in files]).to(scale.device) / scale
+    return torch.stack([decoded(file) for file in files]).to(scale.device) / scale
 
 
 @cache
