@@ -40,7 +40,7 @@ __global__ void evolve(const int* kind, float* y, int n, int rounds) {
 
 @torch.no_grad()
 def main(options):
-    n, kinds = 132 * 2048 * 8, options.by(2, 4, 8)
+    n, kinds = 132 * 2048 * 64, options.by(2, 4, 8)
     kernel = Kernel(SOURCE, "evolve")
     kind = torch.arange(n, device=options.device, dtype=torch.int32) % kinds
     if not options.faulty:

@@ -1,0 +1,237 @@
+"""What the clean phase costs a step, within one process: stretches with Fathom and without, A B B A.
+
+    python benchmarks/stretches.py record launch_bound --runs 4 --out out/stretches -- --steps 6000
+    python benchmarks/stretches.py summary out/stretches
+
+Two processes of one program differ by 4 % on a virtual machine, for all of their life: whole runs
+(`cost.py pairs`) need hundreds of pairs to show 1 %. So a program is recorded at the depth `surface`, and
+after every stretch of steps Fathom's hooks are taken off or put on again; while they are off, the process
+that reads the telemetry is stopped. What remains is the program as it was written.
+
+Four stretches, off on on off or the other way round by chance, make one ratio, of the medians of their steps
+and of the means. `--sham` takes the hooks off and puts them on in between alike: its ratio has to be 1.
+`record` needs no library but Python's and torch; `summary` writes `results/stretches.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import runpy
+import signal
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from launcher import RECORDING, ROOT, execute, pinned, records, script, under_fathom
+
+RESULT = ROOT / "benchmarks" / "results" / "stretches.json"
+SETTLE, WARM_UP = 40, 100  # steps before the clean phase, and before the first stretch
+STRETCH, SKIPPED = 20, 3  # steps of a stretch, and those after its beginning that do not count
+ORDERS = ((False, True, True, False), (True, False, False, True))  # whether the hooks are on
+RESAMPLES = 4_000
+
+
+@dataclass
+class Switch:
+    """Called after each step: takes Fathom off and puts it on, and notes whether it was on."""
+
+    sham: bool
+    seed: int
+    on: bool = True
+    steps: int = 0
+    noted: list[bool] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        from fathom.probe import current, hooks
+
+        self._session, self._hooks = current.session, hooks
+        self._reader = os.getppid()  # of the telemetry
+        self._order = orders(self.seed)
+
+    def __call__(self) -> None:
+        self.noted.append(self.on)
+        self.steps += 1
+        if self.steps >= WARM_UP and (self.steps - WARM_UP) % STRETCH == 0:
+            self.turn(next(self._order))
+
+    def turn(self, on: bool) -> None:
+        """Both ways do the same work, but for what they leave behind."""
+        if on == self.on:
+            return
+        self.on = on
+        self._hooks.remove()
+        self._hooks.install(self._session)
+        if not on and not self.sham:
+            self._hooks.remove()
+            os.kill(self._reader, signal.SIGSTOP)
+        else:
+            os.kill(self._reader, signal.SIGCONT)
+
+
+def orders(seed: int) -> Iterator[bool]:
+    """Stretch by stretch, whether Fathom is on."""
+    draw = random.Random(seed)
+    while True:
+        yield from draw.choice(ORDERS)
+
+
+def child(options: argparse.Namespace) -> None:
+    """Inside the recorded process: the program, switched after each of its steps."""
+    file = script(options.program)
+    sys.path.insert(0, str(file.parent))
+    import common  # of the programs
+
+    switch, lap = Switch(options.sham, options.seed), common.Stopwatch.lap
+
+    def lap_and_switch(watch: Any) -> None:
+        lap(watch)
+        switch()
+
+    common.Stopwatch.lap = lap_and_switch
+    sys.argv = [str(file), *options.arguments, "--times", str(options.times)]
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    finally:
+        switch.turn(True)
+    told = json.loads(options.times.read_text())
+    options.times.write_text(json.dumps({"steps_s": told["steps_s"], "on": switch.noted}))
+
+
+def record(options: argparse.Namespace) -> None:
+    """Record the runs: one line each in the output folder's `stretches.jsonl`."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "stretches.jsonl"
+    for number in range(options.runs):
+        times, folder = options.out / "times.json", options.out / RECORDING
+        own = ["child", options.program, "--times", str(times), "--seed", str(random.randrange(2**31))]
+        own += ["--sham"] if options.sham else []
+        command = [sys.executable, __file__, *own, "--", *options.arguments]
+        ways = ["--no-measure", "--replace", "--depth", "surface", "--settle", str(SETTLE)]
+        outcome = execute(pinned(under_fathom(command, folder, ways), options.cores), options.out / "log.txt")
+        if outcome.status:
+            sys.exit(f"{options.program} failed: see {options.out / 'log.txt'}")
+        phases = sorted({row["phase"] for row in records(folder) if row.get("t") == "phase"})
+        row = {"program": options.program, "sham": options.sham, "device": device(), "phases": phases}
+        row |= json.loads(times.read_text())
+        with file.open("a") as out:
+            out.write(json.dumps(row) + "\n")
+        print(f"run {number}: {Ratio.of([row]) if quads(row) else 'too short'}", flush=True)
+
+
+def device() -> str:
+    from cost import device_name
+
+    return device_name()
+
+
+class Quad(NamedTuple):
+    """Steps of two stretches with Fathom and of the two without beside them, in seconds."""
+
+    on: list[float]
+    off: list[float]
+
+    def ratio(self, middle: Callable[[Sequence[float]], float]) -> float:
+        return middle(self.on) / middle(self.off)
+
+
+def quads(row: dict[str, Any]) -> list[Quad]:
+    """The whole fours of stretches of a run. The steps after a switch count on neither side."""
+    steps, on = row["steps_s"], row["on"]
+    found = []
+    for first in range(WARM_UP, len(steps) - 4 * STRETCH + 1, 4 * STRETCH):
+        sides: dict[bool, list[float]] = {True: [], False: []}
+        for begin in range(first, first + 4 * STRETCH, STRETCH):
+            sides[on[begin]] += steps[begin + SKIPPED : begin + STRETCH]
+        found.append(Quad(sides[True], sides[False]))
+    return found
+
+
+@dataclass
+class Ratio:
+    """Step time with Fathom over that without, by the stretches' medians and by their means.
+
+    The median over the fours of stretches; its 95 % interval from drawing runs, and fours of each, anew.
+    """
+
+    fours: int
+    without_ms: float
+    ratio: float
+    low: float
+    high: float
+    ratio_of_means: float
+    low_of_means: float
+    high_of_means: float
+
+    @classmethod
+    def of(cls, rows: Sequence[dict[str, Any]]) -> Ratio:
+        """Raises ValueError without whole fours."""
+        runs = [found for row in rows if (found := quads(row))]
+        if not runs:
+            raise ValueError("no run is long enough for four stretches")
+        without = 1e3 * statistics.median(step for run in runs for quad in run for step in quad.off)
+        of_medians = _bounds([[quad.ratio(statistics.median) for quad in run] for run in runs])
+        of_means = _bounds([[quad.ratio(statistics.fmean) for quad in run] for run in runs])
+        return cls(sum(map(len, runs)), without, *of_medians, *of_means)
+
+
+def _bounds(runs: list[list[float]]) -> tuple[float, float, float]:
+    draw = np.random.default_rng(0)
+    drawn = [
+        float(np.median(np.concatenate([draw.choice(runs[run], len(runs[run])) for run in chosen])))
+        for chosen in draw.integers(len(runs), size=(RESAMPLES, len(runs)))
+    ]
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return statistics.median(ratio for run in runs for ratio in run), float(low), float(high)
+
+
+def summary(options: argparse.Namespace) -> None:
+    """Write what the runs in the output folder amount to."""
+    rows = [json.loads(line) for line in (options.out / "stretches.jsonl").read_text().splitlines()]
+    groups: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault((row["program"], row["sham"], row["device"]), []).append(row)
+    found = [
+        {"program": program, "sham": sham, "device": name, "runs": len(runs)}
+        | {"phases": sorted({phase for run in runs for phase in run["phases"]})}
+        | asdict(Ratio.of(runs))
+        | {"ratio_of_each_run": [round(Ratio.of([run]).ratio, 4) for run in runs]}
+        for (program, sham, name), runs in groups.items()
+    ]
+    RESULT.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    for command in (record, summary, child):
+        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
+        sub.set_defaults(command=command)
+        if command is summary:
+            sub.add_argument("out", type=Path)
+            continue
+        sub.add_argument("program", choices=["launch_bound"])
+        sub.add_argument("--sham", action="store_true", help="Fathom is on in all stretches")
+        if command is child:
+            sub.add_argument("--times", type=Path, required=True)
+            sub.add_argument("--seed", type=int, required=True)
+            continue
+        sub.add_argument("--cores", help="run on these alone, as in 2-5")
+        sub.add_argument("--runs", type=int, default=4)
+        sub.add_argument("--out", type=Path, default=Path("out/stretches"))
+    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    options = parser.parse_args(sys.argv[1:at], argparse.Namespace(arguments=sys.argv[at + 1 :]))
+    options.command(options)
+
+
+if __name__ == "__main__":
+    main()
