@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
+import pytest
 
 from fathom.analysis.intervals import Spans
+from fathom.analysis.replay import Replay
 from fathom.analysis.steps import Stretch, stretches, undisturbed
+from fathom.sounding import open_store
+from tests.timelines import Timeline, examination_of
 
 MS = 1_000_000
 
@@ -71,3 +77,21 @@ def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries()
     )
     (kept,) = stretches(steps, "replay")
     assert kept.count == 9
+
+
+@pytest.mark.parametrize(("launched_us", "told"), [(100, False), (600, True)])
+def test_steps_launched_faster_than_the_device_does_them_tell_no_length(
+    tmp_path: Path, launched_us: int, told: bool
+) -> None:
+    """Kernels fill 500 µs a step, and no device event says how long clean ones took."""
+    timeline = Timeline(phase="clean", burst=1)
+    timeline.steps(*range(0, 13_000 * launched_us, 1000 * launched_us))
+    timeline.phase, timeline.burst = "timeline", 3
+    timeline.steps(*range(50_000_000, 53_000_000, 500_000), stream=7)
+    for start in range(50_000_000, 53_000_000, 500_000):
+        timeline.kernel(start, start + 499_000, launched=start - 5_000)
+    found = examination_of(tmp_path / "s.fathom", timeline)
+    assert (found.step.clean_ms is not None) == told
+    why = [one.why for one in found.abstained if one.what == "clean step"]
+    assert [text for text in why if "faster than the device" in text] == ([] if told else why[:1])
+    assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == told

@@ -7,20 +7,23 @@ from typing import Any
 
 import polars as pl
 
-from fathom.analysis.entries import MS, entries_of, take_off_observer, windows_of
+from fathom.analysis.entries import MS, busy_ms, entries_of, take_off_observer, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, spans, union
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Window
 from fathom.analysis.roofline import at_ceiling, utilisation
-from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
+from fathom.analysis.steps import Clean, Stretch, clean_step, ran_ahead, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 
+AHEAD_OF_DEVICE = (
+    "steps were launched faster than the device does them, and no device event tells their length"
+)
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
 
@@ -77,16 +80,27 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
+    ahead = ran_ahead(runs, max(map(_busy_ms, found), default=0.0))
+    runs = [] if ahead else runs
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     if found and found[0].index is not None:
         result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
+    if ahead:
+        result.abstained.append(Abstained("clean step", AHEAD_OF_DEVICE))
     if left_out:
         result.abstained.append(Abstained("later clean steps", left_out))
     if not found:
         result.abstained.append(Abstained("ledger", "no timeline was recorded"))
     return result
+
+
+def _busy_ms(subject: Subject) -> float:
+    """Of a device; a processor runs no step before its mark."""
+    if subject.index is None or not subject.ledger.windows.used.any():
+        return 0.0
+    return busy_ms((entry.entry, entry.ms) for entry in entries_of(subject.ledger, None))
 
 
 def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import polars as pl
 
 from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
@@ -42,6 +44,11 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
             _add_work(entry, done.get(entry.detail))
         found.append(entry)
     return found
+
+
+def busy_ms(rows: Iterable[tuple[str, float]]) -> float:
+    """What a device works in a step, of (entry, milliseconds)."""
+    return sum(ms for entry, ms in rows if entry in WORKING)
 
 
 def _add_work(entry: Entry, work: dict | None) -> None:

@@ -14,6 +14,7 @@ from fathom.timing import interval, mad, median
 MS = 1e6
 EPOCH_START = "+epoch start"
 MOSTLY = 0.5  # of what later steps take longer
+AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -113,6 +114,15 @@ def undisturbed(
         before,
         f"steps after the profiler had run were {change:.0%} longer, so only the {count} before it count",
     )
+
+
+def ran_ahead(found: list[Stretch], busy_ms: float) -> bool:
+    """Whether steps were launched faster than the device, which works so long in one, can do them.
+
+    Their marks then say nothing of their length, and no device boundary does.
+    """
+    launched = [stretch for stretch in found if not stretch.measured]
+    return bool(launched) and median(_each(launched)) < AHEAD * busy_ms * MS
 
 
 def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:

@@ -105,6 +105,8 @@ class Conductor:
     def opened(self, k: int, ns: int) -> None:
         """Step k was written down: what takes time happens now, within it."""
         orders = self.orders
+        if _timed(self._before) and not _timed(orders) and not self.capturing:
+            self._events.record(k, ns, closing=True)
         if orders is not self._before:
             self._change(k, ns)
         if _timed(orders) and not self.capturing:
@@ -155,9 +157,9 @@ class Conductor:
             self.safely(self._trials.stop, job)
             self._mind_trials()
             return self.phases.stopped(0)
-        events, kept = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False)
+        events, kept, ended_ns = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False, 0)
         self._mind_counters()
-        return self.phases.stopped(events, kept, self.recorder.sampler.active)
+        return self.phases.stopped(events, kept, self.recorder.sampler.active, ended_ns)
 
     def _arm_trial(self, job: Job) -> None:
         if self.capturing or not self.safely(self._trials.arm, job, self.phases.step_ns):

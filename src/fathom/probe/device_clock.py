@@ -26,9 +26,13 @@ class DeviceClock:
         self._open.clear()
         self._base, self._base_ns, self._last_ns = None, 0, 0
 
-    def record(self, k: int, now_ns: int) -> None:
-        """Record the boundary of step k on the device's current stream, unless one was just recorded."""
-        if now_ns - self._last_ns < APART_NS or not self._cuda.is_initialized():
+    def record(self, k: int, now_ns: int, closing: bool = False) -> None:
+        """Record the boundary of step k on the device's current stream, unless one was just recorded.
+
+        The `closing` one is recorded all the same: where short steps are launched far ahead of the device,
+        it and the first one alone tell their length.
+        """
+        if (now_ns - self._last_ns < APART_NS and not closing) or not self._cuda.is_initialized():
             return
         if self._cuda.is_current_stream_capturing():
             return

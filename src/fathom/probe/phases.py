@@ -92,14 +92,17 @@ class Phases:
         self._decide(k)
         return self._keep(k)
 
-    def stopped(self, events: int, kept: bool = True, active: float = 0.0) -> Orders:
-        """The burst that just ended held about `events` events and `active` samples; what comes next."""
+    def stopped(self, events: int, kept: bool = True, active: float = 0.0, ended_ns: int = 0) -> Orders:
+        """The burst that just ended held about `events` events and `active` samples; what comes next.
+
+        `ended_ns`: when the device had done what was launched in it, which the host may run far ahead of.
+        """
         job, self._job = self._job, None
         if job is not None and job.phase == "counters" and (more := self._tally.again(job, active)):
             self._jobs.insert(0, more)
         if job is not None and job.phase == "timeline":
             self._events_a_step = max(1, events // (job.windows + 1))
-            self._profiled_ns = (self._last_ns - self._started_ns) / job.windows
+            self._profiled_ns = (max(self._last_ns, ended_ns) - self._started_ns) / job.windows
             self._follow(job)
         self.kept += kept and job is not None and job.keep_above_ns is not None
         self._state, self._recover = "recover", RECOVERY

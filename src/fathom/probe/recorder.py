@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fathom.probe.counters.sampler import Sampler
@@ -94,27 +95,32 @@ class Recorder:
         """Annotate the mark where Kineto runs, and return its time, so that both clocks tell the same."""
         return self.kineto.mark(k) if self.kineto.enabled else None
 
-    def stop(self, k: int, longest_ns: int = 0) -> tuple[int, bool]:
-        """Switch the job off at mark k and save it. Returns (events, whether it was kept)."""
+    def stop(self, k: int, longest_ns: int = 0) -> tuple[int, bool, int]:
+        """Switch the job off at mark k and save it. Returns (events, whether it was kept, when it ended)."""
         job, self._job = self._job, None
         if job is None:
-            return 0, False
+            return 0, False, 0
         if self._snapshot is not None:
             self._session.say(self._snapshot.end())
             self._snapshot = None
-            return 0, True
-        if job.phase == "counters" and self._session.torch.cuda.is_initialized():
-            cuda = self._session.torch.cuda
-            cuda.synchronize(device_in_use(cuda))  # the last step's kernels are sampled to their end
+            return 0, True, 0
+        self._wait_for_device()
         stop_ns = time.time_ns()
         self.sampler.stop()
         self.kineto.disable()
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self.kineto.drop()
-            return 0, False
+            return 0, False, stop_ns
         events = self._save(job, k, stop_ns)
         self.sampler.save(self._burst, self._first, k)
-        return events, True
+        return events, True, stop_ns
+
+    def _wait_for_device(self) -> None:
+        """The last step's kernels belong to a burst; Kineto would wait for them too."""
+        cuda = self._session.torch.cuda
+        if cuda.is_initialized():
+            with suppress(RuntimeError):  # of a program that failed: what was recorded is kept
+                cuda.synchronize(device_in_use(cuda))
 
     def begin_capture(self) -> None:
         """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""

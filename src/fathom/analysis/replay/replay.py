@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fathom.analysis.entries import INFLATED, busy_ms
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
@@ -23,7 +24,6 @@ from fathom.timing import interval
 WRONG = 0.05  # a model that misses the recorded step by more than this share predicts nothing
 QUICKEST = 0.56  # of the time that it takes under the profiler: benchmarks/results/cost.json, launch_bound
 FELT = 0.02  # of the step: less than this, and the clean step does not tell the host's pace
-INFLATED = ("idle: dispatching", "idle: python", "idle: launch latency")
 WHAT = "prediction"
 
 
@@ -67,7 +67,11 @@ class Replay:
     @cached_property
     def clean(self) -> Clean | None:
         """The clean step, where one was recorded."""
-        return None if self.seen is None else clean_of(self.store, self.seen.rank, self.seen.windows.kind)
+        if self.seen is None:
+            return None
+        before = self.seen.ledger_ms(self.model.timelines[self.seen.rank])
+        busy = busy_ms(before.items()) if self.seen.index is not None else 0.0
+        return clean_of(self.store, self.seen.rank, self.seen.windows.kind, busy)
 
     @cached_property
     def error(self) -> float:
