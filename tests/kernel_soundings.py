@@ -24,7 +24,7 @@ COUNTERS = {  # per cent, by family in the order above
     "TPC.TriageCompute.sm__inst_executed_pipe_alu_realtime" + PERCENT: (8.0, 30.0, 1.0),
     "SM_A.TriageCompute.sm__inst_executed_pipe_xu_realtime" + PERCENT: (0.5, 92.0, 0.0),
     "TPC.TriageCompute.sm__inst_executed_realtime" + PERCENT: (20.0, 45.0, 2.0),
-    "TPC.TriageCompute.tpc__warps_active_realtime" + PERCENT: (18.0, 80.0, 2.0),
+    "TPC.TriageCompute.tpc__warps_active_shader_cs_realtime" + PERCENT: (18.0, 80.0, 2.0),
     "TPC.TriageCompute.tpc__warps_inactive_sm_active_realtime" + PERCENT: (80.0, 17.0, 18.0),
     "FBSP.TriageCompute.dramc__read_throughput" + PERCENT: (30.0, 25.0, 1.0),
     "FBSP.TriageCompute.dramc__write_throughput" + PERCENT: (10.0, 25.0, 0.5),

@@ -28,6 +28,9 @@ def finish(tars: list[Path], into: Path) -> int:
         with ProcessPoolExecutor() as pool:
             told = dict(pool.map(partial(made_of, into=soundings), runs(tars, made)))
         kept.keep(into, sorted(soundings.iterdir()))
+    if not told:
+        print(f"no runs (*{kept.ENDING}) in {', '.join(map(str, tars))}")
+        return 1
     failed = {name: why for name, why in told.items() if isinstance(why, str)}
     for name, why in failed.items():
         print(f"{name}: {why}")

@@ -17,7 +17,7 @@ _INK, _PALE, _OWN, _OTHER = "#222", "#ddd", "#d9480f", "#adb5bd"
 _LINE = "#1864ab"
 _WANTED = (
     "sm__cycles_active", "sm__pipe_tensor_cycles_active_realtime", "sm__inst_executed_realtime",
-    "tpc__warps_active_realtime", "dramc__read_throughput", "dramc__write_throughput",
+    "tpc__warps_active_shader_cs_realtime", "dramc__read_throughput", "dramc__write_throughput",
     "lts__t_sector_throughput",
 )  # fmt: skip
 _MOST = 7
