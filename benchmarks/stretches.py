@@ -67,12 +67,22 @@ class Switch:
             return
         self.on = on
         self._hooks.remove()
-        self._hooks.install(self._session)
+        self._install()
         if not on and not self.sham:
             self._hooks.remove()
             os.kill(self._reader, signal.SIGSTOP)
         else:
             os.kill(self._reader, signal.SIGCONT)
+
+    def _install(self) -> None:
+        """The hooks as they are once it is known what counts steps: some look for it, and then rest."""
+        session = self._session
+        waiting = len(session.on_clock)
+        self._hooks.install(session)
+        if session.chooser.clock is not None:
+            for chosen in session.on_clock[waiting:]:
+                chosen(session.chooser.clock[0])
+        del session.on_clock[waiting:]
 
 
 def orders(seed: int) -> Iterator[bool]:
