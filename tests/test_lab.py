@@ -225,6 +225,17 @@ def test_its_digest_changes_with_its_kernels_and_what_they_include(
     assert len(seen) == 4
 
 
+def test_its_digest_is_of_what_is_proven_not_of_what_is_said_about_it(technique: Technique) -> None:
+    text = technique.path.read_text()
+    title = technique.header.title
+    technique.path.write_text(text.replace(title, "Another title"))
+    assert technique_of(technique.path).digest == technique.digest
+    technique.path.write_text(text.replace("latency: included", "latency: removed"))
+    assert technique_of(technique.path).digest != technique.digest
+    technique.path.write_text(text + "\nMORE = 1\n")
+    assert technique_of(technique.path).digest != technique.digest
+
+
 def test_choosing_by_name_and_group() -> None:
     assert [t.name for t in chosen(["bank_padding", "transpose"])] == ["bank-padding", "transpose"]
     assert {t.group for t in chosen(["memory"])} == {"memory"}

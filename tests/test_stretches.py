@@ -44,7 +44,9 @@ def test_each_four_has_two_stretches_of_either_side_and_no_step_after_a_switch()
         assert len(quad.on) == len(quad.off) == 2 * (stretches.STRETCH - stretches.SKIPPED)
         for side, with_fathom in ((quad.on, True), (quad.off, False)):
             assert all(row["on"][int(step)] is with_fathom for step in side)
-            assert all((int(step) - stretches.WARM_UP) % stretches.STRETCH >= stretches.SKIPPED for step in side)
+            assert all(
+                (int(step) - stretches.WARM_UP) % stretches.STRETCH >= stretches.SKIPPED for step in side
+            )
 
 
 def test_a_run_too_short_for_a_four_is_said_to_be():

@@ -58,6 +58,9 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache: Literal["cold", "warm"] = "cold"
 
 
+PROVEN = ("precision", "reduction", "allow", "latency", "cache")  # what a proof depends on
+
+
 def read(path: Path) -> tuple[Header, frozenset[str]]:
     """The header of a technique's file, and the names of its functions. Raises BadInputError."""
     try:
@@ -67,3 +70,10 @@ def read(path: Path) -> tuple[Header, frozenset[str]]:
         line = " ".join(str(error).split())[:200]
         raise BadInputError(f"{path} has no header that can be read: {line}.") from None
     return header, frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+
+
+def code(path: Path) -> str:
+    """The text of a technique's file below its header."""
+    text = path.read_text(encoding="utf-8")
+    end = ast.parse(text).body[0].end_lineno or 0
+    return "".join(text.splitlines(keepends=True)[end:])

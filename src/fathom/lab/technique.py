@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from fathom.errors import BadInputError
-from fathom.lab.header import Header, Needs, read
+from fathom.lab.header import PROVEN, Header, Needs, code, read
 from fathom.referee.pair import Pair
 
 INCLUDE = Path(__file__).parent / "include"
@@ -62,10 +63,12 @@ class Technique:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that change with the technique's source."""
+        """Sixteen hex digits that change with what is proven: the code, and the header's fields on the proof."""
+        decisive = {name: getattr(self.header, name) for name in PROVEN}
         included = sorted(INCLUDE.iterdir()) if self.compiled else []
-        content = b"\0".join(path.read_bytes() for path in (*self.sources, *included))
-        return sha256(content).hexdigest()[:16]
+        others = [path.read_bytes() for path in (*self.sources[1:], *included)]
+        content = [json.dumps(decisive).encode(), code(self.path).encode(), *others]
+        return sha256(b"\0".join(content)).hexdigest()[:16]
 
     @property
     def pair(self) -> Pair:

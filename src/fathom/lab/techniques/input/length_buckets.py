@@ -14,6 +14,9 @@ shows:
   - what: rows of the products, against the tokens that the program reports
     plain: near twice the tokens
     tuned: a few percent above
+no_gain: >-
+  H200 with a host too slow to keep it busy: 0.78 times as fast. Launches bound the step there, at a tenth of
+  the products' ceiling, so shorter rows save nothing, and batches of many lengths cost the host more.
 findings: [input-padding]
 latency: included
 cache: warm
