@@ -40,6 +40,8 @@ def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) ->
     if rough is None:
         why = refuse or _unclear(unsure_ns)
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
+    if unsure_ns > FAR_NS:
+        readings = _recorded(readings, states, rough)
     shift, error, explained = precise(readings, states, rough)
     drift = 1e6 * _drift(readings, states, shift, middle)
     return Alignment(readings.device, burst, shift, error, drift, middle, explained, count)
@@ -93,15 +95,29 @@ def _shifts(interval: float, reach: float) -> Array:
 
 
 def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
-    """The same, where samples may have begun that much before their times say, or a little later."""
+    """The same, where samples may have begun that much before their times say, or a little later.
+
+    What was launched before the recording began may run on unrecorded, so first without what precedes the
+    first kernel; only where that shows no clear peak, as if the device had been idle.
+    """
     interval, known = readings.interval_ns, _activity(readings)
     if known is None:
         return None
     step = max(interval / 2, 1.0)
     shifts = step * np.arange(-np.ceil((unsure_ns + REACH_NS) / step), np.ceil(REACH_NS / step) + 1)
     active, told = known
-    scores = wide_scores(states.spans, readings.starts[told], interval, active, shifts)
-    return _peak(shifts, scores, len(active), interval)
+    for since in (float(states.spans.starts[0]), -np.inf):
+        scores = wide_scores(states.spans, readings.starts[told], interval, active, shifts, since)
+        found = _peak(shifts, scores, len(active), interval)
+        if found is not None:
+            return found
+    return None
+
+
+def _recorded(readings: Readings, states: States, shift: float) -> Readings:
+    """Without the samples before the first kernel, where what ran is not known; all where few are left."""
+    later = readings.starts + shift >= states.spans.starts[0] + 2 * readings.interval_ns
+    return readings.only(later) if later.sum() >= FEWEST else readings
 
 
 def _activity(readings: Readings) -> tuple[Array, Array] | None:

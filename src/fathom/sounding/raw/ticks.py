@@ -43,7 +43,7 @@ class Stamped:
 
     @property
     def begun(self) -> float:
-        """The latest time at which sampling began: as a quick call to start it returns, about 30 µs before."""
+        """The latest time at which sampling began: as a quick call to start it returns, or 30 µs before."""
         return float(self.started[1])
 
     @property
@@ -91,7 +91,7 @@ class Stamped:
 
 
 class Begin(NamedTuple):
-    """When the first sample of a burst began, in ns since the epoch, and how much earlier it may have been."""
+    """When a burst's first sample began at the latest, in ns since the epoch, and how much earlier it may."""
 
     at: float
     unsure_ns: int
@@ -124,19 +124,28 @@ def _across(bursts: Sequence[Stamped]) -> float | None:
 def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin:
     """When a burst that stamps in ticks began, by its own call if that was quick, else by all bursts nearby.
 
-    Ticks place each burst against the others, and each began within its own call: what all of these allow
-    is how sure the begin is. Where they allow nothing, the clock is not one, and each burst stands alone.
+    Ticks place each burst against the others, and each began within its own call and ended before it had
+    stopped: what all of these allow is how sure the begin is. Where they allow nothing, the clock is not
+    one, and each burst stands alone.
     """
-    alone = Begin(burst.begun, burst.took)
+    if burst.quick:
+        return Begin(burst.begun, burst.took)
     nearby = [b for b in bursts if abs(b.begun - burst.begun) <= NEARBY_NS and not b.in_nanoseconds]
-    if burst.quick or not nearby:
-        return alone
-    after = [(int(b.starts[0]) - int(burst.starts[0])) / ticks_per_ns for b in nearby]
-    latest = min(b.started[1] - ns for b, ns in zip(nearby, after, strict=True))
-    earliest = max(b.started[0] - ns for b, ns in zip(nearby, after, strict=True))
-    if earliest - latest > WANDER_NS:
-        return alone
-    return Begin(latest, round(max(latest - earliest, 0.0)))
+    return _allowed(burst, nearby, ticks_per_ns) or _allowed(burst, [burst], ticks_per_ns) or _any(burst)
+
+
+def _any(burst: Stamped) -> Begin:
+    return Begin(burst.begun, burst.took)
+
+
+def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin | None:
+    """When the burst began, by the calls of all these; None where they contradict each other."""
+    after = [(int(b.starts[0]) - int(burst.starts[0])) / ticks_per_ns for b in bursts]
+    length = [(int(b.ends[-1]) - int(b.starts[0])) / ticks_per_ns for b in bursts]
+    both = zip(bursts, after, length, strict=True)
+    latest = min(min(b.started[1], b.stopped[1] - long) - ns for b, ns, long in both)
+    earliest = max(b.started[0] - ns for b, ns in zip(bursts, after, strict=True))
+    return Begin(latest, round(max(latest - earliest, 0.0))) if earliest - latest <= WANDER_NS else None
 
 
 def nanoseconds(
