@@ -106,7 +106,7 @@ def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
     step = max(interval / 2, 1.0)
     shifts = step * np.arange(-np.ceil((unsure_ns + REACH_NS) / step), np.ceil(REACH_NS / step) + 1)
     active, told = known
-    for since in (float(states.spans.starts[0]), -np.inf):
+    for since in (int(states.spans.starts[0]), 0):
         scores = wide_scores(states.spans, readings.starts[told], interval, active, shifts, since)
         found = _peak(shifts, scores, len(active), interval)
         if found is not None:
@@ -152,7 +152,7 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
     if not others.any() or score[best] <= 0.02:
         return None
     rival = score[others].max()
-    gain = 0.5 * samples / 10 * np.log((1 - rival) / max(1 - score[best], 1e-12))
+    gain = 0.5 * samples / 10 * np.log(max(1 - rival, 1e-12) / max(1 - score[best], 1e-12))
     return float(shifts[best]) if gain > CLEAR else None
 
 

@@ -12,7 +12,7 @@ SMALL = 1e-9  # of the largest variance there can be: rounding of the transforms
 
 
 def wide_scores(
-    spans: Spans, starts: Array, interval: float, active: Array, shifts: Array, since: float = -np.inf
+    spans: Spans, starts: Array, interval: float, active: Array, shifts: Array, since: int = 0
 ) -> Array:
     """Squared correlation of `active` with the busy share, 0 where it is negative, at each shift.
 
@@ -24,7 +24,7 @@ def wide_scores(
     place = np.rint((starts - starts[0]) / step).astype(np.int64)
     if place[-1] + len(shifts) > MOST_STEPS:
         return np.zeros(len(shifts))
-    begins = np.rint(starts[0] + shifts[0] + step * np.arange(place[-1] + len(shifts))).astype(np.int64)
+    begins = starts[0] + np.rint(shifts[0] + step * np.arange(place[-1] + len(shifts))).astype(np.int64)
     counts = (begins >= since).astype(float)
     busy = counts * covered(spans, begins, begins + round(interval)) / interval
     there, own, squared = (

@@ -93,7 +93,7 @@ class Stamped:
 class Begin(NamedTuple):
     """When a burst's first sample began at the latest, in ns since the epoch, and how much earlier it may."""
 
-    at: float
+    at: int
     unsure_ns: int
 
 
@@ -128,28 +128,28 @@ def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Beg
     stopped: what all of these allow is how sure the begin is. Where they allow nothing, the clock is not
     one, and each burst stands alone.
     """
+    alone = Begin(burst.started[1], burst.took)
     if burst.quick:
-        return Begin(burst.begun, burst.took)
+        return alone
     nearby = [b for b in bursts if abs(b.begun - burst.begun) <= NEARBY_NS and not b.in_nanoseconds]
-    return _allowed(burst, nearby, ticks_per_ns) or _allowed(burst, [burst], ticks_per_ns) or _any(burst)
-
-
-def _any(burst: Stamped) -> Begin:
-    return Begin(burst.begun, burst.took)
+    return _allowed(burst, nearby, ticks_per_ns) or _allowed(burst, [burst], ticks_per_ns) or alone
 
 
 def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin | None:
     """When the burst began, by the calls of all these; None where they contradict each other."""
-    after = [(int(b.starts[0]) - int(burst.starts[0])) / ticks_per_ns for b in bursts]
-    length = [(int(b.ends[-1]) - int(b.starts[0])) / ticks_per_ns for b in bursts]
-    both = zip(bursts, after, length, strict=True)
-    latest = min(min(b.started[1], b.stopped[1] - long) - ns for b, ns, long in both)
-    earliest = max(b.started[0] - ns for b, ns in zip(bursts, after, strict=True))
-    return Begin(latest, round(max(latest - earliest, 0.0))) if earliest - latest <= WANDER_NS else None
+    origin, first = burst.started[1], int(burst.starts[0])
+    latest, earliest = [], []
+    for one in bursts:
+        after, until = (round((int(ticks) - first) / ticks_per_ns) for ticks in (one.starts[0], one.ends[-1]))
+        latest += [one.started[1] - origin - after, one.stopped[1] - origin - until]
+        earliest.append(one.started[0] - origin - after)
+    if max(earliest, default=0) - min(latest, default=0) > WANDER_NS or not bursts:
+        return None
+    return Begin(origin + min(latest), max(min(latest) - max(earliest), 0))
 
 
 def nanoseconds(
-    burst: Stamped, ticks_per_ns: float, began: float | None = None
+    burst: Stamped, ticks_per_ns: float, began: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Starts and ends in ns since the epoch (int64); `began`: the first sample, else as its call returned."""
     if burst.in_nanoseconds:
