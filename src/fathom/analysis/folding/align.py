@@ -9,10 +9,12 @@ from fathom.analysis.folding.profile import Mixture, precise
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import States
+from fathom.analysis.folding.wide import wide_scores
 from fathom.analysis.intervals import Array, covered
 
 REACH_NS = 250_000  # how far clocks usually lie apart
 FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
+LONGEST_NS = 1_000_000_000  # no start is less sure
 FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
 COARSE = 4000  # samples that the search over the whole reach looks at
@@ -21,23 +23,25 @@ DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # samples a segment at least, segments 
 DRIFT_SIGMA = 4.0
 
 
-def align(readings: Readings, burst: int, states: States) -> Alignment:
+def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) -> Alignment:
     """The shift of one burst: kernels' time = samples' time + shift.
 
     First the shift that maximises the correlation of an activity counter with the time that kernels were
     busy, within REACH_NS; where that shows no clear peak, the one at which the mixture of states explains
-    most of all counters. Then the latter decides below the interval of a sample. Its error is a block
-    bootstrap's. A drift counts where shifts of parts of the burst show it.
+    most of all counters. Where samples may have begun more than FAR_NS before their times say (`unsure_ns`),
+    the former alone, over all of that. Then the latter decides below the interval of a sample. Its error is a
+    block bootstrap's. A drift counts where shifts of parts of the burst show it.
     """
     count = len(readings.starts)
     middle = int(readings.starts[count // 2]) if count else 0
-    refuse = _refusal(readings, states)
-    if refuse:
-        return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, refuse)
-    rough = _rough(readings, states)
+    unsure_ns = min(unsure_ns, LONGEST_NS)
+    refuse = _refusal(readings, states, unsure_ns)
+    rough = None if refuse else _rough(readings, states, unsure_ns)
     if rough is None:
-        why = "no shift of the samples explains them clearly better than others"
+        why = refuse or _unclear(unsure_ns)
         return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
+    if unsure_ns > FAR_NS:
+        readings = _recorded(readings, states, rough)
     shift, error, explained = precise(readings, states, rough)
     drift = 1e6 * _drift(readings, states, shift, middle)
     return Alignment(readings.device, burst, shift, error, drift, middle, explained, count)
@@ -50,16 +54,30 @@ def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tu
     return readings.starts + by, readings.ends + by
 
 
-def _refusal(readings: Readings, states: States) -> str:
+def _refusal(readings: Readings, states: States, unsure_ns: int) -> str:
     if len(readings.starts) < FEWEST:
         return f"only {len(readings.starts)} samples were taken"
     if not len(states.state):
         return "no kernel was recorded with them"
+    reach = max(unsure_ns, FAR_NS)
+    if readings.ends[-1] + reach <= states.spans.starts[0]:
+        return "they end before the first kernel began"
+    if readings.starts[0] - reach >= states.spans.ends[-1]:
+        return "they begin after the last kernel ended"
     return ""
 
 
-def _rough(readings: Readings, states: States) -> float | None:
+def _unclear(unsure_ns: int) -> str:
+    why = "no shift of the samples explains them clearly better than others"
+    if unsure_ns <= FAR_NS:
+        return why
+    return f"starting to sample took {unsure_ns / 1e6:.0f} ms, and {why} within that"
+
+
+def _rough(readings: Readings, states: States, unsure_ns: int) -> float | None:
     """The shift to half an interval; None where no peak is clear."""
+    if unsure_ns > FAR_NS:
+        return _wide(readings, states, unsure_ns)
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
     count, interval = len(few.starts), readings.interval_ns
     near, far = _shifts(interval, REACH_NS), _shifts(interval, FAR_NS)
@@ -76,21 +94,54 @@ def _shifts(interval: float, reach: float) -> Array:
     return np.arange(-steps, steps + 1) * step
 
 
-def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
-    """Squared correlation of activity with the busy share, 0 where it is negative."""
+def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
+    """The same, where samples may have begun that much before their times say, or a little later.
+
+    What was launched before the recording began may run on unrecorded, so first without what precedes the
+    first kernel; only where that shows no clear peak, as if the device had been idle.
+    """
+    interval, known = readings.interval_ns, _activity(readings)
+    if known is None:
+        return None
+    step = max(interval / 2, 1.0)
+    shifts = step * np.arange(-np.ceil((unsure_ns + REACH_NS) / step), np.ceil(REACH_NS / step) + 1)
+    active, told = known
+    for since in (int(states.spans.starts[0]), 0):
+        scores = wide_scores(states.spans, readings.starts[told], interval, active, shifts, since)
+        found = _peak(shifts, scores, len(active), interval)
+        if found is not None:
+            return found
+    return None
+
+
+def _recorded(readings: Readings, states: States, shift: float) -> Readings:
+    """Without the samples before the first kernel, where what ran is not known; all where few are left."""
+    later = readings.starts + shift >= states.spans.starts[0] + 2 * readings.interval_ns
+    return readings.only(later) if later.sum() >= FEWEST else readings
+
+
+def _activity(readings: Readings) -> tuple[Array, Array] | None:
+    """The values that tell best whether anything runs, and which samples have one."""
     place = activity(readings.names)
     if place is None:
+        return None
+    told = np.isfinite(readings.values[:, place])
+    active = readings.values[told, place]
+    return (active, told) if len(active) >= FEWEST and np.ptp(active) > 0 else None
+
+
+def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
+    """Squared correlation of activity with the busy share, 0 where it is negative."""
+    found = _activity(readings)
+    if found is None:
         return np.zeros(len(shifts))
-    active = readings.values[:, place]
-    known = np.isfinite(active)
-    if known.sum() < FEWEST or np.ptp(active[known]) == 0:
-        return np.zeros(len(shifts))
+    active, known = found
     scores = []
     for shift in shifts:
         by = round(float(shift))
         busy = covered(states.spans, readings.starts[known] + by, readings.ends[known] + by)
         varies = np.ptp(busy) > 0
-        scores.append(max(np.corrcoef(busy, active[known])[0, 1], 0.0) ** 2 if varies else 0.0)
+        scores.append(max(np.corrcoef(busy, active)[0, 1], 0.0) ** 2 if varies else 0.0)
     return np.array(scores)
 
 
@@ -101,7 +152,7 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
     if not others.any() or score[best] <= 0.02:
         return None
     rival = score[others].max()
-    gain = 0.5 * samples / 10 * np.log((1 - rival) / max(1 - score[best], 1e-12))
+    gain = 0.5 * samples / 10 * np.log(max(1 - rival, 1e-12) / max(1 - score[best], 1e-12))
     return float(shifts[best]) if gain > CLEAR else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 
@@ -39,16 +41,29 @@ def counters_of(store: Store, rank: int) -> Folding:
     kernels = store.table("kernels", rank).select(_KERNELS).drop_nulls(["start_ns", "end_ns"]).collect()
     samples = store.table("samples", rank).filter(phase=PHASE).collect()
     about = next((r for r in store.manifest.ranks if r.rank == rank), None)
-    groups = about.facts.get("counter_groups") if about else None
+    facts = about.facts if about else {}
     recorded = store.table("counters", rank).select(*COUNTERS).collect()
-    found = fold_samples(samples, kernels.filter(phase=PHASE), groups)
+    sampled = kernels.filter(phase=PHASE)
+    found = fold_samples(samples, sampled, facts.get("counter_groups"), _unsure(facts.get("sampling")))
     static = static_attributes(kernels)
     abstained = [] if samples.is_empty() and len(recorded) else found.abstained
     return Folding(pl.concat([recorded, found.frame, static]), abstained, found.alignment)
 
 
-def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -> Folding:
-    """The same, of tables: `groups` are the names of the counters of each group of `samples`."""
+def _unsure(sampling: Any) -> dict[int, int]:
+    """By burst, how much earlier than its times say it may have been sampled, in ns."""
+    found = [fact for fact in sampling if isinstance(fact, dict)] if isinstance(sampling, list) else []
+    told = [(fact.get("burst"), fact.get("clock_error_ns")) for fact in found]
+    return {burst: ns for burst, ns in told if isinstance(burst, int) and isinstance(ns, int)}
+
+
+def fold_samples(
+    samples: pl.DataFrame, kernels: pl.DataFrame, groups: object, unsure: dict[int, int] | None = None
+) -> Folding:
+    """The same, of tables: `groups` are the names of the counters of each group of `samples`.
+
+    `unsure`, by burst: how many ns before its times say its samples may have begun.
+    """
     readings, abstained = readings_of(samples, groups)
     if not readings:
         why = "no counters were sampled; record with `fathom run --depth counters`"
@@ -57,7 +72,8 @@ def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -
     alignments: list[Alignment] = []
     for device in sorted({one.device for one in readings}):
         own = kernels.filter(pl.col("device") == device)
-        frame, reasons, aligned = _device([one for one in readings if one.device == device], own)
+        mine = [one for one in readings if one.device == device]
+        frame, reasons, aligned = _device(mine, own, unsure or {})
         frames.append(frame)
         abstained += reasons
         alignments += aligned
@@ -65,7 +81,7 @@ def fold_samples(samples: pl.DataFrame, kernels: pl.DataFrame, groups: object) -
 
 
 def _device(
-    readings: list[Readings], kernels: pl.DataFrame
+    readings: list[Readings], kernels: pl.DataFrame, unsure: dict[int, int]
 ) -> tuple[pl.DataFrame, list[Abstained], list[Alignment]]:
     launches = launches_of(kernels)
     members: list[Members] = [()]
@@ -75,7 +91,9 @@ def _device(
     silent: dict[str, str] = {}
     for one in readings:
         whole = {b: launches.states(b, members) for b in np.unique(one.burst).tolist()}
-        alignments = {b: align(one.only(one.burst == b), b, states) for b, states in whole.items()}
+        alignments = {
+            b: align(one.only(one.burst == b), b, states, unsure.get(b, 0)) for b, states in whole.items()
+        }
         parts = parts_of(whole)
         alignments = together(one, parts, alignments)
         aligned += alignments.values()

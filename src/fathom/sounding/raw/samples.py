@@ -65,8 +65,9 @@ def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> Found:
         except (KeyError, TypeError, ValueError, OverflowError):
             text = "A record of a burst of samples is damaged, so the burst was left out."
             found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
-    speed = ticks.rate([burst.stamped for burst in bursts])
-    frames = [frame for burst in bursts if (frame := _frame(burst, speed, found, rank)) is not None]
+    stamped = [burst.stamped for burst in bursts]
+    speed = ticks.rate(stamped)
+    frames = [frame for burst in bursts if (frame := _frame(burst, stamped, speed, found, rank)) is not None]
     if frames:
         found.table = pl.concat(frames)
     return found
@@ -124,15 +125,19 @@ def _bytes(raw: Raw, record: Record, size: int) -> bytes:
     return data
 
 
-def _frame(burst: _Burst, speed: float | None, found: Found, rank: int) -> pl.DataFrame | None:
+def _frame(
+    burst: _Burst, others: list[ticks.Stamped], speed: float | None, found: Found, rank: int
+) -> pl.DataFrame | None:
     stamped = burst.stamped
     if not stamped.in_nanoseconds and (speed is None or not stamped.holds(speed)):
         text = f"The clock of {burst.record['file']} cannot be told, so its burst of samples was left out."
         found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
         return None
-    starts, ends = ticks.nanoseconds(stamped, speed or 1.0)
+    fitting = [other for other in others if speed is not None and other.holds(speed)]
+    began = ticks.begin(stamped, fitting, speed or 1.0)
+    starts, ends = ticks.nanoseconds(stamped, speed or 1.0, began.at)
     group = _group(found.groups, burst.names)
-    found.bursts.append(_facts(burst, speed) | {"group": group})
+    found.bursts.append(_facts(burst, speed, began.unsure_ns) | {"group": group})
     width = pl.Array(pl.Float32, len(burst.names))
     values = pl.Series("values", burst.values.astype(np.float32), dtype=width).cast(pl.List(pl.Float32))
     labels = {"device": burst.device, "group": group, "burst": burst.number}
@@ -141,10 +146,10 @@ def _frame(burst: _Burst, speed: float | None, found: Found, rank: int) -> pl.Da
     return frame.with_columns(phase=pl.lit("counters"), **constants).select(empty("samples").columns)
 
 
-def _facts(burst: _Burst, speed: float | None) -> Record:
+def _facts(burst: _Burst, speed: float | None, unsure_ns: int) -> Record:
     """What the manifest keeps of a burst; times in ns."""
     stamped, told = burst.stamped, burst.stamped.in_nanoseconds
-    unsure = stamped.started[1] - stamped.started[0] + burst.dropped * (stamped.interval_ns or 0)
+    unsure = unsure_ns + burst.dropped * (stamped.interval_ns or 0)
     return {name: burst.record.get(name) for name in KEPT} | {
         "dropped": burst.dropped,
         "clock": "ns" if told else "ticks",

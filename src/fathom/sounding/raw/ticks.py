@@ -1,7 +1,9 @@
 """The clock of samples: nanoseconds since the epoch, or ticks of a counter whose rate the data tell.
 
 While Kineto traces, the driver stamps samples with the clock that Kineto registered. Each burst has two
-anchors, the host's times at its start and its end; bursts that lie apart tell the rate best.
+anchors, the host's times around the calls that start and stop it. On a busy host such a call may take
+80 ms, and sampling begins somewhere within it; all bursts of a process share one clock, so those whose calls
+were quick tell when the others began.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +20,9 @@ APART_NS = 1_000_000_000  # starts this far apart give a rate to about 1 in 10,0
 NEAR = 0.2  # relative; beyond it two estimates of one rate contradict each other
 TRUSTED = 0.03  # what the latencies of start and stop may amount to
 LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may have been full before its end
+QUICK_NS = 1_000_000  # a call to start that took no longer tells well enough when sampling began
+NEARBY_NS = 60_000_000_000  # bursts no further apart than this: the clocks drift little meanwhile
+WANDER_NS = 500_000  # and by no more than this
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,22 @@ class Stamped:
 
     @property
     def begun(self) -> float:
-        """The host's time at which sampling began: as the call that starts it returns, about 30 µs before."""
+        """The latest time at which sampling began: as a quick call to start it returns, or 30 µs before."""
         return float(self.started[1])
+
+    @property
+    def took(self) -> int:
+        """Nanoseconds of the call that starts, within which sampling began."""
+        return self.started[1] - self.started[0]
+
+    @property
+    def quick(self) -> bool:
+        """Whether the call that starts says well enough when sampling began."""
+        return self.took <= QUICK_NS
+
+    @property
+    def _ticks(self) -> int:
+        return int(self.ends[-1]) - int(self.starts[0])
 
     def by_interval(self) -> float | None:
         """Ticks a nanosecond if the interval was kept; None where it was counted in cycles."""
@@ -47,22 +67,34 @@ class Stamped:
     def by_anchors(self) -> float:
         """Ticks a nanosecond if the samples fill the burst: too few where the last ones were lost."""
         span = sum(self.stopped) / 2 - self.begun
-        return (int(self.ends[-1]) - int(self.starts[0])) / span if span > 0 else 0.0
+        return self._ticks / span if span > 0 else 0.0
+
+    def kept_interval(self) -> float | None:
+        """Ticks a nanosecond by the interval; None where the samples would not fit between the anchors."""
+        keeping = self.by_interval()
+        if keeping is None or keeping <= 0 or not self.holds(keeping):
+            return None
+        return keeping if self.by_anchors() >= LEAST_FILLED * keeping else None
 
     def own_rate(self) -> float | None:
         """Ticks a nanosecond from this burst alone; None where its stamps contradict its anchors."""
-        filling, keeping = self.by_anchors(), self.by_interval()
+        kept, keeping, filling = self.kept_interval(), self.by_interval(), self.by_anchors()
+        if kept is not None:
+            return kept
         if keeping is None or keeping <= 0:
             return filling if filling > 0 else None
-        filled = filling / keeping
-        if LEAST_FILLED <= filled <= 1 + TRUSTED:
-            return keeping
-        return filling if 1 < filled <= 1 + NEAR else None
+        return filling if 1 < filling / keeping <= 1 + NEAR else None
 
     def holds(self, ticks_per_ns: float) -> bool:
-        """Whether the samples, so long, end before the host had stopped to sample."""
-        length = (int(self.ends[-1]) - int(self.starts[0])) / ticks_per_ns
-        return self.begun + length * (1 - TRUSTED) <= self.stopped[1]
+        """Whether the samples, so long, fit between the begin of the first call and the end of the last."""
+        return self.started[0] + self._ticks / ticks_per_ns * (1 - TRUSTED) <= self.stopped[1]
+
+
+class Begin(NamedTuple):
+    """When a burst's first sample began at the latest, in ns since the epoch, and how much earlier it may."""
+
+    at: int
+    unsure_ns: int
 
 
 def rate(bursts: Sequence[Stamped]) -> float | None:
@@ -72,7 +104,9 @@ def rate(bursts: Sequence[Stamped]) -> float | None:
     if not own:
         return None
     usual = median(own)
-    across = _across(ticking)
+    across = _across([burst for burst in ticking if burst.quick])
+    if across is None and not any(burst.kept_interval() for burst in ticking):
+        across = _across(ticking)
     return across if across is not None and abs(across / usual - 1) <= NEAR else usual
 
 
@@ -87,11 +121,40 @@ def _across(bursts: Sequence[Stamped]) -> float | None:
     return median(slopes) if slopes else None
 
 
-def nanoseconds(burst: Stamped, ticks_per_ns: float) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in ns since the epoch (int64): the first sample begins where the host began."""
+def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin:
+    """When a burst that stamps in ticks began, by its own call if that was quick, else by all bursts nearby.
+
+    Ticks place each burst against the others, and each began within its own call and ended before it had
+    stopped: what all of these allow is how sure the begin is. Where they allow nothing, the clock is not
+    one, and each burst stands alone.
+    """
+    alone = Begin(burst.started[1], burst.took)
+    if burst.quick:
+        return alone
+    nearby = [b for b in bursts if abs(b.begun - burst.begun) <= NEARBY_NS and not b.in_nanoseconds]
+    return _allowed(burst, nearby, ticks_per_ns) or _allowed(burst, [burst], ticks_per_ns) or alone
+
+
+def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin | None:
+    """When the burst began, by the calls of all these; None where they contradict each other."""
+    origin, first = burst.started[1], int(burst.starts[0])
+    latest, earliest = [], []
+    for one in bursts:
+        after, until = (round((int(ticks) - first) / ticks_per_ns) for ticks in (one.starts[0], one.ends[-1]))
+        latest += [one.started[1] - origin - after, one.stopped[1] - origin - until]
+        earliest.append(one.started[0] - origin - after)
+    if max(earliest, default=0) - min(latest, default=0) > WANDER_NS or not bursts:
+        return None
+    return Begin(origin + min(latest), max(min(latest) - max(earliest), 0))
+
+
+def nanoseconds(
+    burst: Stamped, ticks_per_ns: float, began: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and ends in ns since the epoch (int64); `began`: the first sample, else as its call returned."""
     if burst.in_nanoseconds:
         return burst.starts.astype(np.int64), burst.ends.astype(np.int64)
-    first, begun = burst.starts[0], round(burst.begun)
+    first, begun = burst.starts[0], round(burst.begun if began is None else began)
 
     def moved(stamps: np.ndarray) -> np.ndarray:
         return begun + np.rint((stamps - first) / ticks_per_ns).astype(np.int64)
