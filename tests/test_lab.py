@@ -261,7 +261,7 @@ def test_a_verdict_is_kept_until_the_technique_changes(technique: Technique, tmp
     again = proven(technique, tmp_path, referee)
     assert again.state == "kept" and again.kept == first.kept and len(referee.asked) == 1
     assert proven(technique, tmp_path, referee, force=True).state == "proven" and len(referee.asked) == 2
-    technique.path.write_text(SAMPLE.replace("A sample", "Another one"))
+    technique.path.write_text(SAMPLE + "\n\nMORE = 1\n")
     assert proven(technique_of(technique.path), tmp_path, referee).state == "proven"
 
 

@@ -63,7 +63,7 @@ class Technique:
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that change with what is proven: the code, and the header's fields on the proof."""
+        """Sixteen hex digits that change with what is proven: code, and what the header says of proofs."""
         decisive = {name: getattr(self.header, name) for name in PROVEN}
         included = sorted(INCLUDE.iterdir()) if self.compiled else []
         others = [path.read_bytes() for path in (*self.sources[1:], *included)]
