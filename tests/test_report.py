@@ -136,6 +136,16 @@ def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertai
     assert "saves  6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
 
 
+def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
+    tanh = work("aten::tanh", 7.3, 4, 8.72e-12, 1.07e-4)
+    slow = list(rows(device(entries=[work("aten::mm", 20.0, 80, 0.175, 5.9), tanh]), 100, 12))
+    head, mm, tanh = (
+        next(line.plain for line in slow if word in line.plain) for word in ("runs", "mm", "tanh")
+    )
+    assert "GFLOP/s" in head and mm.split()[-3:] == ["80", "175", "5.90"]
+    assert tanh.split()[-3:] == ["4", "<0.001", "<0.001"]
+
+
 def test_a_loud_observer_is_flagged():
     def style(observer_ms):
         one = device()
@@ -201,7 +211,7 @@ def test_a_processor_has_ops_for_its_work():
     entries = [Entry("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9), Entry("idle: input", "", 5.0)]
     page = text(gpu(devices=[device(0, entries)]))
     assert re.search(r"^ ops +20.00 +80.0", page, re.M)
-    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +0.0900", page, re.M)
+    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
 
 
 def test_a_terminal_without_unicode_gets_plain_letters():
