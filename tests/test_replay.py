@@ -206,7 +206,7 @@ def test_a_processor_gains_what_its_ops_do(tmp_path: Path) -> None:
 
 
 def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
-    """Batches come at the workers' pace, which is no reason to think that the ops are quicker than recorded."""
+    """Batches come at the workers' pace, which does not make ops quicker than recorded."""
     made, ms = Timeline(), 10**6
     made.steps(*range(0, 61_000 * ms, 1000 * ms))
     for k in range(60):

@@ -155,6 +155,16 @@ def test_a_loud_observer_is_flagged():
     assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
 
 
+def test_uneven_steps_are_not_put_down_to_the_recording():
+    def why(added_ms):
+        one = device()
+        one.observer_ms, one.added_ms = -9.0, added_ms
+        return next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
+
+    assert "what recording added" in why(8.5) and "mostly uneven steps" in why(0.4)
+    assert len(why(0.4)) <= 80
+
+
 def test_problems_come_before_any_figure():
     page = text(damaged())
     assert page.index("Kernels end before they begin. (rank 1, 3 times)") < page.index("101 ms")

@@ -20,6 +20,7 @@ from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
+from fathom.timing import median
 
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
@@ -107,7 +108,8 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
         device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / MS
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
     if to.clean is not None:
-        _observe(to, device, to.clean.median_ms, device.total_ms)
+        usual_ms = median((windows.ends - windows.starts)[windows.used]) / MS
+        _observe(to, device, to.clean.median_ms, usual_ms)
     _bound(to, device, machine, subject.index)
 
 
@@ -128,14 +130,23 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
         device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
 
 
-def _observe(to: Account, device: Device, clean_ms: float, timeline_ms: float) -> None:
-    device.observer_ms = clean_ms - timeline_ms
-    take_off_observer(device.ledger, timeline_ms, clean_ms)
-    share = (timeline_ms - clean_ms) / clean_ms
+def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> None:
+    """Lead to the clean step: that is a median, so `usual_ms`, the recorded steps', tells what was added."""
+    total_ms = device.total_ms or 0.0
+    device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
+    take_off_observer(device.ledger, device.added_ms)
+    share, uneven = device.added_ms / clean_ms, total_ms / usual_ms - 1
+    why = []
     if abs(share) > LARGE:
-        change = "longer" if share > 0 else "shorter"
-        why = f"recording the timeline made steps {abs(share):.0%} {change}, so idle time is uncertain"
-        to.abstained.append(Abstained(f"observer of {device.device}", why))
+        made = f"recording the timeline made steps {_change(share)}"
+        why.append(f"{made}, so idle time is uncertain")
+    if abs(uneven) > LARGE:
+        why.append(f"the recorded steps are uneven: their mean is {_change(uneven)} than their median")
+    to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]
+
+
+def _change(share: float) -> str:
+    return f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'}"
 
 
 def _first_profiled(steps: pl.DataFrame) -> int | None:

@@ -92,7 +92,10 @@ def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
     observer = f"{device.observer_ms:+.{columns.digits}f}"
     line = f"{'observer':<{columns.name}}{observer:>{columns.ms}}{changed:>7}  {'':<{columns.bar}}"
     loud = abs(device.observer_ms) > LOUD * clean
-    yield Text(f"{line}  what recording added", "yellow" if loud else "dim")
+    added = -device.observer_ms if device.added_ms is None else device.added_ms
+    uneven = loud and abs(device.observer_ms + added) > abs(device.observer_ms) / 2
+    why = "mostly uneven steps" if uneven else "what recording added"
+    yield Text(f"{line}  {why}", "yellow" if loud else "dim")
     yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
 
 
@@ -109,7 +112,8 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
 
 
 def _header(columns: Columns) -> Text:
-    tail = f"{'runs':>6}{columns.flops[0]:>9}{'GB/s':>8}{'ceiling %' if columns.ceiling else '':>{columns.ceiling}}"
+    ceiling = "ceiling %" if columns.ceiling else ""
+    tail = f"{'runs':>6}{columns.flops[0]:>9}{'GB/s':>8}{ceiling:>{columns.ceiling}}"
     line = f"{'where a step goes':<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
     return Text(line, "dim underline")
 
