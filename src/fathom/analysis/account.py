@@ -12,8 +12,8 @@ from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, spans, union
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device, Window
-from fathom.analysis.roofline import at_ceiling, utilisation
+from fathom.analysis.results import Abstained, Device, Entry, Window
+from fathom.analysis.roofline import at_ceiling, beyond, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
@@ -125,9 +125,19 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
         why = "no ceilings of its machine are known; `fathom machine measure` measures them there"
         to.abstained.append(Abstained(f"{device.device} at ceiling", why))
     at_ceiling(device, limits)
+    if above := beyond(device):
+        to.abstained.append(Abstained(f"{device.device} at ceiling", _too_low(above)))
     step_ms = to.clean.median_ms if to.clean else device.total_ms
     if step_ms:
         device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
+
+
+def _too_low(above: Entry) -> str:
+    share = (above.at_ceiling_ms or 0.0) / above.ms
+    return (
+        f"{above.detail or above.entry} ran at {share:.0%} of its ceiling, so that was measured too low: "
+        "measure again while the machine is idle, with `fathom machine measure`"
+    )
 
 
 def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> None:
