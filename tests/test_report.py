@@ -101,6 +101,14 @@ def test_the_observer_leads_from_the_profiled_step_to_the_clean_one():
     assert clean == pytest.approx(37.1)
 
 
+def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
+    uneven = gpu()
+    uneven.step.clean_mean_ms, uneven.step.samples_per_s = 50.0, 437.0
+    lines = text(uneven, 80).splitlines()
+    assert any("n = 40)" in line for line in lines)
+    assert "20.0 steps/s · 437 samples/s · 172k tokens/s" in "".join(lines)
+
+
 def test_work_that_repeats_is_not_called_so_many_steps_a_second():
     page = text(gpu(step=Step(None, 4.2, None, 17, "step", "repetition")))
     assert "may be a part of a step" in page and "steps/s" not in page
