@@ -107,6 +107,7 @@ def test_an_empty_table_can_be_asked(sounding):
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
+        ("DROP TABLE steps", "asks for nothing; write a SELECT"),
         ("SELECT nme FROM kernels", "nearest: name"),
         ("SELECT * FROM kernel", "nearest: kernels"),
         ("SELECT * FROM nonsense_altogether", "the tables are steps, ops"),

@@ -134,7 +134,7 @@ def test_what_cannot_be_chosen_is_told(tmp_path: Path, pattern: str, word: str) 
 
 def test_a_sounding_without_kernels(tmp_path: Path) -> None:
     store = Writer(tmp_path / "s").finish(Manifest(ranks=[Rank(0)]))
-    with pytest.raises(BadInputError, match="holds no kernels"):
+    with pytest.raises(BadInputError, match="holds no kernels; if its program uses a GPU"):
         choose(store, "x")
 
 

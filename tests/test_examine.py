@@ -60,6 +60,19 @@ def test_what_idle_time_cannot_hold_stays_with_the_observer(tmp_path: Path) -> N
     assert device.observer_ms == pytest.approx(-7)
 
 
+def test_a_rare_long_step_is_not_what_recording_added(tmp_path: Path) -> None:
+    made = recorded([12.0] * 20)
+    for row in (made.tables["steps"][-1], made.tables["kernels"][-1]):  # it evaluates: 40 ms more
+        row["end_ns"] += 40 * MS
+    found = examination_of(tmp_path / "s.fathom", made)
+    (device,) = found.devices
+    assert device.observer_ms == pytest.approx(12 - device.total_ms) and device.observer_ms < -10
+    assert device.added_ms == pytest.approx(0)
+    assert all(entry.clean_ms == entry.ms for entry in device.ledger)
+    (why,) = (one.why for one in found.abstained if one.what.startswith("observer"))
+    assert why.startswith("the recorded steps are uneven")
+
+
 def test_a_faster_timeline_takes_nothing_off(tmp_path: Path) -> None:
     found = examination_of(tmp_path / "s.fathom", recorded([12.1] * 20))
     (device,) = found.devices

@@ -62,6 +62,12 @@ def rounded(x: np.ndarray, cut: int) -> np.ndarray:
     return ((x.view(np.uint32) + half) & ~np.uint32((1 << cut) - 1)).view(np.float32)
 
 
+def test_a_wrong_result_of_small_error_is_not_said_to_be_of_a_lower_precision_for_sure() -> None:
+    x = np.exp(np.random.default_rng(0).normal(size=(256, 256)))
+    code, why = diagnose(x / x.sum(0, keepdims=True), x / x.sum(1, keepdims=True), "float32", 256)
+    assert code == "lower-precision" and "or a wrong result" in why
+
+
 def test_unit_roundoffs_are_those_of_the_formats() -> None:
     torch = pytest.importorskip("torch")
     for name, roundoff in ROUNDOFF.items():

@@ -205,6 +205,20 @@ def test_a_processor_gains_what_its_ops_do(tmp_path: Path) -> None:
     assert replay.gain([parse("op:mm=0.5")]).ms == pytest.approx(400e-6)
 
 
+def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
+    """Batches come at the workers' pace, which does not make ops quicker than recorded."""
+    made, ms = Timeline(), 10**6
+    made.steps(*range(0, 61_000 * ms, 1000 * ms))
+    for k in range(60):
+        made.wait("input", 1000 * k * ms, (1000 * k + 150) * ms)
+        made.op("aten::mm", (1000 * k + 150) * ms, 1000 * (k + 1) * ms)
+    made.phase = "clean"
+    made.steps(*range(70_000 * ms, 80_000 * ms, 900 * ms))
+    found = Replay(store_of(tmp_path / "s.fathom", made)).predict([parse("input=0")])
+    assert found.clean_gain.ms == pytest.approx(150)
+    assert not found.notes
+
+
 def peers() -> tuple[Timeline, Timeline]:
     """Two ranks reduce in every step; the second is 300 ns late for it."""
     ranks = Timeline(rank=0), Timeline(rank=1)

@@ -101,6 +101,14 @@ def test_the_observer_leads_from_the_profiled_step_to_the_clean_one():
     assert clean == pytest.approx(37.1)
 
 
+def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
+    uneven = gpu()
+    uneven.step.clean_mean_ms, uneven.step.samples_per_s = 50.0, 437.0
+    lines = text(uneven, 80).splitlines()
+    assert any("n = 40)" in line for line in lines)
+    assert "20.0 steps/s · 437 samples/s · 172k tokens/s" in "".join(lines)
+
+
 def test_work_that_repeats_is_not_called_so_many_steps_a_second():
     page = text(gpu(step=Step(None, 4.2, None, 17, "step", "repetition")))
     assert "may be a part of a step" in page and "steps/s" not in page
@@ -136,6 +144,16 @@ def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertai
     assert "saves  6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
 
 
+def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
+    tanh = work("aten::tanh", 7.3, 4, 8.72e-12, 1.07e-4)
+    slow = list(rows(device(entries=[work("aten::mm", 20.0, 80, 0.175, 5.9), tanh]), 100, 12))
+    head, mm, tanh = (
+        next(line.plain for line in slow if word in line.plain) for word in ("runs", "mm", "tanh")
+    )
+    assert "GFLOP/s" in head and mm.split()[-3:] == ["80", "175", "5.90"]
+    assert tanh.split()[-3:] == ["4", "<0.001", "<0.001"]
+
+
 def test_a_loud_observer_is_flagged():
     def style(observer_ms):
         one = device()
@@ -143,6 +161,16 @@ def test_a_loud_observer_is_flagged():
         return next(str(line.style) for line in rows(one, 100, 12) if line.plain.startswith("observer"))
 
     assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
+
+
+def test_uneven_steps_are_not_put_down_to_the_recording():
+    def why(added_ms):
+        one = device()
+        one.observer_ms, one.added_ms = -9.0, added_ms
+        return next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
+
+    assert "what recording added" in why(8.5) and "mostly uneven steps" in why(0.4)
+    assert len(why(0.4)) <= 80
 
 
 def test_problems_come_before_any_figure():
@@ -201,7 +229,7 @@ def test_a_processor_has_ops_for_its_work():
     entries = [Entry("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9), Entry("idle: input", "", 5.0)]
     page = text(gpu(devices=[device(0, entries)]))
     assert re.search(r"^ ops +20.00 +80.0", page, re.M)
-    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +0.0900", page, re.M)
+    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
 
 
 def test_a_terminal_without_unicode_gets_plain_letters():

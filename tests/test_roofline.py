@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.results import Device, Entry
-from fathom.analysis.roofline import at_ceiling, needs, utilisation
+from fathom.analysis.roofline import at_ceiling, beyond, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of
@@ -172,6 +172,13 @@ def test_many_small_kernels_are_bound_by_their_launches() -> None:
     found = device(entry("compute", 8, 0.5, count=3000.0))
     at_ceiling(found, LIMITS)
     assert found.at_ceiling_ms == pytest.approx(3.0) and found.at_ceiling_bound == "launches"
+
+
+def test_work_that_is_quicker_than_its_ceiling_is_pointed_at() -> None:
+    usual, above = entry("compute", 5.0, 5.2), entry("compute", 4.0, 9.0)
+    small, idle = entry("compute", 0.05, 1.0), entry("idle: python", 3.0)
+    assert beyond(device(usual, above, small, idle)) is above
+    assert beyond(device(usual, small, idle, entry("compute", 4.0))) is None
 
 
 def test_without_ceilings_nothing_is_claimed() -> None:

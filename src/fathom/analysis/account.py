@@ -12,14 +12,15 @@ from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, spans, union
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device, Window
-from fathom.analysis.roofline import at_ceiling, utilisation
+from fathom.analysis.results import Abstained, Device, Entry, Window
+from fathom.analysis.roofline import at_ceiling, beyond, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, ran_ahead, stretches, undisturbed
 from fathom.analysis.subjects import Subject, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
+from fathom.timing import median
 
 AHEAD_OF_DEVICE = (
     "steps were launched faster than the device does them, and no device event tells their length"
@@ -121,7 +122,8 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
         device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / MS
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
     if to.clean is not None:
-        _observe(to, device, to.clean.median_ms, device.total_ms)
+        usual_ms = median((windows.ends - windows.starts)[windows.used]) / MS
+        _observe(to, device, to.clean.median_ms, usual_ms)
     _bound(to, device, machine, subject.index)
 
 
@@ -137,19 +139,38 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
         why = "no ceilings of its machine are known; `fathom machine measure` measures them there"
         to.abstained.append(Abstained(f"{device.device} at ceiling", why))
     at_ceiling(device, limits)
+    if above := beyond(device):
+        to.abstained.append(Abstained(f"{device.device} at ceiling", _too_low(above)))
     step_ms = to.clean.median_ms if to.clean else device.total_ms
     if step_ms:
         device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
 
 
-def _observe(to: Account, device: Device, clean_ms: float, timeline_ms: float) -> None:
-    device.observer_ms = clean_ms - timeline_ms
-    take_off_observer(device.ledger, timeline_ms, clean_ms)
-    share = (timeline_ms - clean_ms) / clean_ms
+def _too_low(above: Entry) -> str:
+    share = (above.at_ceiling_ms or 0.0) / above.ms
+    return (
+        f"{above.detail or above.entry} ran at {share:.0%} of its ceiling, so that was measured too low: "
+        "measure again while the machine is idle, with `fathom machine measure`"
+    )
+
+
+def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> None:
+    """Lead to the clean step: that is a median, so `usual_ms`, the recorded steps', tells what was added."""
+    total_ms = device.total_ms or 0.0
+    device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
+    take_off_observer(device.ledger, device.added_ms)
+    share, uneven = device.added_ms / clean_ms, total_ms / usual_ms - 1
+    why = []
     if abs(share) > LARGE:
-        change = "longer" if share > 0 else "shorter"
-        why = f"recording the timeline made steps {abs(share):.0%} {change}, so idle time is uncertain"
-        to.abstained.append(Abstained(f"observer of {device.device}", why))
+        made = f"recording the timeline made steps {_change(share)}"
+        why.append(f"{made}, so idle time is uncertain")
+    if abs(uneven) > LARGE:
+        why.append(f"the recorded steps are uneven: their mean is {_change(uneven)} than their median")
+    to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]
+
+
+def _change(share: float) -> str:
+    return f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'}"
 
 
 def _first_profiled(steps: pl.DataFrame) -> int | None:

@@ -71,13 +71,13 @@ def _rate(amount: float | None, ms: float) -> float | None:
     return None if amount is None else amount / (ms / 1e3)
 
 
-def take_off_observer(entries: list[Entry], timeline_ms: float, clean_ms: float) -> None:
-    """Set clean_ms: each entry without its share of what the recording added.
+def take_off_observer(entries: list[Entry], added_ms: float) -> None:
+    """Set clean_ms: each entry without its share of what the recording added to a usual step.
 
     Shares are in proportion to the time of the entry, first from INFLATED entries, then from other idle time
     that the host caused. Work is never rescaled; what those cannot hold stays in the observer entry.
     """
-    excess = max(timeline_ms - clean_ms, 0.0)
+    excess = max(added_ms, 0.0)
     host = [e for e in entries if e.entry.startswith(HOST_CAUSED) and e.entry not in DEVICE_CAUSED]
     for entry in entries:
         entry.clean_ms = entry.ms

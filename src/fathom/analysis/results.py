@@ -85,6 +85,7 @@ class Device(msgspec.Struct):
     at_ceiling_known: float | None = None  # share of the working time whose need is known
     at_ceiling_bound: str = ""  # "work", or "launches" where starting so many kernels takes longer than they
     utilisation: Utilisation | None = None
+    added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
     micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
 
 

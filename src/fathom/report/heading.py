@@ -82,8 +82,8 @@ def _problem(problem: dict[str, Any], style: str) -> Text:
     return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))
 
 
-def step_lines(step: Step) -> list[Text]:
-    """The step's time with its interval, and what it amounts to a second."""
+def step_lines(step: Step, width: int) -> list[Text]:
+    """The step's time with its interval, and what it amounts to a second: below it where both don't fit."""
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     if best is None:
         return [Text("no step was found", "yellow")]
@@ -98,7 +98,8 @@ def step_lines(step: Step) -> list[Text]:
     rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
     rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []
-    return [line.append("  " + " · ".join(rates), "bold")]
+    a_second = Text("  " + " · ".join(rates), "bold")
+    return [line.append_text(a_second)] if len(line) + len(a_second) <= width else [line, a_second]
 
 
 def _interval(step: Step) -> str:

@@ -20,19 +20,20 @@ def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
     if not known:
         return
     room = width - _WIDTH
-    head = f"{'ms':>8}{'FLOP/B':>8}{'TFLOP/s':>9}{'GB/s':>8}  {'bound':<{_BOUND - 2}}{'%':>5}{'lost':>7}"
+    unit = units.flops_unit(max(entry.flops_per_s or 0.0 for entry in known))
+    head = f"{'ms':>8}{'FLOP/B':>8}{unit[0]:>9}{'GB/s':>8}  {'bound':<{_BOUND - 2}}{'%':>5}{'lost':>7}"
     yield Text(f"{'roofline':<{room}}{head}"[:width], "dim underline")
     ordered = sorted(known, key=lambda entry: -_lost(entry))
     for entry in ordered[:top]:
-        yield _row(entry, room)
+        yield _row(entry, room, unit[1])
     if top is not None and len(ordered) > top:
         rest = sum(_lost(entry) for entry in ordered[top:])
         yield Text(f"{len(ordered) - top} other families lose {units.duration(rest)} together", "dim")
 
 
-def _row(entry: Entry, room: int) -> Text:
+def _row(entry: Entry, room: int, flops: float) -> Text:
     need = entry.at_ceiling_ms or 0.0
-    rates = f"{units.rate(entry.flops_per_s, 1e12):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
+    rates = f"{units.rate(entry.flops_per_s, flops):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
     share = 100 * need / entry.ms
     label = f"{units.shorten(name(entry), room - 1):<{room}}"
     bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"

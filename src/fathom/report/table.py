@@ -29,6 +29,7 @@ class Columns:
     bar: int
     digits: int
     ceiling: int
+    flops: tuple[str, float] = units.flops_unit(0.0)
 
     @classmethod
     def of(cls, width: int, device: Device) -> Columns:
@@ -37,7 +38,8 @@ class Columns:
         ms = max(len(f"{total_ms:.{digits}f}"), 6) + 2
         bars = 10 if width >= WIDE else 6
         ceiling = CEILING if device.at_ceiling_ms is not None else 0
-        return cls(width - ms - bars - RATES - ceiling, ms, bars, digits, ceiling)
+        flops = units.flops_unit(max((entry.flops_per_s or 0.0 for entry in device.ledger), default=0.0))
+        return cls(width - ms - bars - RATES - ceiling, ms, bars, digits, ceiling, flops)
 
 
 def stacked(device: Device, width: int) -> list[Text]:
@@ -90,7 +92,10 @@ def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
     observer = f"{device.observer_ms:+.{columns.digits}f}"
     line = f"{'observer':<{columns.name}}{observer:>{columns.ms}}{changed:>7}  {'':<{columns.bar}}"
     loud = abs(device.observer_ms) > LOUD * clean
-    yield Text(f"{line}  what recording added", "yellow" if loud else "dim")
+    added = -device.observer_ms if device.added_ms is None else device.added_ms
+    uneven = loud and abs(device.observer_ms + added) > abs(device.observer_ms) / 2
+    why = "mostly uneven steps" if uneven else "what recording added"
+    yield Text(f"{line}  {why}", "yellow" if loud else "dim")
     yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
 
 
@@ -107,7 +112,8 @@ def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[
 
 
 def _header(columns: Columns) -> Text:
-    tail = f"{'runs':>6}{'TFLOP/s':>9}{'GB/s':>8}{'ceiling %' if columns.ceiling else '':>{columns.ceiling}}"
+    ceiling = "ceiling %" if columns.ceiling else ""
+    tail = f"{'runs':>6}{columns.flops[0]:>9}{'GB/s':>8}{ceiling:>{columns.ceiling}}"
     line = f"{'where a step goes':<{columns.name}}{'ms':>{columns.ms}}{'%':>7}  {'':<{columns.bar}}{tail}"
     return Text(line, "dim underline")
 
@@ -133,7 +139,8 @@ def _work(
     counts = [entry.count for entry in entries if entry.count is not None]
     runs = _runs(sum(counts) if counts else None)
     share = f"{_of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
-    return f"{runs:>6}{units.rate(flops_per_s, 1e12):>9}{units.rate(bytes_per_s, 1e9):>8}{share}".rstrip()
+    rates = f"{units.rate(flops_per_s, columns.flops[1]):>9}{units.rate(bytes_per_s, 1e9):>8}"
+    return f"{runs:>6}{rates}{share}".rstrip()
 
 
 def _of_ceiling(entries: list[Entry]) -> str:

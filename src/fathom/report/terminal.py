@@ -38,7 +38,7 @@ def _paragraphs(
 ) -> Iterator[list[Text] | Iterator[Text]]:
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
-    yield heading.step_lines(examination.step)
+    yield heading.step_lines(examination.step, width)
     yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
     yield leads.section(examination.leads, width)
     yield trials.section(examination.what_if)

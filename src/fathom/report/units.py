@@ -30,8 +30,15 @@ def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
 
 
 def rate(value: float | None, unit: float) -> str:
-    """`value` in so large units; nothing where it is not known or zero."""
-    return significant(value / unit) if value else ""
+    """`value` in so large units; nothing where it is not known or zero; "<0.001" of what is smaller."""
+    if not value:
+        return ""
+    return significant(value / unit) if value >= 0.001 * unit else "<0.001"
+
+
+def flops_unit(fastest: float) -> tuple[str, float]:
+    """The unit of a column of FLOP/s whose largest is that: (name, size); processors rarely reach TFLOP/s."""
+    return ("TFLOP/s", 1e12) if fastest >= 1e12 or not fastest else ("GFLOP/s", 1e9)
 
 
 def duration(ms: float | None) -> str:

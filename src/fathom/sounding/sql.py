@@ -16,9 +16,12 @@ _QUOTED = re.compile(r"""["'`]([^"'`]+)["'`]""")
 def select(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
     """Run one SELECT over `frames`. Raises BadInputError, with the nearest known name, where it cannot."""
     try:
-        return pl.SQLContext(frames).execute(query).collect()
+        found = pl.SQLContext(frames).execute(query).collect()
     except pl.exceptions.PolarsError as error:
         raise BadInputError(_explain(frames, error)) from None
+    if not found.width:
+        raise BadInputError("This SQL asks for nothing; write a SELECT, for a sounding is never changed.")
+    return found
 
 
 def _explain(frames: Mapping[str, pl.LazyFrame], error: Exception) -> str:

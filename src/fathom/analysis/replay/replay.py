@@ -146,8 +146,13 @@ class Replay:
 
     @cached_property
     def _pace_known(self) -> bool:
-        """Whether the step would show it if the host were quicker than the profile says."""
-        return float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
+        """Whether the step would show it if the host were quicker than the profile says.
+
+        A processor's step is the host's own: nothing hides it, and its ops take what they take.
+        """
+        return (
+            self._seen.index is None or float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
+        )
 
     def _empty(self, changes: Sequence[Change]) -> Prediction:
         names = [str(change) for change in changes]

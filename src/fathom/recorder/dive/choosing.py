@@ -78,7 +78,9 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     times = kernels.group_by("family").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
     names: list[str] = times.sort("time", "family", descending=[True, False])["family"].to_list()
     if not names:
-        raise BadInputError(f"{where} holds no kernels; record again with --depth timeline.")
+        raise BadInputError(
+            f"{where} holds no kernels; if its program uses a GPU, record again with --depth timeline."
+        )
     found = [name for name in names if name == pattern] or [name for name in names if _means(pattern, name)]
     if len(found) == 1:
         return found[0]

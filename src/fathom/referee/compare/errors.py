@@ -57,7 +57,10 @@ def diagnose(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: in
     seen = errors(found, reference)
     lower = like(seen.norm, dtype, reduction)
     if lower:
-        return "lower-precision", f"errors of {seen.norm:.1e} are those of {lower}, not of {dtype}"
+        return (
+            "lower-precision",
+            f"{seen.norm:.1e} is too much for {dtype}: {lower} explains it, or a wrong result",
+        )
     part = _part(found, reference, dtype, reduction)
     if part:
         return "partial-result", part
