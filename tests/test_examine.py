@@ -54,7 +54,7 @@ def test_the_clean_step_is_the_median_and_leads_the_timeline_by_the_observer(tmp
 
 
 def test_what_idle_time_cannot_hold_stays_with_the_observer(tmp_path: Path) -> None:
-    (device,) = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20)).devices
+    (device,) = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1)).devices
     clean = {entry.entry: entry.clean_ms for entry in device.ledger}
     assert clean == {"compute": pytest.approx(8), "idle: python": 0, "idle: launch latency": 0}
     assert device.observer_ms == pytest.approx(-7)

@@ -81,7 +81,8 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
-    ahead = ran_ahead(runs, max(map(_busy_ms, found), default=0.0))
+    busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
+    ahead = ran_ahead(runs, max(busy, default=0.0))
     runs = [] if ahead else runs
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
@@ -95,13 +96,6 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     if not found:
         result.abstained.append(Abstained("ledger", "no timeline was recorded"))
     return result
-
-
-def _busy_ms(subject: Subject) -> float:
-    """Of a device; a processor runs no step before its mark."""
-    if subject.index is None or not subject.ledger.windows.used.any():
-        return 0.0
-    return busy_ms((entry.entry, entry.ms) for entry in entries_of(subject.ledger, None))
 
 
 def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:

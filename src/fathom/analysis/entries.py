@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry, Window
+from fathom.timing import median
 
 MS = 1e6
 HOST_CAUSED = "idle: "
@@ -46,9 +45,12 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
     return found
 
 
-def busy_ms(rows: Iterable[tuple[str, float]]) -> float:
-    """What a device works in a step, of (entry, milliseconds)."""
-    return sum(ms for entry, ms in rows if entry in WORKING)
+def busy_ms(ledger: Ledger) -> float:
+    """What a device works in the median used window; 0 without any."""
+    used = ledger.windows.used.nonzero()[0].tolist()
+    rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
+    worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()
+    return median([*worked, *[0] * (len(used) - len(worked))]) / MS if used else 0.0
 
 
 def _add_work(entry: Entry, work: dict | None) -> None:

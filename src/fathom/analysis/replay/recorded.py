@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.device import device_work
 from fathom.analysis.intervals import Array
-from fathom.analysis.ledger import device_ledger
+from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.steps import Clean, clean_step, ran_ahead, stretches, undisturbed
@@ -37,18 +37,21 @@ class Seen:
         found = self._windows(timeline)
         return (found.ends - found.starts)[self.used] / MS
 
-    def ledger_ms(self, timeline: Timeline) -> dict[str, float]:
-        """Milliseconds a step by entry."""
+    def ledger(self, timeline: Timeline) -> Ledger:
+        """The ledger of the windows on that timeline."""
         windows = self._windows(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
-            ledger = processor_ledger(timeline.ops, windows, host)
-        else:
-            work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
-            ledger = device_ledger(work, windows, host)
+            return processor_ledger(timeline.ops, windows, host)
+        work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
+        return device_ledger(work, windows, host)
+
+    def ledger_ms(self, timeline: Timeline) -> dict[str, float]:
+        """Milliseconds a step by entry."""
         used = np.flatnonzero(self.used).tolist()
-        rows = ledger.rows.filter(pl.col("window").is_in(used)).group_by("entry").agg(pl.col("ns").sum())
-        return {entry: ns / len(used) / MS for entry, ns in rows.iter_rows()}
+        rows = self.ledger(timeline).rows.filter(pl.col("window").is_in(used))
+        summed = rows.group_by("entry").agg(pl.col("ns").sum())
+        return {entry: ns / len(used) / MS for entry, ns in summed.iter_rows()}
 
     def _windows(self, timeline: Timeline) -> Windows:
         found = windows_of(timeline, self.index)

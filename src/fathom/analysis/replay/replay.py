@@ -69,8 +69,8 @@ class Replay:
         """The clean step, where one was recorded."""
         if self.seen is None:
             return None
-        before = self.seen.ledger_ms(self.model.timelines[self.seen.rank])
-        busy = busy_ms(before.items()) if self.seen.index is not None else 0.0
+        timeline = self.model.timelines[self.seen.rank]
+        busy = 0.0 if self.seen.index is None else busy_ms(self.seen.ledger(timeline))
         return clean_of(self.store, self.seen.rank, self.seen.windows.kind, busy)
 
     @cached_property
