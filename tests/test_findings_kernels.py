@@ -293,6 +293,29 @@ def test_a_bank_conflict_of_32_ways_takes_32_turns():
     assert found["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
 
 
+QUEUE = {"occupancy": 96.0, "l1_to_l2": 1.2, "l1_from_l2": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("used", "told", "expected"),
+    [
+        (0.012, {}, True),
+        (0.6, {}, False),  # a stream of stores: it fills what it writes to
+        (0.012, {"occupancy": 6.0}, False),  # few warps: there is little to do
+        (0.012, {"l1_from_l2": 0.9}, False),  # loads that wait for each other are answered
+        (0.012, {"l1_to_l2": 0.01, "l1_from_l2": 0.0}, False),  # it waits for something else than L2
+        (None, {}, False),
+    ],
+)
+def test_warps_that_only_send_and_wait_are_queued_at_few_places(used, told, expected):
+    ledger = [compute("mine", 10.0)]
+    family = Family("mine", 8.0, "latency", used, WELL | QUEUE | told)
+    found = raised(signals(ledger, kernels_counted=[family], kernels_work=[]), "kernels-atomics")
+    assert set(found) == ({"kernels-atomics"} if expected else set())
+    if expected:
+        assert found["kernels-atomics"].changes == (f"family:mine={used / 0.5:.6f}",)
+
+
 SCORES = "[[8, 16, 512, 512]]"
 
 

@@ -1,0 +1,49 @@
+"""Kernels of any make whose warps wait while L2 adds to few places: counters tell, and no op has to."""
+
+from __future__ import annotations
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.signals import Family, Signals
+
+SHARE = 0.03  # of the step
+HELD = 50.0  # percent of the warps: they are there, so it is not for want of work that nothing is used
+IDLE = 0.1  # of the nearest ceiling
+SENT = 0.1  # percent: less than this, and it is not L2 that they wait for
+UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a request, twice as much at most
+REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared memory first
+
+
+@rule("kernels-atomics")
+def contended(signals: Signals) -> Found:
+    """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn."""
+    step = signals["step.timeline_ms"]
+    for family in signals["kernels.counted"]:
+        if family.ms >= SHARE * step and _queues(family):
+            yield _candidate(family)
+
+
+def _queues(family: Family) -> bool:
+    told = family.measures
+    if family.used is None or not {"occupancy", "l1_to_l2", "l1_from_l2"} <= told.keys():
+        return False
+    sent, answered = told["l1_to_l2"], told["l1_from_l2"]
+    return family.used <= IDLE and told["occupancy"] >= HELD and sent >= SENT and sent > UNANSWERED * answered
+
+
+def _candidate(family: Family) -> Candidate:
+    factor = min((family.used or 0.0) / REACHED, 1.0)
+    return Candidate(
+        kind="kernels-atomics",
+        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        evidence=[
+            Evidence("of the warps are there, and wait", family.measures["occupancy"], "%"),
+            Evidence("of the nearest ceiling is used", 100 * (family.used or 0.0), "%"),
+            Evidence("of the time something is sent to L2", family.measures["l1_to_l2"], "%"),
+            Evidence("of the way back from L2 is used", family.measures["l1_from_l2"], "%"),
+        ],
+        changes=(f"family:{family.name}={factor:.6f}",),
+        doubt=0.3,
+        confidence=0.7,
+        check=f"fathom dive SOUNDING '{family.name[:40]}'",
+        family=family.name,
+    )
