@@ -176,7 +176,7 @@ def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "
     ],
 )
 def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, expected):
-    given = signals([], kernels_work=[one], kernels_counted=[], kernels_ceilings=H200 | {"memory": 4.6e12})
+    given = signals([], kernels_work=[one], kernels_ceilings=H200 | {"memory": 4.6e12})
     found = raised(given, "kernels-atomics")
     assert ("kernels-atomics" in found) == expected
     if expected:
@@ -186,8 +186,8 @@ def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, e
 
 def test_without_ceilings_atomics_are_not_judged_and_that_is_said():
     with pytest.raises(UnknownSignalError):
-        raised(signals([], kernels_work=[adding(5.0, 16)], kernels_counted=[]), "kernels-atomics")
-    relu = signals([], kernels_work=[work("relu", 5.0, "aten::relu")], kernels_counted=[])
+        raised(signals([], kernels_work=[adding(5.0, 16)]), "kernels-atomics")
+    relu = signals([], kernels_work=[work("relu", 5.0, "aten::relu")])
     assert raised(relu, "kernels-atomics") == {}
 
 

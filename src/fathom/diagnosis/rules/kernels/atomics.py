@@ -1,11 +1,13 @@
-"""Ops of the library that add to few places, one addition after the other."""
+"""Ops and kernels that add to few places, one addition after the other."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import prod
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
+from fathom.diagnosis.rules.kernels.contended import contended
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -27,11 +29,15 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 
 @rule("kernels-atomics")
 def atomics(signals: Signals) -> Found:
-    """Those that take much longer than reading what they add."""
+    """Ops that take much longer than reading what they add; then kernels of which counters tell."""
     works = signals["kernels.work"]
     adding = [one for one in works if _adds(one)]
-    if not adding:
-        return
+    if adding:
+        yield from _ops(signals, works, adding)
+    yield from contended(signals, but={one.family for one in adding})
+
+
+def _ops(signals: Signals, works: Sequence[Work], adding: Sequence[Work]) -> Found:
     memory = signals["kernels.ceilings"].get("memory")
     needs = {id(one): need for one in adding if (need := _need_ms(one, memory)) is not None}
     mine = [one for one in adding if one.ms > SLOW * needs.get(id(one), one.ms)]

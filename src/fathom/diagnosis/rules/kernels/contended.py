@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from collections.abc import Collection
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found
 from fathom.diagnosis.signals import Family, Signals
 
 SHARE = 0.03  # of the step
@@ -13,12 +15,13 @@ UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a re
 REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared memory first
 
 
-@rule("kernels-atomics")
-def contended(signals: Signals) -> Found:
-    """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn."""
-    step = signals["step.timeline_ms"]
-    for family in signals["kernels.counted"]:
-        if family.ms >= SHARE * step and _queues(family):
+def contended(signals: Signals, but: Collection[str] = ()) -> Found:
+    """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn.
+
+    Families named in `but` are left out; without counters there is nothing to find.
+    """
+    for family in signals.get("kernels.counted").value or []:
+        if family.name not in but and family.ms >= SHARE * signals["step.timeline_ms"] and _queues(family):
             yield _candidate(family)
 
 
