@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import types
 import zlib
@@ -73,3 +74,15 @@ def test_sleeping_is_not_using_the_processor():
     time.sleep(0.2)
     after = used()
     assert after is not None and 0 <= after - before < 200_000_000
+
+
+def test_computing_for_less_than_a_tick_is_using_the_processor():
+    if used() is None:
+        pytest.skip("this system does not tell what a thread used")
+    found = []
+    for _ in range(21):
+        before, until = used(), time.perf_counter_ns() + 500_000
+        while time.perf_counter_ns() < until:
+            pass
+        found.append(used() - before)
+    assert statistics.median(found) >= 400_000

@@ -96,7 +96,7 @@ class Making:
         stages.fetch = time.time_ns() - start - (stages.collate or 0)
         after = used() if stages.used is None else stages.used
         if before is not None and after is not None:
-            stages.read = max(stages.fetch - (after - before), 0)
+            stages.read = min(max(stages.fetch - (after - before), 0), stages.fetch)
         worker = get_worker_info()
         if worker is None:
             return
