@@ -94,8 +94,18 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
     if left_out:
         result.abstained.append(Abstained("later clean steps", left_out))
     if not found:
-        result.abstained.append(Abstained("ledger", "no timeline was recorded"))
+        result.abstained.append(Abstained("ledger", _no_timeline(steps)))
     return result
+
+
+def _no_timeline(steps: pl.DataFrame) -> str:
+    phases = steps.filter(pl.col("parent").is_null())["phase"]
+    if phases.is_empty() or (phases != "settle").any():
+        return "no timeline was recorded"
+    return (
+        f"the program ended within its first {len(phases)} steps, before it was known that their length had "
+        "settled; let it run longer, or record with `--settle 3`"
+    )
 
 
 def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFrame, name: str) -> None:
