@@ -256,9 +256,9 @@ def test_the_copy_of_a_batch_counts_whether_compute_hides_it_or_not(tmp_path):
     assert found.input["copy_ms"] == pytest.approx((60 + 40) / 2 / 1e6)
 
 
-def test_a_program_that_ended_while_it_settled_is_told_what_to_do(tmp_path: Path) -> None:
-    made = Timeline()
-    made.phase = "settle"
+@pytest.mark.parametrize("phase", ["settle", "clean"])
+def test_a_program_that_ended_before_a_timeline_was_due_is_told_what_to_do(tmp_path: Path, phase) -> None:
+    made = Timeline(phase=phase)
     made.steps(*range(10 * S, 10 * S + 9 * MS, MS))
     found = examination_of(tmp_path / "s.fathom", made)
     (why,) = (one.why for one in found.abstained if one.what == "ledger")

@@ -25,6 +25,7 @@ from fathom.timing import median
 AHEAD_OF_DEVICE = (
     "steps were launched faster than the device does them, and no device event tells their length"
 )
+SOON = 25  # steps, within which a timeline begins where their length settles at once
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
 
@@ -99,12 +100,12 @@ def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame 
 
 
 def _no_timeline(steps: pl.DataFrame) -> str:
-    phases = steps.filter(pl.col("parent").is_null())["phase"]
-    if phases.is_empty() or (phases != "settle").any():
+    count = steps.filter(pl.col("parent").is_null()).height
+    if not 0 < count < SOON or not steps["phase"].is_in(["settle", "clean"]).all():
         return "no timeline was recorded"
     return (
-        f"the program ended within its first {len(phases)} steps, before it was known that their length had "
-        "settled; let it run longer, or record with `--settle 3`"
+        f"no timeline was recorded: the program ended after its first {count} steps; let it run longer, or "
+        "record it with `--settle 3`"
     )
 
 
