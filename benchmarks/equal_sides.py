@@ -244,7 +244,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=TIMES, help="proofs of each kind for a kernel")
     parser.add_argument("--budget", type=float, default=10, help="seconds of timing beyond six rounds")
     parser.add_argument("--block", type=float, default=0.03, help="seconds of samples in a process")
-    parser.add_argument("--limit", type=float, default=120, help="seconds at most for a proof")
+    parser.add_argument("--limit", type=float, default=600, help="seconds at most for a proof")
     parser.add_argument(
         "--jobs", type=int, default=0, help="proofs side by side; 0: what the GPU has room for"
     )
