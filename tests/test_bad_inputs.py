@@ -300,6 +300,15 @@ def test_torn_records_become_a_sounding(tmp_path, what):
         assert json.loads(done.stdout)["problems"]
 
 
+def test_records_are_imported_over_a_sounding_only_when_that_is_asked_for(tmp_path):
+    folder, out = recording(tmp_path), tmp_path / "out.fathom"
+    assert invoke("import", folder, "-o", out).returncode == 0
+    assert "exists already" in refused(invoke("import", folder, "-o", out))
+    done = invoke("import", folder, "-o", out, "--replace", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["rows"]["steps"] == 2
+    assert (folder / "raw").is_dir()
+
+
 @pytest.mark.parametrize("lost", [1, 20, 60])
 def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
     folder = recording(tmp_path)

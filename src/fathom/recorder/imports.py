@@ -28,7 +28,7 @@ def import_any(paths: list[Path], output: Path | None = None, *, replace: bool =
         return _import_files(paths, output, replace)
     if len(paths) > 1:
         raise BadInputError("Raw records are imported alone: give one recording, or only traces.")
-    return _import_recording(recordings[0], output)
+    return _import_recording(recordings[0], output, replace)
 
 
 def _recording(path: Path) -> Path | None:
@@ -38,14 +38,14 @@ def _recording(path: Path) -> Path | None:
     return path.parent if path.name == "raw" and (path / "launch.json").is_file() else None
 
 
-def _import_recording(folder: Path, output: Path | None) -> Store:
+def _import_recording(folder: Path, output: Path | None, replace: bool) -> Store:
     from fathom.sounding import import_raw
 
-    if output is None or output == folder:
+    if output is None or output.resolve() == folder.resolve():
         store = import_raw(folder)
         shutil.rmtree(folder / "raw", ignore_errors=True)
         return store
-    return import_raw(folder, output)
+    return import_raw(folder, output, replace=replace)
 
 
 def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Store:

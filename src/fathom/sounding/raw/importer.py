@@ -15,14 +15,14 @@ from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
 
-def import_raw(folder: Path, output: Path | None = None) -> Store:
-    """Make a sounding of `folder/raw`, in `folder` itself or in `output`.
+def import_raw(folder: Path, output: Path | None = None, *, replace: bool = False) -> Store:
+    """Make a sounding of `folder/raw`, in `folder` itself or in `output`, where `replace` overwrites one.
 
     Raises BadInputError where there are no raw records or the output cannot be written. Whatever the program
     did (crashed, was killed, never reached a step), the sounding is valid and its manifest says so.
     """
     raw = read(Path(folder))
-    writer = Writer(output or folder)
+    writer = Writer(output or folder, replace=replace and output is not None)
     recorded = [_rank(raw, process, number, writer) for number, process in _ranks(raw).items()]
     return writer.finish(manifest(raw, recorded, Path(output or folder)), raw.launch.get("machine"))
 
