@@ -3,12 +3,13 @@
 #
 #     benchmarks/on_target.sh PART OUT
 #
-# PART is stress, ceilings, record, cost, tests, links, counters, crafted, agreement, faults,
+# PART is stress, ceilings, record, stretches, cost, tests, links, counters, crafted, agreement, faults,
 # unrelated, lab or equal.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
 #     python benchmarks/record_all.py finish OUT
+#     python benchmarks/stretches.py summary OUT/stretches
 #     python benchmarks/cost.py summary OUT/cost
 #     python -m benchmarks.equal_sides summary OUT/equal
 set -euo pipefail
@@ -37,6 +38,11 @@ ceilings() { # twice in a row: the figures, and how far they differ
 record() { # every validation program, unchanged; their soundings carry the ceilings
     "$python" -m fathom machine measure --json > "$out/machine.json"
     "$python" benchmarks/record_all.py record "$out"
+}
+
+stretches() { # the clean phase's cost within one process; nothing else may run on the machine
+    "$python" benchmarks/stretches.py record launch_bound --runs "${RUNS:-4}" --out "$out/stretches" -- --steps 6000
+    "$python" benchmarks/stretches.py record launch_bound --sham --runs 2 --out "$out/stretches" -- --steps 6000
 }
 
 cost() { # recorded against untouched, in pairs: batches of eight on each GPU, on sets of four cores
