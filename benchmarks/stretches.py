@@ -116,6 +116,8 @@ def child(options: argparse.Namespace) -> None:
 
 def record(options: argparse.Namespace) -> None:
     """Record the runs: one line each in the output folder's `stretches.jsonl`."""
+    from cost import device_name  # which the program's own process has no use for
+
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "stretches.jsonl"
     for number in range(options.runs):
@@ -128,17 +130,11 @@ def record(options: argparse.Namespace) -> None:
         if outcome.status:
             sys.exit(f"{options.program} failed: see {options.out / 'log.txt'}")
         phases = sorted({row["phase"] for row in records(folder) if row.get("t") == "phase"})
-        row = {"program": options.program, "sham": options.sham, "device": device(), "phases": phases}
+        row = {"program": options.program, "sham": options.sham, "device": device_name(), "phases": phases}
         row |= json.loads(times.read_text())
         with file.open("a") as out:
             out.write(json.dumps(row) + "\n")
         print(f"run {number}: {Ratio.of([row]) if quads(row) else 'too short'}", flush=True)
-
-
-def device() -> str:
-    from cost import device_name
-
-    return device_name()
 
 
 class Quad(NamedTuple):
