@@ -26,11 +26,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -39,11 +37,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cost_commands import add_folder, append, device_name, keep, lines, run
 from cost_pairs import FailedError, Place, Places, compared, core_numbers, run_batch
-from launcher import RECORDING, ROOT, execute, started_by
+from launcher import RECORDING, execute, started_by
 from turn_ratio import Run
 
-RESULTS = ROOT / "benchmarks" / "results"
 SETTLE = 40
 PHASES = {"surface": "clean", "timeline": "timeline"}
 RESAMPLES = 10_000
@@ -127,25 +125,6 @@ def memory(options: argparse.Namespace) -> None:
         append(options.out / "memory.jsonl", row)
 
 
-def append(file: Path, row: dict[str, Any], *, shown: bool = True) -> None:
-    line = json.dumps(row)
-    if shown:
-        print(line, flush=True)
-    with file.open("a") as out:
-        out.write(line + "\n")
-
-
-def device_name() -> str:
-    """What the programs ran on, from the driver's own tool."""
-    tool = shutil.which("nvidia-smi")
-    if not tool:
-        return "cpu"
-    listed = subprocess.run(
-        [tool, "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True
-    )
-    return listed.stdout.splitlines()[0].strip() if listed.stdout.strip() else "cpu"
-
-
 @dataclass
 class Ratio:
     """Ratio of step times, recorded over untouched: median over pairs, with its 95 % bootstrap interval."""
@@ -184,10 +163,6 @@ def ratio_of(ratios: list[float]) -> Ratio:
     return Ratio(len(ratios), statistics.median(ratios), float(low), float(high))
 
 
-def lines(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-
-
 def summary(options: argparse.Namespace) -> None:
     """Write what the lines in the output folder amount to."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
@@ -198,15 +173,7 @@ def summary(options: argparse.Namespace) -> None:
         "step_time": [asdict(cost_of(rows)) for rows in groups.values()],
         "memory": {"pairs": len(rises), "largest_rise_bytes": max(rises, default=None), "rises_bytes": rises},
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "cost.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
-
-
-def split(words: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """The words before `--`, itself, and those after it, as str.partition does."""
-    at = words.index("--") if "--" in words else len(words)
-    return words[:at], words[at : at + 1], words[at + 1 :]
+    keep("cost.json", found)
 
 
 def at_least_one(word: str) -> int:
@@ -230,34 +197,23 @@ def gpus(words: str) -> list[str]:
     return found
 
 
-def add_places(parser: argparse.ArgumentParser) -> None:
+def add_pairs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", choices=["train_gpt", "launch_bound"])
+    parser.add_argument("--depth", choices=list(PHASES), default="surface")
     parser.add_argument("--batch", type=at_least_one, default=1, help="pairs that start together on each GPU")
     parser.add_argument("--cores", type=core_set, nargs="+", default=[], help="sets of cores, as in 2-5 6-9")
     parser.add_argument("--gpus", type=gpus, default=[], help="pairs on each, as in 0,1")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no batch that would end later")
+    add_runs(parser)
+
+
+def add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("out/cost"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True)
-    for command, takes_program in ((pairs, True), (memory, False), (summary, False)):
-        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
-        sub.set_defaults(command=command)
-        if takes_program:
-            sub.add_argument("program", choices=["train_gpt", "launch_bound"])
-            sub.add_argument("--depth", choices=list(PHASES), default="surface")
-        if command is pairs:
-            add_places(sub)
-        if command is summary:
-            sub.add_argument("out", type=Path)
-            continue
-        sub.add_argument("--pairs", type=int, default=10)
-        sub.add_argument("--out", type=Path, default=Path("out/cost"))
-    ours, _, arguments = split(sys.argv[1:])
-    options = parser.parse_args(ours, argparse.Namespace(arguments=arguments))
-    options.command(options)
+    run(__doc__, {pairs: add_pairs, memory: add_runs, summary: add_folder})
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cost import RESULTS, append, cost_of, device_name, lines, split
+from cost import cost_of
+from cost_commands import add_folder, append, device_name, keep, lines, run
 from launcher import execute, pinned, script, under_fathom
 
 HOST = -1  # the telemetry's device
@@ -125,30 +126,19 @@ def summary(options: argparse.Namespace) -> None:
         "step_time": [asdict(cost_of(rows)) for rows in groups.values()],
         "memory": lines(options.out / "memory.jsonl"),
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "counters_cost.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    keep("counters_cost.json", found)
+
+
+def add_recorded(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", choices=["train_gpt", "launch_bound"])
+    parser.add_argument("--cores", help="run on these alone, as in 2-5")
+    parser.add_argument("--pairs", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--out", type=Path, default=Path("out/counters"))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True)
-    for command in (steps, memory, summary):
-        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
-        sub.set_defaults(command=command)
-        if command is summary:
-            sub.add_argument("out", type=Path)
-            continue
-        sub.add_argument("program", choices=["train_gpt", "launch_bound"])
-        sub.add_argument("--cores", help="run on these alone, as in 2-5")
-        sub.add_argument("--pairs", type=int, default=10)
-        sub.add_argument("--seconds", type=float, default=120.0)
-        sub.add_argument("--out", type=Path, default=Path("out/counters"))
-    ours, _, arguments = split(sys.argv[1:])
-    options = parser.parse_args(ours, argparse.Namespace(arguments=arguments))
-    options.command(options)
+    run(__doc__, {steps: add_recorded, memory: add_recorded, summary: add_folder})
 
 
 if __name__ == "__main__":

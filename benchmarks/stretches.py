@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from launcher import RECORDING, ROOT, execute, pinned, records, script, under_fathom
+from cost_commands import add_folder, append, device_name, keep, lines, run
+from launcher import RECORDING, execute, pinned, records, script, under_fathom
 
-RESULT = ROOT / "benchmarks" / "results" / "stretches.json"
+LINES = "stretches.jsonl"
 SETTLE, WARM_UP = 40, 100  # steps before the clean phase, and before the first stretch
 STRETCH, SKIPPED = 20, 3  # steps of a stretch, and those after its beginning that do not count
 ORDERS = ((False, True, True, False), (True, False, False, True))  # whether the hooks are on
@@ -45,7 +46,6 @@ class Switch:
     sham: bool
     seed: int
     on: bool = True
-    steps: int = 0
     noted: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -57,8 +57,8 @@ class Switch:
 
     def __call__(self) -> None:
         self.noted.append(self.on)
-        self.steps += 1
-        if self.steps >= WARM_UP and (self.steps - WARM_UP) % STRETCH == 0:
+        stretched = len(self.noted) - WARM_UP
+        if stretched >= 0 and stretched % STRETCH == 0:
             self.turn(next(self._order))
 
     def turn(self, on: bool) -> None:
@@ -116,10 +116,7 @@ def child(options: argparse.Namespace) -> None:
 
 def record(options: argparse.Namespace) -> None:
     """Record the runs: one line each in the output folder's `stretches.jsonl`."""
-    from cost import device_name  # which the program's own process has no use for
-
     options.out.mkdir(parents=True, exist_ok=True)
-    file = options.out / "stretches.jsonl"
     for number in range(options.runs):
         times, folder = options.out / "times.json", options.out / RECORDING
         own = ["child", options.program, "--times", str(times), "--seed", str(random.randrange(2**31))]
@@ -132,8 +129,7 @@ def record(options: argparse.Namespace) -> None:
         phases = sorted({row["phase"] for row in records(folder) if row.get("t") == "phase"})
         row = {"program": options.program, "sham": options.sham, "device": device_name(), "phases": phases}
         row |= json.loads(times.read_text())
-        with file.open("a") as out:
-            out.write(json.dumps(row) + "\n")
+        append(options.out / LINES, row, shown=False)
         print(f"run {number}: {Ratio.of([row]) if quads(row) else 'too short'}", flush=True)
 
 
@@ -199,9 +195,8 @@ def _bounds(runs: list[list[float]]) -> tuple[float, float, float]:
 
 def summary(options: argparse.Namespace) -> None:
     """Write what the runs in the output folder amount to."""
-    rows = [json.loads(line) for line in (options.out / "stretches.jsonl").read_text().splitlines()]
     groups: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}
-    for row in rows:
+    for row in lines(options.out / LINES):
         groups.setdefault((row["program"], row["sham"], row["device"]), []).append(row)
     found = [
         {"program": program, "sham": sham, "device": name, "runs": len(runs)}
@@ -210,33 +205,29 @@ def summary(options: argparse.Namespace) -> None:
         | {"ratio_of_each_run": [round(Ratio.of([run]).ratio, 4) for run in runs]}
         for (program, sham, name), runs in groups.items()
     ]
-    RESULT.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    keep("stretches.json", found)
+
+
+def add_program(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", choices=["launch_bound"])
+    parser.add_argument("--sham", action="store_true", help="Fathom is on in all stretches")
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    add_program(parser)
+    parser.add_argument("--cores", help="run on these alone, as in 2-5")
+    parser.add_argument("--runs", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=Path("out/stretches"))
+
+
+def add_child(parser: argparse.ArgumentParser) -> None:
+    add_program(parser)
+    parser.add_argument("--times", type=Path, required=True)
+    parser.add_argument("--seed", type=int, required=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    commands = parser.add_subparsers(required=True)
-    for command in (record, summary, child):
-        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
-        sub.set_defaults(command=command)
-        if command is summary:
-            sub.add_argument("out", type=Path)
-            continue
-        sub.add_argument("program", choices=["launch_bound"])
-        sub.add_argument("--sham", action="store_true", help="Fathom is on in all stretches")
-        if command is child:
-            sub.add_argument("--times", type=Path, required=True)
-            sub.add_argument("--seed", type=int, required=True)
-            continue
-        sub.add_argument("--cores", help="run on these alone, as in 2-5")
-        sub.add_argument("--runs", type=int, default=4)
-        sub.add_argument("--out", type=Path, default=Path("out/stretches"))
-    at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
-    options = parser.parse_args(sys.argv[1:at], argparse.Namespace(arguments=sys.argv[at + 1 :]))
-    options.command(options)
+    run(__doc__, {record: add_record, summary: add_folder, child: add_child})
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import cost
+import cost_commands
 import cost_pairs
 import record_all
 import turn_ratio
@@ -61,8 +62,12 @@ def test_both_ratios_have_an_interval_and_a_pair_without_turns_counts_in_one():
 
 
 def test_words_after_the_dashes_belong_to_the_program():
-    assert cost.split(["pairs", "--", "--steps", "--", "3"]) == (["pairs"], ["--"], ["--steps", "--", "3"])
-    assert cost.split(["pairs"]) == (["pairs"], [], [])
+    assert cost_commands.split(["pairs", "--", "--steps", "--", "3"]) == (
+        ["pairs"],
+        ["--"],
+        ["--steps", "--", "3"],
+    )
+    assert cost_commands.split(["pairs"]) == (["pairs"], [], [])
 
 
 def recording(plants=(), **entries):
