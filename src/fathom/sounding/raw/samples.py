@@ -67,7 +67,8 @@ def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> Found:
             found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
     stamped = [burst.stamped for burst in bursts]
     speed = ticks.rate(stamped)
-    frames = [frame for burst in bursts if (frame := _frame(burst, stamped, speed, found, rank)) is not None]
+    fitting = [one for one in stamped if speed is not None and one.holds(speed)]
+    frames = [frame for burst in bursts if (frame := _frame(burst, fitting, speed, found, rank)) is not None]
     if frames:
         found.table = pl.concat(frames)
     return found
@@ -126,14 +127,13 @@ def _bytes(raw: Raw, record: Record, size: int) -> bytes:
 
 
 def _frame(
-    burst: _Burst, others: list[ticks.Stamped], speed: float | None, found: Found, rank: int
+    burst: _Burst, fitting: list[ticks.Stamped], speed: float | None, found: Found, rank: int
 ) -> pl.DataFrame | None:
     stamped = burst.stamped
     if not stamped.in_nanoseconds and (speed is None or not stamped.holds(speed)):
         text = f"The clock of {burst.record['file']} cannot be told, so its burst of samples was left out."
         found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
         return None
-    fitting = [other for other in others if speed is not None and other.holds(speed)]
     began = ticks.begin(stamped, fitting, speed or 1.0)
     starts, ends = ticks.nanoseconds(stamped, speed or 1.0, began.at)
     group = _group(found.groups, burst.names)
