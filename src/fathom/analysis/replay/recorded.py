@@ -46,10 +46,10 @@ class Seen:
         work = device_work(timeline.kernels.filter(pl.col("device") == self.index))
         return device_ledger(work, windows, host)
 
-    def ledger_ms(self, timeline: Timeline) -> dict[str, float]:
+    def by_entry(self, ledger: Ledger) -> dict[str, float]:
         """Milliseconds a step by entry."""
         used = np.flatnonzero(self.used).tolist()
-        rows = self.ledger(timeline).rows.filter(pl.col("window").is_in(used))
+        rows = ledger.rows.filter(pl.col("window").is_in(used))
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
         return {entry: ns / len(used) / MS for entry, ns in summed.iter_rows()}
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fathom.analysis.entries import INFLATED, busy_ms
 from fathom.analysis.intervals import Array
+from fathom.analysis.ledger import Ledger
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
@@ -69,8 +70,7 @@ class Replay:
         """The clean step, where one was recorded."""
         if self.seen is None:
             return None
-        timeline = self.model.timelines[self.seen.rank]
-        busy = 0.0 if self.seen.index is None else busy_ms(self.seen.ledger(timeline))
+        busy = 0.0 if self.seen.index is None else busy_ms(self._ledger)
         return clean_of(self.store, self.seen.rank, self.seen.windows.kind, busy)
 
     @cached_property
@@ -95,7 +95,7 @@ class Replay:
             return QUICKEST
         if self.clean.median_ms >= self._recorded:
             return 1.0
-        before = self.seen.ledger_ms(self.model.timelines[self.seen.rank])
+        before = self.seen.by_entry(self._ledger)
         held = sum(before.get(entry, 0.0) for entry in INFLATED) if self.seen.index is not None else 0.0
         goal = max(self.clean.median_ms, self._recorded - held)
         low, high = QUICKEST / 2, 1.0
@@ -103,6 +103,11 @@ class Replay:
             middle = (low + high) / 2
             low, high = (middle, high) if self._steps(host=middle).mean() < goal else (low, middle)
         return high
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        """As recorded."""
+        return self._seen.ledger(self.model.timelines[self._seen.rank])
 
     @cached_property
     def _recorded(self) -> float:
@@ -163,8 +168,8 @@ class Replay:
 
     def _moved(self, changes: Sequence[Change]) -> list[Moved]:
         one = self._seen
-        before = one.ledger_ms(self.model.timelines[one.rank])
-        after = one.ledger_ms(self.model.times(changes).timeline(one.rank))
+        before = one.by_entry(self._ledger)
+        after = one.by_entry(one.ledger(self.model.times(changes).timeline(one.rank)))
         names = sorted({*before, *after}, key=lambda name: (-before.get(name, 0.0), name))
         return [Moved(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 
