@@ -34,7 +34,7 @@ from launcher import RECORDING, execute, pinned, records, script, under_fathom
 
 LINES = "stretches.jsonl"
 SETTLE, WARM_UP = 40, 100  # steps before the clean phase, and before the first stretch
-STRETCH, SKIPPED = 20, 3  # steps of a stretch, and those after its beginning that do not count
+STRETCH, SKIPPED = 2, 1  # steps of a stretch, and those after its beginning that do not count
 ORDERS = ((False, True, True, False), (True, False, False, True))  # whether the hooks are on
 RESAMPLES = 4_000
 

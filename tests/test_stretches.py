@@ -51,7 +51,7 @@ def test_each_four_has_two_stretches_of_either_side_and_no_step_after_a_switch()
 
 def test_a_run_too_short_for_a_four_is_said_to_be():
     with pytest.raises(ValueError, match="long enough"):
-        stretches.Ratio.of([run(stretches.WARM_UP + 10, 0.0, seed=1)])
+        stretches.Ratio.of([run(stretches.WARM_UP + 4 * stretches.STRETCH - 1, 0.0, seed=1)])
 
 
 @pytest.mark.parametrize("sham", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +24,9 @@ MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
 CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of the samples that the parent times too
 SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
 WARM_UPS = 3
+STAY = 2  # samples at one place in a GPU's memory; several, so that a cache that goes by address shows
+LONG_NS = 50e6  # of calls that take longer each is a sample
+SURE = 1e-3  # a share of the mean, its standard error: more samples of this process would tell no more
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,7 @@ class ProcessSampler:
         self._sides, self._settings, self._device = sides, settings, device
         self._most_calls = max(1, min(MOST_CALLS, MOST_INPUTS // max(input_bytes, 1)))
         self._calls: int | None = None
+        self._moves = False
         self._sensors = Sensors() if device == "cuda" else None
 
     @property
@@ -71,6 +75,7 @@ class ProcessSampler:
             with turn.alone():
                 per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
                 self._calls = self._calls or self._enough(per_call)
+                self._moves = self._device == "cuda" and per_call < LONG_NS
                 found.reasons += self._clocks_agree(worker, per_call)
                 for condition in self.conditions:
                     self._sample(worker, seeds, condition, chosen, found)
@@ -87,6 +92,13 @@ class ProcessSampler:
         """Nanoseconds of one call."""
         worker.ask("place", seeds=[seed])
         return float(worker.ask("go", latency=latency)["ns"])
+
+    def _move(self, worker: Worker, seeds: list[int]) -> int:
+        """To other memory; the call that has to allocate there what it needs is no sample. Nanoseconds."""
+        worker.ask("place", seeds=seeds, elsewhere=True)
+        moved = worker.waited_ns
+        worker.ask("go", latency="included")
+        return moved + worker.waited_ns
 
     def _enough(self, per_call_ns: float) -> int:
         """Calls of one sample."""
@@ -112,9 +124,11 @@ class ProcessSampler:
     def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
         taken: list[dict[str, Any]] = []
         calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
-        wanted, left_ns, clocks = LEAST, 1e9 * self._settings.block_s, list[dict[str, float]]()
-        while len(taken) < wanted:
+        left_ns, clocks = 1e9 * self._settings.block_s, list[dict[str, float]]()
+        while len(taken) < LEAST or (len(taken) < MOST and left_ns > 0 and not sure(taken)):
             number = len(taken)
+            if self._moves and number % STAY == 0:
+                left_ns -= self._move(worker, [seeds(condition, number, n, "moved") for n in range(calls)])
             batch = [seeds(condition, number, call) for call in range(calls)]
             worker.ask("place", seeds=batch)
             prepared = worker.waited_ns
@@ -129,7 +143,6 @@ class ProcessSampler:
                 found.held = batch[index]
                 worker.ask("hold", index=index, seed=found.held)
             left_ns -= prepared + worker.waited_ns
-            wanted = LEAST if left_ns <= 0 else min(MOST, len(taken) + 1 if len(taken) >= LEAST else LEAST)
         self._count(taken, condition, calls, clocks, found)
 
     def _watched(self, worker: Worker, **options: Any) -> tuple[dict[str, Any], list[dict[str, float]]]:
@@ -156,6 +169,13 @@ class ProcessSampler:
         found.samples[condition] = [sample["ns"] / calls for sample in good]
         seen = [look["sm_clock_mhz"] for look in clocks if "sm_clock_mhz" in look]
         found.clock_mhz = float(np.median(seen)) if seen else found.clock_mhz
+
+
+def sure(taken: list[dict[str, Any]]) -> bool:
+    """Whether the mean of the samples is known to SURE; those that were taken at one place count as one."""
+    ns = [sample["ns"] for sample in taken]
+    places = [float(np.mean(ns[first : first + STAY])) for first in range(0, len(ns), STAY)]
+    return float(np.std(places, ddof=1)) <= SURE * sqrt(len(places)) * float(np.mean(places))
 
 
 def undisturbed(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:

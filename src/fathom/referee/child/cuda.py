@@ -9,9 +9,10 @@ from __future__ import annotations
 import gc
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from fathom.referee.child.guards import now, sleep
+from fathom.referee.child.guards import now, sleep, unpredictable
 from fathom.referee.child.values import is_tensor, leaves, torch
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -20,6 +21,8 @@ MOST_SPIN_S = 0.5
 CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
 FLUSH = 2  # times the L2 cache is written between cold calls
 WRITER = 64 * 2**20
+PAGE, MOST_PAGES = 2 * 2**20, 128  # the driver places memory by pages of that many bytes
+SPACERS = 24
 # Bytes, down to what an allocation is rounded to; those above 1 MiB come from a pool of their own.
 POISON = [*(2**power for power in range(28, 20, -1)), 2**20 + 512, *(2**power for power in range(20, 8, -1))]
 
@@ -38,6 +41,7 @@ class Cuda:
         self.flusher = lib.empty(size, dtype=lib.uint8, device="cuda")
         self.spin_s = SPIN_S
         self.snapshot: list[Any] = []
+        self.spacers: list[Any] = []
 
     def run(
         self,
@@ -140,6 +144,23 @@ class Cuda:
         """Give back what is not used: others may prove something else on the same device."""
         self.snapshot = []
         self.lib.cuda.empty_cache()
+
+    def move(self, largest: int) -> None:
+        """Give all free memory back and take some here and there, so that what is allocated next lies on
+        other pages; `largest`: bytes of the largest input.
+
+        Which slices of L2 and channels of memory the pages of a tensor fall on changes the time of a kernel
+        bound by memory by up to several percent, for as long as the tensor stays there.
+        """
+        self.spacers = []
+        self.release()
+        most = min(max(2, 2 * largest // PAGE), MOST_PAGES)
+        with suppress(self.lib.OutOfMemoryError):
+            for _ in range(SPACERS):
+                size = PAGE * (1 + int(most * unpredictable()))
+                self.spacers.append(self.lib.empty(size, dtype=self.lib.uint8, device="cuda"))
+        self.spacers = [spacer for spacer in self.spacers if unpredictable() < 0.5]
+        self.release()
 
     def _copies(self, result: Any) -> list[Any]:
         return [leaf.detach().clone() for _, leaf in leaves(result) if is_tensor(leaf)]

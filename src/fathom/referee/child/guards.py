@@ -21,6 +21,7 @@ from fathom.referee.child.values import torch
 now = time.perf_counter_ns
 sleep = time.sleep
 processor_ns = time.process_time_ns
+unpredictable = random.SystemRandom().random
 
 TIMERS = ("time.", "torch.cuda.synchronize", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda._sleep")
 Found = dict[str, Any]

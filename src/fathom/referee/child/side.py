@@ -42,6 +42,7 @@ class Side:
         self.key = inspection.code_key(self.target)
         self.wanted = spec.get("wanted") or {}
         self.slots: list[Call] = []
+        self.staged: list[Call] = []
         self.results: list[Any] = []
         self._held: tuple[Held, int, str | None]
         gc.freeze()  # what the libraries made is not searched before every sample
@@ -87,8 +88,12 @@ class Side:
         call = self.fresh(1)
         return told(self._work, call) if self._work else derived(self.target, call)
 
-    def place(self, seeds: list[int], variant: str | None = None) -> None:
-        """Fresh inputs in the slots of earlier ones, one slot a call."""
+    def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
+        """Fresh inputs in the slots of earlier ones, one slot a call; `elsewhere`: in other memory."""
+        if elsewhere:
+            largest = max((int(getattr(leaf, "nbytes", 0)) for _, leaf in leaves(self.slots)), default=0)
+            self.slots, self.staged, self.results = [], [], []
+            self.bench.move(largest)
         made = [self.fresh(seed, variant) for seed in seeds]
         self.staged = upcast(made) if self._upcast else made
         old = self.slots + [((), {})] * (len(made) - len(self.slots))
