@@ -1,6 +1,7 @@
 """How often the referee errs: ten kernels ten times against themselves, and ten times with a planted 2 %.
 
-    python -m benchmarks.equal_sides record OUT --minutes 9 --gpus 0,1  # on the target, till nothing is left
+    export CUDA_DEVICE_MAX_CONNECTIONS=1  # one stream is all they need, and a context takes half the time
+    python -m benchmarks.equal_sides record OUT --minutes 9 --jobs 6  # on the target, till nothing is left
     python -m benchmarks.equal_sides summary OUT
 
 A proof that was reached is not repeated; `--minutes` begins none after that time. `--gpus` shares the proofs
@@ -242,8 +243,8 @@ def main() -> None:
     parser.add_argument("--gpus", default="", help="their numbers, as 0,1,2")
     parser.add_argument("--share", default="0/1", help="part of the proofs: the first of two is 0/2")
     parser.add_argument("--times", type=int, default=TIMES, help="proofs of each kind for a kernel")
-    parser.add_argument("--budget", type=float, default=10, help="seconds of timing beyond six rounds")
-    parser.add_argument("--block", type=float, default=0.03, help="seconds of samples in a process")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of timing beyond six rounds")
+    parser.add_argument("--block", type=float, default=0.3, help="most seconds of samples in a process")
     parser.add_argument("--limit", type=float, default=600, help="seconds at most for a proof")
     parser.add_argument(
         "--jobs", type=int, default=0, help="proofs side by side; 0: what the GPU has room for"

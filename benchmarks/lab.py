@@ -2,10 +2,12 @@
 
     fathom lab run --all                         # on the target; what is proven is kept in FATHOM_HOME
     python -m benchmarks.lab gather HOME [HOME]  # here: those folders, brought home, into results/lab.json
+    python -m benchmarks.lab place MACHINE.json  # fractions that are missing, by that machine's ceilings
     python -m benchmarks.lab missing             # names of those that were not judged as they are now
     python -m benchmarks lab                     # the table
 
-Of each technique the newest result counts that was reached with its source as it is, else the newest.
+Of each technique the newest result counts that was reached with its source as it is, else the newest. Where
+the machine that judged it had no ceilings, those of another with the same GPU do (~ in the table).
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from typing import Any
 import msgspec
 
 from fathom.lab import Kept, techniques
+from fathom.machine.limits import Limits, limits_of
 from fathom.referee import Comparison
+from fathom.referee.ceilings import Work, fraction
 
 RESULT = Path(__file__).parent / "results" / "lab.json"
 Row = dict[str, Any]
@@ -38,6 +42,25 @@ def missing(rows: Iterable[Row]) -> list[str]:
     """Techniques that were not judged with their source as it is."""
     judged = {row["technique"] for row in rows if row["source"] == _source(row["technique"])}
     return [name for name in techniques() if name not in judged]
+
+
+def place(rows: Iterable[Row], machine: dict[str, Any]) -> None:
+    """Put fractions of the ceilings of `machine` into those rows of its GPU that have none."""
+    gpu, host = limits_of(machine, 0), limits_of(machine, None)
+    if gpu is None or host is None:
+        raise SystemExit("That machine's ceilings were not all measured; give one where they were.")
+    name = machine["gpus"][0].get("name")
+    for row in rows:
+        work = msgspec.convert(row["work"], Work)
+        for timing in row["timings"]:
+            if row["gpu"] == name and not timing["tuned"]["ceiling"]:
+                row["ceilings_of"] = "another machine with this GPU"
+                _place(timing, work, gpu if timing["cache"] else host)
+
+
+def _place(timing: Row, work: Work, limits: Limits) -> None:
+    for side in (timing["plain"], timing["tuned"]):
+        side["ceiling"] = msgspec.to_builtins(fraction(side["ns"], work, limits, timing["cache"]))
 
 
 def _source(name: str) -> str | None:
@@ -97,15 +120,12 @@ def _line(row: Row) -> str:
     shares = [_share(chosen[side]["ceiling"]) for side in ("plain", "tuned")] if chosen else []
     bound = (chosen["tuned"]["ceiling"] or {}).get("bound", "") if chosen else ""
     gain = f"{1 / row['ratio']:.3g}×"
-    return (
-        f"{name:<26}{row['verdict']:<10}{gain:<9}{low:.3g} to {high:.3g}×".ljust(66)
-        + " → ".join(shares)
-        + f" {bound}"
-    )
+    start = f"{name:<26}{row['verdict']:<10}{gain:<9}{low:.3g} to {high:.3g}×".ljust(66)
+    return start + " → ".join(shares) + f" {bound}" + (" ~" if row.get("ceilings_of") else "")
 
 
 def _share(ceiling: Row | None) -> str:
-    return f"{ceiling['fraction']:.0%}" if ceiling else "?"
+    return f"{ceiling['fraction']:.0%}" if ceiling else "-"
 
 
 def main() -> None:
@@ -114,15 +134,24 @@ def main() -> None:
     )
     commands = parser.add_subparsers(dest="do", required=True)
     commands.add_parser("gather").add_argument("homes", nargs="+", type=Path, metavar="HOME")
+    commands.add_parser("place").add_argument("machine", type=Path)
     commands.add_parser("missing")
     options = parser.parse_args()
     kept = json.loads(RESULT.read_text()) if RESULT.exists() else []
     if options.do == "missing":
         print(*missing(kept))
         return
+    if options.do == "place":
+        place(kept, json.loads(options.machine.read_bytes()))
+        _write(kept)
+        return
     if empty := [str(home) for home in options.homes if not any((home / "lab").glob("*/*.json"))]:
         parser.error(f"no results of the lab in {', '.join(empty)}")
-    RESULT.write_text(json.dumps(gathered(options.homes, kept), indent=1) + "\n")
+    _write(gathered(options.homes, kept))
+
+
+def _write(rows: list[Row]) -> None:
+    RESULT.write_text(json.dumps(rows, indent=1) + "\n")
     print(bench())
 
 

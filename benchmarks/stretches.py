@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import runpy
@@ -139,8 +140,9 @@ class Quad(NamedTuple):
     on: list[float]
     off: list[float]
 
-    def ratio(self, middle: Callable[[Sequence[float]], float]) -> float:
-        return middle(self.on) / middle(self.off)
+    @property
+    def log_ratio(self) -> float:
+        return math.log(statistics.fmean(self.on) / statistics.fmean(self.off))
 
 
 def quads(row: dict[str, Any]) -> list[Quad]:
@@ -157,19 +159,17 @@ def quads(row: dict[str, Any]) -> list[Quad]:
 
 @dataclass
 class Ratio:
-    """Step time with Fathom over that without, by the stretches' medians and by their means.
-
-    The median over the fours of stretches; its 95 % interval from drawing runs, and fours of each, anew.
-    """
+    """Step time with Fathom over that without: the median over the fours of stretches, and their mean, which
+    holds what is rare as well. The 95 % intervals come from drawing runs, and fours of each, anew."""
 
     fours: int
     without_ms: float
     ratio: float
     low: float
     high: float
-    ratio_of_means: float
-    low_of_means: float
-    high_of_means: float
+    mean: float
+    mean_low: float
+    mean_high: float
 
     @classmethod
     def of(cls, rows: Sequence[dict[str, Any]]) -> Ratio:
@@ -178,19 +178,19 @@ class Ratio:
         if not runs:
             raise ValueError("no run is long enough for four stretches")
         without = 1e3 * statistics.median(step for run in runs for quad in run for step in quad.off)
-        of_medians = _bounds([[quad.ratio(statistics.median) for quad in run] for run in runs])
-        of_means = _bounds([[quad.ratio(statistics.fmean) for quad in run] for run in runs])
-        return cls(sum(map(len, runs)), without, *of_medians, *of_means)
+        logs = [[quad.log_ratio for quad in run] for run in runs]
+        return cls(sum(map(len, runs)), without, *_bounds(logs, np.median), *_bounds(logs, np.mean))
 
 
-def _bounds(runs: list[list[float]]) -> tuple[float, float, float]:
+def _bounds(runs: list[list[float]], middle: Callable[[Any], Any]) -> tuple[float, float, float]:
     draw = np.random.default_rng(0)
     drawn = [
-        float(np.median(np.concatenate([draw.choice(runs[run], len(runs[run])) for run in chosen])))
+        middle(np.concatenate([draw.choice(runs[run], len(runs[run])) for run in chosen]))
         for chosen in draw.integers(len(runs), size=(RESAMPLES, len(runs)))
     ]
     low, high = np.percentile(drawn, [2.5, 97.5])
-    return statistics.median(ratio for run in runs for ratio in run), float(low), float(high)
+    value, low, high = np.exp([middle(np.concatenate(runs)), low, high])
+    return float(value), float(low), float(high)
 
 
 def summary(options: argparse.Namespace) -> None:

@@ -11,11 +11,10 @@ from fathom.referee.ceilings import Work, fraction
 from fathom.referee.child.saving import held, save
 from fathom.referee.compare.decode import read
 from fathom.referee.inspecting import written
-from fathom.referee.verdict import Timing
 
 MIXED = {0.0: 4.0e12, 0.5: 3.0e12, 1.0: 5.0e12}
 LIMITS = Limits({"matmul.bf16": 8e14}, memory=5.0e12, mixed=MIXED, cache=10e12, cache_bytes=10**6)
-TOOK = Timing(ns=1000.0, blocks=[1000.0], samples=1, discarded={}, cycles=None, clock_mhz=None)
+TOOK_NS = 1000.0
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ TOOK = Timing(ns=1000.0, blocks=[1000.0], samples=1, discarded={}, cycles=None, 
 def test_memory_is_as_fast_as_its_mix_of_reads_and_writes(
     work: Work, cache: str, needed_ns: float, bound: str
 ) -> None:
-    found = fraction(TOOK, work, LIMITS, cache)
+    found = fraction(TOOK_NS, work, LIMITS, cache)
     assert found is not None and found.bound == bound
     assert found.at_ceiling_ns == pytest.approx(needed_ns) and found.fraction == pytest.approx(
         needed_ns / 1000
@@ -53,5 +52,14 @@ def test_what_a_call_writes_are_its_results_and_what_it_changes_not_gradients_ta
 
 
 def test_without_work_or_rates_there_is_no_fraction() -> None:
-    assert fraction(TOOK, Work(), LIMITS, "cold") is None
-    assert fraction(TOOK, Work(bytes=1e6), Limits(), "cold") is None
+    assert fraction(TOOK_NS, Work(), LIMITS, "cold") is None
+    assert fraction(TOOK_NS, Work(bytes=1e6), Limits(), "cold") is None
+
+
+def test_what_fits_into_a_cache_of_unknown_rate_is_measured_by_memory_unless_it_was_faster() -> None:
+    host = Limits({"matmul.fp32": 1e12}, memory=1e11, cache_bytes=10**6, memory_name="host memory")
+    slow = fraction(TOOK_NS, Work(bytes=5e4), host, "")
+    assert slow is not None and (slow.bound, slow.fraction) == ("host memory", pytest.approx(0.5))
+    assert fraction(TOOK_NS, Work(bytes=2e5), host, "") is None
+    known = fraction(TOOK_NS, Work(bytes=5e4, flops=1e8, unit="matmul.fp32"), host, "")
+    assert known is not None and known.bound == "matmul.fp32"

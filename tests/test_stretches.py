@@ -32,7 +32,7 @@ def test_what_was_planted_comes_back_in_spite_of_drift_and_noise(cost):
     found = stretches.Ratio.of([run(6000, cost, seed) for seed in range(6)])
     assert found.low < 1 + cost < found.high
     assert found.high - found.low < 0.02
-    assert found.low_of_means < 1 + cost < found.high_of_means
+    assert found.mean_low < 1 + cost < found.mean_high
 
 
 def test_each_four_has_two_stretches_of_either_side_and_no_step_after_a_switch():

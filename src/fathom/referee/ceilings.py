@@ -9,7 +9,7 @@ import msgspec
 from fathom.machine import datasheet
 from fathom.machine.limits import Limits, limits_of
 from fathom.referee.compare.tolerance import SHORT
-from fathom.referee.verdict import Comparison, Fraction, Reason, Timing
+from fathom.referee.verdict import Comparison, Fraction, Reason
 
 ABOVE = 1.03  # of a measured ceiling: more than its own spread
 FOOTPRINT = 4  # times the L2 cache that must be moved for none of it to stay there
@@ -51,14 +51,18 @@ def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device:
     notes = set()
     for comparison in found:
         for side in (comparison.baseline, comparison.candidate):
-            side.ceiling = fraction(side, work, limits, comparison.cache)
+            side.ceiling = fraction(side.ns, work, limits, comparison.cache)
             if side.ceiling and side.ceiling.fraction > ABOVE:
                 notes.add(f"A side exceeds the measured {side.ceiling.bound}; measure that ceiling again.")
     return sorted(notes)
 
 
-def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction | None:
-    """The time that the work needs at the ceilings over the time it took; None where none bounds it."""
+def fraction(ns: float, work: Work, limits: Limits, cache: str) -> Fraction | None:
+    """The time that the work needs at the ceilings over the time it took; None where none bounds it.
+
+    Where only memory's rate is known of work that fits into a cache, that is what it is measured by, unless
+    it was faster.
+    """
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
     memory = limits.cache if fits else limits.moving(work.share_written)
     rate = limits.arithmetic.get(work.unit or "")
@@ -67,10 +71,12 @@ def fraction(side: Timing, work: Work, limits: Limits, cache: str) -> Fraction |
         needs[limits.cache_name if fits else limits.memory_name] = 1e9 * work.bytes / memory
     if work.flops and rate and work.unit:
         needs[work.unit] = 1e9 * work.flops / rate
-    if not needs or not side.ns > 0:
+    if not needs and work.bytes and limits.memory and 1e9 * work.bytes <= ns * limits.memory:
+        needs[limits.memory_name] = 1e9 * work.bytes / limits.memory
+    if not needs or not ns > 0:
         return None
     bound = max(needs, key=lambda key: needs[key])
-    return Fraction(needs[bound] / side.ns, bound, needs[bound])
+    return Fraction(needs[bound] / ns, bound, needs[bound])
 
 
 def above(found: list[Comparison]) -> bool:
