@@ -57,6 +57,7 @@ def test_the_version():
         ["run", "--depth", "deep", "true"],
         ["run", "--settle", "soon", "true"],
         ["run", "--steps", "0", "true"],
+        ["run", "--counter-samples", "0", "true"],
         ["run", "--stop-after", "later", "true"],
         ["run", "--no-such-option", "true"],
         ["query", "x.fathom"],

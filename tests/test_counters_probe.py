@@ -86,11 +86,19 @@ def test_a_burst_never_holds_more_than_an_image(step_ns, interval, sizes):
 
 
 @given(
-    st.lists(st.integers(1, 120), min_size=1, max_size=4), st.floats(0, 1), st.floats(1e5, 1e8), st.randoms()
+    st.lists(st.integers(1, 120), min_size=1, max_size=4),
+    st.floats(0, 1),
+    st.floats(1e5, 1e8),
+    st.none() | st.integers(1, 40_000),
+    st.randoms(),
 )
-def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy, step_ns, random):
-    planned = budget.jobs(step_ns, [["a"] * size for size in sizes], {})
-    tally, queue, active, done = budget.Tally(planned), list(planned), Counter(), Counter()
+def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy, step_ns, asked, random):
+    wanted = {"samples": asked} if asked else {}
+    planned = budget.jobs(step_ns, [["a"] * size for size in sizes], wanted)
+    for group, count in Counter(job.group for job in planned).items():
+        each = budget.samples(sizes[group])
+        assert (count - 1) * each < (asked or budget.ENOUGH_SAMPLES) <= count * each
+    tally, queue, active, done = budget.Tally(planned, wanted), list(planned), Counter(), Counter()
     while queue:
         job = queue.pop(0)
         shown = busy * random.random() * budget.samples(sizes[job.group])
@@ -102,7 +110,8 @@ def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy
     for group, count in Counter(job.group for job in planned).items():
         most = done[group] == budget.MOST_TIMES * count
         assert count <= done[group] <= budget.MOST_TIMES * count
-        assert active[group] >= budget.ENOUGH_ACTIVE or most
+        share = (asked or budget.ENOUGH_SAMPLES) / budget.ENOUGH_SAMPLES
+        assert active[group] >= share * budget.ENOUGH_ACTIVE or most
 
 
 def test_where_counters_cannot_be_sampled_the_other_phases_go_on():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fathom.errors import BadInputError
 from fathom.machine.nvml import NvmlMissingError
 from fathom.probe.counters import budget, cupti, explain, why_not
 from fathom.probe.counters.reasons import numbers
@@ -133,6 +134,16 @@ def test_what_prevents_counters_is_abstained(here: dict, pids: tuple[int, ...], 
     for depth, expected in (("auto", 1), ("counters", 1), ("timeline", 0), ("surface", 0)):
         plan = Plan(depth).meeting(counters, why)
         assert len(plan.abstained) == expected and plan.counters is None
+
+
+def test_how_many_samples_are_asked_for_is_told_with_what_is_sampled() -> None:
+    told = {"groups": [["a"]]}
+    assert Plan("counters", counter_samples=9).meeting(told, None).counters == told | {"samples": 9}
+    assert Plan("counters").meeting(told, None).counters == told
+    assert Plan("timeline", counter_samples=9).meeting(told, None).counters is None
+    assert Plan("auto", counter_samples=9).meeting(None, "the reason").counters is None
+    with pytest.raises(BadInputError, match="counter-samples"):
+        Plan(counter_samples=0)
 
 
 # the collector, over a stand-in for cupti-python

@@ -86,6 +86,13 @@ def run(
         ),
     ] = "auto",
     steps: Annotated[int | None, typer.Option(help="How many steps each phase records.")] = None,
+    counter_samples: Annotated[
+        int | None,
+        typer.Option(
+            help="Samples of each group of hardware counters: more tell more of kernels that are short or"
+            " rare. [default: 16000, up to four times as many of a device that idles]"
+        ),
+    ] = None,
     settle: Annotated[
         str,
         typer.Option(
@@ -145,6 +152,7 @@ def run(
             tuple(at or ()),
             on_slow_step,
             None if stop_after is None else number_or_word(stop_after),
+            counter_samples=counter_samples,
             what_if=trials(what_if),
         )
     except FathomError as error:

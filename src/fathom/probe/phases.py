@@ -33,7 +33,7 @@ class Phases:
     def __init__(self, plan: Plan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
         self.plan, self.lead, self.memory = plan, lead, memory
         self._groups = plan.groups
-        self._tally = budget.Tally(())
+        self._tally = budget.Tally((), {})
         self.appointments: dict[int, Job | None] = {}
         self.settled_in_time = True
         self.finished = False
@@ -231,7 +231,7 @@ class Phases:
     def _counter_jobs(self) -> list[Job]:
         wanted = self.plan.counters or {}
         jobs = budget.jobs(self._profiled_ns, self._groups, wanted)
-        self._tally = budget.Tally(() if wanted.get("rounds") else jobs)
+        self._tally = budget.Tally(() if wanted.get("rounds") else jobs, wanted)
         return [replace(job, windows=self._fitting(job.windows)) for job in jobs]
 
     def _is_quicker(self) -> bool:

@@ -10,7 +10,12 @@ from typing import Any
 from fathom.errors import BadInputError
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
-MET = ("counters", "why_no_counters", "what_if")  # left out of the file where there are none
+MET = (
+    "counters",
+    "why_no_counters",
+    "counter_samples",
+    "what_if",
+)  # left out of the file if none
 TRIALS = ("logging", "gc", "input")
 NO_CHECKPOINT = "a checkpoint that is left out may be the one that is needed"
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
@@ -21,7 +26,8 @@ class Plan:
     """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for never.
 
     `counters` are the groups to sample, `why_no_counters` says why there are none though they were wanted;
-    both are for the machine to fill in. `what_if` are the kinds of trials.
+    both are for the machine to fill in. `counter_samples` are taken of each group, None for the usual number.
+    `what_if` are the kinds of trials.
     """
 
     depth: str = "auto"
@@ -33,6 +39,7 @@ class Plan:
     stop_after: int | str | None = None
     counters: dict[str, Any] | None = None
     why_no_counters: str | None = None
+    counter_samples: int | None = None
     what_if: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -41,6 +48,7 @@ class Plan:
         _count("steps", self.steps, least=1)
         _count("settle", None if self.settle == "auto" else self.settle, least=0)
         _count("stop-after", None if self.stop_after == "recorded" else self.stop_after, least=1)
+        _count("counter-samples", self.counter_samples, least=1)
         for kind in self.what_if:
             if kind == "checkpoint":
                 raise BadInputError(f"--what-if checkpoint is not tried: {NO_CHECKPOINT}.")
@@ -60,7 +68,11 @@ class Plan:
 
     def meeting(self, counters: dict[str, Any] | None, why: str | None) -> Plan:
         """This plan on a machine that can sample `counters`, or cannot for a reason."""
-        return replace(self, counters=counters, why_no_counters=why) if self.samples else self
+        if not self.samples:
+            return self
+        if counters and self.counter_samples:
+            counters = counters | {"samples": self.counter_samples}
+        return replace(self, counters=counters, why_no_counters=why)
 
     def write(self, raw: Path) -> None:
         """Leave `plan.json` in the folder of raw records."""

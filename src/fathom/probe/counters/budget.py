@@ -37,13 +37,13 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
 def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
     """One job a burst, of `wanted["steps"]` steps at most.
 
-    The first group is the largest: it comes before the others, lest the program end. `wanted["rounds"]` says
-    how many bursts of each there are instead; `step_ns` is 0 where it is unknown.
+    The first group is the largest: it comes before the others, lest the program end. Each gets
+    `wanted["samples"]` samples, or `wanted["rounds"]` bursts; `step_ns` is 0 where it is unknown.
     """
     most = int(wanted.get("steps") or MOST_STEPS)
     interval = int(wanted.get("interval_ns") or INTERVAL_NS)
     divided = [burst(step_ns, interval, len(names), most) for names in groups]
-    rounds = [int(wanted.get("rounds") or -(-ENOUGH_SAMPLES // samples(len(names)))) for names in groups]
+    rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
     order = [group for group, count in enumerate(rounds) for _ in range(count)]
     return [
         Job("counters", divided[group][0], group=group, interval_ns=divided[group][1], last=n == len(order))
@@ -51,10 +51,16 @@ def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, A
     ]
 
 
+def enough(wanted: Mapping[str, Any]) -> int:
+    """Samples of each group."""
+    return int(wanted.get("samples") or ENOUGH_SAMPLES)
+
+
 class Tally:
     """What the bursts of each group showed so far: samples of an idle device tell nothing of its kernels."""
 
-    def __init__(self, planned: Sequence[Job]) -> None:
+    def __init__(self, planned: Sequence[Job], wanted: Mapping[str, Any]) -> None:
+        self._enough_active = ENOUGH_ACTIVE * enough(wanted) / ENOUGH_SAMPLES
         self._left = Counter(job.group for job in planned)
         self._more = Counter({group: (MOST_TIMES - 1) * count for group, count in self._left.items()})
         self._active: dict[int, float] = {}
@@ -63,7 +69,7 @@ class Tally:
         """The burst that has to follow this one, which showed so many active samples; None where none has."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
-        if self._left[job.group] > 0 or known >= ENOUGH_ACTIVE or not self._more[job.group]:
+        if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:
             return None
         self._left[job.group] += 1
         self._more[job.group] -= 1
