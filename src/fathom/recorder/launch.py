@@ -22,11 +22,16 @@ INJECT = PACKAGE / "probe" / "inject"
 _PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")) if s is not None]
 
 
-def child_environment(environment: Mapping[str, str], raw: Path) -> dict[str, str]:
-    """The user's environment, plus where to write, and the probe's hook first on Python's path."""
+def child_environment(environment: Mapping[str, str], raw: Path, sampled: bool = False) -> dict[str, str]:
+    """The user's environment, plus where to write, and the probe's hook first on Python's path.
+
+    `sampled`: counters are, so Kineto must not finalise CUPTI after each burst, as later versions do by
+    themselves: it would take what holds the samples with it.
+    """
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]
     return {
+        **({"TEARDOWN_CUPTI": "0"} if sampled else {}),
         **environment,
         RAW: str(raw.absolute()),
         "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),

@@ -62,7 +62,8 @@ def record(
         plan.write(folder / "raw")
         write_launch(folder / "raw", command, environment, known, name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
-            child = spawn(path, command, child_environment(environment, folder / "raw"), signals.mask)
+            around = child_environment(environment, folder / "raw", sampled=plan.counters is not None)
+            child = spawn(path, command, around, signals.mask)
             return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
     except CannotLaunchError:
         shutil.rmtree(folder)
