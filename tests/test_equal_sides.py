@@ -49,12 +49,12 @@ def rounds(found: list[Row], kernel: str, planted: bool) -> list[tuple[list[int]
     return [pair[::-1] if turn else pair for turn, each in zip(turned, pairs, strict=True) for pair in each]
 
 
-def judged(found: list[Row], planted: bool) -> int:
+def judged(found: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> int:
     """Of a hundred races over those samples, how many end as they have to."""
     good = 0
     for seed in range(TRIALS):
         clock, random = FakeClock(), np.random.default_rng(seed)
-        kernel = equal_sides.NAMES[seed % len(equal_sides.NAMES)]
+        kernel = names[seed % len(names)]
         sampler = Replayed(rounds(found, kernel, planted), random, clock)
         settings = Settings(budget_s=2 * ROUNDS)
         ratio = race(sampler, settings, iter(range(1000)), lambda *_: [], clock).ratio("")
@@ -80,6 +80,25 @@ def test_the_proofs_themselves_ended_as_they_have_to() -> None:
     for equal, least in ((True, 0.98), (False, 0.9)):
         asked = [row for row in found if (row["planted"] == EQUAL) == equal]
         assert sum(map(equal_sides.right, asked)) >= least * len(asked)
+
+
+EARLIER = equal_sides.RESULT.with_stem("equal_sides_earlier")
+BOUND_BY_MEMORY = ("elementwise", "reduction", "transposed_copy", "gather")  # where their pages lie matters
+
+
+def test_earlier_samples_of_a_gpu_tell_no_equal_sides_apart_wherever_they_were_taken() -> None:
+    found = json.loads(EARLIER.read_text())["proofs"]
+    assert all(equal_sides.right(row) for row in found if row["planted"] == EQUAL)
+    for places in {row["places"] for row in found}:
+        own = [row for row in found if row["places"] == places]
+        names = tuple(sorted({row["kernel"] for row in own if row["planted"] == EQUAL}))
+        assert judged(own, False, names) >= 98
+
+
+def test_earlier_samples_of_a_gpu_tell_two_per_cent_of_kernels_that_compute() -> None:
+    found = [row for row in json.loads(EARLIER.read_text())["proofs"] if row["places"] == "one"]
+    names = tuple(name for name in equal_sides.NAMES if name not in BOUND_BY_MEMORY)
+    assert judged(found, True, names) >= 90
 
 
 def simulated(scatter: float, gain: float) -> list[Row]:
