@@ -7,8 +7,8 @@ import os
 import sys
 from typing import Any
 
-from fathom.probe import current, forks, hooks, threads
-from fathom.probe.faults import guarded, reset
+from fathom.probe import current, faults, forks, hooks, threads
+from fathom.probe.faults import guarded
 from fathom.probe.plan import Plan
 from fathom.probe.session import Session
 
@@ -20,9 +20,10 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
     global _registered
     if current.session is not None:
         return
-    reset()
+    faults.reset()
     session = Session(raw, Plan.read(raw) if plan is None else Plan.of(plan), sys.modules["torch"])
     current.session = session
+    faults.tell(session.note)
     hooks.install(session)
     if not _registered:
         _registered = True
@@ -37,6 +38,7 @@ def stop(reason: str = "stopped") -> None:
         hooks.remove()
         session.trials.hand_over()
         session.end(reason)
+    faults.tell(None)
 
 
 @guarded("the end of the recording")
@@ -54,6 +56,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     if current.session is not None:
         inherited, current.session = current.session, None
+        faults.tell(None)
         inherited.records.forget()
         threads.forget()
         if inherited.conductor.used_kineto:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fathom.probe import memory
 from fathom.probe.chooser import Signal
@@ -16,18 +16,29 @@ from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
 from fathom.probe.recorder import Recorder
 from fathom.probe.schedule import Schedule
-from fathom.probe.trials import PREFIX
-
-if TYPE_CHECKING:
-    from fathom.probe.session import Session
+from fathom.probe.telling import Telling
+from fathom.probe.trials import PREFIX, Trials
 
 LOOK_NS = 200_000_000  # how often the folder is looked at for a trigger
+
+
+class Steps(Telling, Protocol):
+    """The recording whose phases are conducted, and the step that is open in it."""
+
+    k: int
+    trials: Trials
+
+    def catch_up(self) -> None:
+        """Count the marks of a lull."""
+
+    def flush(self, ns: int = 0) -> None:
+        """Write what is pending."""
 
 
 class Conductor:
     """Phases, recorders and device events of one process. `orders` label the step that is open."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Steps) -> None:
         self._session = session
         self._cuda = session.torch.cuda
         self._schedule = Schedule(session.raw)
@@ -44,7 +55,7 @@ class Conductor:
     def recorder(self) -> Recorder:
         """Made when it is first needed."""
         if self._recorder is None:
-            self._recorder = Recorder(self._session)
+            self._recorder = Recorder(self._session, lambda: self.foreign_profiler)
         return self._recorder
 
     @property
@@ -229,7 +240,7 @@ class Conductor:
         """The graph was captured."""
         self.capturing = False
         if self._recorder is not None:
-            self.safely(self._recorder.end_capture)
+            self.safely(self._recorder.end_capture, self._session.k)
 
     def end(self, k: int) -> None:
         """Save what runs, and take the last readings."""

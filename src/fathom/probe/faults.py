@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 _disabled: set[str] = set()
+_tell: Callable[[str, str], None] | None = None
 
 
 def fault(part: str, error: BaseException) -> None:
@@ -19,10 +20,8 @@ def fault(part: str, error: BaseException) -> None:
         sys.stderr.write(
             f"fathom: {part} is off after a fault of the probe ({type(error).__name__}: {error})\n"
         )
-        from fathom.probe import current
-
-        if current.session is not None:
-            current.session.note("fault", f"{part} failed: {type(error).__name__}: {error}")
+        if _tell is not None:
+            _tell("fault", f"{part} failed: {type(error).__name__}: {error}")
     except Exception:
         pass
 
@@ -49,3 +48,9 @@ def guarded(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def reset() -> None:
     """Forget all faults (a new recording begins)."""
     _disabled.clear()
+
+
+def tell(note: Callable[[str, str], None] | None) -> None:
+    """Who takes note of faults from now on."""
+    global _tell
+    _tell = note

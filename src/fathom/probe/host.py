@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from fathom.probe.conductor import Conductor
 from fathom.probe.faults import guarded
 from fathom.probe.phases import Job
 
-if TYPE_CHECKING:
-    from fathom.probe.session import Session
-
 PATIENCE_S, POLL_S, LENGTH_S = 0.5, 0.02, 5.0
 BURST = 1
+
+
+class Marked(Protocol):
+    """The recording that the window belongs to."""
+
+    torch: Any
+    conductor: Conductor
+
+    def host_mark(self, k: int, phase: str, burst: int) -> None:
+        """A mark of the host's own window."""
 
 
 class HostWindow:
@@ -22,7 +30,7 @@ class HostWindow:
     A thread of its own does it, because no step of the program calls the probe.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Marked) -> None:
         self._session = session
         self._over = threading.Event()
         self._open = False

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fathom.probe.device import device_in_use
-
-if TYPE_CHECKING:
-    from fathom.probe.session import Session
+from fathom.probe.telling import Telling
 
 MOST_EVENTS = 200_000
 
@@ -44,7 +42,7 @@ class Snapshot:
         self._memory, self._device = memory, device
 
     @classmethod
-    def possible(cls, session: Session) -> Snapshot | None:
+    def possible(cls, session: Telling) -> Snapshot | None:
         """A snapshot of the device in use; None (and a note) where the program records one itself."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():

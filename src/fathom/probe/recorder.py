@@ -5,28 +5,26 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from fathom.probe.counters.sampler import Sampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
+from fathom.probe.telling import Telling
 
 TOO_MANY = "modules and source lines are unknown: a step has too many events to record their stacks"
 MOST_CAPTURES = 8
 CAPTURE_BURSTS = 10_000  # bursts around captures are numbered from here
 
-if TYPE_CHECKING:
-    from fathom.probe.session import Session
-
 
 class Recorder:
-    """Carries out the orders of the phases in one process."""
+    """Carries out the orders of the phases in one process; `foreign`: whether the program profiles itself."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Telling, foreign: Callable[[], bool]) -> None:
+        self._session, self._foreign = session, foreign
         self.kineto = Kineto()
         self.sampler = Sampler(session)
         self._snapshot: Snapshot | None = None
@@ -47,7 +45,7 @@ class Recorder:
         if job.phase == "memory":
             self._snapshot = Snapshot.possible(self._session)
             return self._snapshot is not None
-        if self._session.conductor.foreign_profiler or self.kineto.foreign():
+        if self._foreign() or self.kineto.foreign():
             self._session.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
             return False
         deep, sampled = job.phase == "attribution", job.phase == "counters"
@@ -69,7 +67,7 @@ class Recorder:
     def start(self, job: Job, k: int, burst: int) -> bool:
         """Switch the job on: step k opens now. False where it is not ready, or another profiler runs."""
         ready = self._prepared or self._snapshot is not None  # enabling what was not prepared is fatal
-        if self._session.conductor.foreign_profiler or not ready:
+        if self._foreign() or not ready:
             return False
         self._prepared = False
         self._job, self._first, self._burst = job, k, burst
@@ -124,23 +122,23 @@ class Recorder:
 
     def begin_capture(self) -> None:
         """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""
-        taken = self._session.conductor.foreign_profiler or self.kineto.foreign()
+        taken = self._foreign() or self.kineto.foreign()
         if taken or self._captures >= MOST_CAPTURES:
             return
         self.kineto.prepare(shapes=True)
         self.kineto.enable()
         self._capturing = True
 
-    def end_capture(self) -> None:
-        """Save what the capture showed."""
+    def end_capture(self, k: int) -> None:
+        """Save what the capture showed; step k is open."""
         if not self._capturing:
             return
         self._capturing = False
-        self._first, self._burst = self._session.k, CAPTURE_BURSTS + self._captures
+        self._first, self._burst = k, CAPTURE_BURSTS + self._captures
         self._captures += 1
         stop_ns = time.time_ns()
         self.kineto.disable()
-        self._save(Job("attribution", 0), self._session.k, stop_ns, kind="capture")
+        self._save(Job("attribution", 0), k, stop_ns, kind="capture")
 
     def _save(self, job: Job, k: int, stop_ns: int, kind: str = "") -> int:
         file = f"trace-{os.getpid()}-{self._burst}-{kind or job.phase}.json"

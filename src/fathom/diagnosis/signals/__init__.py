@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import (
     Asked,
     Call,
@@ -24,7 +24,7 @@ from fathom.diagnosis.signals.rows import (
     Stretched,
     Work,
 )
-from fathom.diagnosis.signals.value import READERS, Signal, Signals, UnknownSignalError
+from fathom.diagnosis.signals.value import READERS, Signal, Signals
 
 __all__ = [
     "READERS",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Reserved, Sensors
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 AMPERE = 8  # the first compute capability with TF32
 ENOUGH = 6  # looks at the allocator

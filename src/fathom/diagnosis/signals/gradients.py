@@ -10,10 +10,10 @@ from typing import Any
 import polars as pl
 
 from fathom.diagnosis.signals.kernels import linked
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 BACKWARD = "autograd::engine::evaluate_function"

@@ -10,10 +10,10 @@ import polars as pl
 from fathom.analysis import Abstained
 from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.replay import parse
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 IDLE = "idle: input"

@@ -9,10 +9,10 @@ from fathom.analysis.device import detail
 from fathom.analysis.folding import Folding
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.measures import Portrait, portraits
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 from fathom.machine.limits import limits_of
 from fathom.sounding.schema import COUNTERS
 

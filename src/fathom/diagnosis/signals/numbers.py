@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from fathom.diagnosis.signals.kernels import work
-from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Product, Work
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 Sizes = list[list[int]]
 AIDE = re.compile(r"splitK_?reduce", re.IGNORECASE)  # ends a product that was cut along its depth

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.diagnosis.signals.recorded import PHASES, Recorded
+from fathom.diagnosis.signals.recorded import PHASES, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Rare
 from fathom.diagnosis.signals.step import typical_ms
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 LONG = 3.0  # times a typical step

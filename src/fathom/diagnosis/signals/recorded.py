@@ -14,12 +14,15 @@ from fathom.analysis.causes import STEPS
 from fathom.analysis.results import Device, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
-from fathom.diagnosis.signals.value import UnknownSignalError
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
+
+
+class UnknownSignalError(Exception):
+    """The recording does not tell this; the message is the reason."""
 
 
 @dataclass

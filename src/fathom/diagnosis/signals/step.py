@@ -7,9 +7,9 @@ import polars as pl
 
 from fathom.analysis.replay import Replay
 from fathom.analysis.results import Trial
-from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded
+from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Row
-from fathom.diagnosis.signals.value import UnknownSignalError, signal
+from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 GAP = "idle: device gap"

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.errors import NotASoundingError
-
-if TYPE_CHECKING:
-    from fathom.diagnosis.signals.recorded import Recorded
-
-
-class UnknownSignalError(Exception):
-    """The recording does not tell this; the message is the reason."""
 
 
 @dataclass(frozen=True)

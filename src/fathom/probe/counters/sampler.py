@@ -12,10 +12,10 @@ from fathom.probe.counters import reasons
 from fathom.probe.counters.collector import TIME, Collector, OverflowedError
 from fathom.probe.counters.files import Samples
 from fathom.probe.device import device_in_use
+from fathom.probe.telling import Telling
 
 if TYPE_CHECKING:
     from fathom.probe.phases import Job
-    from fathom.probe.session import Session
 
 MOST_STRETCH = 8  # how much longer the interval may get where the hardware buffer overflows
 
@@ -44,7 +44,7 @@ class CannotSampleError(Exception):
 class Sampler:
     """Arms, starts, stops and saves bursts. `off` is True once sampling was given up."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Telling) -> None:
         self._session = session
         self._wanted: dict[str, Any] = session.plan.counters or {}
         self._collector: Collector | None = None

@@ -15,7 +15,7 @@ from fathom.errors import FathomError
 from fathom.referee.child.side import Side
 
 PR_SET_PDEATHSIG = 1
-_ASKED = ("about", "place", "go", "hold", "save", "inspect", "work")
+_ASKED = ("about", "place", "go", "hold", "save", "work")
 
 
 def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
@@ -50,10 +50,11 @@ def end_with_parent() -> None:
 
 
 def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
-    if what == "changed":
-        from fathom.referee.child.examination import left_changed
+    if what in ("changed", "inspect"):  # (reason, detail) each
+        from fathom.referee.child import examination
 
-        return [list(found) for found in left_changed(side)]
+        look = examination.left_changed if what == "changed" else examination.examine
+        return [list(found) for found in look(side, **request)]
     return getattr(side, what if what in _ASKED else "unknown")(**request)
 
 

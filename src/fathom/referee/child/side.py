@@ -143,12 +143,6 @@ class Side:
         self.bench.release()
         return told
 
-    def inspect(self, seeds: list[int]) -> list[list[str]]:
-        """(reason, detail) of all that a call does besides computing."""
-        from fathom.referee.child.examination import examine
-
-        return [list(found) for found in examine(self, seeds)]
-
     def unchanged_inputs(self) -> bool:
         """Whether the function that makes the inputs is still the one that was loaded."""
         return getattr(self._inputs, "__code__", None) is self._inputs_code
