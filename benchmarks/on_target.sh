@@ -75,7 +75,8 @@ counters() { # needs cupti-python; samples of a few programs, and what taking th
         file=benchmarks/programs/$program.py
         [ -e "$file" ] || file=examples/$program.py
         "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after \
-            -o "$out/counters-$program.fathom" -- "$python" "$file" || echo "$program: status $?"
+            --counter-samples "${SAMPLES:-16000}" -o "$out/counters-$program.fathom" \
+            -- "$python" "$file" || echo "$program: status $?"
         tar -C "$out" -czf "$out/counters-$program.tar.gz" "counters-$program.fathom"
         rm -r "$out/counters-$program.fathom"
     done
@@ -92,8 +93,8 @@ crafted() { # every flaw and its mended twin under ncu
 agreement() { # the GPT step with its counters, then under ncu; 130 s where one pass tells hit rates, else 290 s
     # the options are made where the table libraries are: OPTIONS, OPTIONS_replayed, WAYS
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
-    "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after -o "$out/gpt.fathom" -- \
-        "$python" examples/train_gpt.py
+    "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after \
+        --counter-samples "${SAMPLES:-40000}" -o "$out/gpt.fathom" -- "$python" examples/train_gpt.py --steps 2000
     tar -C "$out" -czf "$out/gpt.tar.gz" gpt.fathom && rm -r "$out/gpt.fathom"
     under_ncu gpt "${OPTIONS:-$("$python" benchmarks/ncu_agreement.py options)}"
     for way in ${WAYS:-$("$python" benchmarks/ncu_agreement.py options --ways)}; do
