@@ -6,7 +6,9 @@ idea: >-
   copy of the next tile past the registers, and the block multiplies the present one meanwhile.
 cost: >-
   Twice the shared memory for two stages. The time of a tile becomes the longer of copy and arithmetic, not
-  the sum.
+  the sum. Here neither HBM nor FMA is that bound: with 4 x 4 sums a thread, 80 loads from shared memory feed
+  256 multiplications of a warp, one a cycle against four, so more than 80 % of vector.fp32 is out of reach
+  (larger tiles in registers lift that: see register-tiling).
 not_when: >-
   Enough other blocks on the multiprocessor fill the wait, copies of less than 16 bytes are needed, or what
   comes in has to be converted on the way. On Hopper the tensor memory accelerator takes the instructions

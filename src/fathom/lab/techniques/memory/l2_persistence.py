@@ -2,7 +2,7 @@
 title: A table that stays in L2
 saves: HBM bandwidth, by hits of what is used again
 idea: >-
-  A table of 20 MB is added to each of 64 samples. Between two uses of an entry 40 MB of samples pass
+  A table of 20 MB is added to each of 16 samples. Between two uses of an entry 40 MB of samples pass
   through L2 and push it out, so it comes from HBM every time. A window of the stream's access policy marks
   it as persisting, everything else as passing, in a part of L2 that is set aside for it.
 cost: >-
