@@ -52,7 +52,7 @@ def _attends(asked: pl.DataFrame, ops: pl.DataFrame) -> bool:
 
 
 def _matches(name: str, shapes: str, query: int) -> bool:
-    """Whether the op's first inputs are queries and keys (or scores) of four dimensions, with `query` queries.
+    """Whether the op's first inputs are queries and keys (or scores) in four dimensions, with `query` queries.
 
     Heads stand before or after positions. Of one query more than one key is wanted: it attends to others.
     """

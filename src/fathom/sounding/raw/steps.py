@@ -56,8 +56,8 @@ def micro(process: Process) -> pl.DataFrame:
 def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The `steps` table without clock alignment.
 
-    A step is whole where the next mark exists; what it was (kind, samples, tokens, query) stands at the mark that
-    ends it. `device` has columns k, device_ns.
+    A step is whole where the next mark exists; what it was (kind, samples, tokens, query) stands at the mark
+    that ends it. `device` has columns k, device_ns.
     """
     following = pl.col("k").shift(-1) == pl.col("k") + 1
     whole = marked.join(device, on="k", how="left").with_columns(
