@@ -52,14 +52,15 @@ def _attends(asked: pl.DataFrame, ops: pl.DataFrame) -> bool:
 
 
 def _matches(name: str, shapes: str, query: int) -> bool:
-    """Whether the op's first inputs are queries and keys (or scores) in four dimensions, with `query` queries.
+    """Whether the op's first inputs are queries and keys, or scores, in four dimensions, of so many queries.
 
     Heads stand before or after positions. Of one query more than one key is wanted: it attends to others.
     """
     try:
-        found = [shape for shape in json.loads(shapes) if isinstance(shape, list)]
+        read = json.loads(shapes)
     except ValueError:
         return False
+    found = [shape for shape in read if isinstance(shape, list)] if isinstance(read, list) else []
     if "softmax" in name:
         return bool(found) and len(found[0]) == 4 and found[0][2] == query and found[0][3] > 1
     if len(found) < 2 or len(found[0]) != 4 or len(found[1]) != 4:
