@@ -10,11 +10,13 @@ import pytest
 
 import fathom
 from fathom.analysis.results import Examination
+from fathom.diagnosis import examine
 from fathom.errors import BadInputError
 from fathom.report import print_report
 from fathom.report.terminal import page
 from tests.probe_programs import launch
 from tests.running import run_fathom
+from tests.timelines import Timeline, examination_of, store_of
 
 ROOT = Path(__file__).parent.parent
 NEW, PROMPTS, BATCH, LENGTH = 20, 14, 2, 64
@@ -152,3 +154,70 @@ def test_reports_of_before_are_read_as_having_no_kinds() -> None:
     found = msgspec.json.decode(path.read_bytes(), type=Examination)
     assert found.step.kind == "decode" and "kinds of steps" not in printed(found)
     print_report(found)
+
+
+MS = 1_000_000
+
+
+def on_a_device(lengths: list[int], clean: list[tuple[int, str, bool]] = ()) -> Timeline:
+    """A timeline of steps as long as what a device works in each; those of 30 ms run other kernels.
+
+    Before it clean steps: length in ms, kind, and whether device events stand around it.
+    """
+    made, now = Timeline(phase="clean"), 0
+    for length, kind, measured in clean:
+        end = now + length * MS
+        events = {"device_ns": now, "device_end_ns": end} if measured else {}
+        made.step(now, end, kind=kind, **events)
+        now = end
+    made.phase, made.burst = "timeline", 1
+    for length in lengths:
+        made.step(now, now + length * MS)
+        name = "reading" if length == 30 else "writing"
+        for piece in range(length):
+            at = now + piece * MS
+            made.kernel(at + MS // 10, at + MS, at, name=name)
+        now += length * MS
+    return made
+
+
+def test_other_kernels_that_take_longer_are_a_kind_of_their_own(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 5 + [30, 10, 10, 30, 10]))
+    assert [(one.name, one.windows, one.used) for one in found.kinds] == [
+        ("train", 8, True),
+        ("train+kind 2", 2, False),
+    ]
+    assert [round(one.timeline_ms or 0) for one in found.kinds] == [10, 30]
+    assert sum(one.share_of_time or 0 for one in found.kinds) == pytest.approx(1)
+    assert {entry.detail for entry in found.devices[0].ledger if entry.entry == "compute"} == {"writing"}
+
+
+def test_one_step_alone_is_split_off_only_where_clean_steps_show_it_too(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 9 + [30]))
+    assert [one.name for one in found.kinds] == ["train"]
+
+
+def test_which_clean_steps_of_a_device_are_of_a_kind_is_not_guessed(tmp_path: Path) -> None:
+    clean = [(10, "train", True), (10, "train", True), (30, "train", True)] * 4
+    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 8 + [30] * 2, clean))
+    usual, other = found.kinds
+    assert usual.clean_ms == found.step.clean_ms and other.clean_ms is None
+    assert "fathom.step(kind=...)" in other.why
+    assert any(one.what == "clean train+kind 2 step" and one.why == other.why for one in found.abstained)
+
+
+def test_marks_of_a_host_are_no_lengths_of_a_kind_on_a_device(tmp_path: Path) -> None:
+    clean = [
+        *[(10, "train", True)] * 4,
+        (1, "prefill", False),
+        *[(10, "train", True)] * 4,
+        (2, "prefill", False),
+    ]
+    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 6, clean))
+    usual, other = found.kinds
+    assert (other.name, other.n, other.clean_ms, other.share_of_time) == ("prefill", 2, None, None)
+    assert usual.share_of_time is None and "no step times" in other.why
+    assert "\N{EN DASH}" in next(line for line in printed(found).split("\n") if "2 prefill" in line)
+    absent = examine(store_of(tmp_path / "b.fathom", on_a_device([10] * 6, clean)), kind="prefill")
+    assert absent.step.clean_ms is None and not absent.devices[0].ledger
+    assert any(one.what == "ledger of prefill steps" for one in absent.abstained)

@@ -88,12 +88,13 @@ def account(
     timeline = read_timeline(store, rank, met=met)
     steps = timeline.every
     found = subjects(timeline, kind)
-    kind = kind or _kind(steps, found)
+    asked, kind = kind, kind or _kind(steps, found)
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
     busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
-    ahead = ran_ahead(runs, max(busy, default=0.0))
+    unmeasured = bool(runs) and not runs[0].measured
+    ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
     runs = [] if ahead else runs
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits, steps)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
