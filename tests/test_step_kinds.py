@@ -14,6 +14,7 @@ from fathom.diagnosis import examine
 from fathom.errors import BadInputError
 from fathom.report import print_report
 from fathom.report.terminal import page
+from fathom.sounding.raw.importer import import_raw
 from tests.probe_programs import launch
 from tests.running import run_fathom
 from tests.timelines import Timeline, examination_of, store_of
@@ -27,8 +28,7 @@ def recorded(folder: Path, program: str, *arguments: object, steps: int = 20) ->
     plan = {"steps": steps, "settle": 4, "depth": "timeline"}
     run = launch(folder, program, *map(str, arguments), plan=plan)
     assert run.status == 0, run.err
-    done = run_fathom("import", folder, "-o", folder / "out.fathom", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    import_raw(folder, folder / "out.fathom")
     return fathom.open(folder / "out.fathom")
 
 
@@ -113,7 +113,7 @@ def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Soun
 @pytest.mark.torch
 def test_validation_without_a_loader_is_a_kind_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    sounding = recorded(tmp_path, "validate.py", 140)
+    sounding = recorded(tmp_path, "validate.py", 120)
     steps = sounding.store.table("steps", 0).filter(phase="timeline").collect()
     ops = sounding.store.table("ops", 0).filter(phase="timeline", kind="op", name="aten::argmax").collect()
     validated = [

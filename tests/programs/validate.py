@@ -8,7 +8,7 @@ from torch import nn
 torch.set_num_threads(1)
 model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-held_out = torch.randn(300, 256, 64)
+held_out = torch.randn(200, 256, 64)
 for step in range(int(sys.argv[1])):
     model(torch.randn(32, 64)).sum().backward()
     optimizer.step()
