@@ -38,16 +38,23 @@ class Sounding:
         """Command, ranks, phases, versions, problems."""
         return self.store.manifest
 
-    def examine(self) -> Examination:
-        """Integrity, ledger, findings: everything that `fathom report` prints. Computed once."""
-        return self._examination
+    def examine(self, kind: str | None = None) -> Examination:
+        """Integrity, ledger, findings: everything that `fathom report` prints. Computed once.
+
+        `kind` asks for the ledger of another kind of steps, which has no findings: its name, or its number
+        among `kinds`, from 1. Raises BadInputError for one that was not recorded.
+        """
+        return self._examination if kind is None else self._examined(kind)
 
     @cached_property
     def _examination(self) -> Examination:
+        return self._examined(None)
+
+    def _examined(self, kind: str | None) -> Examination:
         from fathom.diagnosis import examine
         from fathom.machine.store import bounding
 
-        return examine(self.store, bounding(self.store.machine, self._machine))
+        return examine(self.store, bounding(self.store.machine, self._machine), kind)
 
     @property
     def step(self) -> Step:

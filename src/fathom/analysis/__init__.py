@@ -4,6 +4,7 @@ from fathom.analysis.account import Account, account
 from fathom.analysis.energy import Metered, energy
 from fathom.analysis.feeding import feeding
 from fathom.analysis.integrity import integrity
+from fathom.analysis.kinds import step_kinds
 from fathom.analysis.memory import memory
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Examination, Step
@@ -23,5 +24,6 @@ __all__ = [
     "meetings",
     "memory",
     "slow_steps",
+    "step_kinds",
     "trials",
 ]

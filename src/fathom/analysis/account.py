@@ -15,7 +15,7 @@ from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Entry, Window
 from fathom.analysis.roofline import at_ceiling, beyond, utilisation
 from fathom.analysis.steps import Clean, Stretch, clean_step, ran_ahead, stretches, undisturbed
-from fathom.analysis.subjects import Subject, subjects, works
+from fathom.analysis.subjects import Subject, like, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
@@ -25,6 +25,8 @@ from fathom.timing import median
 AHEAD_OF_DEVICE = (
     "steps were launched faster than the device does them, and no device event tells their length"
 )
+LATER = "later clean steps"
+OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
 SOON = 25  # steps, within which a timeline begins where their length settles at once
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
@@ -40,6 +42,7 @@ class Account:
     stretches: list[Stretch]
     subjects: list[Subject]
     input_waits: pl.DataFrame  # start_ns, end_ns
+    steps: pl.DataFrame  # of all phases
     copy_ms: float | None = None  # a step's copies from the host
     devices: list[Device] = field(default_factory=list)
     abstained: list[Abstained] = field(default_factory=list)
@@ -70,30 +73,40 @@ class Account:
         return Spans(self.windows.starts[used], self.windows.ends[used]), int(used.sum())
 
 
-def account(store: Store, rank: int, machine: dict[str, Any], met: pl.DataFrame | None = None) -> Account:
+def account(
+    store: Store,
+    rank: int,
+    machine: dict[str, Any],
+    met: pl.DataFrame | None = None,
+    kind: str | None = None,
+) -> Account:
     """The account of one rank of a sounding; the ceilings of `machine` bound its work.
 
-    `met` tells when the peers of its collectives were there, where all ranks were recorded.
+    `met` tells when the peers of its collectives were there, where all ranks were recorded. It is of steps of
+    `kind`, or for None of the kind that took the most time.
     """
-    steps = store.table("steps", rank).collect()
     timeline = read_timeline(store, rank, met=met)
-    found = subjects(timeline)
-    kind = _kind(steps, found)
+    steps = timeline.every
+    found = subjects(timeline, kind)
+    asked, kind = kind, kind or _kind(steps, found)
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
     runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
     busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
-    ahead = ran_ahead(runs, max(busy, default=0.0))
+    unmeasured = bool(runs) and not runs[0].measured
+    ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
     runs = [] if ahead else runs
-    result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits)
+    result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits, steps)
     for subject, work in zip(found, works(store, rank, found, machine), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     if found and found[0].index is not None:
         result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
     if ahead:
         result.abstained.append(Abstained("clean step", AHEAD_OF_DEVICE))
+    if len(like(steps, steps, result.kind)[1]) < len(steps):
+        result.abstained.append(Abstained(f"work of {result.kind} steps", OTHER_SHAPES))
     if left_out:
-        result.abstained.append(Abstained("later clean steps", left_out))
+        result.abstained.append(Abstained(LATER, left_out))
     if not found:
         result.abstained.append(Abstained("ledger", _no_timeline(steps)))
     return result

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fathom.analysis.apart import kinds_apart
 from fathom.analysis.causes import AUTOGRAD
-from fathom.analysis.device import COLUMNS, join_launches
+from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.peers import PIECE
 from fathom.analysis.windows import HOST
@@ -30,6 +31,7 @@ class Timeline:
     calls: pl.DataFrame
     kernels: pl.DataFrame
     waits: pl.DataFrame
+    every: pl.DataFrame  # steps of all phases
 
     @property
     def devices(self) -> list[int]:
@@ -72,11 +74,21 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
-    steps = store.table("steps", rank).filter(phase=phase).collect()
-    found = Timeline(about, steps, ops, calls, kernels, waits)
+    every = store.table("steps", rank).collect()
+    if phase == "timeline":
+        every = kinds_apart(every, _ran(ops, kernels))
+    steps = every.filter(phase=phase)
+    found = Timeline(about, steps, ops, calls, kernels, waits, every)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         found.steps = _host_steps(found)
     return found
+
+
+def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
+    """What was asked for, and when: of devices or, without one, of the processor."""
+    if len(kernels):
+        return kernels.drop_nulls("launched").with_columns(at="launched", what=detail())
+    return ops.filter(pl.col("kind") == "op").with_columns(at="start_ns", what="name")
 
 
 def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -> pl.DataFrame:

@@ -21,6 +21,23 @@ class Step(msgspec.Struct):
     tokens_per_s: float | None = None
 
 
+class StepKind(msgspec.Struct):
+    """One kind of the program's steps: `train`, `prefill`, `decode`, `train+evaluation`, ..."""
+
+    name: str
+    n: int  # undisturbed steps; of a recording without a clean phase, the timeline's
+    clean_ms: float | None  # median of the clean phase; null: `why`
+    timeline_ms: float | None  # mean of its windows; null where none of it fell into the timeline
+    share_of_time: float | None  # of the clean phase, else of the timeline
+    used: bool  # the ledger is of it
+    clean_mean_ms: float | None = None
+    samples_per_s: float | None = None  # while such steps run
+    tokens_per_s: float | None = None
+    windows: int = 0  # in the timeline
+    why: str = ""  # clean_ms is null
+    note: str = ""  # what clean_ms holds beside the step
+
+
 class Window(msgspec.Struct):
     """[start_ns, end_ns) between two device boundaries; only used ones enter the means."""
 
@@ -222,3 +239,4 @@ class Examination(msgspec.Struct):
     abstained: list[Abstained] = []
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short
     leads: list[Lead] = []  # those that would save most first
+    kinds: list[StepKind] = []  # of steps, that of the ledger first, then those that take most time

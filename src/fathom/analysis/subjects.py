@@ -14,7 +14,7 @@ from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, micro_windows
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
-from fathom.analysis.windows import Boundary, make_windows
+from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
 from fathom.machine.limits import Limits, limits_of
 from fathom.sounding import Store
@@ -44,26 +44,29 @@ def label(index: int | None) -> str:
     return CPU if index is None else f"cuda:{index}"
 
 
-def subjects(timeline: Timeline) -> list[Subject]:
-    """The ledgers of one rank; none where no timeline was recorded."""
+def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
+    """The ledgers of one rank; none where no timeline was recorded.
+
+    Of its steps of `kind`, or for None of the kind that took the most time.
+    """
     if timeline.steps.is_empty():
         return []
-    return list(_devices(timeline)) or [_processor(timeline)]
+    return list(_devices(timeline, kind)) or [_processor(timeline, kind)]
 
 
-def _devices(timeline: Timeline) -> Iterator[Subject]:
+def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
     for index in timeline.devices:
         work = device_work(timeline.kernels.filter(device=index))
         boundary = Boundary.of(work)
-        windows = make_windows(timeline.steps, boundary)
+        windows = make_windows(timeline.steps, boundary, kind)
         ledger = device_ledger(work, windows, timeline.host(windows.bursts))
         micro = micro_windows(timeline.steps, windows, boundary)
         yield Subject(index, ledger, check_device(work, ledger, label(index)), micro)
 
 
-def _processor(timeline: Timeline) -> Subject:
+def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
-    windows = make_windows(timeline.steps, boundary)
+    windows = make_windows(timeline.steps, boundary, kind)
     ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
     micro = micro_windows(timeline.steps, windows, boundary)
     return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)
@@ -75,8 +78,23 @@ def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
     calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
+    ops, steps = like(ops, steps, found[0].ledger.windows.kind)
     bounds = [limits_of(machine, subject.index) for subject in found]
     return [_work(store, rank, *one, ops, calls, steps) for one in zip(found, bounds, strict=True)]
+
+
+def like(ops: pl.DataFrame, steps: pl.DataFrame, kind: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """`ops` and `steps` without those that were recorded with shapes in steps of another kind.
+
+    A prefill's shapes are not a decode step's.
+    """
+    if kind in ("", HOST):
+        return ops, steps
+    shaped = (pl.col("phase") == "attribution") & pl.col("parent").is_null()
+    other = pl.col("kind").str.split("+").list.first() != base(kind)
+    bursts = steps.filter(shaped & other)["burst"].unique().implode()
+    foreign = (pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)
+    return ops.filter(~foreign.fill_null(False)), steps.filter(~foreign.fill_null(False))
 
 
 def _work(

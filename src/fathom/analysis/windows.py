@@ -37,11 +37,12 @@ class Windows:
     used: Array = field(default_factory=lambda: np.zeros(0, bool))
     why_not: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what the reader must know of the choice
+    wanted: str | None = None  # the kind that somebody asked for
 
     @property
     def kind(self) -> str:
-        """The kind that took the most time."""
-        return dominant(self.kinds, self.ends - self.starts)
+        """The kind that took the most time, or else the one that was asked for."""
+        return self.wanted or dominant(self.kinds, self.ends - self.starts)
 
     @property
     def total_ns(self) -> int:
@@ -66,8 +67,9 @@ def base(kind: str) -> str:
     return kind.partition("+")[0]
 
 
-def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
-    """Windows of the whole steps (not micro-steps) of `steps`, with `used` decided.
+def make_windows(steps: pl.DataFrame, boundary: Boundary, kind: str | None = None) -> Windows:
+    """Windows of the whole steps (not micro-steps) of `steps`, with `used` decided: those of `kind`, or
+    for None of the kind that took the most time.
 
     A window ends where the next of its burst begins, so that they tile; the last one of a burst at the
     boundary of its own end.
@@ -90,6 +92,7 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary) -> Windows:
         _mode(rows["thread"]),
         opened - marks,
         closed - closes,
+        wanted=kind,
     )
     _choose(found)
     return found
@@ -185,14 +188,20 @@ def _choose(windows: Windows) -> None:
     if kind == HOST:
         windows.notes.append("no step was marked, so the window is all that the host recorded")
     same = np.array([k == kind for k in windows.kinds], bool)
-    settled = _settled(windows, same)
-    if same.any() and not (same & settled).any():
-        windows.notes.append(UNSETTLED if same.sum() > 1 else SINGLE)
-        settled[:] = True
+    settled, note = settled_of(windows, same)
+    windows.notes += [note] if note else []
     windows.used = same & settled & (lengths > 0)
     windows.why_not = [
         "" if used else _why_not(windows, i, kind, bool(same[i])) for i, used in enumerate(windows.used)
     ]
+
+
+def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
+    """Which windows had settled, by those of one kind; all of them, and why, where none of these had."""
+    settled = _settled(windows, same)
+    if same.any() and not (same & settled).any():
+        return np.ones(len(settled), bool), UNSETTLED if same.sum() > 1 else SINGLE
+    return settled, ""
 
 
 def _settled(windows: Windows, same: Array) -> Array:

@@ -14,7 +14,9 @@ EXAMPLES = """Examples:
 
 fathom report train.fathom --roofline
 
-fathom report train.fathom --html train.html"""
+fathom report train.fathom --html train.html
+
+fathom report serve.fathom --kind prefill"""
 
 
 def report(
@@ -26,6 +28,10 @@ def report(
     roofline: Annotated[
         bool, typer.Option(help="Add a table of what bounds each family, and how near it is.")
     ] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option(help="The ledger of this kind of steps (prefill, decode, or its number in the report)."),
+    ] = None,
     machine: Machine = None,
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
@@ -33,7 +39,7 @@ def report(
     from fathom.api import open
     from fathom.report import print_report, save_picture, to_json
 
-    examination = open(sounding, machine=machine).examine()
+    examination = open(sounding, machine=machine).examine(kind)
     top = None if every else 12
     for picture in filter(None, (svg, html)):
         save_picture(examination, picture, top=top, rank=rank, roofline=roofline)

@@ -13,6 +13,7 @@ from fathom.analysis.results import Lead, Trial
 from fathom.diagnosis.engine import findings, leads, plain
 from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
+from fathom.diagnosis.step_kinds import OTHER_KIND, kinds_of_ranks, lacking, named, of_ledger
 from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval
@@ -20,20 +21,32 @@ from fathom.timing import interval
 MS = 1e6
 
 
-def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
+def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | None = None) -> Examination:
     """Everything that Fathom has to say about one sounding, which is only read: nothing is measured.
 
-    The ceilings of `machine` bound its work, those that were recorded with it for None.
+    The ceilings of `machine` bound its work, those that were recorded with it for None. `kind` asks for the
+    ledger of another kind of steps, by its name or its number among `kinds`, from 1; findings are only of the
+    kind that takes the most time. Raises BadInputError for a kind that was not recorded.
     """
     machine = store.machine if machine is None else machine
     met = analysis.meetings(store)
     accounts = [analysis.account(store, rank, machine, met.of.get(rank)) for rank in store.ranks]
+    kinds = kinds_of_ranks(accounts)
+    other = named(kinds, kind)
+    if other is not None:
+        accounts = [
+            analysis.account(store, rank, machine, met.of.get(rank), other.name) for rank in store.ranks
+        ]
+        kinds = of_ledger(kinds, other)
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     step = _step(accounts)
-    tried, untried = _trials(store, accounts)
-    seen = {one.kind: one for one in tried}
-    found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
+    tried, untried = _trials(store, accounts) if other is None else ([], [])
+    found, far, unfound = (
+        _findings(store, machine, accounts, step, feeding, memory, {one.kind: one for one in tried})
+        if other is None
+        else ([], [], [Abstained("findings", OTHER_KIND)])
+    )
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -52,9 +65,11 @@ def examine(store: Store, machine: dict[str, Any] | None = None) -> Examination:
             *met.abstained,
             *untried,
             *unfound,
+            *lacking(kinds, accounts),
         ],
         sounding=_about(store),
         leads=far,
+        kinds=kinds,
     )
 
 

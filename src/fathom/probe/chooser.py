@@ -32,6 +32,7 @@ class Signal(NamedTuple):
     kind: str | None = None
     samples: int | None = None
     tokens: int | None = None
+    query: int | None = None  # ids a sample, where the step was given a matrix of them
 
 
 Clock = tuple[str, int]

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 
 class Label(NamedTuple):
-    """Everything about a mark but its step and time. `kind`, `samples`, `tokens` are of the step it ends."""
+    """Everything about a mark but its step and time. The step that it ends
+    is what `kind`, `samples`, `tokens` and `query` are of."""
 
     source: str
     thread: int
@@ -16,6 +17,7 @@ class Label(NamedTuple):
     samples: int | None
     tokens: int | None
     stream: int | None
+    query: int | None = None
 
 
 class MarkRuns:

@@ -72,6 +72,7 @@ class Session:
         self._lull = Lull()
         self._lock = threading.RLock()
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
+        self._query: int | None = None
         self._grad = False
         self._early: deque[Record] = deque(maxlen=EARLY)
         self._stopped = self._ended = False
@@ -87,11 +88,12 @@ class Session:
         kind: str | None = None,
         samples: int | None = None,
         tokens: int | None = None,
+        query: int | None = None,
     ) -> None:
         """Something happened that may open a step."""
         if not self.facts.pending and self._lull.takes(source, key):
             return
-        happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens)
+        happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
         with self._lock:
             self.catch_up()
             if self._ended or self.conductor.capturing:  # what is captured does not run
@@ -183,6 +185,7 @@ class Session:
             self._marks.repeat(ns)
 
     def _write(self, signal: Signal, orders: Orders) -> None:
+        query, self._query = self._query, signal.query
         kind, samples, tokens = self._close_step(signal)
         label = Label(
             signal.source,
@@ -193,6 +196,7 @@ class Session:
             samples,
             tokens,
             self.conductor.stream(),
+            query,
         )
         ended = self._marks.add(self.k, signal.ns, label)
         if ended is not None:

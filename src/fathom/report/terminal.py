@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import findings, heading, leads, roofline, sections, table, trials
+from fathom.report import findings, heading, kinds, leads, roofline, sections, table, trials
 
 MARGIN = 1
 
@@ -39,7 +39,9 @@ def _paragraphs(
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step, width)
-    yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
+    yield kinds.section(examination.kinds, width)
+    if not any(one.what == "findings" for one in examination.abstained):  # those of another kind
+        yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
     yield leads.section(examination.leads, width)
     yield trials.section(examination.what_if)
     if len(examination.devices) > 1:

@@ -14,7 +14,6 @@ from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.steps import Clean, clean_step, ran_ahead, stretches, undisturbed
 from fathom.analysis.windows import Boundary, Windows, make_windows
-from fathom.sounding import Store
 
 MS = 1e6
 
@@ -74,9 +73,8 @@ def windows_of(timeline: Timeline, device: int | None) -> Windows:
     return make_windows(timeline.steps, Boundary.of(work))
 
 
-def clean_of(store: Store, rank: int, kind: str, busy_ms: float) -> Clean | None:
-    """The rank's clean step of the kind that is replayed; its device works `busy_ms` in one."""
-    steps = store.table("steps", rank).collect()
+def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:
+    """The clean step of the kind that is replayed, of a rank's `steps`; its device works `busy_ms` in one."""
     profiled = steps.filter(pl.col("phase").is_in(["timeline", "attribution", "slow"]))["mark_ns"].min()
     found, _ = undisturbed(stretches(steps, kind), profiled)  # type: ignore[arg-type]
     return None if ran_ahead(found, busy_ms) else clean_step(found)

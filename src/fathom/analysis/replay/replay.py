@@ -71,7 +71,8 @@ class Replay:
         if self.seen is None:
             return None
         busy = 0.0 if self.seen.index is None else busy_ms(self._ledger)
-        return clean_of(self.store, self.seen.rank, self.seen.windows.kind, busy)
+        steps = self.model.timelines[self.seen.rank].every
+        return clean_of(steps, self.seen.windows.kind, busy)
 
     @cached_property
     def error(self) -> float:

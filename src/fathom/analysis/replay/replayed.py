@@ -25,9 +25,8 @@ def replayed(
     )
     steps = _apart(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
     steps = steps.with_columns(timeline.steps["thread"])
-    return Timeline(
-        timeline.about, steps, ops, calls, _kernels(timeline.kernels, parts, epoch, at, maps), waits
-    )
+    kernels = _kernels(timeline.kernels, parts, epoch, at, maps)
+    return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every)
 
 
 class _Map:

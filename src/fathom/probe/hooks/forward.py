@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from fathom.probe.faults import guarded
-from fathom.probe.hooks.batch import size
+from fathom.probe.hooks.batch import TOKENS, size
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
 
 PART = "watching forward calls"
 CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache", "past")
+NO_IDS = (torch.bool, torch.complex64, torch.complex128)
 
 
 class Calls:
@@ -89,7 +90,9 @@ class Calls:
         samples, tokens = size(data)
         grad = torch.is_grad_enabled()
         self._roots[id(root)] = root
-        self.session.signal("forward", id(root), grad, _kind(data, args, kwargs), samples, tokens)
+        query = _query(args, kwargs)
+        kind = _kind(query, kwargs)
+        self.session.signal("forward", id(root), grad, kind, samples, tokens, query)
 
     def chosen(self, source: str) -> None:
         """The clock is known: watch the one root class that it needs, or nothing."""
@@ -150,11 +153,19 @@ def _is_compiled_function(context: Any, compiled: Any) -> bool:
     return isinstance(context, OptimizeContext) and is_function and not torch.compiler.is_compiling()
 
 
-def _kind(data: Any, args: Any, kwargs: Any) -> str | None:
+def _query(args: Any, kwargs: Any) -> int | None:
+    """Ids a sample, where the call was given a matrix of them; None of other data."""
+    first = args[0] if args else next(iter(kwargs.values()), None)
+    ids = kwargs.get(TOKENS, first)
+    if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
+        return None
+    return None if ids.is_floating_point() or ids.dtype in NO_IDS else int(ids.shape[1])
+
+
+def _kind(query: int | None, kwargs: Any) -> str | None:
     """Prefill or decode of a language model with a cache: told by the length of its input."""
+    if query is None:
+        return None
     if not any(kwargs.get(name) is not None for name in CACHES) and not kwargs.get("use_cache"):
         return None
-    ids = kwargs.get("input_ids", args[0] if args else None)
-    if not isinstance(ids, torch.Tensor) or ids.dim() != 2 or ids.is_floating_point():
-        return None
-    return "decode" if ids.shape[1] == 1 else "prefill"
+    return "decode" if query == 1 else "prefill"

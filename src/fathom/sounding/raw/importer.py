@@ -8,7 +8,7 @@ import polars as pl
 
 from fathom.errors import FathomError
 from fathom.sounding.manifest import Phase, Problem, Rank
-from fathom.sounding.raw import clocks, steps, tables
+from fathom.sounding.raw import clocks, decoding, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import Found, samples
 from fathom.sounding.raw.story import Recorded, manifest
@@ -53,6 +53,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
         "telemetry": tables.telemetry(raw),
     }
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    own["steps"] = decoding.told(own["steps"], found.get("ops"))
     own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
     own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
     for name, frame in {**found, **own}.items():

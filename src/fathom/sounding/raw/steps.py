@@ -17,6 +17,7 @@ _MARK = {
     "samples": pl.Int64,
     "tokens": pl.Int64,
     "stream": pl.Int64,
+    "query": pl.Int64,
 }
 
 
@@ -55,8 +56,8 @@ def micro(process: Process) -> pl.DataFrame:
 def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The `steps` table without clock alignment.
 
-    A step is whole where the next mark exists; what it was (kind, samples, tokens) stands at the mark that
-    ends it. `device` has columns k, device_ns.
+    A step is whole where the next mark exists; what it was (kind, samples, tokens, query) stands at the mark
+    that ends it. `device` has columns k, device_ns.
     """
     following = pl.col("k").shift(-1) == pl.col("k") + 1
     whole = marked.join(device, on="k", how="left").with_columns(
@@ -65,6 +66,7 @@ def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl
         kind=pl.col("kind").shift(-1),
         samples=pl.col("samples").shift(-1),
         tokens=pl.col("tokens").shift(-1),
+        query=pl.col("query").shift(-1),
     )
     outer = whole.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
     return pl.concat([outer, _micro_steps(outer, inner)], how="diagonal_relaxed").sort("mark_ns", "step")

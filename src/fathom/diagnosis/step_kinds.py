@@ -1,0 +1,58 @@
+"""Kinds of steps over all ranks, and the one that somebody asked for."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fathom import analysis
+from fathom.analysis import Abstained, Account
+from fathom.analysis.results import StepKind
+from fathom.errors import BadInputError
+
+OTHER_KIND = "they are of the steps in which most of the time goes; leave out --kind for them"
+
+
+def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
+    """The first rank's kinds of steps that has any, with what all ranks together put through."""
+    each = [analysis.step_kinds(a) for a in accounts]
+    first = next((kinds for kinds in each if kinds), [])
+    for one in first:
+        alike = [next((k for k in kinds if k.name == one.name), None) for kinds in each]
+        one.samples_per_s = _total([k.samples_per_s if k else None for k in alike])
+        one.tokens_per_s = _total([k.tokens_per_s if k else None for k in alike])
+    return first
+
+
+def _total(amounts: list[float | None]) -> float | None:
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
+
+
+def named(kinds: list[StepKind], wanted: str | None) -> StepKind | None:
+    """The kind of that name or number; None where none is wanted, or the ledger's. Raises BadInputError."""
+    if wanted is None:
+        return None
+    found = next((one for one in kinds if one.name == wanted), None)
+    if found is None and wanted.isdecimal() and 1 <= int(wanted) <= len(kinds):
+        found = kinds[int(wanted) - 1]
+    if found is None:
+        known = ", ".join(f"{number} ({one.name})" for number, one in enumerate(kinds, 1)) or "none"
+        raise BadInputError(f"No steps of kind {wanted!r} were recorded; this sounding holds {known}.")
+    return None if found.used else found
+
+
+def of_ledger(kinds: list[StepKind], other: StepKind) -> list[StepKind]:
+    """The kinds where the ledger is of `other`; their order, and so their numbers, stay."""
+    return [replace(one, used=one is other) for one in kinds]
+
+
+def lacking(kinds: list[StepKind], accounts: list[Account]) -> list[Abstained]:
+    """Why a kind has no clean step or no ledger, where there are several kinds."""
+    if len(kinds) < 2:
+        return []
+    recorded = any(account.devices for account in accounts)
+    absent = "none of them fell into the timeline; record more steps, as with `fathom run --steps 50`"
+    return [
+        *(Abstained(f"clean {one.name} step", one.why) for one in kinds if one.why),
+        *(Abstained(f"ledger of {one.name} steps", absent) for one in kinds if recorded and not one.windows),
+    ]
