@@ -17,6 +17,7 @@ WIDE = 90  # from here on there is room for long bars
 RATES = 34  # columns of percent, runs, TFLOP/s and GB/s
 CEILING = 11  # column of the share of the ceiling, where ceilings are known
 COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
+RECORDING, SHORTER = "what recording added", "the recorded steps were shorter"
 LOUD = 0.05  # of the clean step: a recording that added more than this stands out
 
 
@@ -94,7 +95,7 @@ def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
     loud = abs(device.observer_ms) > LOUD * clean
     added = -device.observer_ms if device.added_ms is None else device.added_ms
     uneven = loud and abs(device.observer_ms + added) > abs(device.observer_ms) / 2
-    why = "mostly uneven steps" if uneven else "what recording added"
+    why = "mostly uneven steps" if uneven else RECORDING if added >= 0 else SHORTER
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
     yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
 
