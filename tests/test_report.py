@@ -120,6 +120,20 @@ def test_without_findings_it_says_how_many_kinds_nobody_could_look_for():
     assert "could not be looked for" not in text(gpu(findings=[], abstained=[]))
 
 
+def test_without_a_step_nothing_is_said_to_be_absent():
+    page = text(gpu(findings=[], abstained=[], step=Step(None, None, None, 0, "", "")))
+    assert "No cause" not in page and "none was recorded" in page
+
+
+def test_a_figure_is_not_cut_off_its_words():
+    one = {
+        "id": "input-too-few-workers", "title": "Waits", "where": {}, "claims": [], "gain_ms": 6.0,
+        "evidence": [{"text": "words " * 30, "value": 31.8, "unit": "ms a step"}],
+        "low_ms": 5.0, "high_ms": 7.0, "share": 0.1, "confidence": 0.8,
+    }  # fmt: skip
+    assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[one]), 80)
+
+
 def full(**more) -> str:
     claims = [{"entry": "compute", "detail": "mul", "ms": 6.0}]
     one = {
@@ -171,6 +185,13 @@ def test_uneven_steps_are_not_put_down_to_the_recording():
 
     assert "what recording added" in why(8.5) and "mostly uneven steps" in why(0.4)
     assert len(why(0.4)) <= 80
+
+
+def test_recording_takes_nothing_away():
+    one = device()
+    one.observer_ms, one.added_ms = 9.0, -8.5
+    line = next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
+    assert "recording added" not in line and "recorded steps were shorter" in line
 
 
 def test_problems_come_before_any_figure():

@@ -82,6 +82,11 @@ def _problem(problem: dict[str, Any], style: str) -> Text:
     return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))
 
 
+def stepped(step: Step) -> bool:
+    """Whether any step was recorded."""
+    return step.clean_ms is not None or step.timeline_ms is not None
+
+
 def step_lines(step: Step, width: int) -> list[Text]:
     """The step's time with its interval, and what it amounts to a second: below it where both don't fit."""
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms

@@ -39,7 +39,8 @@ def _paragraphs(
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step, width)
-    yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
+    unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
+    yield findings.section(examination.findings, unseen, width, stepped)
     yield leads.section(examination.leads, width)
     yield trials.section(examination.what_if)
     if len(examination.devices) > 1:
