@@ -150,7 +150,9 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
     found = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    own = pl.concat([t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)])
+    own = pl.concat(
+        [t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)]
+    )
     worked = covered(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), *found)
     alone = worked < SHARE * (found.ends - found.starts)
     return _until_a_call(Spans(found.starts[alone], found.ends[alone]), calls.filter(here))
