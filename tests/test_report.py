@@ -251,6 +251,12 @@ def test_a_processor_has_ops_for_its_work():
     page = text(gpu(devices=[device(0, entries)]))
     assert re.search(r"^ ops +20.00 +80.0", page, re.M)
     assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
+    assert re.search(r"^ outside ops +5.00 +20.0", page, re.M) and "░ outside ops 20.0 %" in page
+
+
+def test_a_device_without_work_is_idle():
+    page = text(gpu(devices=[device(0, [work("gemm", 3.0, 1), Entry("idle: python", "", 5.0)])]))
+    assert "░ idle" in page and "outside ops" not in page
 
 
 def test_a_terminal_without_unicode_gets_plain_letters():

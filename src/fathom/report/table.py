@@ -51,7 +51,7 @@ def stacked(device: Device, width: int) -> list[Text]:
         line.append(group.kind.glyph * count, group.kind.colour)
         percent = units.share(group.ms, device.total_ms)
         legend.append(f"{group.kind.glyph} ", group.kind.colour)
-        legend.append(f"{group.kind.name} {percent} %   ")
+        legend.append(f"{group.kind.title or group.kind.name} {percent} %   ")
     return [line, legend] if found else []
 
 
@@ -76,7 +76,7 @@ def _lines(
     group: Group, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str]]:
     """Label, milliseconds, what stands right of the bar, and style: the group, its entries, the rest."""
-    yield group.kind.name, group.ms, _work(columns, group.entries), "bold"
+    yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold"
     shown, rest = fold(group, total, top)
     for entry in shown:
         yield "  " + name(entry), entry.ms, _tail(columns, entry), ""
