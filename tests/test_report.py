@@ -114,6 +114,11 @@ def test_work_that_repeats_is_not_called_so_many_steps_a_second():
     assert "may be a part of a step" in page and "steps/s" not in page
 
 
+def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
+    page = text(gpu(step=Step(None, 5000.0, None, 1, "host", "host")))
+    assert "no step of it" in page and "steps/s" not in page
+
+
 def test_without_findings_it_says_how_many_kinds_nobody_could_look_for():
     none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
     assert "No cause that costs 1 %" in none and "1 of " in none and "could not be looked for" in none

@@ -72,11 +72,17 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
-    steps = store.table("steps", rank).filter(phase=phase).collect()
+    steps = _of_the_program(store.table("steps", rank).filter(phase=phase).collect())
     found = Timeline(about, steps, ops, calls, kernels, waits)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         found.steps = _host_steps(found)
     return found
+
+
+def _of_the_program(steps: pl.DataFrame) -> pl.DataFrame:
+    """The host's own window was marked by the recorder's thread, which says nothing of the program's."""
+    ours = pl.col("source") == HOST
+    return steps.with_columns(thread=pl.when(ours.fill_null(False)).then(None).otherwise("thread"))
 
 
 def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -> pl.DataFrame:
