@@ -42,6 +42,13 @@ def test_steps_that_are_longer_because_they_wait_for_batches_are_what_the_progra
     assert kept == [before] and "longer" in why
 
 
+def test_a_program_that_takes_longer_and_longer_is_not_put_down_to_the_profiler() -> None:
+    before, after = stretch(0, 6.6, 12), stretch(10**9, 6.6, 500)
+    after.marks[20:] += np.cumsum(np.linspace(0, 9 * MS, 481)).astype(np.int64)
+    assert undisturbed([before, after], 5 * 10**8) == ([before, after], "")
+    assert np.median(np.diff(after.marks)) > 6.6 * MS * 1.5
+
+
 def test_like_steps_all_count() -> None:
     found = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
     assert undisturbed(found, 5 * 10**8) == (found, "")

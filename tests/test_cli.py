@@ -109,6 +109,9 @@ def test_an_empty_table_can_be_asked(sounding):
     ("sql", "says"),
     [
         ("DROP TABLE steps", "asks for nothing; write a SELECT"),
+        ("DELETE FROM steps", "write a SELECT"),
+        ("/* all */ TRUNCATE TABLE steps", "write a SELECT"),
+        ("SELECT * FROM ledgers", "nearest: ledger"),
         ("SELECT nme FROM kernels", "nearest: name"),
         ("SELECT * FROM kernel", "nearest: kernels"),
         ("SELECT * FROM nonsense_altogether", "the tables are steps, ops"),

@@ -62,6 +62,19 @@ def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
     assert any("no file" in line.text for line in found.evidence) == (kind == "input-too-few-workers")
 
 
+@pytest.mark.parametrize(("batches", "found"), [(1, set()), (4, {"input-too-few-workers"})])
+def test_a_step_that_takes_several_batches_needs_them_all(batches, found):
+    """Two workers have a batch ready every 2 ms: in the 5 ms that a step works enough for one, not four."""
+    given = loading({"fetch": 4.0}, 2, input_micro_steps=batches)
+    assert set(raised(given, *LOADING)) == found
+
+
+def test_workers_are_counted_whole():
+    found = raised(loading({"fetch": 0.4}, 0), *LOADING)["input-too-few-workers"]
+    (line,) = (line for line in found.evidence if "keep up" in line.text)
+    assert line.value == 1.0
+
+
 def padded(tokens: float | None, *rows: int, **more: Any) -> Signals:
     """Forward products of these rows, and of the gradients of weights, whose rows are no tokens."""
     products = [product("gemm", 4.0, m, 4096, 4096, op="aten::linear") for m in rows]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.analysis.processor import innermost
+from tests.timelines import MAIN, OTHER, Timeline, examination_of
 
 
 @st.composite
@@ -46,3 +49,17 @@ def test_ops_that_do_not_nest_still_cover_each_instant_once(pairs: list[tuple[in
     _, segments = innermost(starts, ends)
     covered = {t for a, b in zip(starts.tolist(), ends.tolist(), strict=True) for t in range(a, b)}
     assert int((segments.ends - segments.starts).sum()) == len(covered)
+
+
+def test_a_window_that_the_recorder_marked_is_about_the_program(tmp_path: Path) -> None:
+    """With --step-on none marks come from another thread, which runs none of the program's ops."""
+    made = Timeline()
+    made.step(0, 1000, kind="host", source="host", thread=OTHER)
+    made.op("aten::mm", 200, 500, thread=MAIN)
+    made.op("aten::mm", 600, 900, thread=MAIN)
+    ledger = examination_of(tmp_path / "s.fathom", made).devices[0].ledger
+    assert {(e.entry, e.ns) for e in ledger} == {
+        ("ops", 600),
+        ("idle: python", 100),
+        ("idle: unexplained", 300),  # before the first and after the last record an op may have run
+    }

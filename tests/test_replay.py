@@ -219,6 +219,23 @@ def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
     assert not found.notes
 
 
+@pytest.mark.parametrize("workers", [False, True])
+def test_a_loader_without_workers_does_not_work_meanwhile(workers: bool, tmp_path: Path) -> None:
+    """What the program saves elsewhere it does not wait for batches that it makes itself."""
+    made, ms = Timeline(), 10**6
+    made.steps(*range(0, 610 * ms, 10 * ms))
+    iterator = "_MultiProcessingDataLoaderIter" if workers else "_SingleProcessDataLoaderIter"
+    for k in range(60):
+        start = 10 * k * ms
+        made.wait("input", start, start + 2 * ms)
+        made.op(f"enumerate(DataLoader)#{iterator}.__next__", start, start + 2 * ms, kind="annotation")
+        made.op("aten::mm", start + 2 * ms, start + 6 * ms)
+        made.wait("checkpoint", start + 6 * ms, start + 10 * ms)
+    replay = Replay(store_of(tmp_path / "s.fathom", made))
+    assert replay.gain([parse("checkpoint=0")]).ms == pytest.approx(0 if workers else 4, abs=0.1)
+    assert replay.gain([parse("input=0")]).ms == pytest.approx(2, abs=0.1)
+
+
 def peers() -> tuple[Timeline, Timeline]:
     """Two ranks reduce in every step; the second is 300 ns late for it."""
     ranks = Timeline(rank=0), Timeline(rank=1)

@@ -114,10 +114,29 @@ def test_work_that_repeats_is_not_called_so_many_steps_a_second():
     assert "may be a part of a step" in page and "steps/s" not in page
 
 
+def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
+    page = text(gpu(step=Step(None, 5000.0, None, 1, "host", "host")))
+    assert "no step of it" in page and "steps/s" not in page
+
+
 def test_without_findings_it_says_how_many_kinds_nobody_could_look_for():
     none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
     assert "No cause that costs 1 %" in none and "1 of " in none and "could not be looked for" in none
     assert "could not be looked for" not in text(gpu(findings=[], abstained=[]))
+
+
+def test_without_a_step_nothing_is_said_to_be_absent():
+    page = text(gpu(findings=[], abstained=[], step=Step(None, None, None, 0, "", "")))
+    assert "No cause" not in page and "none was recorded" in page
+
+
+def test_a_figure_is_not_cut_off_its_words():
+    one = {
+        "id": "input-too-few-workers", "title": "Waits", "where": {}, "claims": [], "gain_ms": 6.0,
+        "evidence": [{"text": "words " * 30, "value": 31.8, "unit": "ms a step"}],
+        "low_ms": 5.0, "high_ms": 7.0, "share": 0.1, "confidence": 0.8,
+    }  # fmt: skip
+    assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[one]), 80)
 
 
 def full(**more) -> str:
@@ -171,6 +190,13 @@ def test_uneven_steps_are_not_put_down_to_the_recording():
 
     assert "what recording added" in why(8.5) and "mostly uneven steps" in why(0.4)
     assert len(why(0.4)) <= 80
+
+
+def test_recording_takes_nothing_away():
+    one = device()
+    one.observer_ms, one.added_ms = 9.0, -8.5
+    line = next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
+    assert "recording added" not in line and "recorded steps were shorter" in line
 
 
 def test_problems_come_before_any_figure():
@@ -230,6 +256,12 @@ def test_a_processor_has_ops_for_its_work():
     page = text(gpu(devices=[device(0, entries)]))
     assert re.search(r"^ ops +20.00 +80.0", page, re.M)
     assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
+    assert re.search(r"^ outside ops +5.00 +20.0", page, re.M) and "░ outside ops 20.0 %" in page
+
+
+def test_a_device_without_work_is_idle():
+    page = text(gpu(devices=[device(0, [work("gemm", 3.0, 1), Entry("idle: python", "", 5.0)])]))
+    assert "░ idle" in page and "outside ops" not in page
 
 
 def test_a_terminal_without_unicode_gets_plain_letters():

@@ -181,6 +181,21 @@ def test_work_that_is_quicker_than_its_ceiling_is_pointed_at() -> None:
     assert beyond(device(usual, small, idle, entry("compute", 4.0))) is None
 
 
+def test_a_step_cannot_need_longer_than_it_took() -> None:
+    found = device(entry("compute", 8, 20.0), entry("compute", 4, 1.0))
+    at_ceiling(found, LIMITS)
+    assert found.at_ceiling_ms == 9.0
+
+
+@pytest.mark.parametrize(("flops", "known"), [(0.2e12, True), (0.3e12, False)])
+def test_peaks_that_products_beat_give_no_share(flops: float, known: bool) -> None:
+    """5 ms at 50 TFLOP/s are 0.25 TFLOP: what did more proves that the peak is another."""
+    ledger = [entry("compute", 5, 5.0, unit="matmul.fp32", product_flops=flops, bytes=1.0)]
+    found = utilisation(ledger, 5.0, LIMITS, {"matmul.fp32": 100e12})
+    assert found is not None and (found.mfu is not None) == (found.hfu is not None) == known
+    assert found.mfu_datasheet == pytest.approx(flops / 100e12 * 200)
+
+
 def test_without_ceilings_nothing_is_claimed() -> None:
     found = device(entry("compute", 8))
     at_ceiling(found, None)

@@ -138,6 +138,8 @@ def test_kinds_name_trials_that_exist():
         ("--what-if -- python a.py", "--what-if all -- python a.py"),
         ("--what-if input gc -- python a.py", "--what-if input,gc -- python a.py"),
         ("--what-if input,gc --raw python a.py", "--what-if input,gc --raw python a.py"),
+        ("--what-if inputs -- python a.py", "--what-if inputs -- python a.py"),
+        ("--what-if sh -- a.sh", "--what-if all sh -- a.sh"),
         ("--what-if python --what-if", "--what-if all python --what-if"),
         ("--raw -- --what-if", "--raw -- --what-if"),
     ],

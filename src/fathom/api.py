@@ -100,7 +100,7 @@ class Sounding:
         for name in _DERIVED:
             if re.search(rf"\b{name}\b", query):  # examining takes a while: only for those who ask
                 frames[name] = getattr(self, name).lazy()
-        return select(frames, query)
+        return select(frames, query, [name for name in _DERIVED if name not in frames])
 
     def __repr__(self) -> str:
         ranks = len(self.store.ranks)

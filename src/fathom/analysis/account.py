@@ -28,6 +28,8 @@ AHEAD_OF_DEVICE = (
 LATER = "later clean steps"
 OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
 SOON = 25  # steps, within which a timeline begins where their length settles at once
+MADE = "recording the timeline made steps"
+WERE = "other steps ran than the clean ones, or under other conditions: the recorded ones were"
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
 
@@ -180,8 +182,7 @@ def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> N
     share, uneven = device.added_ms / clean_ms, total_ms / usual_ms - 1
     why = []
     if abs(share) > LARGE:
-        made = f"recording the timeline made steps {_change(share)}"
-        why.append(f"{made}, so idle time is uncertain")
+        why.append(f"{MADE if share > 0 else WERE} {_change(share)}, so idle time is uncertain")
     if abs(uneven) > LARGE:
         why.append(f"the recorded steps are uneven: their mean is {_change(uneven)} than their median")
     to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]

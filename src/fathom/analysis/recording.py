@@ -74,7 +74,7 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
-    every = store.table("steps", rank).collect()
+    every = _of_the_program(store.table("steps", rank).collect())
     if phase == "timeline":
         every = kinds_apart(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
@@ -89,6 +89,12 @@ def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
     if len(kernels):
         return kernels.drop_nulls("launched").with_columns(at="launched", what=detail())
     return ops.filter(pl.col("kind") == "op").with_columns(at="start_ns", what="name")
+
+
+def _of_the_program(steps: pl.DataFrame) -> pl.DataFrame:
+    """The host's own window was marked by the recorder's thread, which says nothing of the program's."""
+    ours = pl.col("source") == HOST
+    return steps.with_columns(thread=pl.when(ours.fill_null(False)).then(None).otherwise("thread"))
 
 
 def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -> pl.DataFrame:

@@ -15,6 +15,7 @@ MS = 1e6
 EPOCH_START = "+epoch start"
 MOSTLY = 0.5  # of what later steps take longer
 AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
+LEAST = 8  # steps that tell what the profiler left
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -95,7 +96,8 @@ def undisturbed(
     A profiler that ran may stay in the way of every launch, and a program may have settled only after it ran:
     where the steps before and after differ by more than 2 % and their noise, the quicker ones count. But
     where later ones are longer because they wait for batches (`waits`), the first ones lived on batches that
-    were made before they began, and the later ones count.
+    were made before they began, and the later ones count. Where those that follow the profiler are no longer
+    than those before it, it is the program that takes longer later, and all count.
     """
     if first_profiled_ns is None:
         return found, ""
@@ -105,15 +107,22 @@ def undisturbed(
         return found, ""
     early, late = (_each(side) for side in (before, after))
     change = median(late) / median(early) - 1
-    if abs(change) * median(early) <= max(ALIKE * median(early), mad(early)):
+    if _alike(early, late):
         return found, ""
     if change < 0 or (waits is not None and _out_of_batches(before, after, waits)):
         return after, ""
+    if _alike(early, late[: max(len(early), LEAST)]):
+        return found, ""
     count = sum(stretch.count for stretch in before)
     return (
         before,
-        f"steps after the profiler had run were {change:.0%} longer, so only the {count} before it count",
+        f"steps after the profiler had run were {change:.0%} longer, be it its doing or the program's: "
+        f"only the {count} before it count",
     )
+
+
+def _alike(early: Array, late: Array) -> bool:
+    return abs(median(late) - median(early)) <= max(ALIKE * median(early), mad(early))
 
 
 def ran_ahead(found: list[Stretch], busy_ms: float) -> bool:

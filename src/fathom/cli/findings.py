@@ -35,6 +35,7 @@ def findings(
 
     from fathom.api import open
     from fathom.report.findings import print_findings, unseen_of
+    from fathom.report.heading import stepped
     from fathom.report.leads import print_leads
 
     examination = open(sounding, machine=machine).examine()
@@ -44,4 +45,5 @@ def findings(
     elif leads:
         print_leads(examination.leads)
     else:
-        print_findings(examination.findings, unseen_of(examination.abstained), far=examination.leads)
+        unseen, recorded = unseen_of(examination.abstained), stepped(examination.step)
+        print_findings(examination.findings, unseen, far=examination.leads, stepped=recorded)

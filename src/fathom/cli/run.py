@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,9 @@ fathom run --what-if input -- python train.py
 fathom run --raw -- ./train.sh"""
 
 
+ALONE = ("--stop-after", "--what-if")
+
+
 class RunCommand(TyperCommand):
     """`--stop-after` and `--what-if` may stand alone, which the option parser has no notion of."""
 
@@ -48,13 +52,20 @@ def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
     while rest and rest[0].startswith("-") and rest[0] != "--":
         option = rest.pop(0)
         done.append(option)
-        if option == "--stop-after" and not (rest and (rest[0].isdigit() or rest[0] == "recorded")):
+        if option in ALONE and _meant_for_it(rest):
+            done.append(rest.pop(0))
+        elif option == "--stop-after" and not (rest and (rest[0].isdigit() or rest[0] == "recorded")):
             done.append("recorded")
         elif option == "--what-if":
             done.append(_kinds(rest))
         elif option in takes_value and rest:
             done.append(rest.pop(0))
     return done + rest
+
+
+def _meant_for_it(rest: list[str]) -> bool:
+    """Whether one word stands before `--` that is no program: a value, if maybe a wrong one."""
+    return rest[1:2] == ["--"] and not rest[0].startswith("-") and shutil.which(rest[0]) is None
 
 
 def _kinds(rest: list[str]) -> str:

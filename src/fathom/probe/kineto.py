@@ -29,7 +29,8 @@ class Kineto:
         self._prepare, self._enable = native._prepare_profiler, native._enable_profiler
         self._disable, self._enabled = native._disable_profiler, native._profiler_enabled
         self._torch, self._profiler = torch, profiler
-        self.annotation = _annotation(torch)
+        self.annotation = profiler.record_function  # the fast one would call the program's regions ops
+        self._mark = getattr(torch._C._profiler, "_RecordFunctionFast", None) or self.annotation
         self._config: Any = None
         self._activities: set[Any] = set()
         self._result: Any = None
@@ -66,7 +67,7 @@ class Kineto:
 
     def mark(self, k: int) -> int:
         """Annotate the opening of step k on this thread; returns the host's time of it."""
-        with self.annotation(f"{MARK}{k}"):
+        with self._mark(f"{MARK}{k}"):
             return time.time_ns()
 
     def disable(self) -> None:
@@ -92,11 +93,6 @@ class Kineto:
         """Forget the burst, and give its memory back to the system."""
         self._result = None
         _trim()
-
-
-def _annotation(torch: Any) -> Any:
-    fast = getattr(torch._C._profiler, "_RecordFunctionFast", None)
-    return fast or torch.autograd.profiler.record_function
 
 
 def _supported(config: Any, **options: bool) -> Any:

@@ -17,15 +17,19 @@ from fathom.report.sections import FINDING
 
 GAIN = 26  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
+NO_STEP = "Causes are looked for in the steps of a program, and none was recorded."
 NONE = "No cause that costs 1 % of the step or more was found."
 ALONE = "Each gain is predicted for its cause alone: together they save less than their sum."
 HOST = "The rest of that time is then spent waiting, mostly for the host: its launches set the pace."
+LEAST = 12  # columns for words beside a figure
 LESS = 0.7  # of the device's own rows: a gain below that is worth a word
 Finding = dict[str, Any]
 
 
-def none(unseen: int) -> str:
+def none(unseen: int, stepped: bool = True) -> str:
     """What to say without findings: what nobody could look for may be there all the same."""
+    if not stepped:
+        return NO_STEP
     if not unseen:
         return NONE
     return f"{NONE} {unseen} of {len(kinds())} kinds could not be looked for: the report says why."
@@ -36,11 +40,11 @@ def unseen_of(abstained: Iterable[Abstained]) -> int:
     return len({one.what for one in abstained if one.what.startswith(FINDING)})
 
 
-def section(found: Sequence[Finding], unseen: int, width: int) -> Iterator[Text]:
+def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = True) -> Iterator[Text]:
     """The largest findings: gain and title, where, one line of evidence."""
     yield Text("findings", "bold")
     if not found:
-        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(none(unseen), width - 2))
+        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(none(unseen, stepped), width - 2))
     for one in found[:SHOWN]:
         yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one["title"], "bold"))
         yield Text(f"    {_first_line(one, width - 4)}", "dim")
@@ -51,19 +55,24 @@ def section(found: Sequence[Finding], unseen: int, width: int) -> Iterator[Text]
 def _first_line(one: Finding, width: int) -> str:
     """What shows it, shortened so that there is room for what explains it; where it lies if there is more."""
     explain = f"fathom explain {one['id']}"
-    shown = _shown(one["evidence"][0]) if one["evidence"] else _place(one)
-    line = f"{units.shorten(shown, width - len(explain) - 3)} · {explain}"
+    room = width - len(explain) - 3
+    shown = _shown(one["evidence"][0], room) if one["evidence"] else units.shorten(_place(one), room)
+    line = f"{shown} · {explain}"
     place = _place(one)
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
 
 def print_findings(
-    found: Sequence[Finding], unseen: int = 0, console: Console | None = None, far: Sequence[Lead] = ()
+    found: Sequence[Finding],
+    unseen: int = 0,
+    console: Console | None = None,
+    far: Sequence[Lead] = (),
+    stepped: bool = True,
 ) -> None:
     """Every finding in full; `unseen` kinds could not be looked for; `far` are far from their ceilings."""
     console = console_or_default(console)
     width = cells(console)
-    put(_every(found, width) if found else [Text(none(unseen))], console)
+    put(_every(found, width) if found else [Text(none(unseen, stepped))], console)
     put(leads.every(far, width), console)
 
 
@@ -132,8 +141,11 @@ def _place(one: Finding) -> str:
     return " · ".join(known[:2])
 
 
-def _shown(line: dict[str, Any]) -> str:
-    return f"{line['text']}: {units.significant(line['value'])} {line['unit']}"
+def _shown(line: dict[str, Any], width: int | None = None) -> str:
+    """Words and figure; where `width` is too narrow the words are cut: they say little without the figure."""
+    figure = f": {units.significant(line['value'])} {line['unit']}".rstrip()
+    words = line["text"] if width is None else units.shorten(line["text"], max(width - len(figure), LEAST))
+    return words + figure
 
 
 def _claimed(claim: dict[str, Any]) -> str:

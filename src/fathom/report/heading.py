@@ -12,7 +12,11 @@ from fathom.report import units
 
 UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
 REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
+UNMARKED = "no step was marked: this is a stretch of the program, and no step of it"
 _GOOD_ENDS = {"", "finished", "stopped"}
+
+
+NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by what a step was told by
 
 
 def headline(facts: dict[str, Any]) -> list[Text]:
@@ -82,6 +86,11 @@ def _problem(problem: dict[str, Any], style: str) -> Text:
     return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))
 
 
+def stepped(step: Step) -> bool:
+    """Whether any step was recorded."""
+    return step.clean_ms is not None or step.timeline_ms is not None
+
+
 def step_lines(step: Step, width: int) -> list[Text]:
     """The step's time with its interval, and what it amounts to a second: below it where both don't fit."""
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
@@ -93,8 +102,8 @@ def step_lines(step: Step, width: int) -> list[Text]:
     mean = step.clean_mean_ms if step.clean_ms is not None and step.clean_mean_ms else best
     uneven = f", mean {units.duration(mean)}" if abs(mean - best) > UNEVEN * best else ""
     line.append(f"  ({phase}{_interval(step)}{uneven}, n = {step.n})", "dim")
-    if step.source == "repetition":
-        return [line, Text(REPEATS, "yellow")]
+    if step.source in NO_STEPS:
+        return [line, Text(NO_STEPS[step.source], "yellow")]
     rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
     rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []

@@ -18,6 +18,7 @@ class Kind:
     glyph: str
     colour: str
     members: str  # what its entries are called when they are folded
+    title: str = ""  # what a reader sees; its name where it has none
 
 
 KINDS = (
@@ -27,6 +28,7 @@ KINDS = (
     Kind("copy", "▒", "yellow", "directions"),
     Kind("idle", "░", "red", "causes"),
 )
+_OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")  # a processor that runs Python is not idle
 _ONES = re.compile(r"(?:x1)+(?=·|$)")
 _WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
 _COMMUNICATION = {"waiting for peers", "moving bytes"}
@@ -46,10 +48,11 @@ class Group:
 
 def groups(device: Device) -> list[Group]:
     """The device's entries by kind; kinds that took no time are left out."""
-    found = []
+    found: list[Group] = []
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms]
         if entries:
+            kind = _OUTSIDE if kind.name == "idle" and found and found[0].kind.name == "ops" else kind
             found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
     return found
 

@@ -17,6 +17,7 @@ WIDE = 90  # from here on there is room for long bars
 RATES = 34  # columns of percent, runs, TFLOP/s and GB/s
 CEILING = 11  # column of the share of the ceiling, where ceilings are known
 COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
+RECORDING, SHORTER = "what recording added", "the recorded steps were shorter"
 LOUD = 0.05  # of the clean step: a recording that added more than this stands out
 
 
@@ -50,7 +51,7 @@ def stacked(device: Device, width: int) -> list[Text]:
         line.append(group.kind.glyph * count, group.kind.colour)
         percent = units.share(group.ms, device.total_ms)
         legend.append(f"{group.kind.glyph} ", group.kind.colour)
-        legend.append(f"{group.kind.name} {percent} %   ")
+        legend.append(f"{group.kind.title or group.kind.name} {percent} %   ")
     return [line, legend] if found else []
 
 
@@ -75,7 +76,7 @@ def _lines(
     group: Group, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str]]:
     """Label, milliseconds, what stands right of the bar, and style: the group, its entries, the rest."""
-    yield group.kind.name, group.ms, _work(columns, group.entries), "bold"
+    yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold"
     shown, rest = fold(group, total, top)
     for entry in shown:
         yield "  " + name(entry), entry.ms, _tail(columns, entry), ""
@@ -94,7 +95,7 @@ def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
     loud = abs(device.observer_ms) > LOUD * clean
     added = -device.observer_ms if device.added_ms is None else device.added_ms
     uneven = loud and abs(device.observer_ms + added) > abs(device.observer_ms) / 2
-    why = "mostly uneven steps" if uneven else "what recording added"
+    why = "mostly uneven steps" if uneven else RECORDING if added >= 0 else SHORTER
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
     yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
 

@@ -41,7 +41,8 @@ def _paragraphs(
     yield heading.step_lines(examination.step, width)
     yield kinds.section(examination.kinds, width)
     if not any(one.what == "findings" for one in examination.abstained):  # those of another kind
-        yield findings.section(examination.findings, findings.unseen_of(examination.abstained), width)
+        unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
+        yield findings.section(examination.findings, unseen, width, stepped)
     yield leads.section(examination.leads, width)
     yield trials.section(examination.what_if)
     if len(examination.devices) > 1:

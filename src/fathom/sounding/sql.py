@@ -4,27 +4,38 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import polars as pl
 
 from fathom.errors import BadInputError
 
+_CHANGES = re.compile(
+    r"(?i)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:delete|insert|update|truncate|drop|create|alter)\b", re.S
+)
 _QUOTED = re.compile(r"""["'`]([^"'`]+)["'`]""")
 
 
-def select(frames: Mapping[str, pl.LazyFrame], query: str) -> pl.DataFrame:
-    """Run one SELECT over `frames`. Raises BadInputError, with the nearest known name, where it cannot."""
+NO_CHANGE = "This SQL asks for nothing; write a SELECT, for a sounding is never changed."
+
+
+def select(frames: Mapping[str, pl.LazyFrame], query: str, others: Sequence[str] = ()) -> pl.DataFrame:
+    """Run one SELECT over `frames`. Raises BadInputError, with the nearest known name, where it cannot.
+
+    `others` are tables that there would be, had the query named them.
+    """
+    if _CHANGES.match(query):
+        raise BadInputError(NO_CHANGE)
     try:
         found = pl.SQLContext(frames).execute(query).collect()
     except pl.exceptions.PolarsError as error:
-        raise BadInputError(_explain(frames, error)) from None
+        raise BadInputError(_explain(frames, [*frames, *others], error)) from None
     if not found.width:
-        raise BadInputError("This SQL asks for nothing; write a SELECT, for a sounding is never changed.")
+        raise BadInputError(NO_CHANGE)
     return found
 
 
-def _explain(frames: Mapping[str, pl.LazyFrame], error: Exception) -> str:
+def _explain(frames: Mapping[str, pl.LazyFrame], tables: list[str], error: Exception) -> str:
     text = str(error).strip().splitlines()[0].rstrip(".")
     if text.startswith("parquet:"):
         return f"A table of the sounding is damaged ({text}); record or import again."
@@ -33,9 +44,7 @@ def _explain(frames: Mapping[str, pl.LazyFrame], error: Exception) -> str:
         columns = sorted({column for frame in frames.values() for column in frame.collect_schema().names()})
         return f"There is no column '{name}'{_nearest(name, columns)}."
     if "relation" in text and "not found" in text:
-        return (
-            f"There is no table '{name}'{_nearest(name, list(frames))}; the tables are {', '.join(frames)}."
-        )
+        return f"There is no table '{name}'{_nearest(name, tables)}; the tables are {', '.join(tables)}."
     return f"This SQL cannot be run: {text}."
 
 

@@ -140,16 +140,19 @@ def _synchronises(api: str) -> bool:
 def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, threads: set[int]) -> Spans:
     """Waits of the team for batches that other processes or threads make.
 
-    A region in which the team itself works most of the time loads in the program: that is host work.
+    A loader without workers makes them in the program, as does a region in which the team itself works most
+    of the time: that is host work.
     """
     aliases = [INPUT, *(name for name, cause in causes.ALIASES.items() if cause == INPUT)]
     here = pl.col("thread").is_in(list(threads))
     rows = waits.filter(here, pl.col("cause").is_in(aliases))
+    in_process = ops.filter(here, pl.col("name").str.contains(causes.IN_PROCESS))
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
-        rows = rows.filter(~pl.col("name").str.contains(causes.IN_PROCESS))
     found = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    own = pl.concat([t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), calls)])
+    own = pl.concat(
+        [t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)]
+    )
     worked = covered(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), *found)
     alone = worked < SHARE * (found.ends - found.starts)
     return _until_a_call(Spans(found.starts[alone], found.ends[alone]), calls.filter(here))

@@ -29,7 +29,9 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
     for entry in device.ledger:
         if entry.entry.startswith(_IDLE):
             entry.at_ceiling_ms = 0.0
-    needed = sum(entry.at_ceiling_ms or 0.0 for entry in known)
+    needed = sum(
+        min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known
+    )  # what it took it needs at most
     launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS
     device.at_ceiling_ms = max(needed, launched)
     device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES
@@ -48,10 +50,10 @@ def utilisation(
 ) -> Utilisation | None:
     """MFU and HFU of a step of `step_ms`; None where no product's FLOPs or no peak of theirs is known.
 
-    `datasheet` has dense peaks in FLOP/s by the names of ceilings.
+    `datasheet` has dense peaks in FLOP/s by the names of ceilings. Measured ones that products beat are none.
     """
     products = [entry for entry in ledger if entry.product_flops and entry.unit]
-    measured = limits.arithmetic if limits else {}
+    measured = limits.arithmetic if limits and not _beaten(products, limits) else {}
     mfu, published = (_share(products, peaks, step_ms) for peaks in (measured, datasheet or {}))
     if mfu is None and published is None:
         return None
@@ -63,6 +65,13 @@ def utilisation(
         partial=_uncounted(ledger) > LITTLE,
         convention=CONVENTION,
     )
+
+
+def _beaten(products: list[Entry], limits: Limits) -> bool:
+    """Whether products ran faster than the peaks that were measured: no share of such peaks says anything."""
+    took = sum(entry.ms for entry in products)
+    share = _share(products, limits.arithmetic, took, again=True) if took else None
+    return share is not None and share > BEYOND
 
 
 def _uncounted(ledger: list[Entry]) -> float:

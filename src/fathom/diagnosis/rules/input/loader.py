@@ -17,7 +17,7 @@ class Loader:
 
     stages: dict[str, float]
     workers: int
-    fed_ms: float  # the step, if it never waited
+    fed_ms: float  # what the step would take for a batch, if it never waited
     cores: int | None
     read_bytes: float | None = None
 
@@ -61,4 +61,5 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
     except UnknownSignalError:
         return None
     cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
-    return Loader(stages, workers, signals["step.ms"] - lost, cores, read)
+    fed = (signals["step.ms"] - lost) / signals.number("input.micro_steps", 1.0)
+    return Loader(stages, workers, fed, cores, read)

@@ -86,7 +86,7 @@ def _thread(signals: Signals) -> Found:
         kind="input-pinning",
         claims=list(rows(signals, "idle: input")),
         evidence=[
-            Evidence("the device has nothing to do until a batch comes", lost, "ms a step"),
+            Evidence("the step waits for its batches", lost, "ms a step"),
             Evidence("the loader's one thread pins a batch in", loader.stages["pin"], "ms"),
             Evidence("its workers have one ready every", loader.made_ms / loader.workers, "ms"),
         ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import LoaderRegions, Signals
@@ -73,7 +75,7 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
 
 
 def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]:
-    found = [Evidence("the device has nothing to do until a batch comes", lost, "ms a step")]
+    found = [Evidence("the step waits for its batches", lost, "ms a step")]
     if loader is None:
         return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
     made = f"{loader.workers} workers take" if loader.workers else "the program's own process takes"
@@ -83,7 +85,7 @@ def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *_given(loader),
         Evidence("so a batch is ready every", loader.every_ms, "ms"),
-        Evidence("workers of this pace would keep up", loader.needed, "workers"),
+        Evidence("workers of this pace that would keep up", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
         found.append(Evidence("cores may be used", loader.cores, "cores"))
