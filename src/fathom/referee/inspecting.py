@@ -146,6 +146,8 @@ def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]
                 with blaming_baseline():
                     theirs, exact = opponent.results(seed)
                 found.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
+            if found.reasons:
+                found.reasons += _late(candidate, seeds)
             _besides(opponent, candidate, seeds, found)
             if not found.reasons:
                 _variants(sides, opponent, judge, candidate, next(seeds), found)
@@ -174,6 +176,15 @@ def _comparable(baseline: Saved) -> None:
             raise BadInputError(
                 f"The baseline returns a {kind}, which cannot be compared; return tensors or arrays."
             )
+
+
+def _late(candidate: Worker, seeds: Iterator[int]) -> Iterator[Reason]:
+    """Of a side whose results are wrong: are they still being written? A busy machine may hold that up."""
+    for _ in range(TRIALS):
+        candidate.ask("place", seeds=[next(seeds)])
+        if late := candidate.ask("go", latency="included", check=True)["late"]:
+            yield Reason(late, "its result changed after it had returned")
+            return
 
 
 def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], found: Inspection) -> None:

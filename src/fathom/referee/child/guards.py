@@ -22,6 +22,7 @@ now = time.perf_counter_ns
 sleep = time.sleep
 processor_ns = time.process_time_ns
 unpredictable = random.SystemRandom().random
+threads = threading.active_count
 
 TIMERS = ("time.", "torch.cuda.synchronize", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda._sleep")
 Found = dict[str, Any]
