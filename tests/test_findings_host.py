@@ -20,12 +20,15 @@ from fathom.diagnosis.signals import (
     Rare,
     Recorded,
     Reserved,
+    Row,
     Searches,
     Signals,
     Stretched,
 )
+from fathom.sounding.raw.importer import import_raw
 from tests.faults.kept import take
 from tests.findings_fakes import compute, idle, raised, signals
+from tests.probe_programs import launch
 
 KEPT = Path(__file__).parent / "data" / "faults"
 SCRATCH = tempfile.TemporaryDirectory()
@@ -142,6 +145,30 @@ def test_long_steps_that_copy_to_the_host_are_logging_unless_they_are_known_for_
 def test_pauses_of_a_turn_behind_different_ops_are_other_threads(holds, kind):
     given = signals([compute("a", 5.0), idle("python", 95.0)], device_short_pauses_ms=1.0, host_holds=holds)
     assert set(raised(given, kind)) == {kind}
+
+
+def test_python_on_a_processor_is_found_by_its_share_of_the_step():
+    known = {"step_device": "cpu", "step_mean_ms": 50.0, "host_ops": {"aten::mm": 12.0}}
+    found = raised(signals([Row("ops", "aten::mm", 40.0), idle("python", 60.0)], **known), "host-python")
+    assert found["host-python"].gain_ms == pytest.approx(0.9 * 0.6 * 50.0)
+    small = signals([Row("ops", "aten::mm", 80.0), idle("python", 20.0)], **known)
+    assert "host-python" not in raised(small, "host-python")
+
+
+@pytest.mark.torch
+def test_a_loop_in_python_is_found_on_a_processor_and_its_mended_twin_shows_what_it_gains(tmp_path):
+    pytest.importorskip("torch")
+    steps = {}
+    for form in ("loop", "tensor"):
+        (folder := tmp_path / form).mkdir()
+        run = launch(folder, "returns.py", "90", form, plan={"steps": 10, "settle": 4, "depth": "timeline"})
+        assert run.status == 0, run.err
+        import_raw(folder, folder / "out.fathom")
+        steps[form] = fathom.open(folder / "out.fathom").examine()
+    (found,) = [one for one in steps["loop"].findings if one["id"] == "host-python"]
+    assert not any(one["id"] == "host-python" for one in steps["tensor"].findings)
+    gain = steps["loop"].step.clean_ms - steps["tensor"].step.clean_ms
+    assert found["low_ms"] < gain < found["high_ms"]
 
 
 def test_one_long_pause_in_an_op_is_not_launching():
