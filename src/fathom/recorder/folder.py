@@ -26,7 +26,8 @@ def check_free(folder: Path, replace: bool) -> None:
         return
     if not replace:
         raise BadInputError(
-            f"{folder} exists already; choose another name with -o, or overwrite it with --replace."
+            f"{folder} exists already; choose another name with -o, or overwrite it with --replace"
+            " (in Python: replace=True)."
         )
     if not ((folder / "manifest.json").exists() or (folder / "raw").is_dir()):
         raise BadInputError(
