@@ -1,7 +1,8 @@
-"""On a processor: Python between the ops takes a large part of the step."""
+"""The program's own Python takes too long: a device waits for it, and on a processor nothing computes."""
 
 from __future__ import annotations
 
+from fathom.diagnosis.rules.host.launch_bound import late_launches
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import Signals
 
@@ -13,9 +14,16 @@ LEFT = 0.1  # of it: something has to ask for the ops
 
 @rule("host-python")
 def interpreting(signals: Signals) -> Found:
-    """Nothing computes meanwhile. A profiler makes the pauses between ops longer, so their share counts."""
+    """On a device, where the host's pauses are Python's; on a processor by its share of the step."""
+    if signals.get("step.device").value == PROCESSOR:
+        return _on_processor(signals)
+    return (one for one in late_launches(signals) if one.kind == "host-python")
+
+
+def _on_processor(signals: Signals) -> Found:
+    """A profiler makes the pauses between ops longer, so it is their share that counts."""
     share = spent(signals, PYTHON) / signals["step.timeline_ms"]
-    if signals["step.device"] != PROCESSOR or share < LEAST:
+    if share < LEAST:
         return
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     yield Candidate(

@@ -22,8 +22,13 @@ MINE = 0.5  # of the timeline's step: less, and threads are not what it waits fo
 MOSTLY = 0.5  # of the pauses' time
 
 
-@rule("host-launch-bound", "host-python", "host-thread-contention")
+@rule("host-launch-bound", "host-thread-contention")
 def launch_bound(signals: Signals) -> Found:
+    """A device that waits for the host, but not for the program's own Python."""
+    return (one for one in late_launches(signals) if one.kind != "host-python")
+
+
+def late_launches(signals: Signals) -> Found:
     """Launching makes short pauses, computing in Python long ones, other threads long ones anywhere."""
     launching = max(spent(signals, *LAUNCHING) - sum(one.idle_ms for one in _working(signals)), 0.0)
     python = spent(signals, PYTHON)
