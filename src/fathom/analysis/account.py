@@ -14,8 +14,16 @@ from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Entry, Window
 from fathom.analysis.roofline import at_ceiling, beyond, utilisation
-from fathom.analysis.steps import Clean, Stretch, clean_step, ran_ahead, stretches, undisturbed
-from fathom.analysis.subjects import Subject, like, subjects, works
+from fathom.analysis.steps import (
+    Clean,
+    Stretch,
+    clean_step,
+    first_profiled,
+    ran_ahead,
+    stretches,
+    undisturbed,
+)
+from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
@@ -93,7 +101,7 @@ def account(
     asked, kind = kind, kind or _kind(steps, found)
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
     waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
-    runs, left_out = undisturbed(stretches(steps, kind), _first_profiled(steps), waited)
+    runs, left_out = undisturbed(stretches(steps, kind), first_profiled(steps), waited)
     busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
     unmeasured = bool(runs) and not runs[0].measured
     ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
@@ -105,7 +113,7 @@ def account(
         result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
     if ahead:
         result.abstained.append(Abstained("clean step", AHEAD_OF_DEVICE))
-    if len(like(steps, steps, result.kind)[1]) < len(steps):
+    if shaped_elsewhere(steps, result.kind):
         result.abstained.append(Abstained(f"work of {result.kind} steps", OTHER_SHAPES))
     if left_out:
         result.abstained.append(Abstained(LATER, left_out))
@@ -190,11 +198,6 @@ def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> N
 
 def _change(share: float) -> str:
     return f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'}"
-
-
-def _first_profiled(steps: pl.DataFrame) -> int | None:
-    """When the profiler first ran."""
-    return steps.filter(pl.col("phase").is_in(["timeline", "attribution", "slow"]))["mark_ns"].min()  # type: ignore[return-value]
 
 
 def _kind(steps: pl.DataFrame, found: list[Subject]) -> str:

@@ -8,7 +8,15 @@ import polars as pl
 from fathom.analysis.account import LATER, Account
 from fathom.analysis.apart import OTHER
 from fathom.analysis.results import StepKind
-from fathom.analysis.steps import EPOCH_START, Clean, Stretch, clean_step, stretches, undisturbed
+from fathom.analysis.steps import (
+    EPOCH_START,
+    Clean,
+    Stretch,
+    clean_step,
+    first_profiled,
+    stretches,
+    undisturbed,
+)
 from fathom.analysis.windows import HOST, Windows, settled_of
 
 MS = 1e6
@@ -16,7 +24,6 @@ _NONE = "none of them ran undisturbed"
 _UNMEASURED = "no two device events stood around one of them, and marks of the host are no step times there"
 _UNTOLD = "nothing tells which undisturbed steps they are; `fathom.step(kind=...)` names them"
 _DISTURBED = "they ran after the profiler had, which left other steps longer"
-_PROFILED = ["timeline", "attribution", "slow"]
 
 
 def step_kinds(account: Account) -> list[StepKind]:
@@ -68,7 +75,7 @@ def _kind(name: str, steps: pl.DataFrame, account: Account, clean: dict[str, int
 
 def _add_clean(to: StepKind, runs: list[Stretch], steps: pl.DataFrame, account: Account) -> None:
     """What it takes: undisturbed where there are such steps, else what the profiler may have left in them."""
-    profiled: int | None = steps.filter(pl.col("phase").is_in(_PROFILED))["mark_ns"].min()  # type: ignore[assignment]
+    profiled = first_profiled(steps)
     kept, _ = undisturbed(runs, profiled)
     clean: Clean | None = account.clean if to.used else clean_step(kept)
     whole = clean_step(runs)

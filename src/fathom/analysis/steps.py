@@ -16,6 +16,7 @@ EPOCH_START = "+epoch start"
 MOSTLY = 0.5  # of what later steps take longer
 AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
 LEAST = 8  # steps that tell what the profiler left
+PROFILED = ["timeline", "attribution", "slow"]
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -86,6 +87,11 @@ def _stretch(rows: pl.DataFrame) -> Stretch:
 
 def _sum(column: pl.Series) -> int | None:
     return int(column.sum()) if column.null_count() == 0 else None
+
+
+def first_profiled(steps: pl.DataFrame) -> int | None:
+    """When the profiler first ran, in ns; None where it never did."""
+    return steps.filter(pl.col("phase").is_in(PROFILED))["mark_ns"].min()  # type: ignore[return-value]
 
 
 def undisturbed(

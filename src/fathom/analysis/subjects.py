@@ -78,23 +78,20 @@ def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
     calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
-    ops, steps = like(ops, steps, found[0].ledger.windows.kind)
+    bursts = shaped_elsewhere(steps, found[0].ledger.windows.kind)
+    foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
+    ops, steps = ops.filter(~foreign), steps.filter(~foreign)
     bounds = [limits_of(machine, subject.index) for subject in found]
     return [_work(store, rank, *one, ops, calls, steps) for one in zip(found, bounds, strict=True)]
 
 
-def like(ops: pl.DataFrame, steps: pl.DataFrame, kind: str) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """`ops` and `steps` without those that were recorded with shapes in steps of another kind.
-
-    A prefill's shapes are not a decode step's.
-    """
+def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
+    """Bursts that recorded shapes in steps of another kind: a prefill's shapes are not a decode step's."""
     if kind in ("", HOST):
-        return ops, steps
-    shaped = (pl.col("phase") == "attribution") & pl.col("parent").is_null()
+        return []
     other = pl.col("kind").str.split("+").list.first() != base(kind)
-    bursts = steps.filter(shaped & other)["burst"].unique().implode()
-    foreign = (pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)
-    return ops.filter(~foreign.fill_null(False)), steps.filter(~foreign.fill_null(False))
+    rows = steps.filter(pl.col("parent").is_null(), other, phase="attribution")
+    return rows["burst"].drop_nulls().unique().to_list()
 
 
 def _work(

@@ -29,8 +29,6 @@ fathom run -o baseline.fathom --steps 50 --stop-after -- torchrun --nproc-per-no
 fathom run --what-if input -- python train.py
 
 fathom run --raw -- ./train.sh"""
-
-
 ALONE = ("--stop-after", "--what-if")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -30,23 +31,20 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     """
     machine = store.machine if machine is None else machine
     met = analysis.meetings(store)
-    accounts = [analysis.account(store, rank, machine, met.of.get(rank)) for rank in store.ranks]
+    accounts = _accounts(store, machine, met.of)
     kinds = kinds_of_ranks(accounts)
     other = named(kinds, kind)
     if other is not None:
-        accounts = [
-            analysis.account(store, rank, machine, met.of.get(rank), other.name) for rank in store.ranks
-        ]
-        kinds = of_ledger(kinds, other)
+        accounts, kinds = _accounts(store, machine, met.of, other.name), of_ledger(kinds, other)
     energy, no_energy = _energy(store, accounts)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     step = _step(accounts)
-    tried, untried = _trials(store, accounts) if other is None else ([], [])
-    found, far, unfound = (
-        _findings(store, machine, accounts, step, feeding, memory, {one.kind: one for one in tried})
-        if other is None
-        else ([], [], [Abstained("findings", OTHER_KIND)])
-    )
+    if other is None:
+        tried, untried = _trials(store, accounts)
+        seen = {one.kind: one for one in tried}
+        found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
+    else:
+        tried, untried, found, far, unfound = [], [], [], [], [Abstained("findings", OTHER_KIND)]
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -71,6 +69,13 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         leads=far,
         kinds=kinds,
     )
+
+
+def _accounts(
+    store: Store, machine: dict[str, Any], met: Mapping[int, pl.DataFrame], kind: str | None = None
+) -> list[Account]:
+    """One a rank."""
+    return [analysis.account(store, rank, machine, met.get(rank), kind) for rank in store.ranks]
 
 
 def _findings(

@@ -10,12 +10,8 @@ from typing import Any
 from fathom.errors import BadInputError
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
-MET = (
-    "counters",
-    "why_no_counters",
-    "counter_samples",
-    "what_if",
-)  # left out of the file if none
+# Left out of the file where there are none.
+MET = ("counters", "why_no_counters", "counter_samples", "what_if")
 TRIALS = ("logging", "gc", "input")
 NO_CHECKPOINT = "a checkpoint that is left out may be the one that is needed"
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")

@@ -13,10 +13,8 @@ from fathom.report import units
 UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
 REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, and no step of it"
-_GOOD_ENDS = {"", "finished", "stopped"}
-
-
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by what a step was told by
+_GOOD_ENDS = {"", "finished", "stopped"}
 
 
 def headline(facts: dict[str, Any]) -> list[Text]:

@@ -14,8 +14,6 @@ _CHANGES = re.compile(
     r"(?i)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:delete|insert|update|truncate|drop|create|alter)\b", re.S
 )
 _QUOTED = re.compile(r"""["'`]([^"'`]+)["'`]""")
-
-
 NO_CHANGE = "This SQL asks for nothing; write a SELECT, for a sounding is never changed."
 
 

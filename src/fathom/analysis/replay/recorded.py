@@ -12,7 +12,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
-from fathom.analysis.steps import Clean, clean_step, ran_ahead, stretches, undisturbed
+from fathom.analysis.steps import Clean, clean_step, first_profiled, ran_ahead, stretches, undisturbed
 from fathom.analysis.windows import Boundary, Windows, make_windows
 
 MS = 1e6
@@ -75,6 +75,5 @@ def windows_of(timeline: Timeline, device: int | None) -> Windows:
 
 def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:
     """The clean step of the kind that is replayed, of a rank's `steps`; its device works `busy_ms` in one."""
-    profiled = steps.filter(pl.col("phase").is_in(["timeline", "attribution", "slow"]))["mark_ns"].min()
-    found, _ = undisturbed(stretches(steps, kind), profiled)  # type: ignore[arg-type]
+    found, _ = undisturbed(stretches(steps, kind), first_profiled(steps))
     return None if ran_ahead(found, busy_ms) else clean_step(found)

@@ -29,9 +29,7 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
     for entry in device.ledger:
         if entry.entry.startswith(_IDLE):
             entry.at_ceiling_ms = 0.0
-    needed = sum(
-        min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known
-    )  # what it took it needs at most
+    needed = sum(min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known)  # at most what it took
     launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS
     device.at_ceiling_ms = max(needed, launched)
     device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES

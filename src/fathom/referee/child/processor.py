@@ -41,10 +41,12 @@ class Processor:
     def late(self, result: Any) -> str | None:
         """The reason if the latest call's `result` is no longer what it was when its time was taken."""
         until = now() + 1e9 * MOST_S
-        sleep(GRACE_S)
-        while _bytes(result) == self.snapshot and threads() > 1 and now() < until:
+        while True:
             sleep(GRACE_S)
-        return "late-result" if _bytes(result) != self.snapshot else None
+            if _bytes(result) != self.snapshot:
+                return "late-result"
+            if threads() == 1 or now() >= until:
+                return None
 
     def settle(self) -> None:
         """Wait until the device is idle."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.host.launch_bound import late_launches
+from fathom.analysis.subjects import CPU
+from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import Signals
 
-PROCESSOR = "cpu"
-PYTHON = "idle: python"
 LEAST = 0.25  # of the step: small models pay some of it for every op
 LEFT = 0.1  # of it: something has to ask for the ops
 
@@ -15,7 +14,7 @@ LEFT = 0.1  # of it: something has to ask for the ops
 @rule("host-python")
 def interpreting(signals: Signals) -> Found:
     """On a device, where the host's pauses are Python's; on a processor by its share of the step."""
-    if signals.get("step.device").value == PROCESSOR:
+    if signals.get("step.device").value == CPU:
         return _on_processor(signals)
     return (one for one in late_launches(signals) if one.kind == "host-python")
 
