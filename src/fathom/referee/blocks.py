@@ -24,7 +24,7 @@ MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
 CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of the samples that the parent times too
 SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
 WARM_UPS = 3
-STAY = 2  # samples at one place in a GPU's memory; several, so that a cache that goes by address shows
+STAY = 2  # of the first LEAST samples lie at one place in a GPU's memory: a cache that goes by address shows
 LONG_NS = 50e6  # of calls that take longer each is a sample
 SURE = 1e-3  # a share of the mean, its standard error: more samples of this process would tell no more
 
@@ -127,7 +127,8 @@ class ProcessSampler:
         left_ns, clocks = 1e9 * self._settings.block_s, list[dict[str, float]]()
         while len(taken) < LEAST or (len(taken) < MOST and left_ns > 0 and not sure(taken)):
             number = len(taken)
-            if self._moves and number % STAY == 0:
+            stays = number % STAY if number < LEAST else 0
+            if self._moves and not stays:
                 left_ns -= self._move(worker, [seeds(condition, number, n, "moved") for n in range(calls)])
             batch = [seeds(condition, number, call) for call in range(calls)]
             worker.ask("place", seeds=batch)
@@ -135,7 +136,7 @@ class ProcessSampler:
             with_check = number == 0 or number == int(chosen * LEAST)
             sample, look = self._watched(worker, cold=condition == COLD, check=with_check)
             clocks += look
-            taken.append(sample)
+            taken.append(sample | {"stays": stays})
             if sample.get("late"):
                 found.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
@@ -173,8 +174,8 @@ class ProcessSampler:
 
 def sure(taken: list[dict[str, Any]]) -> bool:
     """Whether the mean of the samples is known to SURE; those that were taken at one place count as one."""
-    ns = [sample["ns"] for sample in taken]
-    places = [float(np.mean(ns[first : first + STAY])) for first in range(0, len(ns), STAY)]
+    starts = [number for number, sample in enumerate(taken) if not sample["stays"]]
+    places = [float(part.mean()) for part in np.split(np.array([s["ns"] for s in taken]), starts[1:])]
     return float(np.std(places, ddof=1)) <= SURE * sqrt(len(places)) * float(np.mean(places))
 
 

@@ -21,8 +21,10 @@ MOST_SPIN_S = 0.5
 CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
 FLUSH = 2  # times the L2 cache is written between cold calls
 WRITER = 64 * 2**20
-PAGE, MOST_PAGES = 2 * 2**20, 128  # the driver places memory by pages of that many bytes
-SPACERS = 24
+PAGE = 2 * 2**20  # the driver places memory by pages of that many bytes
+SPACERS, SPACER, LARGEST_SPACER = 24, 16 * PAGE, 128 * PAGE
+SHARE = 16  # of the free memory is held at most: others may prove something else on the same device
+BESIDE = 64 * 2**20  # what lies beside that block and is larger would be found again and again
 # Bytes, down to what an allocation is rounded to; those above 1 MiB come from a pool of their own.
 POISON = [*(2**power for power in range(28, 20, -1)), 2**20 + 512, *(2**power for power in range(20, 8, -1))]
 
@@ -42,6 +44,7 @@ class Cuda:
         self.spin_s = SPIN_S
         self.snapshot: list[Any] = []
         self.spacers: list[Any] = []
+        self.block, self.reserved = 0, 0
 
     def run(
         self,
@@ -146,21 +149,28 @@ class Cuda:
         self.lib.cuda.empty_cache()
 
     def move(self, largest: int) -> None:
-        """Give all free memory back and take some here and there, so that what is allocated next lies on
-        other pages; `largest`: bytes of the largest input.
+        """Have what is allocated next lie on other pages; `largest`: bytes of the largest input.
 
         Which slices of L2 and channels of memory the pages of a tensor fall on changes the time of a kernel
-        bound by memory by up to several percent, for as long as the tensor stays there.
+        bound by memory by up to several percent, for as long as the tensor stays there. So everything is cut
+        from one large block, around spacers of random sizes, some of which leave holes.
         """
-        self.spacers = []
-        self.release()
-        most = min(max(2, 2 * largest // PAGE), MOST_PAGES)
+        self.spacers, self.snapshot = [], []
         with suppress(self.lib.OutOfMemoryError):
+            if not self.block or self.lib.cuda.memory_reserved() > self.reserved + BESIDE:
+                self._reserve(SPACERS * min(max(2 * largest, SPACER), LARGEST_SPACER))
             for _ in range(SPACERS):
-                size = PAGE * (1 + int(most * unpredictable()))
+                size = PAGE * (1 + int(unpredictable() * self.block / SPACERS / PAGE))
                 self.spacers.append(self.lib.empty(size, dtype=self.lib.uint8, device="cuda"))
         self.spacers = [spacer for spacer in self.spacers if unpredictable() < 0.5]
+
+    def _reserve(self, most: int) -> None:
+        """Give back all that is free, and let the allocator hold one block instead, of a random size."""
         self.release()
+        free, _ = self.lib.cuda.mem_get_info()
+        self.block = int(min(most, free // SHARE) * (1 + unpredictable()) / 2)
+        self.lib.empty(self.block, dtype=self.lib.uint8, device="cuda")
+        self.reserved = self.lib.cuda.memory_reserved()
 
     def _copies(self, result: Any) -> list[Any]:
         return [leaf.detach().clone() for _, leaf in leaves(result) if is_tensor(leaf)]
