@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from fathom.probe.counters.activities import Activities, activities
 from fathom.probe.counters.sampler import Sampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
@@ -27,6 +28,7 @@ class Recorder:
         self._session, self._foreign = session, foreign
         self.kineto = Kineto()
         self.sampler = Sampler(session)
+        self._tracer: Kineto | Activities = self.kineto
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
         self._first = 0
@@ -48,15 +50,26 @@ class Recorder:
         if self._foreign() or self.kineto.foreign():
             self._session.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
             return False
-        deep, sampled = job.phase == "attribution", job.phase == "counters"
-        if sampled and not self.sampler.arm(job):
-            return False
-        self.kineto.prepare(
-            shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread(), device_only=sampled
-        )
+        if job.phase == "counters":
+            return self._arm_counters(job)
+        self.sampler.close()  # Kineto may finalise CUPTI after this burst, and what holds the samples with it
+        self._tracer, deep = self.kineto, job.phase == "attribution"
+        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread())
         self._prepared = True
         if deep and not job.stacks:
             self._session.note("attribution", TOO_MANY)
+        return True
+
+    def _arm_counters(self, job: Job) -> bool:
+        """The device's work is told by CUPTI itself; by Kineto where that has not let go of CUPTI."""
+        found = activities()
+        told = found is not None and found.ready(self._wait_for_device)
+        if not self.sampler.arm(job):
+            return False
+        self._tracer = found if found is not None and told else self.kineto
+        if self._tracer is self.kineto:
+            self.kineto.prepare(everywhere=self._borrowed_thread(), device_only=True)
+        self._prepared = True
         return True
 
     def _borrowed_thread(self) -> bool:
@@ -74,7 +87,7 @@ class Recorder:
         if self._snapshot is not None:
             self._snapshot.begin()
         else:
-            self.kineto.enable()
+            self._tracer.enable()
         if job.phase == "counters":
             self.sampler.start()
         return True
@@ -84,9 +97,10 @@ class Recorder:
         if not self._prepared:
             return False
         self._prepared = False
-        self.kineto.enable()
-        self.kineto.disable()
-        self.kineto.drop()
+        if self._tracer is self.kineto:
+            self.kineto.enable()
+            self.kineto.disable()
+        self._tracer.drop()
         return True
 
     def mark(self, k: int) -> int | None:
@@ -105,9 +119,9 @@ class Recorder:
         self._wait_for_device()
         stop_ns = time.time_ns()
         self.sampler.stop()
-        self.kineto.disable()
+        self._tracer.disable()
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
-            self.kineto.drop()
+            self._tracer.drop()
             return 0, False, stop_ns
         events = self._save(job, k, stop_ns)
         self.sampler.save(self._burst, self._first, k)
@@ -137,13 +151,14 @@ class Recorder:
         self._first, self._burst = k, CAPTURE_BURSTS + self._captures
         self._captures += 1
         stop_ns = time.time_ns()
+        self._tracer = self.kineto
         self.kineto.disable()
         self._save(Job("attribution", 0), k, stop_ns, kind="capture")
 
     def _save(self, job: Job, k: int, stop_ns: int, kind: str = "") -> int:
         file = f"trace-{os.getpid()}-{self._burst}-{kind or job.phase}.json"
         begun = time.time_ns()
-        events = self.kineto.save(os.path.join(self._session.raw, file))
+        events = self._tracer.save(os.path.join(self._session.raw, file))
         self._session.say(
             {
                 "t": "trace",

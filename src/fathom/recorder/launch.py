@@ -25,13 +25,13 @@ _PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SI
 def child_environment(environment: Mapping[str, str], raw: Path, sampled: bool = False) -> dict[str, str]:
     """The user's environment, plus where to write, and the probe's hook first on Python's path.
 
-    `sampled`: counters are, so Kineto must not finalise CUPTI after each burst, as later versions do by
-    themselves: it would take what holds the samples with it.
+    `sampled`: counters are, so Kineto has to let go of CUPTI after each burst, which later versions do by
+    themselves: what stays makes every launch longer, and has a clock of its own.
     """
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]
     return {
-        **({"TEARDOWN_CUPTI": "0"} if sampled else {}),
+        **({"TEARDOWN_CUPTI": "1"} if sampled else {}),
         **environment,
         RAW: str(raw.absolute()),
         "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),

@@ -1,0 +1,149 @@
+"""The device's work during a burst, straight from CUPTI.
+
+Launches cost less than under Kineto, and records carry the host's time, as samples then do.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+from fathom.probe.counters.records import KINDS, event, kind_of
+
+BUFFER_BYTES, AT_HAND = 8 << 20, 2  # a kernel takes some 220 bytes
+NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
+PATIENCE_S, LOOK_S = 1.0, 0.02
+FORCED = 1
+
+Requested = ctypes.CFUNCTYPE(
+    None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
+)
+Completed = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
+)
+
+
+class CuptiError(Exception):
+    """A call of CUPTI failed; the message says which, and its code."""
+
+
+class Activities:
+    """One burst at a time: `ready`, `enable`, `disable`, `save`. `library`: the libcupti of this process."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._callbacks = Requested(self._give), Completed(self._take)  # CUPTI holds them as long as it lives
+        self._spare: list[Any] = []
+        self._given: dict[int, Any] = {}
+        self._full: list[tuple[Any, int]] = []
+        self.enabled = False
+
+    def ready(self, touch: Callable[[], None], patience_s: float | None = None) -> bool:
+        """Whether CUPTI keeps the host's time. Kineto gives it a clock of its own, and lets go of it at the
+        first call of CUDA after a burst, or never; `touch` makes such a call."""
+        until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+        while not self._keeps_time():
+            if time.monotonic() > until:
+                return False
+            touch()
+            time.sleep(LOOK_S)
+        self._spare = [_block() for _ in range(AT_HAND)]
+        return True
+
+    def _keeps_time(self) -> bool:
+        now = ctypes.c_uint64()
+        self._ask("cuptiGetTimestamp", ctypes.byref(now))
+        return abs(now.value - time.time_ns()) < NEAR_NS
+
+    def enable(self) -> None:
+        """Begin to record. Raises CuptiError."""
+        self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
+        self.enabled = True
+        for kind in KINDS:
+            self._ask("cuptiActivityEnable", kind)
+
+    def disable(self) -> None:
+        """Record no more; the device has to be idle. Raises CuptiError."""
+        self.enabled = False
+        for kind in KINDS:
+            self._ask("cuptiActivityDisable", kind)
+        self._ask("cuptiActivityFlushAll", FORCED)
+
+    def save(self, path: str) -> int:
+        """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""
+        events = [event(kind, address) for kind, address in self._records()]
+        base = min((one["ts"] for one in events), default=0)
+        for one in events:
+            one["ts"], one["dur"] = (one["ts"] - base) / 1e3, one["dur"] / 1e3
+        part = path + ".part"
+        with open(part, "w") as file:
+            json.dump({"baseTimeNanoseconds": base, "traceEvents": events}, file)
+        os.replace(part, path)
+        self.drop()
+        return len(events)
+
+    def drop(self) -> None:
+        """Forget the burst."""
+        self._full, self._spare = [], []
+
+    def _records(self) -> Iterator[tuple[int, int]]:
+        """Kind and address of every record."""
+        for block, size in self._full:
+            record = ctypes.c_void_p()
+            start = ctypes.addressof(block)
+            while size and self._next(start, size, record):
+                kind = kind_of(record.value or 0)
+                if kind in KINDS:
+                    yield kind, record.value or 0
+
+    def _next(self, start: int, size: int, record: ctypes.c_void_p) -> bool:
+        told = self._library.cuptiActivityGetNextRecord(
+            ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.byref(record)
+        )
+        return bool(told == 0)
+
+    def _give(self, buffer: Any, size: Any, most: Any) -> None:
+        block = self._spare.pop() if self._spare else _block()
+        address = ctypes.addressof(block)
+        self._given[address] = block
+        buffer[0], size[0], most[0] = address, BUFFER_BYTES, 0
+
+    def _take(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
+        self._full.append((self._given.pop(buffer), valid))
+
+    def _ask(self, name: str, *arguments: Any) -> None:
+        code = getattr(self._library, name)(*arguments)
+        if code:
+            raise CuptiError(f"{name} failed with status {code}")
+
+
+def activities() -> Activities | None:
+    """Those of the libcupti that this process has loaded; None where there is none, or an unknown one."""
+    path = loaded()
+    return None if path is None else _of(path)
+
+
+@lru_cache(maxsize=1)  # the library calls back what it was given first for as long as it lives
+def _of(path: str) -> Activities | None:
+    library, version = ctypes.CDLL(path), ctypes.c_uint32()
+    known = library.cuptiGetVersion(ctypes.byref(version)) == 0 and version.value // 10_000 == 13
+    return Activities(library) if known else None
+
+
+def loaded(maps: str = "/proc/self/maps") -> str | None:
+    """The path of the libcupti that this process has loaded."""
+    try:
+        with open(maps) as file:
+            paths = {line.split(maxsplit=5)[5].strip() for line in file if "/libcupti.so" in line}
+    except OSError:
+        return None
+    return paths.pop() if len(paths) == 1 else None
+
+
+def _block() -> Any:
+    return ctypes.create_string_buffer(BUFFER_BYTES)

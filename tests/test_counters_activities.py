@@ -1,0 +1,258 @@
+"""The device's work as CUPTI records it, against a library that lays records out as its header says."""
+
+# ruff: noqa: N802  the functions of a library in C
+from __future__ import annotations
+
+import ctypes
+import time
+from ctypes import c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fathom.probe import recorder
+from fathom.probe.counters.activities import BUFFER_BYTES, Activities, CuptiError, loaded
+from fathom.probe.counters.records import demangled
+from fathom.probe.orders import Job
+from fathom.sounding.kineto import read_trace
+
+BEGAN = 1_795_353_264_119_197_506
+
+
+class Kernel(ctypes.Structure):
+    _fields_ = [
+        *(("kind", c_uint32), ("cache", c_uint8), ("shared_config", c_uint8), ("registers", c_uint16)),
+        *(("requested", c_uint32), ("executed", c_uint32)),
+        *(("start", c_uint64), ("end", c_uint64), ("completed", c_uint64)),
+        *(("device", c_uint32), ("context", c_uint32), ("stream", c_uint32)),
+        *(("grid", c_int32 * 3), ("block", c_int32 * 3), ("fixed", c_int32), ("dynamic", c_int32)),
+        *(("local", c_uint32), ("local_total", c_uint32), ("correlation", c_uint32), ("grid_id", c_int64)),
+        *(("name", ctypes.c_char_p), ("reserved", ctypes.c_void_p), ("queued", c_uint64)),
+        *(("submitted", c_uint64), ("launch", c_uint8 * 4), ("shared", c_uint32), ("node", c_uint64)),
+        *(("limit", c_uint32), ("graph", c_uint32), ("window", ctypes.c_void_p), ("rest", c_uint8 * 48)),
+    ]
+
+
+class Copy(ctypes.Structure):
+    _fields_ = [
+        *(
+            ("kind", c_uint32),
+            ("copy", c_uint8),
+            ("source", c_uint8),
+            ("target", c_uint8),
+            ("flags", c_uint8),
+        ),
+        *(("bytes", c_uint64), ("start", c_uint64), ("end", c_uint64), ("device", c_uint32)),
+        *(("context", c_uint32), ("stream", c_uint32), ("correlation", c_uint32), ("runtime", c_uint32)),
+        *(("pad", c_uint32), ("reserved", ctypes.c_void_p), ("node", c_uint64), ("rest", c_uint8 * 24)),
+    ]
+
+
+class Set(ctypes.Structure):
+    _fields_ = [
+        *(("kind", c_uint32), ("value", c_uint32), ("bytes", c_uint64), ("start", c_uint64)),
+        *(("end", c_uint64), ("device", c_uint32), ("context", c_uint32), ("stream", c_uint32)),
+        *(("correlation", c_uint32), ("flags", c_uint16), ("memory", c_uint16), ("pad", c_uint32)),
+        *(("reserved", ctypes.c_void_p), ("node", c_uint64), ("rest", c_uint8 * 16)),
+    ]
+
+
+class Overhead(ctypes.Structure):
+    _fields_ = [("kind", c_uint32), ("rest", c_uint8 * 60)]
+
+
+SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead}
+
+
+class Cupti:
+    """Fills the buffers that it is given, `room` bytes of each."""
+
+    def __init__(self, room: int = BUFFER_BYTES, off_ns: int = 0, fails: str = "") -> None:
+        self.room, self.off_ns, self.fails = room, off_ns, fails
+        self.on: set[int] = set()
+        self.open: list[list[int]] = []  # address, bytes used
+
+    def cuptiGetTimestamp(self, into: Any) -> int:
+        into._obj.value = time.time_ns() + self.off_ns
+        return 0
+
+    def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:
+        self.requested, self.completed = requested, completed
+        return 0
+
+    def cuptiActivityEnable(self, kind: int) -> int:
+        self.on.add(kind)
+        return 15 if self.fails == "enable" else 0
+
+    def cuptiActivityDisable(self, kind: int) -> int:
+        self.on.discard(kind)
+        return 0
+
+    def cuptiActivityFlushAll(self, flag: int) -> int:
+        while self.open:
+            address, used = self.open.pop(0)
+            self.completed(None, 0, address, BUFFER_BYTES, used)
+        return 0
+
+    def happens(self, record: ctypes.Structure) -> None:
+        data = bytes(record)
+        if record.kind not in self.on and record.kind != 17:
+            return
+        if not self.open or self.open[-1][1] + len(data) > self.room:
+            buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(7)
+            self.requested(ctypes.pointer(buffer), ctypes.pointer(size), ctypes.pointer(most))
+            assert buffer.value and buffer.value % 8 == 0 and size.value == BUFFER_BYTES and most.value == 0
+            self.open.append([buffer.value, 0])
+        address, used = self.open[-1]
+        ctypes.memmove(address + used, data, len(data))
+        self.open[-1][1] += len(data)
+
+    def cuptiActivityGetNextRecord(self, buffer: Any, size: Any, record: Any) -> int:
+        into = record._obj
+        size_of = ctypes.sizeof(SIZES[c_uint32.from_address(into.value).value]) if into.value else 0
+        following = into.value + size_of if into.value else buffer.value
+        if following >= buffer.value + size.value:
+            return 21
+        into.value = following
+        return 0
+
+
+def kernel(number: int, name: bytes, **more: int) -> Kernel:
+    times = {"start": BEGAN + 10_000 * number, "end": BEGAN + 10_000 * number + 1_234}
+    told = Kernel(
+        kind=10, registers=39, device=1, context=1, stream=7, fixed=16, dynamic=1024, local=8, **times
+    )
+    told.name, told.correlation, told.node = name, 100 + number, more.get("node", 0)
+    told.grid[:], told.block[:] = (16, 2, number + 1), (32, 4, 1)
+    return told
+
+
+def burst(cupti: Cupti, records: list[ctypes.Structure]) -> Activities:
+    ours = Activities(cupti)
+    assert ours.ready(lambda: None)
+    ours.enable()
+    for record in records:
+        cupti.happens(record)
+    ours.disable()
+    return ours
+
+
+def test_work_comes_out_as_it_was_recorded(tmp_path: Path) -> None:
+    names = [b"_Z3addIfEvPT_S1_", b"triton_poi_fused_add_0", b"_Znot mangled"]
+    copy = Copy(kind=1, copy=1, source=2, target=3, bytes=4096, device=1, stream=20, correlation=7)
+    copy.start, copy.end = BEGAN + 100, BEGAN + 50_000
+    fill = Set(kind=2, bytes=512, device=1, stream=7, correlation=8, memory=3, value=1)
+    fill.start, fill.end = BEGAN + 60_000, BEGAN + 60_001
+    kernels = [kernel(number, name, node=5 * number) for number, name in enumerate(names)]
+    ours = burst(Cupti(), [*kernels, copy, Overhead(kind=17), fill])
+    assert ours.save(str(tmp_path / "trace.json")) == 5
+
+    found = read_trace(tmp_path / "trace.json", phase="counters", burst=3)
+    assert not found.problems
+    table = found.tables["kernels"].sort("correlation")
+    assert table["name"].to_list() == [
+        *("Memcpy HtoD (Pinned -> Device)", "Memset (Device)"),
+        *("void add<float>(float*, float*)", "triton_poi_fused_add_0", "_Znot mangled"),
+    ]
+    assert table["start_ns"].to_list() == [r.start for r in (copy, fill, *kernels)]
+    assert table["end_ns"].to_list() == [r.end for r in (copy, fill, *kernels)]
+    assert table["kind"].to_list() == ["copy", "set", "compute", "compute", "compute"]
+    assert table["bytes"].to_list() == [4096, 512, None, None, None]
+    assert table["grid"].to_list()[2:] == ["16x2x1", "16x2x2", "16x2x3"]
+    assert table["graph_node"].to_list()[2:] == [None, 5, 10]
+    told = table.row(-1, named=True)
+    wanted = {
+        "device": 1,
+        "stream": 7,
+        "block": "32x4x1",
+        "registers": 39,
+        "shared_bytes": 1040,
+        "local_bytes": 8,
+    }
+    assert {key: told[key] for key in wanted} == wanted
+
+
+def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_path: Path) -> None:
+    cupti = Cupti(room=3 * ctypes.sizeof(Kernel))
+    ours = burst(cupti, [kernel(number, b"k") for number in range(10)])
+    assert ours.save(str(tmp_path / "first.json")) == 10
+    assert ours.ready(lambda: None)
+    ours.enable()
+    cupti.happens(kernel(0, b"k"))
+    ours.disable()
+    assert ours.save(str(tmp_path / "second.json")) == 1 and not cupti.on
+
+
+def test_it_waits_until_another_profiler_has_let_go_of_the_clock() -> None:
+    cupti = Cupti(off_ns=-BEGAN)
+    looks: list[int] = []
+
+    def touch() -> None:
+        looks.append(1)
+        cupti.off_ns = 0 if len(looks) == 3 else cupti.off_ns
+
+    assert Activities(cupti).ready(touch) and len(looks) == 3
+    assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None, patience_s=0.05)
+
+
+def test_a_call_that_fails_is_told() -> None:
+    with pytest.raises(CuptiError, match="cuptiActivityEnable failed with status 15"):
+        Activities(Cupti(fails="enable")).enable()
+
+
+@pytest.mark.parametrize(
+    ("lines", "path"),
+    [
+        (
+            [
+                "7f0-7f1 r-xp 0 08:01 1 /usr/lib/libcupti.so.13",
+                "7f2-7f3 r-xp 0 08:01 1 /usr/lib/libcupti.so.13",
+            ],
+            0,
+        ),
+        (["7f0-7f1 r-xp 0 08:01 1 /usr/lib/libc.so.6", "7f0-7f1 rw-p 0 00:00 0"], None),
+        (["7f0-7f1 r-xp 0 08:01 1 /a/libcupti.so.13", "7f0-7f1 r-xp 0 08:01 1 /b/libcupti.so.12"], None),
+    ],
+)
+def test_the_library_is_the_one_that_the_process_has_loaded(tmp_path: Path, lines: Any, path: Any) -> None:
+    (tmp_path / "maps").write_text("\n".join(lines) + "\n")
+    assert loaded(str(tmp_path / "maps")) == (lines[0].split()[-1] if path == 0 else None)
+    assert loaded(str(tmp_path / "missing")) is None
+
+
+def test_names_of_c_are_as_they_are() -> None:
+    assert demangled(b"ampere_sgemm_128x64_nn") == b"ampere_sgemm_128x64_nn"
+    assert demangled(b"_ZN2at6native4fillEv") == b"at::native::fill()"
+
+
+class Quiet:
+    """A Kineto and a sampler that say what is done to them."""
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self.log, self.name, self.off, self.enabled = log, name, False, False
+
+    def foreign(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self.log.append(f"{self.name}.{name}") or True
+
+
+@pytest.mark.parametrize("off_ns", [0, -BEGAN])
+def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch, off_ns: int) -> None:
+    log: list[str] = []
+    cupti = Activities(Cupti(off_ns=off_ns))
+    monkeypatch.setattr(recorder, "activities", lambda: cupti)
+    monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", 0.0)
+    monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
+    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet(log, "sampler"))
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
+    ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
+    assert ours.arm(Job("counters", 2)) and ours.start(Job("counters", 2), 5, 1)
+    kinetos = [line for line in log if line.startswith("kineto")]
+    assert kinetos == ([] if off_ns == 0 else ["kineto.prepare", "kineto.enable"])
+    assert cupti.enabled == (off_ns == 0)
+    assert log.index("sampler.arm") < log.index("sampler.start")
