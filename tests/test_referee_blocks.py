@@ -82,8 +82,9 @@ def test_a_process_has_told_enough_when_the_mean_over_places_is_known(samples: l
 
 
 class Memory:
-    """A device's pages, some of them others', given out by a driver that takes the first hole or the smallest
-    that suffices; on top an allocator that keeps what is freed, and cuts the smallest block that suffices."""
+    """A device's memory, some of it others', given out by a driver that takes the first hole or the smallest
+    that suffices; on top an allocator that keeps what is freed, and cuts the smallest block that suffices:
+    what is small from blocks apart."""
 
     class OutOfMemoryError(RuntimeError): ...
 
@@ -91,58 +92,63 @@ class Memory:
 
     def __init__(self, best: bool, seed: int, pages: int = PAGES) -> None:
         draw = random.Random(seed)
-        self.best, self.pages = best, pages
-        self.segments, self.used = dict[int, int](), dict[int, int]()  # first page: how many
-        self.others = {
-            page: min(draw.randrange(1, 60), pages - page) for page in draw.sample(range(pages), 12)
-        }
+        self.best, self.end = best, pages * cuda.PAGE
+        self.segments: dict[bool, dict[int, int]] = {True: {}, False: {}}  # small ones? first byte: how many
+        self.used = dict[int, int]()
+        at = [cuda.PAGE * page for page in draw.sample(range(pages), 12)]
+        self.others = {byte: min(cuda.PAGE * draw.randrange(1, 60), self.end - byte) for byte in at}
         self.cuda = SimpleNamespace(
             empty_cache=self.give_back, memory_reserved=self.reserved, mem_get_info=self.free_and_all
         )
 
+    def taken(self) -> dict[int, int]:
+        return self.others | self.segments[True] | self.segments[False]
+
     def reserved(self) -> int:
-        return cuda.PAGE * sum(self.segments.values())
+        return sum(sum(segments.values()) for segments in self.segments.values())
 
     def free_and_all(self) -> tuple[int, int]:
-        return cuda.PAGE * sum(size for size, _ in holes(self.others | self.segments, 0, self.pages)), 0
+        return sum(size for size, _ in holes(self.taken(), 0, self.end)), self.end
 
     def give_back(self) -> None:
-        held = self.segments.items()
-        self.segments = {at: n for at, n in held if any(at <= page < at + n for page in self.used)}
+        for small, held in self.segments.items():
+            needed = {at: n for at, n in held.items() if any(at <= byte < at + n for byte in self.used)}
+            self.segments[small] = needed
 
     def empty(self, size: int, **_: Any) -> Tensor:
-        pages = max(1, -(-size // cuda.PAGE))
-        inside = [hole for at, n in self.segments.items() for hole in holes(self.used, at, at + n)]
-        fitting = [hole for hole in inside if hole[0] >= pages]
-        page = min(fitting)[1] if fitting else self.segment(pages)
-        self.used[page] = pages
-        return Tensor(self, page)
+        small, size = size <= 2**20, -(-size // 512) * 512
+        inside = [hole for at, n in self.segments[small].items() for hole in holes(self.used, at, at + n)]
+        fitting = [hole for hole in inside if hole[0] >= size]
+        byte = min(fitting)[1] if fitting else self.segment(size, small)
+        self.used[byte] = size
+        return Tensor(self, byte)
 
-    def segment(self, pages: int) -> int:
-        fitting = [hole for hole in holes(self.others | self.segments, 0, self.pages) if hole[0] >= pages]
+    def segment(self, size: int, small: bool) -> int:
+        size = cuda.PAGE * -(-size // cuda.PAGE)
+        fitting = [hole for hole in holes(self.taken(), 0, self.end) if hole[0] >= size]
         if not fitting:
             raise self.OutOfMemoryError
-        page = min(fitting, key=lambda hole: hole[not self.best])[1]
-        self.segments[page] = pages
-        return page
+        byte = min(fitting, key=lambda hole: hole[not self.best])[1]
+        self.segments[small][byte] = size
+        return byte
 
 
 def holes(taken: dict[int, int], begin: int, end: int) -> list[tuple[int, int]]:
-    """How many pages, and the first of them."""
+    """How many bytes, and the first of them."""
     found = []
-    for page, held in [*sorted((at, n) for at, n in taken.items() if begin <= at < end), (end, 0)]:
-        if page > begin:
-            found.append((page - begin, begin))
-        begin = max(begin, page + held)
+    for at, held in [*sorted((at, n) for at, n in taken.items() if begin <= at < end), (end, 0)]:
+        if at > begin:
+            found.append((at - begin, begin))
+        begin = max(begin, at + held)
     return found
 
 
 class Tensor:
-    def __init__(self, memory: Memory, page: int) -> None:
-        self.memory, self.page = memory, page
+    def __init__(self, memory: Memory, at: int) -> None:
+        self.memory, self.at = memory, at
 
     def __del__(self) -> None:
-        del self.memory.used[self.page]
+        del self.memory.used[self.at]
 
 
 def bench(memory: Memory) -> cuda.Cuda:
@@ -153,7 +159,7 @@ def bench(memory: Memory) -> cuda.Cuda:
 
 
 @pytest.mark.parametrize("best", [False, True])
-@pytest.mark.parametrize("size", [2**16, 2**25, 3 * 2**26])
+@pytest.mark.parametrize("size", [2**12, 2**19, 2**25, 3 * 2**26])
 def test_whatever_the_driver_prefers_inputs_come_to_lie_elsewhere(best: bool, size: int) -> None:
     places = set()
     for seed in range(3):
@@ -162,8 +168,8 @@ def test_whatever_the_driver_prefers_inputs_come_to_lie_elsewhere(best: bool, si
         for _ in range(20):
             side.move(size)
             x = memory.empty(size)
-            places.add((seed, x.page))
-            assert memory.empty(size).page != x.page
+            places.add((seed, x.at))
+            assert memory.empty(size).at != x.at
             del x
     assert len(places) >= 3 * 5
 
@@ -183,7 +189,7 @@ def test_what_finds_no_room_in_the_block_is_moved_too() -> None:
     places = set()
     for _ in range(12):
         side.move(2**26)
-        places.add(memory.empty(2**31).page)
+        places.add(memory.empty(2**31).at)
     assert len(places) >= 6
 
 
@@ -194,5 +200,5 @@ def test_once_it_holds_a_block_nothing_is_asked_of_the_driver() -> None:
     memory.segment = None  # type: ignore[assignment]
     for _ in range(50):
         side.move(2**22)
-        held = [memory.empty(2**22), memory.empty(2**22)]
+        held = [memory.empty(size) for size in (2**22, 2**22, 2**18, 2**18)]
         del held

@@ -23,6 +23,7 @@ FLUSH = 2  # times the L2 cache is written between cold calls
 WRITER = 64 * 2**20
 PAGE = 2 * 2**20  # the driver places memory by pages of that many bytes
 SPACERS, SPACER, LARGEST_SPACER = 24, 16 * PAGE, 128 * PAGE
+SMALL_SPACERS, SMALL, LEAST = 48, 2**20 - 512, 512  # up to 1 MiB the allocator takes from blocks apart
 SHARE = 16  # of the free memory is held at most: others may prove something else on the same device
 BESIDE = 64 * 2**20  # what lies beside that block and is larger would be found again and again
 # Bytes, down to what an allocation is rounded to; those above 1 MiB come from a pool of their own.
@@ -152,24 +153,29 @@ class Cuda:
         """Have what is allocated next lie on other pages; `largest`: bytes of the largest input.
 
         Which slices of L2 and channels of memory the pages of a tensor fall on changes the time of a kernel
-        bound by memory by up to several percent, for as long as the tensor stays there. So everything is cut
-        from one large block, around spacers of random sizes, some of which leave holes.
+        bound by memory by up to several percent, for as long as the tensor stays there; so does the place of
+        a small one within its page. So all are cut from blocks that the allocator holds, around spacers of
+        random sizes, some of which leave holes.
         """
         self.spacers, self.snapshot = [], []
         with suppress(self.lib.OutOfMemoryError):
             if not self.block or self.lib.cuda.memory_reserved() > self.reserved + BESIDE:
                 self._reserve(SPACERS * min(max(2 * largest, SPACER), LARGEST_SPACER))
-            for _ in range(SPACERS):
-                size = PAGE * (1 + int(unpredictable() * self.block / SPACERS / PAGE))
-                self.spacers.append(self.lib.empty(size, dtype=self.lib.uint8, device="cuda"))
+            for unit, most in [(PAGE, self.block // SPACERS)] * SPACERS + [(LEAST, SMALL)] * SMALL_SPACERS:
+                self.spacers.append(self._bytes(unit + unit * int(unpredictable() * most / unit)))
         self.spacers = [spacer for spacer in self.spacers if unpredictable() < 0.5]
 
+    def _bytes(self, size: int) -> Any:
+        return self.lib.empty(size, dtype=self.lib.uint8, device="cuda")
+
     def _reserve(self, most: int) -> None:
-        """Give back all that is free, and let the allocator hold one block instead, of a random size."""
+        """Give back all that is free, and let the allocator hold one block instead, of a random size, and
+        some of those that it cuts small tensors from."""
         self.release()
         free, _ = self.lib.cuda.mem_get_info()
         self.block = int(min(most, free // SHARE) * (1 + unpredictable()) / 2)
-        self.lib.empty(self.block, dtype=self.lib.uint8, device="cuda")
+        held = [self._bytes(size) for size in (self.block, *[SMALL] * SMALL_SPACERS)]
+        del held
         self.reserved = self.lib.cuda.memory_reserved()
 
     def _copies(self, result: Any) -> list[Any]:
