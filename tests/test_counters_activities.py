@@ -67,15 +67,24 @@ SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead}
 
 
 class Cupti:
-    """Fills the buffers that it is given, `room` bytes of each."""
+    """Fills the buffers that it is given, `room` bytes of each. `held`: another profiler has it; its clock is
+    `off_ns` off, and its own only comes with activities."""
 
-    def __init__(self, room: int = BUFFER_BYTES, off_ns: int = 0, fails: str = "") -> None:
-        self.room, self.off_ns, self.fails = room, off_ns, fails
+    def __init__(
+        self, room: int = BUFFER_BYTES, off_ns: int = 0, fails: str = "", held: bool = False
+    ) -> None:
+        self.room, self.off_ns, self.fails, self.held = room, off_ns, fails, held
         self.on: set[int] = set()
         self.open: list[list[int]] = []  # address, bytes used
 
+    def cuptiSubscribe(self, subscriber: Any, callback: Any, data: Any) -> int:
+        return 39 if self.held else 0
+
+    def cuptiUnsubscribe(self, subscriber: Any) -> int:
+        return 0
+
     def cuptiGetTimestamp(self, into: Any) -> int:
-        into._obj.value = time.time_ns() + self.off_ns
+        into._obj.value = time.time_ns() + self.off_ns - (0 if self.on else BEGAN)
         return 0
 
     def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:
@@ -185,16 +194,17 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
     assert ours.save(str(tmp_path / "second.json")) == 1 and not cupti.on
 
 
-def test_it_waits_until_another_profiler_has_let_go_of_the_clock() -> None:
-    cupti = Cupti(off_ns=-BEGAN)
+def test_it_waits_until_another_profiler_has_let_go() -> None:
+    cupti = Cupti(held=True)
     looks: list[int] = []
 
     def touch() -> None:
         looks.append(1)
-        cupti.off_ns = 0 if len(looks) == 3 else cupti.off_ns
+        cupti.held = len(looks) < 3
 
-    assert Activities(cupti).ready(touch) and len(looks) == 3
-    assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None, patience_s=0.05)
+    assert Activities(cupti).ready(touch) and len(looks) == 3 and not cupti.on
+    assert not Activities(Cupti(held=True)).ready(lambda: None, patience_s=0.05)
+    assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None)  # a clock that nobody knows
 
 
 def test_a_call_that_fails_is_told() -> None:
@@ -240,10 +250,10 @@ class Quiet:
         return lambda *_, **__: self.log.append(f"{self.name}.{name}") or True
 
 
-@pytest.mark.parametrize("off_ns", [0, -BEGAN])
-def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch, off_ns: int) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:
     log: list[str] = []
-    cupti = Activities(Cupti(off_ns=off_ns))
+    cupti = Activities(Cupti(held=held))
     monkeypatch.setattr(recorder, "activities", lambda: cupti)
     monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", 0.0)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
@@ -253,6 +263,6 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
     assert ours.arm(Job("counters", 2)) and ours.start(Job("counters", 2), 5, 1)
     kinetos = [line for line in log if line.startswith("kineto")]
-    assert kinetos == ([] if off_ns == 0 else ["kineto.prepare", "kineto.enable"])
-    assert cupti.enabled == (off_ns == 0)
+    assert kinetos == ([] if not held else ["kineto.prepare", "kineto.enable"])
+    assert cupti.enabled != held
     assert log.index("sampler.arm") < log.index("sampler.start")

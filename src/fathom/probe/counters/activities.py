@@ -23,6 +23,7 @@ FORCED = 1
 Requested = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
 )
+Subscriber = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
 Completed = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t
 )
@@ -38,22 +39,41 @@ class Activities:
     def __init__(self, library: Any) -> None:
         self._library = library
         self._callbacks = Requested(self._give), Completed(self._take)  # CUPTI holds them as long as it lives
+        self._subscriber = Subscriber(lambda *_: None)
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
-        self.enabled = False
+        self.enabled = self._refused = False
 
     def ready(self, touch: Callable[[], None], patience_s: float | None = None) -> bool:
-        """Whether CUPTI keeps the host's time. Kineto gives it a clock of its own, and lets go of it at the
-        first call of CUDA after a burst, or never; `touch` makes such a call."""
+        """Whether nobody else holds CUPTI, and it keeps the host's time.
+
+        Kineto, which gives it a clock of its own, lets go at the first call of CUDA after a burst, or never;
+        `touch` makes such a call. What was waited for in vain is not asked again.
+        """
         until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-        while not self._keeps_time():
-            if time.monotonic() > until:
-                return False
+        while not self._refused and self._held():
+            self._refused = time.monotonic() > until
+            touch()
+            time.sleep(LOOK_S)
+        if self._refused:
+            return False
             touch()
             time.sleep(LOOK_S)
         self._spare = [_block() for _ in range(AT_HAND)]
-        return True
+        self.enable()  # only then it keeps time, and lets others sample counters
+        try:
+            return self._keeps_time()
+        finally:
+            self.disable()
+            self._full = []
+
+    def _held(self) -> bool:
+        subscriber = ctypes.c_void_p()
+        if self._library.cuptiSubscribe(ctypes.byref(subscriber), self._subscriber, None):
+            return True
+        self._ask("cuptiUnsubscribe", subscriber)
+        return False
 
     def _keeps_time(self) -> bool:
         now = ctypes.c_uint64()
