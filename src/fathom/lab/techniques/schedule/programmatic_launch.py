@@ -8,6 +8,9 @@ idea: >-
   weights, and waits for the predecessor's result only where it needs that.
 cost: >-
   An attribute of the launch and two instructions. Blocks that wait hold registers that others could use.
+  Each layer waits for all of the one before still, and takes 3.5 of its 32 microseconds beyond what its
+  bytes need on an H200: 89 % of the ceiling, where the plain form reaches 86 %. Layers of half the width
+  gain more (1.08 times), and reach 70 %.
 not_when: >-
   Kernels fill the chip for long (the gap is nothing then), or have nothing to do that does not depend on
   the one before. What is loaded ahead of the wait must be older than the whole chain.
@@ -16,7 +19,7 @@ shows:
     plain: about a microsecond
     tuned: none; they overlap
   - what: dram__throughput.avg.pct_of_peak_sustained_elapsed
-    plain: half or less
+    plain: lower
     tuned: higher
 findings: [kernels-weight-bound-decode]
 needs: {capability: 9.0, packages: [triton], torch: "2.8"}
@@ -38,7 +41,7 @@ ROWS = 2  # of a program
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    layers, width = draw.size(gpu=48, cpu=3), draw.size(gpu=4096, cpu=64)
+    layers, width = draw.size(gpu=24, cpu=3), draw.size(gpu=8192, cpu=64)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     return draw.normal(width), draw.normal(layers, width, width, dtype=dtype, scale=width**-0.5)
 
