@@ -2,21 +2,24 @@
 title: Tiles of a Triton kernel chosen by trying
 saves: time lost to tiles that don't suit the shape
 idea: >-
-  Tiles that are best for a large square product leave most multiprocessors idle in one with few rows, and
-  hold accumulators for rows that are not there. Which sizes, warps and stages are best depends on shape and
-  chip; triton.autotune tries a list for each new shape, and remembers.
+  Tiles that are best for a large square product multiply 128 rows where there are 16, and hold accumulators
+  for those that are not there; with few columns they leave most multiprocessors idle besides. Which sizes,
+  warps and stages are best depends on shape and chip; triton.autotune tries a list for each new shape, and
+  remembers.
 cost: >-
   Each candidate is compiled and run for some milliseconds once a shape and process (cache_results keeps the
-  choice on disk).
+  choice on disk). Here 16 rows meet the 131,072 words of an output layer, and what is gained is what the
+  weights' reading leaves. Of 8,192 columns the best tiles are 1.9 times as fast as the square ones on an
+  H200, but at 63 % of the ceiling: a kernel that only reads these 128 MiB reaches 73 %.
 not_when: >-
   Shapes change all the time, as do the lengths of sequences: make the key coarser, or choose by a rule.
   Nothing is gained where the fixed sizes were tuned for this shape already.
 shows:
-  - what: launch__grid_size over multiprocessors
-    plain: below one
-    tuned: one and more
+  - what: operations of the tensor cores
+    plain: eight times those asked for
+    tuned: those asked for
   - what: dram throughput of the weights' reading
-    plain: far below the ceiling
+    plain: below the ceiling
     tuned: nearer to it
 findings: [kernels-low-occupancy, numbers-tile-size]
 needs: {packages: [triton]}
@@ -45,7 +48,7 @@ NARROW = [
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    n, k = draw.size(gpu=8192, cpu=128), draw.size(gpu=8192, cpu=128)
+    n, k = draw.size(gpu=131072, cpu=128), draw.size(gpu=8192, cpu=128)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     return draw.normal(16, k, dtype=dtype), draw.normal(n, k, dtype=dtype, scale=k**-0.5)
 

@@ -7,7 +7,10 @@ idea: >-
   row launches a kernel of many blocks for it, without the host, and goes on with its own work.
 cost: >-
   A launch from the device takes some microseconds, and memory for those that wait. The code is relocatable
-  and linked with the device runtime; blocks add their parts up atomically, in no fixed order.
+  and linked with the device runtime; blocks add their parts up atomically, in no fixed order. Some 27
+  microseconds of a call do not grow with the rows: 81 % of memory's ceiling on an H200 and 85 % with twice
+  as many, where a kernel that only reads as much reaches 90 and 93 %. Loads of 16 bytes (78 %) and
+  launching all children first (77 %) did not help.
 not_when: >-
   Rows are alike, or the host knows which are long: a second kernel for a list of them, or tasks of equal
   length cut beforehand, does the same with less. So many children that launching is the bottleneck.
