@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
 from fathom.diagnosis.signals import Family, Signals
 
 SHARE = 0.03  # of the step
@@ -12,25 +12,26 @@ REACHED = 50.0  # percent of the issue slots, by a kernel that keeps its values 
 NEEDED = ("dram_bytes", "dram", "dram_write", "l1_hit", "issue")
 
 
-@rule("kernels-register-spills")
-def spilling(signals: Signals) -> Found:
+def spilling(signals: Signals, family: Family) -> Candidate | None:
     """Where the cache holds all tensors together, they are not what a launch writes to memory.
 
     Samples cannot tell local loads from others, so tensors that the cache does not hold hide spills.
     """
-    for family in signals["kernels.counted"]:
-        told = family.measures
-        if not family.name or not told.keys() >= set(NEEDED) or told.get("local_per_thread"):
-            continue
-        if family.ms >= SHARE * signals["step.timeline_ms"] and _spills(family, signals):
-            yield _candidate(family, signals["device.allocated_bytes"])
+    large = family.ms >= SHARE * signals["step.timeline_ms"]
+    held = signals.get("device.allocated_bytes").value
+    cache = (signals.get("device.gpu").value or {}).get("l2_bytes")
+    if not large or not held or not cache or held > cache or not _writes(family, AGAIN * held):
+        return None
+    return _candidate(family, held)
 
 
-def _spills(family: Family, signals: Signals) -> bool:
-    held, told = signals["device.allocated_bytes"], family.measures
-    fits = held <= (signals["device.gpu"].get("l2_bytes") or 0)
-    mostly_writes = told["dram_write"] > told["dram"] / 2  # an array of somebody else's is read, too
-    return fits and mostly_writes and told["l1_hit"] >= FOUND and _written(family) > AGAIN * held
+def _writes(family: Family, least: float) -> bool:
+    """Whether it writes more than that, mostly what it does not read from memory, and loads what it wrote."""
+    told = family.measures
+    if not told.keys() >= set(NEEDED):
+        return False
+    mostly = told["dram_write"] > told["dram"] / 2  # an array of somebody else's is read, too
+    return mostly and told["l1_hit"] >= FOUND and _written(family) > least
 
 
 def _written(family: Family) -> float:

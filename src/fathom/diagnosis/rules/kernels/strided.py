@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
 from fathom.diagnosis.signals import Family, Signals
 
 SHARE = 0.02  # of the step
@@ -14,17 +14,15 @@ LIBRARY = re.compile(r"gemm|nvjet|cutlass|flash|fmha|cudnn|xmma|ncclDev")
 NEEDED = ("received_use", "dram", "dram_read", "shared_per_block")
 
 
-@rule("kernels-uncoalesced")
-def strided(signals: Signals) -> Found:
+def strided(signals: Signals, family: Family) -> Candidate | None:
     """Without shared memory, what comes from L2 and no load returns is thrown away."""
-    for family in signals["kernels.counted"]:
-        if family.ms >= SHARE * signals["step.timeline_ms"] and _wastes(family):
-            yield _candidate(family)
+    large = family.ms >= SHARE * signals["step.timeline_ms"]
+    return _candidate(family) if large and _wastes(family) else None
 
 
 def _wastes(family: Family) -> bool:
     told = family.measures
-    if not family.name or LIBRARY.search(family.name) or not told.keys() >= set(NEEDED):
+    if LIBRARY.search(family.name) or not told.keys() >= set(NEEDED):
         return False
     return not told["shared_per_block"] and told["dram"] >= BOUND and 0 <= told["received_use"] < USED
 
