@@ -107,7 +107,7 @@ def _design(
 ) -> tuple[Array, Shares]:
     """The samples that lie between the first and last kernel of their burst, and their shares.
 
-    The clocks are moved by `sigma` of their errors. Of a steady burst, what these may have moved out is left out.
+    The clocks are moved by `sigma` of their errors. Of a steady burst, what these may move out is left out.
     """
     names = len(next(iter(states.values())).members)
     rows, parts, done = [], [], 0
