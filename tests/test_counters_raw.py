@@ -214,6 +214,25 @@ def test_samples_before_the_program_settled_are_no_samples(tmp_path: Path) -> No
     assert "counter_groups" not in store.manifest.ranks[0].facts
 
 
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "kept"),
+    [(8.0, 8.1, True), (8.0, 7.2, True), (14.0, 8.0, False), (None, 8.0, False), (8.0, None, False)],
+)
+def test_a_host_that_launches_faster_is_no_step_that_settled(
+    tmp_path: Path, before_ms: float | None, after_ms: float | None, kept: bool
+) -> None:
+    timed = [
+        {"t": "device", "burst": burst, "marks": [[k + n, round(n * ms * MS)] for n in range(3)]}
+        for burst, k, ms in ((1, 0, before_ms), (5, 3, after_ms))
+        if ms is not None
+    ]
+    burst = {3: (record(3, plain(T0), 50, T0), plain(T0))}
+    store = imported(tmp_path, burst, {"t": "resettled", "k": 3}, *timed)
+    assert (store.table("samples").collect().height > 0) == kept
+    settling = store.table("steps").collect().filter(phase="settle")
+    assert settling.is_empty() == kept
+
+
 @given(
     st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1, max_size=9)
 )

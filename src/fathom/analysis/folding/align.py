@@ -8,7 +8,7 @@ from fathom.analysis.folding.kinds import activity
 from fathom.analysis.folding.profile import Mixture, precise
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import States
+from fathom.analysis.folding.states import IDLE, States
 from fathom.analysis.folding.wide import wide_scores
 from fathom.analysis.intervals import Array, covered
 
@@ -17,6 +17,7 @@ FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
 LONGEST_NS = 1_000_000_000  # no start is less sure
 FEWEST_STEPS = 16  # of half an interval, to either side
 FEWEST = 64  # samples
+STEADY = 0.99  # of a burst's time in one state, and its samples are alike wherever they lie
 COARSE = 4000  # samples that the search over the whole reach looks at
 CLEAR = 8.0  # nats by which the peak must beat all others, were a tenth of the samples independent
 DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # samples a segment at least, segments at most
@@ -38,8 +39,10 @@ def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) ->
     refuse = _refusal(readings, states, unsure_ns)
     rough = None if refuse else _rough(readings, states, unsure_ns)
     if rough is None:
-        why = refuse or _unclear(unsure_ns)
-        return Alignment(readings.device, burst, 0.0, 0.0, 0.0, middle, 0.0, count, why)
+        steady = not refuse and _steady(states)
+        error = float(max(unsure_ns, FAR_NS)) if steady else 0.0
+        why = "" if steady else refuse or _unclear(unsure_ns)
+        return Alignment(readings.device, burst, 0.0, error, 0.0, middle, 0.0, count, why, steady)
     if unsure_ns > FAR_NS:
         readings = _recorded(readings, states, rough)
     shift, error, explained = precise(readings, states, rough)
@@ -52,6 +55,11 @@ def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tu
     age = (readings.starts - alignment.middle_ns).astype(float)
     by = np.rint(alignment.shift_ns + extra_ns + alignment.drift_ppm * 1e-6 * age).astype(np.int64)
     return readings.starts + by, readings.ends + by
+
+
+def _steady(states: States) -> bool:
+    times = states.times
+    return bool(times.argmax() != IDLE and times.max() >= STEADY * times.sum())
 
 
 def _refusal(readings: Readings, states: States, unsure_ns: int) -> str:

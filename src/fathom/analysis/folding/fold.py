@@ -107,7 +107,7 @@ def _design(
 ) -> tuple[Array, Shares]:
     """The samples that lie between the first and last kernel of their burst, and their shares.
 
-    The clocks are moved by `sigma` of their errors.
+    The clocks are moved by `sigma` of their errors. Of a steady burst, what these may move out is left out.
     """
     names = len(next(iter(states.values())).members)
     rows, parts, done = [], [], 0
@@ -117,7 +117,8 @@ def _design(
         if alignment.why or not len(mine) or not len(spans.starts):
             continue
         starts, ends = moved(readings.only(mine), alignment, sigma * alignment.error_ns)
-        within = (starts >= spans.starts[0]) & (ends <= spans.ends[-1])
+        margin = alignment.error_ns if alignment.steady else 0.0
+        within = (starts - margin >= spans.starts[0]) & (ends + margin <= spans.ends[-1])
         found = shares(states[burst], starts[within], ends[within])
         rows.append(mine[within])
         parts.append((found.row + done, found.column, found.part))

@@ -14,7 +14,8 @@ class Alignment(NamedTuple):
 
     `shift_ns` holds at `middle_ns`; `drift_ppm` is how much it grows with time, 0 where none was seen.
     `explained` is the share of the counters' variance that the kernels explain there. `why` says why the
-    burst could not be aligned, and is empty where it could.
+    burst could not be aligned, and is empty where it could. A `steady` one need not be: its `shift_ns` is 0
+    and its `error_ns` how far the clocks may lie apart.
     """
 
     device: int
@@ -26,6 +27,7 @@ class Alignment(NamedTuple):
     explained: float
     samples: int
     why: str = ""
+    steady: bool = False
 
 
 class Folding(NamedTuple):

@@ -36,7 +36,7 @@ def together(
 ) -> dict[int, Alignment]:
     """The alignments at which values that are the same in all bursts fit each of them best."""
     found = dict(alignments)
-    sound = [burst for burst, one in found.items() if not one.why]
+    sound = [burst for burst, one in found.items() if not (one.why or one.steady)]
     if len(sound) < 2:
         return found
     model = _Model(readings, parts, sound)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from statistics import median
+
 import polars as pl
 
 from fathom.sounding.raw.folder import Process
+
+LASTING = 0.2  # of a step: by less it did not become quicker
 
 _MARK = {
     "k": pl.Int64,
@@ -36,9 +41,31 @@ def first(process: Process) -> int:
 def settled_at(processes: list[Process]) -> int:
     """The step at which the program last settled into another step time; 0 where it never did.
 
-    What was recorded before belongs to no phase but `settle`.
+    What was recorded before belongs to no phase but `settle`. Marks alone tell it to the probe, and a host
+    that launches faster is no quicker step: where device events show the same step time before and after, it
+    did not settle there.
     """
-    return max((record["k"] for process in processes for record in process.of("resettled")), default=0)
+    told = (k for process in processes for k in _settlings(process))
+    return max(told, default=0)
+
+
+def _settlings(process: Process) -> list[int]:
+    lengths = _device_lengths(process)
+    return [k for record in process.of("resettled") if not _as_before(lengths, k := record["k"])]
+
+
+def _device_lengths(process: Process) -> list[tuple[int, float]]:
+    """The step at which each stretch between two device events ended, and its nanoseconds a step."""
+    runs = [record.get("marks", []) for record in process.of("device")]
+    stretches = [pair for run in runs for pair in pairwise(run)]
+    return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in stretches if k > first]
+
+
+def _as_before(lengths: list[tuple[int, float]], settled: int) -> bool:
+    """Whether the device took as long for a step before `settled`; False where it was not timed."""
+    before = [length for k, length in lengths if k <= settled]
+    after = [length for k, length in lengths if k > settled]
+    return bool(before and after) and median(before) <= (1 + LASTING) * median(after)
 
 
 def relabelled(marked: pl.DataFrame, settled: int) -> pl.DataFrame:

@@ -18,21 +18,23 @@ CACHED = 0.6  # of the time of a byte from memory, from the cache, where neither
 
 @rule("kernels-l2-thrash")
 def cache(signals: Signals) -> Found:
-    """Ops that pass in place over more than the cache holds; launches that move more than there is."""
+    """Ops that pass in place over more than the cache holds; launches that move more than there is.
+
+    What the cache holds as a whole does not leave it: what moves then is no tensor.
+    """
     yield from _in_place(signals)
     for family in signals["kernels.counted"]:
         read = family.measures.get("dram_bytes")
         if read is None or not family.name or family.ms < SHARE * signals["step.timeline_ms"]:
             continue
         held = signals["device.allocated_bytes"]
-        if read > AGAIN * held:
+        if read > AGAIN * held and held > _l2_bytes(signals):
             yield _candidate(family, read, held, _cached(signals))
 
 
 def _in_place(signals: Signals) -> Found:
     """Each piece of such a tensor could go through all of them while the cache holds it."""
-    known = signals.get("device.gpu").value or {}
-    held = known.get("l2_bytes") or 0
+    held = _l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
     mine = [one for one in chains if held and NARROW * one.numel > held and _passes(one)]
     if not mine:
@@ -58,6 +60,11 @@ def _in_place(signals: Signals) -> Found:
         source=usual((one.source, one.ms) for one in mine),
         module=usual((one.module, one.ms) for one in mine),
     )
+
+
+def _l2_bytes(signals: Signals) -> int:
+    """0 where it is not known."""
+    return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
 
 
 def _passes(one: Chain) -> bool:

@@ -1,14 +1,19 @@
-"""Families whose measures lie beyond what is healthy: rows of measures.yaml."""
+"""Families whose measures lie beyond what is healthy: rows of measures.yaml, and what takes several."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from fathom.data import load
+from fathom.diagnosis.rules.kernels.spilling import spilling
+from fathom.diagnosis.rules.kernels.strided import strided
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
 from fathom.diagnosis.signals import Family, Signals
+
+SAMPLED = (strided, spilling)  # of the same kinds, where only samples tell
 
 
 @cache
@@ -19,12 +24,17 @@ def table() -> list[dict[str, Any]]:
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
 def measures(signals: Signals) -> Found:
-    """A family is told of once, by the first row that fits."""
-    step = signals["step.timeline_ms"]
+    """A family is told of once, by the first that fits."""
     for family in filter(lambda one: one.name, signals["kernels.counted"]):
-        found = next(filter(None, (_fits(row, family, step) for row in table())), None)
+        found = next(filter(None, _candidates(signals, family)), None)
         if found is not None:
             yield found
+
+
+def _candidates(signals: Signals, family: Family) -> Iterator[Candidate | None]:
+    step = signals["step.timeline_ms"]
+    yield from (_fits(row, family, step) for row in table())
+    yield from (look(signals, family) for look in SAMPLED)
 
 
 def _fits(row: dict[str, Any], family: Family, step: float) -> Candidate | None:

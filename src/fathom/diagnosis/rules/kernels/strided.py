@@ -1,0 +1,48 @@
+"""Kernels that fetch more from L2 than their loads return to registers, told by samples."""
+
+from __future__ import annotations
+
+import re
+
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
+from fathom.diagnosis.signals import Family, Signals
+
+SHARE = 0.02  # of the step
+USED = 50.0  # percent of what comes back: a coalesced load uses all of it
+BOUND = 50.0  # percent of memory's bandwidth: below, it is not what is fetched that takes the time
+LIBRARY = re.compile(r"gemm|nvjet|cutlass|flash|fmha|cudnn|xmma|ncclDev")
+NEEDED = ("received_use", "dram", "dram_read", "shared_per_block")
+
+
+def strided(signals: Signals, family: Family) -> Candidate | None:
+    """Without shared memory, what comes from L2 and no load returns is thrown away."""
+    large = family.ms >= SHARE * signals["step.timeline_ms"]
+    return _candidate(family) if large and _wastes(family) else None
+
+
+def _wastes(family: Family) -> bool:
+    told = family.measures
+    if LIBRARY.search(family.name) or not told.keys() >= set(NEEDED):
+        return False
+    return not told["shared_per_block"] and told["dram"] >= BOUND and 0 <= told["received_use"] < USED
+
+
+def _candidate(family: Family) -> Candidate:
+    """The same rate of memory, without what is thrown away; what is written stays."""
+    told = family.measures
+    wasted = 1 - told["received_use"] / 100
+    factor = 1 - min(told["dram_read"] / told["dram"], 1.0) * wasted
+    return Candidate(
+        kind="kernels-uncoalesced",
+        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        evidence=[
+            Evidence("of what comes back from L2 loads return to registers", told["received_use"], "%"),
+            Evidence("of memory's bandwidth is used", told["dram"], "%"),
+            Evidence("it takes", family.ms, "ms a step"),
+        ],
+        changes=(f"family:{family.name}={factor:.6f}",),
+        doubt=0.5,
+        confidence=0.75,
+        check=f"fathom dive SOUNDING '{family.name[:40]}'",
+        family=family.name,
+    )
