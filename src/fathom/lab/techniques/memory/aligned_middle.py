@@ -33,7 +33,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.whole(0, 256, draw.size(gpu=1 << 20, cpu=17), COLUMNS, dtype=torch.uint8)
+    return draw.whole(0, 256, draw.size(gpu=1 << 16, cpu=17), COLUMNS, dtype=torch.uint8)
 
 
 def _sums(kernel: str, x: Tensor) -> Tensor:
