@@ -179,10 +179,11 @@ class Ratio:
             raise ValueError("no run is long enough for four stretches")
         without = 1e3 * statistics.median(step for run in runs for quad in run for step in quad.off)
         logs = [[quad.log_ratio for quad in run] for run in runs]
-        return cls(sum(map(len, runs)), without, *_bounds(logs, np.median), *_bounds(logs, np.mean))
+        return cls(sum(map(len, runs)), without, *bounds(logs, np.median), *bounds(logs, np.mean))
 
 
-def _bounds(runs: list[list[float]], middle: Callable[[Any], Any]) -> tuple[float, float, float]:
+def bounds(runs: list[list[float]], middle: Callable[[Any], Any]) -> tuple[float, float, float]:
+    """The middle of logarithms as a ratio, and its 95 % interval, from drawing runs and their values anew."""
     draw = np.random.default_rng(0)
     drawn = [
         middle(np.concatenate([draw.choice(runs[run], len(runs[run])) for run in chosen]))

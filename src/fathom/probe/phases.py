@@ -293,10 +293,13 @@ class Phases:
         self._burst += 1
 
     def _waits(self) -> bool:
-        """Whether a stretch of a trial does not begin yet."""
+        """Whether a stretch of a trial, or a burst with counters, does not begin yet."""
+        assert self._job is not None
         self._armed += 1
         self._warm = 0 if self.unsettled else self._warm + 1
-        trial = self._job is not None and self._job.phase.startswith(rounds.PREFIX)
+        if self._job.phase == "counters":  # what decodes the burst before leaves the host's caches cold
+            return self._armed <= RECOVERY
+        trial = self._job.phase.startswith(rounds.PREFIX)
         return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
 
     def _arm(self, job: Job) -> Orders:

@@ -1,0 +1,227 @@
+"""What a burst with counters costs a step, within one process: stretches with it and without, A B B A.
+
+    python benchmarks/burst_cost.py record launch_bound --out out/bursts  # on the target, nothing beside it
+    python benchmarks/burst_cost.py record train_gpt --out out/bursts -- --width 768 --layers 12
+    python benchmarks/burst_cost.py summary out/bursts
+
+On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
+(`counters_cost.py`) say little there. Here the program runs as it is; after each of its optimizer's steps a
+hook counts, and every few steps samples of the first group of counters and records of the device's work are
+switched on or off, by the same classes as in a recording. Stretches begin and end with an idle device, and
+their first steps do not count. One Kineto burst comes first, as in a recording; `after` is the ratio of the
+steps without anything to those before it, which holds what Kineto leaves behind.
+`record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import random
+import runpy
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cost_commands import add_folder, append, device_name, keep, lines, run
+from launcher import execute, pinned, script
+from stretches import ORDERS, bounds
+
+LINES = "bursts.jsonl"
+WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
+SKIPPED = 3  # steps of a stretch that do not count
+
+
+@dataclass
+class Stretches:
+    """Called after each step: begins and ends stretches, `on` or not, and notes the length of their steps.
+
+    `switch(True)` begins a burst and `switch(False)` ends it, both with an idle device.
+    """
+
+    steps: int
+    fours: int
+    settle: Callable[[], None]
+    switch: Callable[[bool], None]
+    kineto: Callable[[], None]
+    clock: Callable[[], int] = time.perf_counter_ns
+    draw: random.Random = field(default_factory=random.Random)
+    before: list[float] = field(default_factory=list)
+    noted: list[tuple[bool, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._seen = self._begun = 0
+        self._on = False
+        self._order: list[bool] = []
+
+    @property
+    def ended(self) -> bool:
+        """Whether all stretches were noted."""
+        return len(self.noted) == 4 * self.fours
+
+    def __call__(self) -> None:
+        self._seen += 1
+        at = self._seen - WARM_UP
+        if at < 0 or self.ended:
+            return
+        place = at % (SKIPPED + self.steps)
+        if place == 0:
+            self._turn(at)
+        if place == SKIPPED:
+            self.settle()
+            self._begun = self.clock()
+
+    def _turn(self, at: int) -> None:
+        """A stretch has ended, unless it is the first; the next begins."""
+        self.settle()
+        took = (self.clock() - self._begun) / self.steps / 1e6
+        if at and len(self.before) < BEFORE:
+            self.before.append(took)
+            if len(self.before) == BEFORE:
+                self.kineto()
+                self._next()
+        elif at:
+            self.noted.append((self._on, took))
+            self._next()
+
+    def _next(self) -> None:
+        self._order = self._order or list(self.draw.choice(ORDERS))
+        if self._on:
+            self.switch(False)
+        self._on = not self.ended and self._order.pop(0)
+        if self._on:
+            self.switch(True)
+
+
+def child(options: argparse.Namespace) -> None:
+    """Inside the measured process: the program, with a hook on its optimizer's steps."""
+    import torch
+
+    from fathom.machine import known_machine
+
+    burst = Burst(torch, known_machine()["counters"], options.out / "trace.json")
+    stretches = Stretches(options.steps, options.fours, torch.cuda.synchronize, burst, burst.kineto)
+
+    def counted(*_: Any) -> None:
+        stretches()
+        if stretches.ended:
+            raise KeyboardInterrupt
+
+    torch.optim.optimizer.register_optimizer_step_post_hook(counted)
+    file = script(options.program)
+    sys.path.insert(0, str(file.parent))
+    sys.argv = [str(file), *options.arguments]
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    except KeyboardInterrupt:
+        pass
+    if not stretches.ended:
+        sys.exit(f"{options.program} ended too early; give it more steps after --")
+    row = {"program": options.program, "device": device_name(), "before_ms": stretches.before}
+    row |= {"noted": stretches.noted, "samples": burst.samples, "records": burst.records}
+    append(options.out / LINES, row, shown=False)
+
+
+class Burst:
+    """What a recording does in its bursts with counters, and in one of the timeline."""
+
+    def __init__(self, torch: Any, counters: dict[str, Any], file: Path) -> None:
+        self._torch, self._names, self._file = torch, counters["groups"][0], file
+        self._interval = int(counters.get("interval_ns") or 20_000)
+        self._collector: Any = None
+        self.samples = self.records = 0
+
+    def __call__(self, on: bool) -> None:
+        from fathom.probe.counters.activities import activities
+
+        found = activities()
+        if found is None:
+            sys.exit("the process has loaded no libcupti that is known")
+        if on:
+            self._begin(found)
+        else:
+            self._collector.stop()
+            found.disable()
+            self.records += found.save(str(self._file))
+            self.samples += sum(chunk.populated for chunk in self._collector.chunks())
+
+    def _begin(self, found: Any) -> None:
+        from fathom.probe.counters.cupti import CuptiCollector
+
+        if not found.ready(self._torch.cuda.synchronize):
+            sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
+        if self._collector is None:
+            self._collector = CuptiCollector(self._torch.cuda.current_device())
+            self._collector.open()
+        self._collector.configure(self._names, self._interval)
+        found.enable()
+        self._collector.start()
+
+    def kineto(self) -> None:
+        """Trace for a moment."""
+        from fathom.probe.kineto import Kineto
+
+        traced = Kineto()
+        traced.prepare()
+        traced.enable()
+        self._torch.ones(8, device="cuda").sum()
+        traced.disable()
+        traced.drop()
+
+
+def record(options: argparse.Namespace) -> None:
+    """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
+    options.out.mkdir(parents=True, exist_ok=True)
+    own = ["child", options.program, "--out", str(options.out.resolve())]
+    own += ["--steps", str(options.steps), "--fours", str(options.fours)]
+    command = [sys.executable, __file__, *own, "--", *options.arguments]
+    os.environ["TEARDOWN_CUPTI"] = "1"
+    outcome = execute(pinned(command, options.cores), options.out / "log.txt")
+    if outcome.status:
+        sys.exit(f"{options.program} failed: see {options.out / 'log.txt'}")
+    print(told(lines(options.out / LINES)[-1]), flush=True)
+
+
+def log_ratios(row: dict[str, Any]) -> list[float]:
+    """Of each four of stretches: steps inside bursts over steps without."""
+    found = []
+    for first in range(0, len(row["noted"]) - 3, 4):
+        sides = {on: [ms for was, ms in row["noted"][first : first + 4] if was == on] for on in (True, False)}
+        found.append(math.log(statistics.fmean(sides[True]) / statistics.fmean(sides[False])))
+    return found
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """The run's figures; the interval is of 95 %."""
+    without = [ms for on, ms in row["noted"] if not on]
+    value, low, high = bounds([log_ratios(row)], statistics.fmean)
+    before = statistics.median(row["before_ms"])
+    figures = {"fours": len(row["noted"]) // 4, "before_ms": before, "without_ms": statistics.median(without)}
+    figures |= {"ratio": value, "low": low, "high": high, "after": statistics.median(without) / before}
+    return {key: row[key] for key in ("program", "device", "samples", "records")} | figures
+
+
+def summary(options: argparse.Namespace) -> None:
+    """Write what the runs in the output folder say."""
+    keep("burst_cost.json", [told(row) for row in lines(options.out / LINES)])
+
+
+def add_record(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("program", help="of benchmarks/programs or examples, with an optimizer")
+    parser.add_argument("--cores", help="run on these alone, as in 2-5")
+    parser.add_argument("--fours", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=12, help="of a stretch, that count")
+    parser.add_argument("--out", type=Path, default=Path("out/bursts"))
+
+
+def main() -> None:
+    run(__doc__, {record: add_record, summary: add_folder, child: add_record})
+
+
+if __name__ == "__main__":
+    main()
