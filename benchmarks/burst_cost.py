@@ -104,7 +104,10 @@ def child(options: argparse.Namespace) -> None:
 
     from fathom.machine import known_machine
 
-    burst = Burst(torch, known_machine()["counters"], options.out / "trace.json")
+    counters = known_machine().get("counters")
+    if not counters:
+        sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
+    burst = Burst(torch, counters, options.out / "trace.json")
     stretches = Stretches(options.steps, options.fours, torch.cuda.synchronize, burst, burst.kineto)
 
     def counted(*_: Any) -> None:
@@ -183,7 +186,8 @@ def record(options: argparse.Namespace) -> None:
     os.environ["TEARDOWN_CUPTI"] = "1"
     outcome = execute(pinned(command, options.cores), options.out / "log.txt")
     if outcome.status:
-        sys.exit(f"{options.program} failed: see {options.out / 'log.txt'}")
+        log = options.out / "log.txt"
+        sys.exit(f"{options.program} failed, see {log}: {log.read_text().splitlines()[-1:]}")
     print(told(lines(options.out / LINES)[-1]), flush=True)
 
 
