@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -109,6 +110,21 @@ def test_a_large_gain_needs_few_blocks_and_a_small_budget_is_kept() -> None:
     wild = np.random.default_rng(0)
     found, _ = run(lambda gain: list(gain * np.exp(wild.normal(0, 1, 8))), 1.0, budget_s=20)
     assert 6 <= len(found.baseline) <= 10
+
+
+@pytest.mark.parametrize(("cache", "rounds"), [("cold", 6), ("warm", 20)])
+def test_the_condition_that_decides_has_to_settle_and_no_other(cache: Any, rounds: int) -> None:
+    clock, draw = FakeClock(), np.random.default_rng(0)
+
+    class Both(FakeSampler):
+        def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+            self.clock.sleep(1)
+            return Block({"warm": [1e6 * draw.lognormal(0, 0.5)], "cold": [1e6]})
+
+    settings = Settings(budget_s=40, cache=cache)
+    found = race(Both(lambda _: [], 1.0, clock), settings, iter(range(1000)), lambda *_: [], clock)
+    assert len(found.baseline) == rounds
+    assert [one.settled for one in comparisons(found, settings.margin)] == [False, True]
 
 
 def test_a_side_that_fails_ends_the_race() -> None:

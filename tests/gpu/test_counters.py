@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from fathom.recorder import examine_host
 from fathom.sounding import Store, open_store
 from tests.gpu.conftest import PROGRAMS
+
+pl = pytest.importorskip("polars", reason="what is sampled is read with polars")
 
 FATHOM = [sys.executable, "-m", "fathom"]
 
