@@ -205,6 +205,7 @@ def test_it_waits_until_another_profiler_has_let_go() -> None:
     assert Activities(cupti).ready(touch) and len(looks) == 3 and not cupti.on
     assert not Activities(Cupti(held=True)).ready(lambda: None, patience_s=0.05)
     assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None)  # a clock that nobody knows
+    assert not Activities(Cupti(fails="enable")).ready(lambda: None)
 
 
 def test_a_call_that_fails_is_told() -> None:

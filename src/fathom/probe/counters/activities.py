@@ -56,17 +56,21 @@ class Activities:
             self._refused = time.monotonic() > until
             touch()
             time.sleep(LOOK_S)
-        if self._refused:
-            return False
-            touch()
-            time.sleep(LOOK_S)
-        self._spare = [_block() for _ in range(AT_HAND)]
-        self.enable()  # only then it keeps time, and lets others sample counters
+        if not self._refused:
+            self._spare = [_block() for _ in range(AT_HAND)]
+            self._refused = not self._attached()
+        return not self._refused
+
+    def _attached(self) -> bool:
+        """Whether it keeps the host's time; only once activities were enabled does it, and let others sample."""
         try:
-            return self._keeps_time()
-        finally:
+            self.enable()
+            found = self._keeps_time()
             self.disable()
-            self._full = []
+        except CuptiError:
+            return False
+        self._full = []
+        return found
 
     def _held(self) -> bool:
         subscriber = ctypes.c_void_p()
