@@ -62,7 +62,7 @@ class Activities:
         return not self._refused
 
     def _attached(self) -> bool:
-        """Whether it keeps the host's time; only once activities were enabled does it, and let others sample."""
+        """Whether it keeps the host's time: only since activities were enabled it does, and lets sample."""
         try:
             self.enable()
             found = self._keeps_time()
