@@ -67,6 +67,31 @@ def test_samples_lie_where_the_kernels_of_their_burst_are(home: Path, tmp_path: 
         assert len(within) > 0.5 * len(own), f"burst {burst} lies elsewhere"
 
 
+@pytest.mark.parametrize("program", ["train.py", "graph.py", "streams.py"])
+def test_what_ran_in_bursts_is_told_as_the_profiler_tells_it(
+    home: Path, tmp_path: Path, program: str
+) -> None:
+    """CUPTI's own records against Kineto's of the same program."""
+    kernels = recorded(home, tmp_path, program).table("kernels").collect()
+    about = ["kind", "name", "grid", "block", "registers", "shared_bytes", "stream", "bytes"]
+    told = {
+        phase: set(kernels.filter(phase=phase).select(about).iter_rows())
+        for phase in ("timeline", "counters")
+    }
+    assert told["counters"] and told["counters"] == told["timeline"]
+
+
+@pytest.mark.parametrize("given", [None, "0"])
+def test_stamps_are_the_host_s_unless_kineto_keeps_cupti(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    if given is not None:
+        monkeypatch.setenv("TEARDOWN_CUPTI", given)
+    store = recorded(home, tmp_path, "train.py")
+    clocks = {burst["clock"] for burst in store.manifest.ranks[0].facts["sampling"]}
+    assert clocks == {"ns" if given is None else "ticks"}
+
+
 def test_the_anchor_is_active_while_kernels_run(home: Path, tmp_path: Path) -> None:
     store = recorded(home, tmp_path, "train.py")
     samples = store.table("samples").collect()
