@@ -179,12 +179,26 @@ def test_one_long_pause_in_an_op_is_not_launching():
 # compiled pieces, memory
 
 
-def test_many_compiled_functions_a_step_are_a_broken_graph():
+def test_compiled_functions_that_go_on_within_another_are_a_broken_graph():
     known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0}
     broken = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
     assert raised(broken, "host-graph-breaks")["host-graph-breaks"].gain_ms == 3.0
-    layers = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 24.0, 1.0, 3.0), **known)
+    layers = signals(
+        [compute("a", 10.0)], host_compiled=Compiled({0: 1, 1: 1, 2: 1}, 24.0, 0.0, 0.0), **known
+    )
     assert raised(layers, "host-graph-breaks") == {}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("how", "resumed"), [("within", 2.0), ("apart", 0.0)])
+def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, resumed):
+    pytest.importorskip("torch")
+    run = launch(tmp_path, "breaks.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    assert run.status == 0, run.err
+    import_raw(tmp_path, tmp_path / "out.fathom")
+    compiled = read(tmp_path / "out.fathom")["host.compiled"]
+    assert (compiled.regions, compiled.resumed) == (3.0, resumed)
+    assert (compiled.between_ms > 0) == (resumed > 0)
 
 
 def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
@@ -217,9 +231,13 @@ def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores
 @cache
 def recorded(name: str) -> Signals:
     """Signals of a recording of the suite."""
+    return read(take(KEPT, f"{name}.2", Path(SCRATCH.name)))
+
+
+def read(path: Path) -> Signals:
     from fathom.diagnosis.examine import _step
 
-    store = fathom.open(take(KEPT, f"{name}.2", Path(SCRATCH.name))).store
+    store = fathom.open(path).store
     rank = account(store, 0, store.machine)
     return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
 

@@ -292,6 +292,25 @@ def test_a_window_without_device_work_is_flagged(tmp_path: Path) -> None:
     assert nanoseconds(found.devices[0])["compute"] == 1000
 
 
+def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
+    timeline.kernel(1000, 1600, launched=1000)
+    timeline.burst = 4
+    timeline.steps(5000, 7000, 9000)
+    timeline.op("aten::mm", 5100, 8900)
+    found = examination_of(tmp_path / "s.fathom", timeline)
+    assert [(row["what"], row["count"]) for row in found.integrity.problems] == [("timeline-lost", 2)]
+    assert nanoseconds(found.devices[0]) == {"compute": 600, "idle: python": 400}
+
+
+def test_a_burst_whose_calls_launched_nothing_counts(tmp_path: Path, timeline: Timeline) -> None:
+    timeline.kernel(1000, 1600, launched=1000)
+    timeline.burst = 4
+    timeline.step(5000, 7000)
+    timeline.call("cudaDeviceSynchronize", 6990, 6995)
+    found = examination_of(tmp_path / "s.fathom", timeline)
+    assert [row["what"] for row in found.integrity.problems] == ["step-without-device-work"]
+
+
 def test_work_that_starts_before_its_launch_is_flagged(tmp_path: Path, timeline: Timeline) -> None:
     timeline.step(2000, 20_000)
     timeline.kernel(1000, 2000, launched=1000)

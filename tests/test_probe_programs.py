@@ -127,6 +127,15 @@ def test_compiled_code_is_counted_and_compiles_as_before(tmp_path, how):
     assert any(record["cause"] == "compilation" for record in run.of("wait"))
 
 
+def test_what_is_called_by_a_frame_that_dynamo_gives_up_is_compiled_no_more_than_before(tmp_path):
+    """A clock of graphs that only the watch had made would stop with it."""
+    plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False)
+    run = launch(tmp_path / "watched", "compiled.py", "loop", "40")
+    assert json.loads(run.out) == json.loads(plain.out)
+    assert "unique_graphs" not in json.loads(plain.out)["stats"]
+    assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
+
+
 def test_generation_knows_prefill_from_decode(tmp_path):
     run = launch(tmp_path, "generate.py", "6", "9")
     assert len(run.marks) == 54

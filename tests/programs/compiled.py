@@ -15,6 +15,17 @@ class Net(torch.nn.Module):
         return self.layers(x) + x
 
 
+class Looping(Net):
+    """A graph that breaks in a loop: Dynamo gives the frame up, and tries those that it calls."""
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            if x.abs().max().item() > 1e30:
+                print("too large")
+        return x
+
+
 def arithmetic(x):
     return torch.sin(x) + torch.cos(x)
 
@@ -23,6 +34,8 @@ how, steps = sys.argv[1], int(sys.argv[2])
 net = Net().eval()
 if how == "module":
     call = torch.compile(net, backend="aot_eager", fullgraph=True)
+elif how == "loop":
+    call = torch.compile(Looping().eval(), backend="aot_eager")
 elif how == "method":
     net.compile(backend="aot_eager", fullgraph=True)
     call = net
@@ -39,4 +52,5 @@ with torch.no_grad():
 from torch._dynamo.utils import counters  # noqa: E402
 
 seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
+seen["graph_break"] = len(seen["graph_break"])  # each tells the frames above, the watch's too
 print(json.dumps(seen))

@@ -26,6 +26,14 @@ def integrity(manifest: Manifest, found: list[Problem]) -> Integrity:
     return Integrity(not any(p.spoils for p in every), rows)
 
 
+def check_timeline(lost: int) -> list[Problem]:
+    """A problem where the profiler saw no call of the runtime in the bursts of `lost` steps."""
+    if not lost:
+        return []
+    text = f"{lost} recorded steps hold no call of the driver: the profiler lost them, and they are left out."
+    return [Problem("timeline-lost", text, lost, spoils=["kernels", "launches"])]
+
+
 def check_device(work: DeviceWork, ledger: Ledger, device: str) -> list[Problem]:
     """Problems of one device's ledger."""
     checks = (_without_work(work, ledger.windows, device), _early(work, device))

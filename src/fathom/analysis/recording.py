@@ -32,6 +32,7 @@ class Timeline:
     kernels: pl.DataFrame
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
+    lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
 
     @property
     def devices(self) -> list[int]:
@@ -74,14 +75,26 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
-    every = _of_the_program(store.table("steps", rank).collect())
+    every, lost = _seen(_of_the_program(store.table("steps", rank).collect()), phase, calls)
     if phase == "timeline":
         every = kinds_apart(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
-    found = Timeline(about, steps, ops, calls, kernels, waits, every)
+    found = Timeline(about, steps, ops, calls, kernels, waits, every, lost)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         found.steps = _host_steps(found)
     return found
+
+
+def _seen(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """All but the steps whose burst holds no call of the runtime, though others of its phase do; how many.
+
+    Where a device is used, a burst ends with a call that waits for it: without any, CUPTI was not listening.
+    """
+    burst = pl.col("burst").fill_null(0)
+    lost = pl.col("phase").eq_missing(phase) & ~burst.is_in(calls["burst"].unique().to_list())
+    kept = steps.filter(~lost)
+    nothing = calls.is_empty() or kept.filter(phase=phase).is_empty()
+    return (steps, 0) if nothing else (kept, steps.height - kept.height)
 
 
 def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:

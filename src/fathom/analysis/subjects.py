@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.device import detail, device_work
-from fathom.analysis.integrity import check_device, check_processor
+from fathom.analysis.integrity import check_device, check_processor, check_timeline
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, micro_windows
 from fathom.analysis.processor import processor_ledger
@@ -51,7 +51,9 @@ def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
     """
     if timeline.steps.is_empty():
         return []
-    return list(_devices(timeline, kind)) or [_processor(timeline, kind)]
+    found = list(_devices(timeline, kind)) or [_processor(timeline, kind)]
+    found[0].problems[:0] = check_timeline(timeline.lost)
+    return found
 
 
 def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:

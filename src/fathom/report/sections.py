@@ -50,10 +50,10 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
         return
     parts = []
     if found.mfu is not None:
-        hfu = f", HFU {100 * found.hfu:.1f} %" if found.hfu and found.hfu != found.mfu else ""
-        parts.append(f"MFU {100 * found.mfu:.1f} %{hfu} of the measured ceilings")
+        hfu = f", HFU {units.share(found.hfu, 1)} %" if found.hfu and found.hfu != found.mfu else ""
+        parts.append(f"MFU {units.share(found.mfu, 1)} %{hfu} of the measured ceilings")
     if found.mfu_datasheet is not None:
-        parts.append(f"MFU {100 * found.mfu_datasheet:.1f} % of the datasheet's dense peak")
+        parts.append(f"MFU {units.share(found.mfu_datasheet, 1)} % of the datasheet's dense peak")
     flops = f"{units.scaled(found.flops, 'FLOP')} a step"
     parts.append(f"at least {flops}" if found.partial else flops)
     yield from _paragraph("matrix", " · ".join(parts), width)

@@ -13,6 +13,7 @@ from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
 REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
+LOOKUP = "TorchDynamo Cache Lookup"  # a part of what a break costs
 COMPILATION = r"\b(\d+)/(\d+)"
 
 
@@ -23,18 +24,33 @@ def compiled(recorded: Recorded) -> Compiled:
     waits = recorded.store.table("waits", recorded.account.rank).collect()
     details = waits.filter(pl.col("cause").is_in(["compilation", "compile"]))["detail"].drop_nulls()
     versions = _versions([*regions["name"].unique(), *details.unique()])
-    windows = recorded.window(regions)
-    inside = regions.with_columns(window=windows).filter(pl.col("window") >= 0).sort("thread", "start_ns")
-    functions = inside.select("window", pl.col("name").str.extract(REGION)).n_unique()
-    between = pl.col("start_ns").shift(-1) - pl.col("end_ns")
-    apart = inside.select(between.over("window", "thread").alias("ns")).filter(pl.col("ns") > 0)
+    inside = regions.filter(recorded.inside(regions)).sort("thread", "start_ns")
+    resumed = _resumed(inside, recorded)
     return Compiled(
         versions,
         inside.height / recorded.steps,
-        functions / recorded.steps,
-        int(apart["ns"].sum()) / recorded.steps / MS,
-        regions["source"].drop_nulls().first(),  # type: ignore[arg-type]
+        resumed.height / recorded.steps,
+        int(resumed["ns"].sum()) / recorded.steps / MS,
+        resumed["source"].drop_nulls().first(),  # type: ignore[arg-type]
     )
+
+
+def _resumed(regions: pl.DataFrame, recorded: Recorded) -> pl.DataFrame:
+    """Regions that begin within another: what Dynamo makes of a frame calls what is behind a break in it.
+
+    Functions that were compiled each by itself follow each other. `ns` is since the host's last op or call.
+    """
+    open_until = pl.col("end_ns").cum_max().shift(1).over("thread")
+    within = regions.with_columns(before=pl.col("start_ns").shift(1).over("thread"), until=open_until)
+    done = [t.filter(phase="timeline").select("thread", "end_ns") for t in (_ops(recorded), recorded.calls)]
+    ended = pl.concat(done).drop_nulls().sort("end_ns").with_columns(ended="end_ns")
+    found = within.filter(pl.col("start_ns") < pl.col("until")).drop("end_ns").sort("start_ns")
+    found = found.join_asof(ended, left_on="start_ns", right_on="end_ns", by="thread", check_sortedness=False)
+    return found.with_columns(ns=pl.col("start_ns") - pl.max_horizontal("before", "ended"))
+
+
+def _ops(recorded: Recorded) -> pl.DataFrame:
+    return recorded.ops.filter(pl.col("name") != LOOKUP)
 
 
 def _versions(texts: Iterable[str]) -> dict[int, int]:

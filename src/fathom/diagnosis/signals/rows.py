@@ -184,8 +184,8 @@ class Compiled:
 
     versions: dict[int, int]
     regions: float  # calls of compiled regions a step
-    functions: float  # different ones a step
-    between_ms: float  # a step: from the end of one to the begin of the next, on the host
+    resumed: float  # of them begin within another, behind a break of its graph
+    between_ms: float  # a step: Python and guards on the host before these
     source: str | None = None
 
 

@@ -2,7 +2,8 @@
 
 While nobody knows what the program repeats, calls of every module are watched. Dynamo must not see that:
 it compares `Module.__call__` with the original and inlines what it finds. So the watch is lifted while Dynamo
-is imported, while it wraps a callable, and while it compiles; and for good once the clock is known.
+is imported, while it wraps a callable, and while it compiles; and for good once the clock is known. Where
+Dynamo gives a frame up, it tries every frame below, and would compile the watch's first: they are skipped.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def install(session: Session, patches: Patches) -> None:
 
 def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
     from torch._dynamo.callback import callback_handler
-    from torch._dynamo.eval_frame import _TorchDynamoContext
+    from torch._dynamo.eval_frame import _TorchDynamoContext, skip_code
 
     def around(original: Any) -> Any:
         @functools.wraps(original)
@@ -140,10 +141,16 @@ def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
 
         return __call__
 
+    for watch in (calls.around, calls.around_function):
+        skip_code(watch(_nothing).__code__)
     patches.wrap(_TorchDynamoContext, "__call__", around)
     callback_handler.register_start_callback(lambda *_: calls.lift())
     callback_handler.register_end_callback(lambda *_: calls.look())
     calls.look()
+
+
+def _nothing() -> None:
+    """What a watch is put around to see its code."""
 
 
 def _is_compiled_function(context: Any, compiled: Any) -> bool:
