@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
-from fathom.probe.counters.activities import BUFFER_BYTES, Activities, CuptiError, loaded
+from fathom.probe.counters.activities import BUFFER_BYTES, TEARDOWN, Activities, CuptiError, loaded
 from fathom.probe.counters.records import demangled
 from fathom.probe.orders import Job
 from fathom.sounding.kineto import read_trace
@@ -194,7 +194,7 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
     assert ours.save(str(tmp_path / "second.json")) == 1 and not cupti.on
 
 
-def test_it_waits_until_another_profiler_has_let_go() -> None:
+def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     cupti = Cupti(held=True)
     looks: list[int] = []
 
@@ -202,8 +202,10 @@ def test_it_waits_until_another_profiler_has_let_go() -> None:
         looks.append(1)
         cupti.held = len(looks) < 3
 
+    monkeypatch.setenv(TEARDOWN, "1")
     assert Activities(cupti).ready(touch) and len(looks) == 3 and not cupti.on
-    assert not Activities(Cupti(held=True)).ready(lambda: None, patience_s=0.05)
+    monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", 0.05)
+    assert not Activities(Cupti(held=True)).ready(lambda: None)
     assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None)  # a clock that nobody knows
     assert not Activities(Cupti(fails="enable")).ready(lambda: None)
 
@@ -256,7 +258,6 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     log: list[str] = []
     cupti = Activities(Cupti(held=held))
     monkeypatch.setattr(recorder, "activities", lambda: cupti)
-    monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", 0.0)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
     monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet(log, "sampler"))
     cuda = SimpleNamespace(is_initialized=lambda: False)
@@ -267,3 +268,34 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     assert kinetos == ([] if not held else ["kineto.prepare", "kineto.enable"])
     assert cupti.enabled != held
     assert log.index("sampler.arm") < log.index("sampler.start")
+
+
+@pytest.mark.parametrize(("given", "waits"), [("1", 3), ("0", 1), (None, 1)])
+def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, waits: int
+) -> None:
+    """Kineto finalises CUPTI at a call of CUDA after its burst, be the next one begun or not."""
+    monkeypatch.setenv(TEARDOWN, given) if given else monkeypatch.delenv(TEARDOWN, raising=False)
+    log: list[str] = []
+    cupti = Cupti()
+    found = Activities(cupti)
+    monkeypatch.setattr(recorder, "activities", lambda: found)
+    monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
+    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet(log, "sampler"))
+
+    def synchronize(*_: Any) -> None:
+        log.append("cuda")
+        cupti.held = log.count("cuda") < 4
+
+    cuda = SimpleNamespace(is_initialized=lambda: True, synchronize=synchronize, current_device=lambda: 0)
+    lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
+    monkeypatch.setattr(recorder, "device_in_use", lambda _: 0)
+    session = SimpleNamespace(torch=lib, raw="/nowhere", say=lambda _: None, note=lambda *_: None)
+    ours = recorder.Recorder(session, lambda: False)
+    ours.arm(Job("timeline", 2)), ours.start(Job("timeline", 2), 5, 1)
+    assert "cuda" not in log
+    cupti.held = True
+    ours.stop(7)
+    before = log.count("cuda")
+    ours.arm(Job("timeline", 2))
+    assert log.count("cuda") - before == waits and log[-1] == "kineto.prepare"

@@ -29,6 +29,7 @@ class Recorder:
         self.kineto = Kineto()
         self.sampler = Sampler(session)
         self._tracer: Kineto | Activities = self.kineto
+        self._held = False  # by Kineto, from its first burst on until it has let go
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
         self._first = 0
@@ -53,6 +54,7 @@ class Recorder:
         if job.phase == "counters":
             return self._arm_counters(job)
         self.sampler.close()  # Kineto may finalise CUPTI after this burst, and what holds the samples with it
+        self._let_go()
         self._tracer, deep = self.kineto, job.phase == "attribution"
         self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread())
         self._prepared = True
@@ -64,6 +66,7 @@ class Recorder:
         """The device's work is told by CUPTI itself; by Kineto where that has not let go of CUPTI."""
         found = activities()
         told = found is not None and found.ready(self._wait_for_device)
+        self._held = not told
         if not self.sampler.arm(job):
             return False
         self._tracer = found if found is not None and told else self.kineto
@@ -71,6 +74,12 @@ class Recorder:
             self.kineto.prepare(everywhere=self._borrowed_thread(), device_only=True)
         self._prepared = True
         return True
+
+    def _let_go(self) -> None:
+        """Wait until Kineto has let go of CUPTI, where it does: else it ended the burst that now begins."""
+        found = activities() if self._held else None
+        if found is not None:
+            found.free(self._wait_for_device)
 
     def _borrowed_thread(self) -> bool:
         """Whether this thread's state is autograd's for now: a profiler bound to it would be lost with it."""
@@ -100,6 +109,7 @@ class Recorder:
         if self._tracer is self.kineto:
             self.kineto.enable()
             self.kineto.disable()
+            self._held = True
         self._tracer.drop()
         return True
 
@@ -120,6 +130,7 @@ class Recorder:
         stop_ns = time.time_ns()
         self.sampler.stop()
         self._tracer.disable()
+        self._held = self._tracer is self.kineto
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self._tracer.drop()
             return 0, False, stop_ns
@@ -139,6 +150,7 @@ class Recorder:
         taken = self._foreign() or self.kineto.foreign()
         if taken or self._captures >= MOST_CAPTURES:
             return
+        self._let_go()
         self.kineto.prepare(shapes=True)
         self.kineto.enable()
         self._capturing = True
@@ -151,7 +163,7 @@ class Recorder:
         self._first, self._burst = k, CAPTURE_BURSTS + self._captures
         self._captures += 1
         stop_ns = time.time_ns()
-        self._tracer = self.kineto
+        self._tracer, self._held = self.kineto, True
         self.kineto.disable()
         self._save(Job("attribution", 0), k, stop_ns, kind="capture")
 

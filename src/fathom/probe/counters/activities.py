@@ -19,6 +19,7 @@ BUFFER_BYTES, AT_HAND = 8 << 20, 2  # a kernel takes some 220 bytes
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
 PATIENCE_S, LOOK_S = 1.0, 0.02
 FORCED = 1
+TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
 
 Requested = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
@@ -45,20 +46,24 @@ class Activities:
         self._full: list[tuple[Any, int]] = []
         self.enabled = self._refused = False
 
-    def ready(self, touch: Callable[[], None], patience_s: float | None = None) -> bool:
-        """Whether nobody else holds CUPTI, and it keeps the host's time.
-
-        Kineto, which gives it a clock of its own, lets go at the first call of CUDA after a burst, or never;
-        `touch` makes such a call. What was waited for in vain is not asked again.
-        """
-        until = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
-        while not self._refused and self._held():
-            self._refused = time.monotonic() > until
-            touch()
-            time.sleep(LOOK_S)
-        if not self._refused:
+    def ready(self, touch: Callable[[], None]) -> bool:
+        """Whether nobody else holds CUPTI, and it keeps the host's time."""
+        if self.free(touch):
             self._spare = [_block() for _ in range(AT_HAND)]
             self._refused = not self._attached()
+        return not self._refused
+
+    def free(self, touch: Callable[[], None]) -> bool:
+        """Whether nobody else holds CUPTI. Kineto, which gives it a clock of its own, keeps it unless
+        TEARDOWN_CUPTI is 1; then it lets go at the first call of CUDA after a burst, and with it goes
+        whatever was begun before. `touch` makes such a call. What was waited for in vain is not asked again.
+        """
+        patience_s = PATIENCE_S if os.environ.get(TEARDOWN) == "1" else 0.0
+        until = time.monotonic() + patience_s
+        while not self._refused and self._held():
+            self._refused = time.monotonic() >= until
+            touch()
+            time.sleep(LOOK_S)
         return not self._refused
 
     def _attached(self) -> bool:
