@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+from benchmarks.counters_coverage import of_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.folding import bare, by_family, facts_of
+from fathom.analysis.folding import bare, by_family, counters_of, facts_of
 from fathom.analysis.folding.counters import fold_samples
 from fathom.analysis.folding.parts import DIFFERENT, _spread
 from fathom.analysis.folding.pools import pools_of, rare_of, recorded
+from fathom.recorder import folded
+from fathom.sounding import Manifest, Rank, Writer, open_store
 from tests import folding_truth as truth
 
 LARGE, SHAPES = 5, 30
@@ -181,6 +184,23 @@ def test_lengths_that_differ_are_parted_and_none_is_lost(lengths):
     for one in found[:-1]:
         least = one[np.searchsorted(np.cumsum(one), 0.05 * lengths.sum())]
         assert one[-1] <= max(DIFFERENT * one[0], least) or len(found) == 1
+
+
+def test_a_sounding_without_its_samples_knows_whom_a_pool_tells(tmp_path):
+    found, _ = growing(5, lengths_us=(2.0, 2.6))
+    writer = Writer(tmp_path / "run.fathom")
+    writer.write(0, "kernels", found.kernels)
+    writer.write(0, "samples", found.samples)
+    store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [found.names]})]))
+    once = counters_of(store, 0)
+    small = counters_of(folded(store, tmp_path / "small.fathom"), 0)
+    again = counters_of(folded(open_store(tmp_path / "small.fathom"), tmp_path / "again.fathom"), 0)
+    assert once.pools and list(once.pools) == list(small.pools) == list(again.pools)
+    assert "pools" not in store.manifest.ranks[0].facts
+    rows = small.frame.filter(family=once.pools[0].label)
+    assert len(rows) == len(found.names)
+    each = of_each(once).filter(source="PM sampling").group_by("family").len()
+    assert dict(each.iter_rows()) == dict.fromkeys([*found.labels, once.pools[0].label], len(found.names))
 
 
 def test_without_samples_there_are_no_pools():
