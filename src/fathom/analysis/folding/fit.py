@@ -12,7 +12,7 @@ from fathom.analysis.folding.states import Shares
 from fathom.analysis.intervals import Array
 
 BLOCK, MOST_BLOCKS = 64, 400  # samples a block at least; blocks at most
-SWEEPS, SETTLED = 300, 1e-8
+SWEEPS, SETTLED = 300, 1e-7  # far below any standard error
 SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix: below it columns cannot be told apart
 SPLIT = 0.05  # of a null vector: components above it belong to columns that are mixed up
 FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too little
