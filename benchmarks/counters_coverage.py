@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis.folding import Folding
 from fathom.sounding import Store, open_store
 
 RESULT = Path(__file__).resolve().parent / "results" / "counters_coverage.json"
@@ -35,8 +36,7 @@ def coverage(store: Store, rank: int = 0) -> dict[str, Any]:
     sure = (pl.col("error") <= POINTS) & pl.col("counter").str.contains("pct") | (
         pl.col("error") <= SHARE * pl.col("value").abs()
     )
-    told = folded.frame.with_columns(pl.col("family").str.split(" + ")).explode("family")  # of a group: each
-    counts = told.filter(sure).group_by("family").agg(sure=pl.col("counter").n_unique())
+    counts = of_each(folded).filter(sure).group_by("family").agg(sure=pl.col("counter").n_unique())
     families = time.join(counts, "family", "left").with_columns(pl.col("sure").fill_null(0))
     good, large = families.filter(pl.col("sure") >= ENOUGH), families.filter(pl.col("share") >= LARGE)
     short = large.filter(pl.col("sure") < ENOUGH).sort("share", descending=True)
@@ -51,6 +51,20 @@ def coverage(store: Store, rank: int = 0) -> dict[str, Any]:
         "bursts": len(folded.alignment),
         "alignment_error_ns": [round(a.error_ns, 1) for a in folded.alignment if not a.why],
     }
+
+
+def of_each(folded: Folding) -> pl.DataFrame:
+    """Rows of groups as rows of each family in it, and rows of a pool as rows of those told by it alone."""
+    told = folded.frame.with_columns(pl.col("family").str.split(" + ")).explode("family")
+    own = set(folded.frame.filter(pl.col("source") != "static")["family"])
+    pairs = [
+        (pool.label, name, pool.device) for pool in folded.pools for name in pool.families if name not in own
+    ]
+    pooled = pl.DataFrame(
+        pairs, {"family": pl.String, "one": pl.String, "device": told.schema["device"]}, orient="row"
+    )
+    each = told.join(pooled, on=["family", "device"]).with_columns(family="one").drop("one")
+    return pl.concat([told, each])
 
 
 def main() -> None:

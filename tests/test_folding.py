@@ -395,7 +395,8 @@ def test_counters_of_a_sounding(tmp_path):
     writer.write(0, "kernels", kernels)
     writer.write(0, "samples", found.samples)
     store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [found.names]})]))
-    frame, abstained, alignment = counters_of(store, 0)
+    frame, abstained, alignment, pools = counters_of(store, 0)
+    assert not pools
     assert set(frame["source"]) == {"PM sampling", "static"}
     assert len(alignment) == 2
     assert frame.columns == conform("counters", pl.DataFrame()).columns

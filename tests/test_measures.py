@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom import open as open_sounding
-from fathom.analysis.folding import counters_of
+from fathom.analysis.folding import Pool, counters_of
 from fathom.analysis.folding.kinds import base
 from fathom.analysis.measures import catalogue, portraits
 from fathom.analysis.measures.catalogue import SOURCES
@@ -225,6 +225,26 @@ def test_families_that_share_counters_say_so(tmp_path):
     device = open_sounding(store.path).examine().devices[0]
     found = {p.family: p for p in portraits(store, device, store.machine, folding._replace(frame=frame))}
     assert found[gemm].counted_as == found[exp].counted_as == f"{gemm} + {exp}"
+
+
+def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
+    store = hand_made.make(tmp_path / "k.fathom")
+    folding = counters_of(store, 0)
+    gemm, exp, tiny = hand_made.FAMILIES
+    label, static = "exp_kernel, 4 launch shapes", pl.col("source") == "static"
+    pooled = pl.when(~static & (pl.col("family") == exp)).then(pl.lit(label)).otherwise("family")
+    frame = folding.frame.with_columns(pooled.alias("family"))
+    device = open_sounding(store.path).examine().devices[0]
+
+    def found(*pools):
+        one = folding._replace(frame=frame, pools=pools)
+        return {p.family: p for p in portraits(store, device, store.machine, one)}
+
+    told = found(Pool(0, label, (exp, tiny)))
+    assert (told[exp].counted_as, told[tiny].counted_as, told[gemm].counted_as) == (label, tiny, gemm)
+    assert {row["family"] for row in told[exp].counters} == {exp, label}
+    for other in (found(), found(Pool(1, label, (exp,)))):
+        assert not other[exp].counted_as and {row["source"] for row in other[exp].counters} == {"static"}
 
 
 def test_a_sounding_without_counters_still_has_portraits(tmp_path):

@@ -2,16 +2,20 @@
 
 from fathom.analysis.folding.counters import counters_of
 from fathom.analysis.folding.kinds import bare, kind_of
-from fathom.analysis.folding.results import Alignment, Folding
+from fathom.analysis.folding.pools import by_family, facts_of
+from fathom.analysis.folding.results import Alignment, Folding, Pool
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.folding.timeline import Stretch, stretch_around
 
 __all__ = [
     "Alignment",
     "Folding",
+    "Pool",
     "Stretch",
     "bare",
+    "by_family",
     "counters_of",
+    "facts_of",
     "kind_of",
     "static_attributes",
     "stretch_around",

@@ -13,6 +13,7 @@ GROUP = 0.05  # of a family's time: a set of families that run together is worth
 ENOUGH = 0.25  # whole samples' worth of information
 LONGEST = 3  # families of a group that are named
 REST = "others"
+AND = " + "  # between the families of a group
 
 
 class Told(NamedTuple):
@@ -85,4 +86,4 @@ def _name(states: list[int], members: list[Members], times: Array, labels: list[
         ordered.append("idle")
     if len(ordered) > LONGEST:
         ordered = [*ordered[:LONGEST], REST]
-    return " + ".join(dict.fromkeys(ordered))
+    return AND.join(dict.fromkeys(ordered))

@@ -12,7 +12,7 @@ from fathom.analysis.folding.states import Shares
 from fathom.analysis.intervals import Array
 
 BLOCK, MOST_BLOCKS = 64, 400  # samples a block at least; blocks at most
-SWEEPS, SETTLED = 300, 1e-10
+SWEEPS, SETTLED = 300, 1e-7  # far below any standard error
 SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix: below it columns cannot be told apart
 SPLIT = 0.05  # of a null vector: components above it belong to columns that are mixed up
 FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too little
@@ -191,15 +191,17 @@ def _inverse(gram: Array) -> Array:
 
 
 def _bounded(gram: Array, right: Array, free: Array) -> Array:
-    """Coordinate descent on all counters at once: counters count, so that no value lies below zero."""
+    """Coordinate descent on all counters at once, each until it is settled: no value lies below zero."""
     found = np.maximum(free, 0.0)
-    touched = np.flatnonzero((free < 0).any(axis=0))
-    own, goal, scale = found[:, touched], right[:, touched], np.diag(gram)
-    for _ in range(SWEEPS if len(touched) else 0):
-        before = own.copy()
+    left, scale = np.flatnonzero((free < 0).any(axis=0)), np.diag(gram)
+    still = SETTLED * np.maximum(np.abs(found).max(axis=0, initial=0.0), 1.0)
+    for _ in range(SWEEPS):
+        if not len(left):
+            break
+        own, goal = found[:, left], right[:, left]
         for row in np.flatnonzero(scale > 0):
             own[row] = np.maximum(own[row] + (goal[row] - gram[row] @ own) / scale[row], 0.0)
-        if np.abs(own - before).max() <= SETTLED * max(np.abs(own).max(), 1.0):
-            break
-    found[:, touched] = own
+        change = np.abs(own - found[:, left]).max(axis=0)
+        found[:, left] = own
+        left = left[change > still[left]]
     return found

@@ -8,6 +8,7 @@ over its time, whatever the course. Launches of one family that differ in length
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -52,22 +53,27 @@ class Length(NamedTuple):
     middles: int
 
 
-def parts_of(states: dict[int, States]) -> dict[int, Parts]:
-    """The parts of every burst, numbered alike in all; idle time is one part, number IDLE."""
-    lengths, owner, level = _numbered(_lengths(states))
+def parts_of(states: dict[int, States], various: Collection[int] = ()) -> dict[int, Parts]:
+    """The parts of every burst, numbered alike in all; idle time is one part, number IDLE.
+
+    Families that are `various` do different work at every length, and not only where lengths lie apart.
+    """
+    lengths, owner, level = _numbered(_lengths(states, various))
     members = next(iter(states.values())).members if states else []
     named = [members[state] for state in owner]
     return {b: _cut(one, lengths, named, np.array(owner), np.array(level)) for b, one in states.items()}
 
 
-def _lengths(states: dict[int, States]) -> list[list[Array]]:
+def _lengths(states: dict[int, States], various: Collection[int]) -> list[list[Array]]:
     """The lengths of each state's stretches in all bursts, those of different work apart."""
-    count = max((len(one.members) for one in states.values()), default=1)
+    members = max((one.members for one in states.values()), key=len)
+    each = [_spread if set(various).intersection(one) else _apart for one in members]
     state = np.concatenate([one.state for one in states.values()])
     length = np.concatenate([one.spans.ends - one.spans.starts for one in states.values()])
     order = np.lexsort((length, state))
-    bounds = np.searchsorted(state[order], np.arange(count + 1))
-    return [_apart(length[order][first:last]) for first, last in pairwise(bounds)]
+    bounds = np.searchsorted(state[order], np.arange(len(members) + 1))
+    ranges = zip(each, pairwise(bounds), strict=True)
+    return [parted(length[order][first:last]) for parted, (first, last) in ranges]
 
 
 def _apart(lengths: Array) -> list[Array]:
@@ -80,6 +86,22 @@ def _apart(lengths: Array) -> list[Array]:
         if min(time[gap] - held, 1 - time[gap]) >= COMMON:
             cuts.append(gap + 1)
             held = time[gap]
+    return np.split(lengths, cuts)
+
+
+def _spread(lengths: Array) -> list[Array]:
+    """The sorted lengths, parted so that those of one part differ little, and each holds enough of the time.
+
+    One value for all would lean to the long ones, of which a sample shows more.
+    """
+    time = np.cumsum(lengths) / max(lengths.sum(), 1)
+    cuts, first, held = [], 0, 0.0
+    while first < len(lengths):
+        unlike = np.searchsorted(lengths, DIFFERENT * lengths[first], "right")
+        first = max(int(unlike), int(np.searchsorted(time, held + COMMON)) + 1)
+        held = time[min(first, len(time)) - 1]
+        if 1 - held >= COMMON:
+            cuts.append(first)
     return np.split(lengths, cuts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import polars as pl
@@ -30,9 +31,24 @@ class Alignment(NamedTuple):
     steady: bool = False
 
 
+class Pool(NamedTuple):
+    """Families of one function that are told together as `label`, since each launch shape is too rare.
+
+    Some may have rows of their own all the same: those that ran often enough, but not all the time.
+    """
+
+    device: int
+    label: str
+    families: tuple[str, ...]
+
+
 class Folding(NamedTuple):
-    """Rows of the table `counters`, what could not be told, and how each burst was aligned."""
+    """Rows of the table `counters`, what could not be told, and how each burst was aligned.
+
+    Families of a pool that have no sampled rows of their own are told by the rows of its label.
+    """
 
     frame: pl.DataFrame
     abstained: list[Abstained]
     alignment: list[Alignment]
+    pools: Sequence[Pool] = ()

@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, detail
-from fathom.analysis.folding import Folding
+from fathom.analysis.folding import Folding, by_family
+from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
@@ -20,7 +21,6 @@ from fathom.analysis.results import Abstained, Device, Entry
 from fathom.sounding import Store
 
 _WORKING = tuple(ENTRIES[kind] for kind in (COMPUTE, COMMUNICATION, MOVING, COPY))
-_GROUP = " + "
 Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
@@ -40,6 +40,7 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     clock = _clock(store, device.rank, index, timeline)
     on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
     told = _by_family(folding.frame.filter(pl.col("device") == index))
+    pools = by_family(folding.pools, index)
     working = [
         entry
         for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
@@ -48,7 +49,15 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     cache = worth(_cache_shares(working, told))
     on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache.peak}))
     return [
-        _portrait(entry, device, on, launches[entry.detail], told, folding.abstained) for entry in working
+        _portrait(
+            entry,
+            device,
+            on,
+            launches[entry.detail],
+            _rows_of(entry.detail, told, pools.get(entry.detail)),
+            folding.abstained,
+        )
+        for entry in working
     ]
 
 
@@ -102,13 +111,13 @@ def _portrait(
     device: Device,
     on: Hardware,
     launch: dict[str, Any],
-    told: Rows,
+    counted: tuple[list[dict[str, Any]], str],
     abstained: list[Abstained],
 ) -> Portrait:
     launch = launch | {"threads": _threads(launch["block"])}
     seconds = launch["mean"] / 1e6
     work = _work(entry, launch["mean"])
-    rows, counted_as = _rows_of(entry.detail, told)
+    rows, counted_as = counted
     measures, _ = measures_of(Known(rows, facts_of(on, launch, work, seconds)))
     roof = levels(measures, work, seconds, on)
     bound, used, reasons = limit(measures, roof)
@@ -173,14 +182,15 @@ def _by_family(counters: pl.DataFrame) -> Rows:
     return found
 
 
-def _rows_of(family: str, told: Rows) -> tuple[list[dict[str, Any]], str]:
-    """A family's rows, and what they are about: itself, or the group that it always runs in."""
+def _rows_of(family: str, told: Rows, pool: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """A family's rows, and what they are about: itself, its pool, or the group that either always runs in."""
     own = told.get(family, [])
     if _sampled(own):
         return own, family
-    groups = (name for name in told if _GROUP in name and family in name.split(_GROUP))
-    group = next((name for name in groups if _sampled(told[name])), "")
-    return own + _sampled(told.get(group, [])), group
+    name = pool or family
+    groups = (label for label in told if AND in label and name in label.split(AND))
+    found = next((label for label in (name, *groups) if _sampled(told.get(label, []))), "")
+    return own + _sampled(told.get(found, [])), found
 
 
 def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ class Portrait(msgspec.Struct):
     work: dict[str, Any]  # flops, bytes, flops_per_s, bytes_per_s, at_ceiling_ms, bound, abstained
     measures: list[Measure]
     counters: list[dict[str, Any]]  # rows of the table `counters`
-    counted_as: str  # the family or the group that the counters are about; empty: there are none
+    counted_as: str  # what the counters are about: family, pool or group; empty: there are none
     roofline: list[Level]
     bound: str  # what limits it most, in a word or two
     used: float | None  # the share of that, 0 to 1

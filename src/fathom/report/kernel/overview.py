@@ -56,7 +56,11 @@ def _bound(one: Portrait) -> tuple[str, str]:
 
 def _counted(found: Sequence[Portrait]) -> str:
     counted, whole = (sum(one.ms for one in some) for some in ([o for o in found if o.counted_as], found))
-    return f"of {100 * counted / whole:.1f} % of the kernels' time" if counted else _HOW
+    if not counted:
+        return _HOW
+    others = sum(one.ms for one in found if one.counted_as not in ("", one.family))
+    shared = f", {100 * others / whole:.1f} % as those of more launch shapes or kernels together"
+    return f"of {100 * counted / whole:.1f} % of the kernels' time" + (shared if others else "")
 
 
 def _remedies(found: Sequence[Portrait], width: int) -> Iterator[Text]:
