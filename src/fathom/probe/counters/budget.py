@@ -37,14 +37,15 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
 def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
     """One job a burst, of `wanted["steps"]` steps at most.
 
-    The first group is the largest: it comes before the others, lest the program end. Each gets
-    `wanted["samples"]` samples, or `wanted["rounds"]` bursts; `step_ns` is 0 where it is unknown.
+    Groups take turns, for a program may end, or do other work by then; the first and largest begins. Each
+    gets `wanted["samples"]` samples, or `wanted["rounds"]` bursts; `step_ns` is 0 where it is unknown.
     """
     most = int(wanted.get("steps") or MOST_STEPS)
     interval = int(wanted.get("interval_ns") or INTERVAL_NS)
     divided = [burst(step_ns, interval, len(names), most) for names in groups]
     rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
-    order = [group for group, count in enumerate(rounds) for _ in range(count)]
+    turns = sorted((turn / count, group) for group, count in enumerate(rounds) for turn in range(count))
+    order = [group for _, group in turns]
     return [
         Job("counters", divided[group][0], group=group, interval_ns=divided[group][1], last=n == len(order))
         for n, group in enumerate(order, 1)
