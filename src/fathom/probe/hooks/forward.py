@@ -126,8 +126,8 @@ def install(session: Session, patches: Patches) -> None:
 
 
 def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
+    from torch._dynamo import eval_frame
     from torch._dynamo.callback import callback_handler
-    from torch._dynamo.eval_frame import _TorchDynamoContext, skip_code
 
     def around(original: Any) -> Any:
         @functools.wraps(original)
@@ -141,9 +141,10 @@ def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
 
         return __call__
 
+    skip = getattr(eval_frame, "skip_code", lambda code: None)  # its place has changed over versions
     for watch in (calls.around, calls.around_function):
-        skip_code(watch(_nothing).__code__)
-    patches.wrap(_TorchDynamoContext, "__call__", around)
+        skip(watch(_nothing).__code__)
+    patches.wrap(eval_frame._TorchDynamoContext, "__call__", around)
     callback_handler.register_start_callback(lambda *_: calls.lift())
     callback_handler.register_end_callback(lambda *_: calls.look())
     calls.look()
