@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -200,6 +201,28 @@ def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
     resettled = program.phases.resettled
     assert resettled is not None and resettled >= 60
     assert all(first >= resettled for _, first, _ in program.done[before:])
+
+
+@pytest.mark.parametrize(("now_ns", "again"), [(30 * MS, False), (10 * MS, True)])
+def test_where_the_device_was_timed_it_says_whether_steps_got_quicker(now_ns, again):
+    program = Program(Plan()).run(12, 30 * MS)
+    program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
+    program.run(48, 30 * MS)
+    assert not program.phases.doubtful
+    while not program.phases.doubtful:
+        program.step(10 * MS)
+        assert program.phases.resettled is None and len(program.labels) < 200
+    program.phases.timed(program.phases._burst, [float(now_ns)] * 8)
+    program.run(100, 10 * MS)
+    assert (program.phases.resettled is not None) == again
+    assert not program.phases.doubtful and program.phases.finished
+
+
+def test_a_device_that_tells_nothing_more_leaves_it_to_the_host():
+    program = Program(Plan()).run(12, 30 * MS)
+    program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
+    program.run(48, 30 * MS).run(100, 10 * MS)
+    assert program.phases.resettled is not None
 
 
 def test_slower_steps_after_the_profiler_are_no_reason_to_record_again():

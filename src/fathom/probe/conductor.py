@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, Protocol
 
 from fathom.probe import memory
@@ -102,6 +103,9 @@ class Conductor:
         self.phases.unsettled = self._trials.unsettled
         before, resettled = self.orders, self.phases.resettled
         self.orders = self.phases.at(k, signal.ns)
+        if self.phases.doubtful:
+            for record in self.read_events():
+                self._session.say(record)
         if self._schedule.lead > 0:
             self._schedule.publish(self.phases.appointments)
         if self.phases.resettled != resettled:
@@ -210,7 +214,10 @@ class Conductor:
 
     def read_events(self) -> list[dict[str, Any]]:
         """`device` records of the events that have completed."""
-        return self._events.read()
+        found = self._events.read()
+        for record in found:
+            self.phases.timed(record["burst"], _lengths(record["marks"]))
+        return found
 
     def suspend(self, why: str) -> None:
         """End a burst early, keeping what it has."""
@@ -263,6 +270,11 @@ class Conductor:
             self._trials.close()
             fault("profiling", error)
             return None
+
+
+def _lengths(marks: list[tuple[int, int]]) -> list[float]:
+    """Nanoseconds a step between the marks of a `device` record."""
+    return [(end - begin) / (k - first) for (first, begin), (k, end) in pairwise(marks) if k > first]
 
 
 def _timed(orders: Orders) -> bool:

@@ -41,6 +41,9 @@ class Phases:
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were not yet like those that follow
         self._again, self._reference = 0, 0.0
+        self._timed: dict[int, deque[float]] = {}  # by burst, lengths of clean steps on the device
+        self._timed_before = 0  # the burst of the reference
+        self.doubtful = False  # whether steps got quicker, until lengths on the device are told
         self._state, self._burst = "settle", burst
         self._last = Orders("settle", burst)
         self._marks: list[int] = []
@@ -78,6 +81,10 @@ class Phases:
     def passed(self, ns: int) -> None:
         """A step opened at `ns` while it was quiet: it counts, and decides nothing."""
         self._account(ns)
+
+    def timed(self, burst: int, lengths: list[float]) -> None:
+        """Clean steps of a burst took so many ns each on the device."""
+        self._timed.setdefault(burst, deque(maxlen=DRIFT_STEPS)).extend(lengths)
 
     def at(self, k: int, ns: int) -> Orders:
         """Step k opens at `ns`."""
@@ -202,7 +209,7 @@ class Phases:
                 self._begin_timeline()
         elif self._is_quicker():
             self._record_again(k)
-        else:
+        elif not self.doubtful:
             self._finish()
             if self.finished and self.plan.on_slow_step:
                 self._watch_for_slow()
@@ -213,7 +220,7 @@ class Phases:
 
     def _begin_timeline(self) -> None:
         self._begun, self._wanted = True, self.plan.steps
-        self._reference = self.step_ns
+        self._reference, self._timed_before = self.step_ns, self._burst
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _follow(self, job: Job) -> None:
@@ -237,10 +244,19 @@ class Phases:
     def _is_quicker(self) -> bool:
         """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower
         ones tell nothing, as what profiled them may stay in the way. Who says when it settles is believed."""
-        told = self.plan.at or self.plan.settle is not None
+        self.doubtful, told = False, self.plan.at or self.plan.settle is not None
         if told or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
             return False
-        return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:])
+        return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:]) and self._device_agrees()
+
+    def _device_agrees(self) -> bool:
+        """A host that launches faster makes no quicker step, where the device was timed. It may take a while
+        until it is known how long steps take there now."""
+        before, now = self._timed.get(self._timed_before), self._timed.get(self._burst)
+        self.doubtful = bool(before) and not now and self._in_phase <= 4 * DRIFT_STEPS
+        if not before or not now:
+            return not self.doubtful
+        return quicker(median(list(before)), list(now))
 
     def _record_again(self, k: int) -> None:
         self._again += 1
