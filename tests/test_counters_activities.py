@@ -204,7 +204,7 @@ def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setenv(TEARDOWN, "1")
     assert Activities(cupti).ready(touch) and len(looks) == 3 and not cupti.on
-    monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", 0.05)
+    monkeypatch.setattr("fathom.probe.counters.activities.PATIENCE_S", {"1": 0.05})
     assert not Activities(Cupti(held=True)).ready(lambda: None)
     assert not Activities(Cupti(off_ns=-BEGAN)).ready(lambda: None)  # a clock that nobody knows
     assert not Activities(Cupti(fails="enable")).ready(lambda: None)
@@ -270,7 +270,7 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     assert log.index("sampler.arm") < log.index("sampler.start")
 
 
-@pytest.mark.parametrize(("given", "waits"), [("1", 3), ("0", 1), (None, 1)])
+@pytest.mark.parametrize(("given", "waits"), [("1", 3), ("0", 1), (None, 3)])
 def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
     monkeypatch: pytest.MonkeyPatch, given: str | None, waits: int
 ) -> None:

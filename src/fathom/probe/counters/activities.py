@@ -17,7 +17,8 @@ from fathom.probe.counters.records import KINDS, event, kind_of
 
 BUFFER_BYTES, AT_HAND = 8 << 20, 2  # a kernel takes some 220 bytes
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
-PATIENCE_S, LOOK_S = 1.0, 0.02
+PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
+LOOK_S = 0.02
 FORCED = 1
 TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
 
@@ -54,12 +55,11 @@ class Activities:
         return not self._refused
 
     def free(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else holds CUPTI. Kineto, which gives it a clock of its own, keeps it unless
-        TEARDOWN_CUPTI is 1; then it lets go at the first call of CUDA after a burst, and with it goes
-        whatever was begun before. `touch` makes such a call. What was waited for in vain is not asked again.
+        """Whether nobody else holds CUPTI. Kineto, which gives it a clock of its own, keeps it, or lets go at
+        the first call of CUDA after a burst, and with it goes whatever was begun before; `touch` makes such a
+        call. What was waited for in vain is not asked again.
         """
-        patience_s = PATIENCE_S if os.environ.get(TEARDOWN) == "1" else 0.0
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
         while not self._refused and self._held():
             self._refused = time.monotonic() >= until
             touch()
