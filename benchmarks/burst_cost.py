@@ -16,7 +16,6 @@ steps without anything to those before it, which holds what Kineto leaves behind
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import random
 import runpy
@@ -30,7 +29,7 @@ from typing import Any
 
 from cost_commands import add_folder, append, device_name, keep, lines, run
 from launcher import execute, pinned, script
-from stretches import ORDERS, bounds
+from stretches import ORDERS, Quad, bounds
 
 LINES = "bursts.jsonl"
 WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
@@ -196,7 +195,7 @@ def log_ratios(row: dict[str, Any]) -> list[float]:
     found = []
     for first in range(0, len(row["noted"]) - 3, 4):
         sides = {on: [ms for was, ms in row["noted"][first : first + 4] if was == on] for on in (True, False)}
-        found.append(math.log(statistics.fmean(sides[True]) / statistics.fmean(sides[False])))
+        found.append(Quad(sides[True], sides[False]).log_ratio)
     return found
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.folding import Folding
+from fathom.analysis.folding.families import AND
 from fathom.sounding import Store, open_store
 
 RESULT = Path(__file__).resolve().parent / "results" / "counters_coverage.json"
@@ -55,7 +56,7 @@ def coverage(store: Store, rank: int = 0) -> dict[str, Any]:
 
 def of_each(folded: Folding) -> pl.DataFrame:
     """Rows of groups as rows of each family in it, and rows of a pool as rows of those told by it alone."""
-    told = folded.frame.with_columns(pl.col("family").str.split(" + ")).explode("family")
+    told = folded.frame.with_columns(pl.col("family").str.split(AND)).explode("family")
     own = set(folded.frame.filter(pl.col("source") != "static")["family"])
     pairs = [
         (pool.label, name, pool.device) for pool in folded.pools for name in pool.families if name not in own

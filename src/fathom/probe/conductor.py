@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any, Protocol
 
 from fathom.probe import memory
 from fathom.probe.chooser import Signal
 from fathom.probe.device import device_in_use
-from fathom.probe.device_clock import DeviceClock
+from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault
 from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
@@ -216,7 +215,7 @@ class Conductor:
         """`device` records of the events that have completed."""
         found = self._events.read()
         for record in found:
-            self.phases.timed(record["burst"], _lengths(record["marks"]))
+            self.phases.timed(record["burst"], [ns for _, ns in lengths(record["marks"])])
         return found
 
     def suspend(self, why: str) -> None:
@@ -270,11 +269,6 @@ class Conductor:
             self._trials.close()
             fault("profiling", error)
             return None
-
-
-def _lengths(marks: list[tuple[int, int]]) -> list[float]:
-    """Nanoseconds a step between the marks of a `device` record."""
-    return [(end - begin) / (k - first) for (first, begin), (k, end) in pairwise(marks) if k > first]
 
 
 def _timed(orders: Orders) -> bool:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 APART_NS = 2_000_000  # below 2 ms a step, not every mark gets an event
 REBASE_MS = 1_000.0  # elapsed times are float32: beyond a second they lose resolution
+
+
+def lengths(marks: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
+    """Of each stretch between two marks of a `device` record: the step at its end, and nanoseconds a step."""
+    return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in pairwise(marks) if k > first]
 
 
 class DeviceClock:

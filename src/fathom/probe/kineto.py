@@ -9,6 +9,7 @@ from typing import Any
 
 from fathom.probe.device import device_in_use
 from fathom.probe.quiet import quiet
+from fathom.probe.whole import whole
 
 MARK = "fathom.mark#"
 BYTES_AN_EVENT = 300  # of Kineto's JSON without shapes or stacks
@@ -83,9 +84,8 @@ class Kineto:
 
     def save(self, path: str) -> int:
         """Write Kineto's JSON to `path`, free its memory, and return about how many events it holds."""
-        part = path + ".part"
-        self._result.save(part)
-        os.replace(part, path)
+        with whole(path) as part:
+            self._result.save(part)
         self.drop()
         return os.path.getsize(path) // BYTES_AN_EVENT
 

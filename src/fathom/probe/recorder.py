@@ -65,12 +65,12 @@ class Recorder:
     def _arm_counters(self, job: Job) -> bool:
         """The device's work is told by CUPTI itself; by Kineto where that has not let go of CUPTI."""
         found = activities()
-        told = found is not None and found.ready(self._wait_for_device)
-        self._held = not told
+        ready = found if found is not None and found.ready(self._wait_for_device) else None
+        self._held = ready is None
         if not self.sampler.arm(job):
             return False
-        self._tracer = found if found is not None and told else self.kineto
-        if self._tracer is self.kineto:
+        self._tracer = ready or self.kineto
+        if ready is None:
             self.kineto.prepare(everywhere=self._borrowed_thread(), device_only=True)
         self._prepared = True
         return True

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from fathom.probe.counters.activities import TEARDOWN
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.redact import allowed_environment, redact_command
 
@@ -31,7 +32,7 @@ def child_environment(environment: Mapping[str, str], raw: Path, sampled: bool =
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]
     return {
-        **({"TEARDOWN_CUPTI": "1"} if sampled else {}),
+        **({TEARDOWN: "1"} if sampled else {}),
         **environment,
         RAW: str(raw.absolute()),
         "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),

@@ -124,9 +124,7 @@ class ProcessSampler:
     def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
         taken: list[dict[str, Any]] = []
         calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
-        most = (
-            MOST if condition in (self._settings.cache, "") else LEAST
-        )  # the other is told, and decides nothing
+        most = MOST if self._settings.decides(condition) else LEAST
         left_ns, clocks = 1e9 * self._settings.block_s, list[dict[str, float]]()
         while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not sure(taken)):
             number = len(taken)

@@ -24,7 +24,7 @@ from fathom.referee.race import comparisons, race
 from fathom.referee.samples import Race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
-from fathom.referee.verdict import Comparison, Reason, Verdict
+from fathom.referee.verdict import Reason, Verdict
 from fathom.timing import MARGIN, Clock
 
 
@@ -147,13 +147,8 @@ def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
 
 
 def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:
-    chosen = _deciding(verdict.timings, settings.cache)
+    chosen = next((one for one in verdict.timings if settings.decides(one.cache)), None)
     if chosen is not None:
         verdict.ratio, verdict.interval, verdict.verdict = chosen.ratio, chosen.interval, chosen.decision
     verdict.excuse(pair.allow)
     return verdict
-
-
-def _deciding(timings: list[Comparison], cache: str) -> Comparison | None:
-    """The condition that decides; the only one where the cache has none."""
-    return next((c for c in timings if c.cache in (cache, "")), None)

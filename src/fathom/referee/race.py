@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 
 import numpy as np
@@ -44,7 +44,8 @@ def race(
         settings.progress(f"{rounds} rounds, {spent_s:.0f} s")
         if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
             continue
-        if all(settled(found.ratio(c), settings.margin) for c in deciding(found.conditions, settings.cache)):
+        decisive = filter(settings.decides, found.conditions)
+        if all(settled(found.ratio(condition), settings.margin) for condition in decisive):
             break
         if spent_s * (rounds + 2) / rounds > settings.budget_s:
             break
@@ -69,11 +70,6 @@ def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) 
     kept = blocks[BASELINE].kept, blocks[CANDIDATE].kept
     if kept[0] and kept[1]:
         found.reasons += judged(kept[0][0], kept[0][1], kept[1][1])
-
-
-def deciding(conditions: Sequence[str], cache: str) -> list[str]:
-    """The condition of the cache that decides; on a processor, which has one, that."""
-    return [one for one in conditions if one in (cache, "")]
 
 
 def comparisons(found: Race, margin: float) -> list[Comparison]:

@@ -57,6 +57,10 @@ class Settings:
             if getattr(self, name) not in allowed:
                 raise BadInputError(f"'{getattr(self, name)}' is no {name}; give {' or '.join(allowed)}.")
 
+    def decides(self, condition: str) -> bool:
+        """Whether the verdict is by this condition of the cache; on a processor there is one, ""."""
+        return condition in (self.cache, "")
+
     def seeds(self) -> Iterator[int]:
         """Seeds that no candidate can know beforehand."""
         source = random.SystemRandom() if self.seed is None else random.Random(self.seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from fathom.analysis.folding.parts import Parts, parts_of
 from fathom.analysis.folding.pools import by_family, passing_of, pools_of, rare_of
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment, Folding, Pool
-from fathom.analysis.folding.states import Members
+from fathom.analysis.folding.states import Members, States
 from fathom.analysis.folding.together import together
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained
@@ -78,22 +78,31 @@ def fold_device(readings: list[Readings], kernels: pl.DataFrame, unsure: dict[in
     pools = [one for one in pools if again.told[one.label] > best[one]]
     frame = _both(once.frame, again.frame, pools, rare)
     known = {*frame["family"], *by_family(pools, device)}
-    what = f"counters of {{}} on device {device}"
-    silent = [Abstained(what.format(name), why) for name, why in once.silent.items() if name not in known]
+    silent = [
+        Abstained(f"counters of {name} on device {device}", why)
+        for name, why in once.silent.items()
+        if name not in known
+    ]
     unaligned = [reason for one in groups for reason in _unaligned(one)]
     alignment = [found for one in groups for found in one.alignments.values()]
     return Folding(frame, [*unaligned, *once.unknown, *silent], alignment, pools)
 
 
 def _aligned(readings: Readings, launches: Launches, members: list[Members], unsure: dict[int, int]) -> Group:
-    whole = {burst: launches.states(burst, members) for burst in np.unique(readings.burst).tolist()}
+    whole, parts, times = _ran(launches, np.unique(readings.burst).tolist(), members)
     alone = {
         burst: align(readings.only(readings.burst == burst), burst, states, unsure.get(burst, 0))
         for burst, states in whole.items()
     }
-    parts = parts_of(whole)
-    times = np.sum([states.times for states in whole.values()], axis=0)
     return Group(readings, together(readings, parts, alone), parts, list(members), times)
+
+
+def _ran(
+    launches: Launches, bursts: Iterable[int], members: list[Members], various: Collection[int] = ()
+) -> tuple[dict[int, States], dict[int, Parts], Array]:
+    """The states of each burst, what they are made of, and their times in all of them."""
+    whole = {burst: launches.states(burst, members) for burst in bursts}
+    return whole, parts_of(whole, various), np.sum([states.times for states in whole.values()], axis=0)
 
 
 def _pooled(groups: list[Group], launches: Launches, pools: Sequence[Pool]) -> Round:
@@ -107,9 +116,7 @@ def _pooled(groups: list[Group], launches: Launches, pools: Sequence[Pool]) -> R
     members: list[Members] = [()]
     again = []
     for group in groups:
-        whole = {burst: other.states(burst, members) for burst in group.alignments}
-        times = np.sum([states.times for states in whole.values()], axis=0)
-        parts = parts_of(whole, various)
+        _, parts, times = _ran(other, group.alignments, members, various)
         again.append(group._replace(parts=parts, members=list(members), times=times))
     labels = [pool.label for pool in pools]
     usual = other.lengths(labels, [burst for group in groups for burst in group.alignments])

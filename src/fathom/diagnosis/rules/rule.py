@@ -139,6 +139,11 @@ def spent(signals: Signals, *entries: str) -> float:
     return sum(claim.ms for claim in rows(signals, *entries))
 
 
+def l2_bytes(signals: Signals) -> int:
+    """What the device's cache holds; 0 where it is not known."""
+    return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
+
+
 def usual(values: Iterable[tuple[str | None, float]]) -> str | None:
     """The name with most weight."""
     weight: dict[str, float] = {}

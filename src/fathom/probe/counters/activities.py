@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.probe.counters.records import KINDS, event, kind_of
+from fathom.probe.whole import whole
 
 BUFFER_BYTES, AT_HAND = 8 << 20, 2  # a kernel takes some 220 bytes
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
@@ -109,10 +110,8 @@ class Activities:
         base = min((one["ts"] for one in events), default=0)
         for one in events:
             one["ts"], one["dur"] = (one["ts"] - base) / 1e3, one["dur"] / 1e3
-        part = path + ".part"
-        with open(part, "w") as file:
+        with whole(path) as part, open(part, "w") as file:
             json.dump({"baseTimeNanoseconds": base, "traceEvents": events}, file)
-        os.replace(part, path)
         self.drop()
         return len(events)
 

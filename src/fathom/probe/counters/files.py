@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zlib
 from array import array
 
 from fathom.probe.counters.collector import Chunk
+from fathom.probe.whole import whole
 
 
 class Samples:
@@ -32,13 +32,12 @@ class Samples:
 
     def write(self, path: str) -> int:
         """Write the file, little-endian, whole or not at all; returns its CRC-32."""
-        part, check = path + ".part", 0
-        with open(part, "wb") as file:
+        check = 0
+        with whole(path) as part, open(part, "wb") as file:
             for column in (self.starts, self.ends, self.values):
                 if sys.byteorder == "big":
                     column.byteswap()
                 data = column.tobytes()
                 check = zlib.crc32(data, check)
                 file.write(data)
-        os.replace(part, path)
         return check

@@ -91,13 +91,13 @@ def _of(words: tuple[str, ...], number: int) -> str:
     return words[number] if 0 < number < len(words) else "Unknown"
 
 
-@lru_cache(maxsize=4096)
 def _name(address: int) -> str:
     """The name that CUPTI keeps there as long as its module is loaded."""
     mangled = ctypes.string_at(address) if address else b""
     return (demangled(mangled) if len(mangled) < LONGEST else mangled).decode(errors="replace")
 
 
+@lru_cache(maxsize=4096)
 def demangled(name: bytes) -> bytes:
     """A name of C++ as it was written; any other as it is."""
     library = _library()

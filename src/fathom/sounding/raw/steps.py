@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from statistics import median
 
 import polars as pl
 
+from fathom.probe.device_clock import lengths
+from fathom.probe.settling import LASTING
 from fathom.sounding.raw.folder import Process
-
-LASTING = 0.2  # of a step: by less it did not become quicker
 
 _MARK = {
     "k": pl.Int64,
@@ -50,21 +49,14 @@ def settled_at(processes: list[Process]) -> int:
 
 
 def _settlings(process: Process) -> list[int]:
-    lengths = _device_lengths(process)
-    return [k for record in process.of("resettled") if not _as_before(lengths, k := record["k"])]
+    timed = [one for record in process.of("device") for one in lengths(record.get("marks", []))]
+    return [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
 
 
-def _device_lengths(process: Process) -> list[tuple[int, float]]:
-    """The step at which each stretch between two device events ended, and its nanoseconds a step."""
-    runs = [record.get("marks", []) for record in process.of("device")]
-    stretches = [pair for run in runs for pair in pairwise(run)]
-    return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in stretches if k > first]
-
-
-def _as_before(lengths: list[tuple[int, float]], settled: int) -> bool:
+def _as_before(timed: list[tuple[int, float]], settled: int) -> bool:
     """Whether the device took as long for a step before `settled`; False where it was not timed."""
-    before = [length for k, length in lengths if k <= settled]
-    after = [length for k, length in lengths if k > settled]
+    before = [length for k, length in timed if k <= settled]
+    after = [length for k, length in timed if k > settled]
     return bool(before and after) and median(before) <= (1 + LASTING) * median(after)
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, family_totals, rule, usual
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Claim,
+    Evidence,
+    Found,
+    family_totals,
+    l2_bytes,
+    rule,
+    usual,
+)
 from fathom.diagnosis.signals import Chain, Family, Signals
 
 AGAIN = 2.0  # times all that is allocated: by less, rounding and what the driver holds may explain it
@@ -28,13 +37,13 @@ def cache(signals: Signals) -> Found:
         if read is None or not family.name or family.ms < SHARE * signals["step.timeline_ms"]:
             continue
         held = signals["device.allocated_bytes"]
-        if read > AGAIN * held and held > _l2_bytes(signals):
+        if read > AGAIN * held and held > l2_bytes(signals):
             yield _candidate(family, read, held, _cached(signals))
 
 
 def _in_place(signals: Signals) -> Found:
     """Each piece of such a tensor could go through all of them while the cache holds it."""
-    held = _l2_bytes(signals)
+    held = l2_bytes(signals)
     chains = signals.get("kernels.chains").value or []
     mine = [one for one in chains if held and NARROW * one.numel > held and _passes(one)]
     if not mine:
@@ -60,11 +69,6 @@ def _in_place(signals: Signals) -> Found:
         source=usual((one.source, one.ms) for one in mine),
         module=usual((one.module, one.ms) for one in mine),
     )
-
-
-def _l2_bytes(signals: Signals) -> int:
-    """0 where it is not known."""
-    return (signals.get("device.gpu").value or {}).get("l2_bytes") or 0
 
 
 def _passes(one: Chain) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, l2_bytes
 from fathom.diagnosis.signals import Family, Signals
 
 SHARE = 0.03  # of the step
@@ -19,7 +19,7 @@ def spilling(signals: Signals, family: Family) -> Candidate | None:
     """
     large = family.ms >= SHARE * signals["step.timeline_ms"]
     held = signals.get("device.allocated_bytes").value
-    cache = (signals.get("device.gpu").value or {}).get("l2_bytes")
+    cache = l2_bytes(signals)
     if not large or not held or not cache or held > cache or not _writes(family, AGAIN * held):
         return None
     return _candidate(family, held)
