@@ -100,6 +100,7 @@ class Stretches:
 def child(options: argparse.Namespace) -> None:
     """Inside the measured process: the program, with a hook on its optimizer's steps."""
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
     from fathom.machine import known_machine
 
@@ -114,7 +115,7 @@ def child(options: argparse.Namespace) -> None:
         if stretches.ended:
             raise KeyboardInterrupt
 
-    torch.optim.optimizer.register_optimizer_step_post_hook(counted)
+    register_optimizer_step_post_hook(counted)
     file = script(options.program)
     sys.path.insert(0, str(file.parent))
     sys.argv = [str(file), *options.arguments]

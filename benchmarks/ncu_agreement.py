@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from counters_coverage import POINTS, SHARE
 from ncu_pairs import CYCLES, FAR, compare, joined, matched, metrics, side
 
 from fathom.analysis.measures.formula import names
@@ -62,19 +63,32 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for name, (low, high) in CLASSES.items():
         for metric, told in metrics().items():
-            own = [abs(r["difference"]) for r in rows_of(rows, metric, low, high)]
+            every = rows_of(rows, metric, low, high)
+            own = [r for r in every if sure(r)]
             row: dict[str, Any] = {"kernels": name, "metric": metric, "pairs": len(own)}
             if own:
-                median, p95 = float(np.median(own)), float(np.percentile(own, 95))
+                median, p95 = spread(own, "difference")
                 met = median <= told.get("median", MEDIAN) and p95 <= HIGH
                 row |= {"median": median, "p95": p95, "met": met if low >= 20 else None}
-                work = [abs(r["same_work"]) for r in rows_of(rows, metric, low, high) if "same_work" in r]
-                if work:
-                    row |= {"same_work": [float(np.percentile(work, share)) for share in (50, 95)]}
-                far = [r for r in rows_of(rows, metric, low, high) if "explained" in r]
+                if work := [r for r in own if "same_work" in r]:
+                    row |= {"same_work": spread(work, "same_work")}
+                far = [r for r in own if "explained" in r]
                 row |= {"far": len(far), "explained": sum(bool(r["explained"]) for r in far)}
+            if len(own) < len(every):
+                row |= {"unsure": len(every) - len(own), "with_unsure": spread(every, "difference")}
             found.append(row)
     return found
+
+
+def spread(rows: list[dict[str, Any]], of: str) -> list[float]:
+    """Median and 95th percentile of the sizes of a difference."""
+    sizes = [abs(row[of]) for row in rows]
+    return [float(np.percentile(sizes, share)) for share in (50, 95)]
+
+
+def sure(row: dict[str, Any]) -> bool:
+    """Whether the sounding itself calls its value known."""
+    return bool(row.get("live_error", 0.0) <= max(POINTS, SHARE * abs(row.get("live", 0.0))))
 
 
 def rows_of(rows: list[dict[str, Any]], metric: str, low: float, high: float) -> list[dict[str, Any]]:
@@ -92,6 +106,8 @@ def table(summary: list[dict[str, Any]]) -> str:
         numbers = f"{row['median']:>9.2f}{row['p95']:>8.2f}" if row["pairs"] else f"{'–':>9}{'–':>8}"
         work = "{:>12.2f}{:>8.2f}".format(*row["same_work"]) if "same_work" in row else " " * 20
         far = f"{row['far']:>4} ({row['explained']})" if row.get("far") else " " * 8
+        if row.get("unsure"):
+            far += "; {} unsure, with them {:.2f} {:.2f}".format(row["unsure"], *row["with_unsure"])
         verdict = {True: "  met", False: "  NOT met", None: ""}[row.get("met")]
         lines.append(
             f"{row['kernels']:<16}{row['metric']:<20}{row['pairs']:>6}{numbers}{work}  {far}{verdict}"
@@ -104,7 +120,10 @@ def told(rows: list[dict[str, Any]]) -> str:
     far = [row for row in rows if "explained" in row and row["us"] >= 20]
     return "\n".join(
         f"{row['metric']}, {row['family']}: {row['live']:.1f} against {row['ncu']:.1f}; "
-        + ("; ".join(row["explained"]) or "not explained")
+        + (
+            "; ".join(row["explained"])
+            or ("not explained" if sure(row) else "the sounding is not sure of it")
+        )
         for row in far
     )
 

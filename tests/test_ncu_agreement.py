@@ -137,6 +137,18 @@ def test_bars(metric: str, differences: list[float], met: bool) -> None:
     assert found["met"] is met
 
 
+def test_bars_are_for_values_that_the_sounding_is_sure_of() -> None:
+    """A point, or 2 % of the value; the others are counted, and kept beside."""
+    made = [
+        {"metric": "XU", "difference": 0.5, "us": 25.0, "live": 10.0, "live_error": 0.9},
+        {"metric": "XU", "difference": 0.5, "us": 25.0, "live": 90.0, "live_error": 1.7},
+        {"metric": "XU", "difference": 20.0, "us": 25.0, "live": 40.0, "live_error": 1.1},
+    ]
+    found = next(r for r in agreement.summarised(made) if r["metric"] == "XU" and r["pairs"])
+    assert (found["pairs"], found["unsure"], found["met"]) == (2, 1, True)
+    assert found["with_unsure"] == [pytest.approx(0.5), pytest.approx(18.05)]
+
+
 def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
     wanted = "tensor", "FMA", "ALU", "XU", "LSU pipe", "DRAM bytes", "L2 hit rate", "achieved occupancy"
     assert tuple(ncu_pairs.metrics()) == wanted

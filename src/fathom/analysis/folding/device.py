@@ -17,6 +17,7 @@ from fathom.analysis.folding.kinds import bare, kind_of
 from fathom.analysis.folding.launches import Launches, launches_of
 from fathom.analysis.folding.parts import Parts, parts_of
 from fathom.analysis.folding.pools import by_family, passing_of, pools_of, rare_of
+from fathom.analysis.folding.possible import possible
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment, Folding, Pool
 from fathom.analysis.folding.states import Members, States
@@ -141,9 +142,10 @@ def _round(groups: list[Group], labels: list[str], off: Sequence[dict[str, float
         size = len(one.readings.names)
         found.ran.update(dict.fromkeys(ran, size))
         found.told.update(dict.fromkeys(ran - dict(untold).keys(), size))
-        found.frames.append(_less_sure(_rows(one.readings, folded, told), unlike))
+        frame, odd = possible(_less_sure(_rows(one.readings, folded, told), unlike))
+        found.frames.append(frame)
         found.silent = dict(untold) | found.silent
-        found.unknown += _unaveraged(folded)
+        found.unknown += [*_unaveraged(folded), *odd]
     return found
 
 

@@ -44,6 +44,12 @@ def _weight(name: str, row: dict[str, Any]) -> str | None:
     return next((clock for unit, clock in clocks if base(name).startswith(unit)), None)
 
 
+def is_share(name: str) -> bool:
+    """Whether the counter is a ratio of a part to its whole."""
+    kind = kind_of(name)
+    return bool(kind and kind.kind == "ratio" and base(name).startswith(tuple(_rules()["shares"])))
+
+
 def denominator(name: str, names: Sequence[str]) -> int | None:
     """The place among `names` of what the ratio `name` is a ratio of."""
     kind = kind_of(name)
