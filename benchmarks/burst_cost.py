@@ -10,6 +10,7 @@ hook counts, and every few steps samples of the first group of counters and reco
 switched on or off, by the same classes as in a recording. Stretches begin and end with an idle device, and
 their first steps do not count. One Kineto burst comes first, as in a recording; `after` is the ratio of the
 steps without anything to those before it, which holds what Kineto leaves behind.
+Bursts are longer here than a recording's, so their buffer is larger, of which one image is decoded.
 `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """
 
@@ -34,6 +35,7 @@ from stretches import ORDERS, Quad, bounds
 LINES = "bursts.jsonl"
 WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
 SKIPPED = 3  # steps of a stretch that do not count
+BUFFER_BYTES = 1 << 30  # half a second of a hundred counters every 20 µs
 
 
 @dataclass
@@ -151,7 +153,7 @@ class Burst:
             self._collector.stop()
             found.disable()
             self.records += found.save(str(self._file))
-            self.samples += sum(chunk.populated for chunk in self._collector.chunks())
+            self.samples += next(self._collector.chunks()).populated
 
     def _begin(self, found: Any) -> None:
         from fathom.probe.counters.cupti import CuptiCollector
@@ -159,7 +161,7 @@ class Burst:
         if not found.ready(self._torch.cuda.synchronize):
             sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
         if self._collector is None:
-            self._collector = CuptiCollector(self._torch.cuda.current_device())
+            self._collector = CuptiCollector(self._torch.cuda.current_device(), BUFFER_BYTES)
             self._collector.open()
         self._collector.configure(self._names, self._interval)
         found.enable()

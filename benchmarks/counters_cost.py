@@ -86,22 +86,34 @@ def burst_ns(store: Any) -> np.ndarray:
 
 
 def memory(options: argparse.Namespace) -> None:
-    """Resident memory of the program while bursts go on, and its slope in bytes a second."""
+    """Resident memory of the program while bursts go on, by how much more than before they began it is at
+    most, and its slope in bytes a second."""
     rounds = many_rounds(10_000)
     try:
         folder = record(options, f"{options.program}-memory")
     finally:
         rounds()
     rows = [row for row in lines(folder / "raw" / "telemetry.jsonl") if row.get("device") == HOST]
-    known = [(row["time_ns"], row["memory_bytes"]) for row in rows if row.get("memory_bytes")]
-    known = known[int(SETTLED_SHARE * len(known)) :]
+    whole = [(row["time_ns"], row["memory_bytes"]) for row in rows if row.get("memory_bytes")]
+    known = whole[int(SETTLED_SHARE * len(whole)) :]
     if not known or known[-1][0] - known[0][0] < 1e9 * options.seconds * (1 - SETTLED_SHARE):
         sys.exit(f"the program ended before {options.seconds} s of bursts; give it more steps after --")
     times, held = np.array(known, float).T
     slope, _ = np.polyfit((times - times[0]) / 1e9, held, 1)
     row = {"program": options.program, "device": device_name(), "seconds": (times[-1] - times[0]) / 1e9}
     row |= {"peak_bytes": int(held.max()), "first_bytes": int(held[0]), "slope_bytes_per_s": float(slope)}
+    begun = sampling_from_ns(folder)
+    before = max((own for ns, own in whole if ns < begun), default=0)
+    row |= {"before_bytes": before, "added_bytes": max(own for _, own in whole) - before}
     append(options.out / "memory.jsonl", row)
+
+
+def sampling_from_ns(folder: Path) -> int:
+    """When the last trace without counters had ended, on the host's clock: what comes next is for them."""
+    said = [row for file in folder.glob("raw/proc-*.jsonl") for row in lines(file)]
+    first = min(row["start_ns"][0] for row in said if row.get("t") == "samples")
+    traced = (row["stop_ns"] for row in said if row.get("t") == "trace")
+    return max((stop for stop in traced if stop < first), default=first)
 
 
 def many_rounds(count: int) -> Any:

@@ -268,6 +268,17 @@ def test_an_overflow_is_told_and_the_next_burst_samples_less_often(tmp_path, mon
     ]
 
 
+def test_what_an_image_cuts_off_is_sampled_less_often_next_time(tmp_path, monkeypatch):
+    """An image that came full lacks the end of the burst: of those kernels no sample would ever tell."""
+    use(monkeypatch, FakeCollector(samples=300))
+    monkeypatch.setattr(sampler.budget, "samples", lambda counters: {3: 300, 2: 1000}[counters])
+    said: list[Any] = []
+    ours = sampler.Sampler(session(tmp_path, said))
+    assert all(burst(ours, number) for number in (2, 3, 4, 5))  # groups 0, 1, 0, 1
+    (first, other, then, still) = [one["interval_ns"] for one in said]
+    assert first == other == still == 20_000 and 25_000 <= then <= 8 * 20_000
+
+
 @pytest.mark.parametrize(
     ("cuda", "installed", "words"),
     [

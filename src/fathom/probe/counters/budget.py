@@ -12,7 +12,7 @@ from fathom.probe.orders import Job
 INTERVAL_NS = 20_000
 # What an image does not hold is lost once sampling has stopped (CUPTI 13.0). For each sample it takes about
 # 20 KB, and 1.5 KB a counter (GH100).
-IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 640 << 20, 20_000, 1_500
+IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 448 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 8_000
 MOST_STEPS = 50
 ENOUGH_SAMPLES = 16_000  # of each group
