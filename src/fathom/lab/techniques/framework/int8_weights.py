@@ -38,7 +38,7 @@ Given = tuple[Tensor, Tensor, Tensor, Tensor]
 
 def inputs(seed: int, device: str | None = None) -> Given:
     draw = Draw(seed, device)
-    out, width = draw.size(gpu=131072, cpu=12), draw.size(gpu=8192, cpu=2048)
+    out, width = draw.size(gpu=163840, cpu=12), draw.size(gpu=8192, cpu=2048)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     weight = draw.normal(out, width, dtype=dtype, scale=width**-0.5)
     scale = weight.abs().amax(dim=1).float() / 127

@@ -4,7 +4,7 @@ saves: HBM bandwidth and memory of cache that holds nothing
 idea: >-
   Requests that are decoded together have different lengths. A cache with room for the longest is read in
   full for all of them, with a mask over what is empty. In pages of a fixed size, each request has a list of
-  its own, and the kernel reads no more than those. A program reads four pages of one head, the next one on
+  its own, and the kernel reads no more than those. A program reads eight pages of one head, the next one on
   its way into shared memory while tensor cores multiply this one, and a second kernel puts the parts
   together, so that the longest request does not run alone at the end.
 cost: >-
@@ -36,7 +36,7 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-PAGE, SIZE, EACH = 64, 128, 4  # tokens of a page, elements of a head, pages of a program
+PAGE, SIZE, EACH = 64, 128, 8  # tokens of a page, elements of a head, pages of a program
 WARPS, STAGES = 4, 3
 Caches = tuple[Tensor, Tensor]
 Given = tuple[Tensor, Caches, Caches, Tensor, Tensor]

@@ -1,7 +1,7 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-constexpr int COLUMNS = 2048, THREADS = 256, WORDS = COLUMNS / 4, BYTES = COLUMNS * sizeof(float), STAGES = 4;
+constexpr int COLUMNS = 2048, THREADS = 256, WORDS = COLUMNS / 4, BYTES = COLUMNS * sizeof(float), STAGES = 6;
 
 // The factor that makes the mean square of a row one, of what each thread has of the sum.
 __device__ __forceinline__ float factor(float sum, float* parts) { return rsqrtf(block_sum(sum, parts) / COLUMNS); }

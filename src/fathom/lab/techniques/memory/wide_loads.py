@@ -36,7 +36,7 @@ kernels = Source(__file__)
 
 def inputs(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
-    return draw.whole(0, 256, draw.size(gpu=1 << 28, cpu=4096), dtype=torch.uint8)
+    return draw.whole(0, 256, draw.size(gpu=1 << 30, cpu=4096), dtype=torch.uint8)
 
 
 def plain(x: Tensor) -> Tensor:
