@@ -21,7 +21,7 @@ class Draw:
     def normal(self, *shape: int, dtype: Any = torch.float32, scale: float = 1.0) -> torch.Tensor:
         """Normally distributed values."""
         values = torch.randn(shape, generator=self._source, device=self.device)
-        return (scale * values).to(dtype)
+        return values.mul_(scale).to(dtype)
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """Floats in [0, 1)."""

@@ -141,6 +141,10 @@ template <class T>
 T __ldg(const T* from) {
     return *from;
 }
+inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+    for (int bits = 0; bits < 32; bits += 8) sum += (a >> bits & 255) * (b >> bits & 255);
+    return sum;
+}
 inline float __expf(float x) { return std::exp(x); }
 inline float __logf(float x) { return std::log(x); }
 inline float __sinf(float x) { return std::sin(x); }
