@@ -19,6 +19,7 @@ LONG_NS = 50_000_000  # from this step time on it has one, for it may hold many 
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
 RECOVERY = 2  # steps after an export that are not like others: the device has run empty
 SETTLE_LEAST = 3
+RECENT = 3  # bursts, of which the one with the longest steps tells how many fit into the next
 DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everything recorded again
 STACKS_BELOW = 20_000  # events a step: stacks multiply them
 
@@ -57,7 +58,7 @@ class Phases:
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
-        self._profiled_ns = 0.0  # a step under the profiler, which is longer than a clean one
+        self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each of the last bursts
 
     # what the driver asks and tells
 
@@ -105,17 +106,17 @@ class Phases:
         `ended_ns`: when the device had done what was launched in it, which the host may run far ahead of.
         """
         job, self._job = self._job, None
-        if job is not None and job.phase == "counters" and (more := self._tally.again(job, active)):
-            self._jobs.insert(0, more)
-        if job is not None and job.phase == "timeline":
-            self._events_a_step = max(1, events // (job.windows + 1))
-            self._profiled_ns = (max(self._last_ns, ended_ns) - self._started_ns) / job.windows
-            self._follow(job)
+        if job is not None and job.phase in ("counters", "timeline"):
+            took_ns = (max(self._last_ns, ended_ns) - self._started_ns) / job.windows
+            if job.phase == "counters":
+                self._sampled(job, took_ns, active)
+            else:
+                self._traced(job, took_ns, events)
         self.kept += kept and job is not None and job.keep_above_ns is not None
         self._state, self._recover = "recover", RECOVERY
         self._burst += 1
         if self._jobs and self.lead == 0:
-            return self._arm(self._jobs.pop(0))
+            return self._arm(self._next_job())
         return self._orders("transition")
 
     def interrupted(self) -> None:
@@ -177,7 +178,7 @@ class Phases:
         elif self._state == "clean":
             self._plan_jobs(k)
             if self._jobs:
-                self.appointments[k + self.lead] = self._jobs.pop(0)
+                self.appointments[k + self.lead] = self._next_job()
 
     def _has_settled(self) -> bool:
         count = len(self._marks) - 1
@@ -223,8 +224,11 @@ class Phases:
         self._reference, self._timed_before = self.step_ns, self._burst
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
-    def _follow(self, job: Job) -> None:
+    def _traced(self, job: Job, took_ns: float, events: int) -> None:
         """After a burst of the timeline: more of it until there are enough windows, then the other phases."""
+        self._events_a_step = max(1, events // (job.windows + 1))
+        self._recent_ns.clear()
+        self._recent_ns.append(took_ns)
         self._wanted -= job.windows
         if self._wanted > 0:
             self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
@@ -237,9 +241,24 @@ class Phases:
 
     def _counter_jobs(self) -> list[Job]:
         wanted = self.plan.counters or {}
-        jobs = budget.jobs(self._profiled_ns, self._groups, wanted)
+        jobs = budget.jobs(max(self._recent_ns), self._groups, wanted)
         self._tally = budget.Tally(() if wanted.get("rounds") else jobs, wanted)
-        return [replace(job, windows=self._fitting(job.windows)) for job in jobs]
+        return jobs
+
+    def _sampled(self, job: Job, took_ns: float, active: float) -> None:
+        """After a burst with counters: where it showed too little, once more, after the others' turn."""
+        self._recent_ns.append(took_ns)
+        if more := self._tally.again(job, active):
+            self._jobs.insert(sum(other.phase == "counters" for other in self._jobs), more)
+
+    def _next_job(self) -> Job:
+        """A burst with counters is as long as fits steps as they are now: a busy host's differ fivefold."""
+        job = self._jobs.pop(0)
+        if job.phase != "counters":
+            return job
+        job = budget.fitted(job, max(self._recent_ns), self._groups, self.plan.counters or {})
+        last = all(other.phase != "counters" for other in self._jobs)
+        return replace(job, windows=self._fitting(job.windows), last=last)
 
     def _is_quicker(self) -> bool:
         """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower

@@ -40,16 +40,16 @@ def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, A
     Groups take turns, for a program may end, or do other work by then; the first and largest begins. Each
     gets `wanted["samples"]` samples, or `wanted["rounds"]` bursts; `step_ns` is 0 where it is unknown.
     """
-    most = int(wanted.get("steps") or MOST_STEPS)
-    interval = int(wanted.get("interval_ns") or INTERVAL_NS)
-    divided = [burst(step_ns, interval, len(names), most) for names in groups]
     rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
     turns = sorted((turn / count, group) for group, count in enumerate(rounds) for turn in range(count))
-    order = [group for _, group in turns]
-    return [
-        Job("counters", divided[group][0], group=group, interval_ns=divided[group][1], last=n == len(order))
-        for n, group in enumerate(order, 1)
-    ]
+    return [fitted(Job("counters", 0, group=group), step_ns, groups, wanted) for _, group in turns]
+
+
+def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> Job:
+    """The burst for steps that take so long now."""
+    most, interval = int(wanted.get("steps") or MOST_STEPS), int(wanted.get("interval_ns") or INTERVAL_NS)
+    windows, interval_ns = burst(step_ns, interval, len(groups[job.group]), most)
+    return replace(job, windows=windows, interval_ns=interval_ns)
 
 
 def enough(wanted: Mapping[str, Any]) -> int:
@@ -67,11 +67,11 @@ class Tally:
         self._active: dict[int, float] = {}
 
     def again(self, job: Job, active: float) -> Job | None:
-        """The burst that has to follow this one, which showed so many active samples; None where none has."""
+        """The burst that has to come once more, as this one showed so few active samples; None where none has."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
         if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:
             return None
         self._left[job.group] += 1
         self._more[job.group] -= 1
-        return replace(job, last=True)
+        return job

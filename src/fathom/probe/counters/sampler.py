@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fathom.probe.counters import budget, reasons
@@ -17,8 +17,8 @@ from fathom.probe.telling import Telling
 if TYPE_CHECKING:
     from fathom.probe.phases import Job
 
-MOST_STRETCH = 8  # how much longer the interval may get where a burst holds too much
-SPARE = 1.25  # of an interval that would just have sufficed
+MOST_STRETCH = 8  # how much longer the interval may get where the hardware buffer overflows
+HELD_UP = 2  # times what an image holds
 
 Between = tuple[int, int]  # the host's ns just before a call and just after it
 
@@ -51,7 +51,7 @@ class Sampler:
         self._collector: Collector | None = None
         self._job: Job | None = None
         self._device = self._interval = 0
-        self._stretch: dict[int, float] = {}  # by group, of the interval
+        self._stretch = 1
         self._started: Between | None = None
         self._stopped: Between | None = None
         self.off = False
@@ -67,7 +67,7 @@ class Sampler:
             collector.open()
             self._collector = collector
         self._device = device_in_use(self._session.torch.cuda)
-        self._interval = round(job.interval_ns * self._stretch.get(job.group, 1.0))
+        self._interval = job.interval_ns * self._stretch
         self._collector.configure(self._names(job), self._interval, self._wanted.get("trigger") or TIME)
         self._job, self._started, self._stopped = job, None, None
 
@@ -107,10 +107,8 @@ class Sampler:
                 samples.add(chunk)
         except OverflowedError:
             overflow = True
-        if overflow:
-            self._less_often(range(len(self._wanted["groups"])), 2.0)
-        else:
-            self._less_often([job.group], self._cut(job, samples.populated))
+            if not self._held_up(job):
+                self._stretch = min(MOST_STRETCH, 2 * self._stretch)
         file = f"samples-{os.getpid()}-{burst}.bin"
         self.active = samples.active
         check = samples.write(os.path.join(self._session.raw, file))
@@ -123,17 +121,10 @@ class Sampler:
         if overflow:
             self.close()  # what is left in the hardware buffer belongs to no later burst
 
-    def _cut(self, job: Job, populated: int) -> float:
-        """By how much the interval was too short for the burst's end to be read; 1 where it was."""
-        room = budget.samples(len(self._names(job)))
-        if populated < room or self._started is None or self._stopped is None:
-            return 1.0
-        length = self._stopped[0] - self._started[1]
-        return SPARE * max(1.0, length / (room * self._interval))
-
-    def _less_often(self, groups: Iterable[int], factor: float) -> None:
-        for group in groups:
-            self._stretch[group] = min(MOST_STRETCH, factor * self._stretch.get(group, 1.0))
+    def _held_up(self, job: Job) -> bool:
+        """Whether the burst took much longer than it was meant to: no reason to sample others less often."""
+        took = self._stopped[0] - self._started[1] if self._started and self._stopped else 0
+        return took > HELD_UP * budget.samples(len(self._names(job))) * self._interval
 
     def close(self) -> None:
         """Give the hardware buffer back; the next burst takes it anew."""
