@@ -126,7 +126,7 @@ def timed_bursts(program: Program) -> list[tuple[Job, int, int]]:
 
 @pytest.mark.parametrize(("before_ms", "then_ms"), [(90, 12), (12, 90), (12, 700)])
 def test_bursts_hold_as_many_steps_as_fit_now(before_ms, then_ms):
-    """160 ms of so few counters fit, every 20 µs. A host that others use has steps of five times the length."""
+    """160 ms of so few counters fit. On a host that others use steps differ fivefold."""
     program = Program(Plan(counters=COUNTERS | {"rounds": 9, "steps": None}))
     while len(timed_bursts(program)) < 3:
         program.step(before_ms * MS)

@@ -67,7 +67,7 @@ class Tally:
         self._active: dict[int, float] = {}
 
     def again(self, job: Job, active: float) -> Job | None:
-        """The burst that has to come once more, as this one showed so few active samples; None where none has."""
+        """The burst that has to come once more, as it showed too few active samples; None where none has."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
         if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:
