@@ -8,9 +8,11 @@ On a busy host steps before a burst and in it differ by 10 % for the host's own 
 (`counters_cost.py`) say little there. Here the program runs as it is; after each of its optimizer's steps a
 hook counts, and every few steps samples of the first group of counters and records of the device's work are
 switched on or off, by the same classes as in a recording. Stretches begin and end with an idle device, and
-their first steps do not count. One Kineto burst comes first, as in a recording; `after` is the ratio of the
-steps without anything to those before it, which holds what Kineto leaves behind.
-Bursts are longer here than a recording's, so their buffer is larger, of which one image is decoded.
+their first steps do not count. Each begins after the same rest: what runs at its power limit is quicker after
+one (a GPT step of 61.0 ms took 58.5), and switching a burst on takes half a second. One Kineto burst comes
+first, as in a recording; `after` is the ratio of the steps without anything to those before it, which holds
+what Kineto leaves behind.
+Bursts are longer here than a recording's, so their buffer is larger; of the first one image is decoded.
 `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """
 
@@ -35,6 +37,7 @@ from stretches import ORDERS, Quad, bounds
 LINES = "bursts.jsonl"
 WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
 SKIPPED = 3  # steps of a stretch that do not count
+REST_NS = 1_500_000_000  # from the end of one stretch to the begin of the next
 BUFFER_BYTES = 1 << 30  # half a second of a hundred counters every 20 µs
 
 
@@ -51,6 +54,7 @@ class Stretches:
     switch: Callable[[bool], None]
     kineto: Callable[[], None]
     clock: Callable[[], int] = time.perf_counter_ns
+    sleep: Callable[[float], None] = time.sleep
     draw: random.Random = field(default_factory=random.Random)
     before: list[float] = field(default_factory=list)
     noted: list[tuple[bool, float]] = field(default_factory=list)
@@ -80,7 +84,8 @@ class Stretches:
     def _turn(self, at: int) -> None:
         """A stretch has ended, unless it is the first; the next begins."""
         self.settle()
-        took = (self.clock() - self._begun) / self.steps / 1e6
+        ended = self.clock()
+        took = (ended - self._begun) / self.steps / 1e6
         if at and len(self.before) < BEFORE:
             self.before.append(took)
             if len(self.before) == BEFORE:
@@ -89,6 +94,7 @@ class Stretches:
         elif at:
             self.noted.append((self._on, took))
             self._next()
+        self.sleep(max(0, ended + REST_NS - self.clock()) / 1e9)
 
     def _next(self) -> None:
         self._order = self._order or list(self.draw.choice(ORDERS))
@@ -153,7 +159,7 @@ class Burst:
             self._collector.stop()
             found.disable()
             self.records += found.save(str(self._file))
-            self.samples += next(self._collector.chunks()).populated
+            self.samples = self.samples or next(self._collector.chunks()).populated
 
     def _begin(self, found: Any) -> None:
         from fathom.probe.counters.cupti import CuptiCollector

@@ -21,22 +21,29 @@ class Host:
 
     def __init__(self, cost: float, left: float = 0.0, seed: int = 0) -> None:
         self.cost, self.left, self.draw = cost, left, random.Random(seed)
-        self.now, self.on, self.traced, self.fresh = 0, False, False, 0
+        self.now, self.on, self.traced, self.fresh, self.rested = 0, False, False, 0, 0
         self.log: list[str] = []
 
     def switch(self, on: bool) -> None:
         assert on != self.on and self.log[-1] == "settle"
         self.on, self.fresh = on, SKIPPED
+        self.now += 50 * STEP_NS * on
+        self.rested = self.now
 
     def kineto(self) -> None:
         assert not self.on and not self.traced
         self.traced = True
 
+    def rest(self, seconds: float) -> None:
+        self.now += round(1e9 * seconds)
+        self.rested = self.now
+
     def step(self) -> None:
         self.log.append("step")
-        longer = (1 + self.cost * self.on) * (1 + self.left * self.traced) * (1 + (self.fresh > 0))
+        tired = 1 + 0.05 * (self.now - self.rested > 26 * STEP_NS)  # at its power limit
+        longer = tired * (1 + self.cost * self.on) * (1 + self.left * self.traced) * (1 + (self.fresh > 0))
         self.fresh -= 1
-        drift = 1 + 0.3 * self.now / 1e11
+        drift = 1 + 0.3 * self.now / 3e11
         self.now += round(STEP_NS * longer * drift * self.draw.gauss(1, 0.02))
 
     def run(self, fours: int = 15, steps: int = 12) -> Stretches:
@@ -47,6 +54,7 @@ class Host:
             self.switch,
             self.kineto,
             lambda: self.now,
+            self.rest,
             random.Random(1),
         )
         for _ in range(100_000):
