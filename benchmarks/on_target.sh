@@ -11,6 +11,7 @@
 #     python benchmarks/record_all.py finish OUT
 #     python benchmarks/stretches.py summary OUT/stretches
 #     python benchmarks/cost.py summary OUT/cost
+#     python benchmarks/burst_cost.py summary OUT/bursts
 #     python -m benchmarks.equal_sides summary OUT/equal
 set -euo pipefail
 part=$1 out=$(realpath -m "$2")
@@ -69,9 +70,14 @@ links() { # on several GPUs: peers, collectives, and data parallel training over
     tar -C "$out" -czf "$out/ddp-nccl.tar.gz" ddp-nccl.fathom && rm -r "$out/ddp-nccl.fathom"
 }
 
-counters() { # needs cupti-python; samples of a few programs, and what taking them costs
+counters() { # needs cupti-python: what sampling costs, in time and memory (7 min), and samples of PROGRAMS
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
-    for program in train_gpt compiled cuda_graph timm_jpeg generate; do
+    "$python" benchmarks/burst_cost.py record launch_bound --steps 24 --fours 16 --out "$out/bursts" -- --steps 4000
+    "$python" benchmarks/burst_cost.py record train_gpt --steps 7 --fours 12 --out "$out/bursts" -- \
+        --width 768 --layers 12 --steps 3000
+    "$python" benchmarks/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
+    rm -rf "$out"/memory/*.fathom
+    for program in ${PROGRAMS-train_gpt compiled cuda_graph timm_jpeg generate}; do
         file=benchmarks/programs/$program.py
         [ -e "$file" ] || file=examples/$program.py
         "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after \
@@ -80,8 +86,6 @@ counters() { # needs cupti-python; samples of a few programs, and what taking th
         tar -C "$out" -czf "$out/counters-$program.tar.gz" "counters-$program.fathom"
         rm -r "$out/counters-$program.fathom"
     done
-    "$python" benchmarks/counters_cost.py steps train_gpt --pairs "${PAIRS:-10}" --out "$out/counters" -- --steps 600
-    "$python" benchmarks/counters_cost.py steps launch_bound --pairs "${PAIRS:-10}" --out "$out/counters" -- --steps 1500
 }
 
 crafted() { # every flaw and its mended twin under ncu
