@@ -144,6 +144,8 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
 
 equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs
     gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    mkdir -p "$out/equal" # with what was proven so far, as long as the referee is the same
+    tar -xJf benchmarks/results/equal_sides_begun.tar.xz -C "$out" --skip-old-files || true
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-6}" --minutes "${MINUTES:-8}"
 }
