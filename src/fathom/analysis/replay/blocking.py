@@ -19,7 +19,10 @@ NEARLY_FULL = 0.9  # of the deepest queue seen
 DEEP = 256  # fewer pending launches than this never block one
 LONG_NS = 20_000  # calls that are shorter don't block
 OWN_NS = 5_000.0  # of a call that blocks, where no call of its name ever returned at once
-READY_NS = 200_000  # a batch that took longer was not ready
+READY_NS = 200_000  # a batch that took longer was not ready,
+KEEPS_UP = (
+    0.02  # unless that was less of the time since the one before: to hand out a ready one takes time too
+)
 PROMPT_NS = 100_000  # room in a queue is taken so soon after it was made
 STAGED_NS = 100_000  # the last part of a staged copy, some megabytes, is on its way when the call returns
 RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waited for it
@@ -38,7 +41,7 @@ def block_edges(part: Part) -> None:
     """Edges into the returns of calls that wait, and what is left of those calls without waiting (`own`)."""
     found = [(Kind.QUEUE, _queues(part)), (Kind.SYNC, _copies(part)), (Kind.SYNC, _syncs(part))]
     batches = np.array([api == INPUT for api in part.calls.api], bool)
-    late = batches & (part.calls.length > READY_NS)
+    late = batches & (part.calls.length > _handing_out(part.calls.end, batches))
     queued = found[0][1]
     part.calls.queued[queued.call[queued.waited]] = True
     _set_own(part, np.concatenate([b.call[b.waited] for _, b in found]), late)
@@ -48,6 +51,15 @@ def block_edges(part: Part) -> None:
         kept = np.where(_last(blocks, part.pieces.end), back, np.minimum(back, usual))
         part.edges.add(kind, part.ends[blocks.piece], part.done[blocks.call], kept, usual)
     _batches(part, np.flatnonzero(late))
+
+
+def _handing_out(ends: Array, batches: Array) -> Array:
+    """The most that it takes to hand out a batch that was ready: nanoseconds, for each call."""
+    since = np.diff(ends[batches]).astype(float)
+    found = np.full(len(ends), float(READY_NS))
+    if len(since):
+        found[batches] = np.maximum(READY_NS, KEEPS_UP * np.append(since.mean(), since))
+    return found
 
 
 def _last(blocks: Blocks, ends: Array) -> Array:
