@@ -182,6 +182,48 @@ def test_heads_that_have_to_be_padded():
         assert set(raised(signals([], kernels_work=[one]), "numbers-head-size")) == expected
 
 
+@pytest.mark.parametrize(
+    ("head", "rates", "forward_ms", "gain_ms"),
+    [
+        (
+            512,
+            {"matmul.bf16": 800e12},
+            0.91,
+            40.0 - 0.264 - 0.661,
+        ),  # as an H200 took, one head of 1,024 tokens
+        (256, {"matmul.bf16": 800e12}, 0.91, None),
+        (512, {}, 0.91, None),
+        (512, {"matmul.bf16": 800e12}, -38.9, None),  # no slower than fused ones
+    ],
+)
+def test_heads_that_no_fused_kernel_takes(head, rates, forward_ms, gain_ms):
+    one = f"[64, 1024, 1, {head}]"
+    types = '["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"]'
+    general = [
+        work(
+            "fmhaF",
+            forward_ms,
+            "aten::_efficient_attention_forward",
+            shapes=f"[{one}, {one}, {one}]",
+            dtypes=types,
+        ),
+        work(
+            "fmhaB",
+            39.09,
+            "ScaledDotProductEfficientAttentionBackward0",
+            "aten::_efficient_attention_backward",
+            shapes=f"[{one}, {one}, {one}, {one}]",
+            dtypes=types,
+        ),
+    ]
+    found = raised(signals([], kernels_work=general, kernels_ceilings=rates), "numbers-head-size")
+    assert set(found) == ({"numbers-head-size"} if gain_ms else set())
+    if gain_ms:
+        assert sum(claim.ms for claim in found["numbers-head-size"].claims) == pytest.approx(
+            gain_ms, rel=0.01
+        )
+
+
 def test_few_rows_are_a_small_batch_when_training_and_decoding_otherwise():
     forward, wide = product("gemm", 5.0, 128, 4096, 4096), product("gemm", 5.0, 32768, 256, 256)
     back = product("gemm", 5.0, 128, 4096, 4096, op="autograd::engine::evaluate_function: MmBackward0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.diagnosis.rules.numbers.large_heads import large_heads
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -25,6 +26,12 @@ MOVES = re.compile(r"aten::(copy_|fill_|cat)$")
 
 @rule("numbers-head-size")
 def head_size(signals: Signals) -> Found:
+    """Heads of no multiple of a word, and those that are too large."""
+    yield from large_heads(signals)
+    yield from _padded(signals)
+
+
+def _padded(signals: Signals) -> Found:
     """Padding and what it makes slower lie beneath the attention's op."""
     works = signals["kernels.work"]
     mine = [one for one in works if ATTENTION in one.path]
