@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from fathom.analysis.replay import Replay, parse
 from fathom.diagnosis.rules import Candidate
 from fathom.diagnosis.signals import (
     Asked,
+    Broken,
     Compiled,
     Holds,
     Rare,
@@ -22,6 +25,7 @@ from fathom.diagnosis.signals import (
     Reserved,
     Row,
     Searches,
+    Signal,
     Signals,
     Stretched,
 )
@@ -200,6 +204,83 @@ def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, res
     assert (compiled.between_ms > 0) == (resumed > 0)
 
 
+LAUNCHING = [compute("a", 2.0), idle("dispatching", 5.0), idle("launch latency", 3.0)]
+LOOP = Broken("forward", "net.py:34", "Tensor.item(); graph break in loop", 0.9)
+KINDS = ("host-graph-breaks", "host-launch-bound")
+
+
+def test_launches_of_a_frame_that_the_compiler_gave_up_are_its_break():
+    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "step_mean_ms": 10.0, "step_idle_ms": 8.0}
+    plain = raised(signals(LAUNCHING, **known), *KINDS)
+    broken = raised(signals(LAUNCHING, host_given_up=[LOOP], **known), *KINDS)
+    assert (set(plain), set(broken)) == ({"host-launch-bound"}, {"host-graph-breaks"})
+    launching, given_up = plain["host-launch-bound"], broken["host-graph-breaks"]
+    for same in ("changes", "given", "spill", "part", "claims"):
+        assert getattr(given_up, same) == getattr(launching, same)
+    assert given_up.source == LOOP.place
+    assert LOOP.why in given_up.evidence[0].text and given_up.evidence[0].value == 90.0
+
+
+@pytest.mark.parametrize(
+    ("regions", "frames"),
+    [
+        (1.0, [LOOP]),  # the step runs something compiled
+        (0.0, [replace(LOOP, share=0.2)]),  # most of it was never to be compiled
+        (0.0, []),
+        (0.0, Signal(None, "", "nothing was compiled")),
+    ],
+)
+def test_launches_that_no_break_explains_stay_launches(regions, frames):
+    known = {"host_compiled": Compiled({0: 1}, regions, 0.0, 0.0), "host_given_up": frames}
+    assert set(raised(signals(LAUNCHING, **known), *KINDS)) == {"host-launch-bound"}
+
+
+def test_a_step_that_waits_for_no_launch_has_nothing_to_gain_from_one_graph():
+    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "host_given_up": [LOOP]}
+    assert raised(signals([compute("a", 9.9), idle("dispatching", 0.1)], **known), *KINDS) == {}
+
+
+def test_launches_are_told_where_no_compiler_was_looked_for():
+    assert set(raised(signals(LAUNCHING), "host-launch-bound")) == {"host-launch-bound"}
+
+
+def test_a_broken_graph_names_its_reasons_with_the_most_places_first():
+    places = [
+        Broken("f", "net.py:3", "print"),
+        Broken("f", "net.py:7", "item"),
+        Broken("g", "net.py:9", "item"),
+    ]
+    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0, "host_breaks": places}
+    given = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
+    told = raised(given, "host-graph-breaks")["host-graph-breaks"].evidence[2:]
+    assert [(one.text, one.value) for one in told] == [
+        ("break at net.py:7: item", 2),
+        ("break at net.py:3: print", 1),
+    ]
+
+
+GIVEN_UP = {"loop": ["looping"], "between": [], "none": [], "elsewhere": []}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("how", [*GIVEN_UP, "eager"])
+def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
+    pytest.importorskip("torch")
+    run = launch(tmp_path, "given_up.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    assert run.status == 0, run.err
+    store = import_raw(tmp_path, tmp_path / "out.fathom")
+    assert store.manifest.problems == []
+    given = read(tmp_path / "out.fathom")
+    if how == "eager":
+        assert not run.of("dynamo") and given.get("host.given_up").why.startswith("nothing was compiled")
+        return
+    found = given["host.given_up"]
+    assert [one.function for one in found] == GIVEN_UP[how]
+    assert all(one.share > 0.9 and one.place.endswith("given_up.py:15") for one in found)
+    assert [one.place.rpartition(":")[2] for one in given["host.breaks"]] == ["22"] * (how == "between")
+    assert (given["host.compiled"].regions > 0) == (how in ("between", "none"))
+
+
 def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
     assert raised(signals(device_reserved=Reserved(1e9, 1e9, 1e8)), "host-fragmentation")
     assert raised(signals(device_reserved=Reserved(1e9, 1e9, 0.9e9)), "host-fragmentation") == {}
@@ -275,6 +356,24 @@ def test_short_pauses_are_a_part_of_what_the_device_is_idle(name):
 @pytest.mark.parametrize("name", ["input.padding.faulty", "kernels.loss_by_hand.faulty"])
 def test_work_of_other_sizes_is_not_held_up(name):
     assert recorded(name)["device.stretched"].ms == 0.0
+
+
+@pytest.mark.parametrize(
+    ("function", "first"), [("forward", "host-graph-breaks"), ("elsewhere", "host-launch-bound")]
+)
+def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path, function, first):
+    """An H200's, from before Dynamo was asked: what it counts of this program is put in."""
+    path = take(KEPT, "host.broken_graphs.faulty.2", tmp_path)
+    plain = fathom.open(path).examine().findings[0]
+    manifest = json.loads((path / "manifest.json").read_text())
+    file = "/somewhere/tests/faults/programs/host/broken_graphs.py"
+    frame = {"file": file, "line": 31, "function": function, "why": "Tensor.item()", "at": [file, 34]}
+    manifest["ranks"][0]["facts"]["compiler"] = {"frames": 1, "given_up": [frame]}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    found = fathom.open(path).examine().findings
+    assert found[0]["id"] == first and plain["id"] == "host-launch-bound"
+    assert (found[0]["gain_ms"], found[0]["claims"]) == (plain["gain_ms"], plain["claims"])
+    assert sum(one["id"] in KINDS for one in found) == 1
 
 
 def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.errors import BadInputError, FathomError
-from fathom.sounding import import_raw
+from fathom.sounding import import_raw, open_store
 from fathom.sounding.raw import clocks
 from tests.probe_programs import launch
 
@@ -169,6 +169,9 @@ def test_a_torn_last_line_is_a_crash_and_no_error(tmp_path, tail):
         '{"t":"marks"}',
         '{"t":"batches","columns":["a"],"rows":[[1,2]]}',
         '{"t":"marks","ns":3}',
+        '{"t":"dynamo","graphs":1}',
+        '{"t":"dynamo","frames":1,"reasons":[["print"]]}',
+        '{"t":"dynamo","frames":1,"given_up":[{"line":"three"}]}',
     ],
 )
 def test_a_damaged_record_is_left_out_and_counted(tmp_path, line):
@@ -220,6 +223,20 @@ def test_notes_become_abstentions_or_problems(tmp_path):
         ("fault", "profiling failed"),
         ("", "of nothing"),
     ]
+
+
+def test_what_the_compiler_counted_last_is_a_fact_of_the_rank(tmp_path):
+    frame = {"file": "net.py", "line": 3, "function": "forward", "why": "print", "at": ["net.py", 5]}
+    early = {"t": "dynamo", "ns": T0, "frames": 1, "graphs": 1}
+    late = {**early, "frames": 2, "reasons": [["print", 1]], "breaks": [], "given_up": [frame], "new": 1}
+    store = import_raw(write(tmp_path, {7: [process(), clock(), early, marks(0, 6), late]}))
+    told = open_store(store.path).manifest.ranks[0].facts["compiler"]
+    assert told == {"frames": 2, "graphs": 1, "reasons": [["print", 1]], "breaks": [], "given_up": [frame]}
+
+
+def test_where_nothing_was_compiled_no_compiler_counted(tmp_path):
+    store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 6)]}))
+    assert "compiler" not in store.manifest.ranks[0].facts
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"traceEvents": [', b"\x1f\x8b\x08broken"])

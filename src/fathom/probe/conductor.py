@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fathom.probe import memory
+from fathom.probe import dynamo, memory
 from fathom.probe.chooser import Signal
 from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
-from fathom.probe.faults import fault
+from fathom.probe.faults import fault, guarded
 from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
 from fathom.probe.recorder import Recorder
@@ -48,6 +48,7 @@ class Conductor:
         self._trigger = os.path.join(session.raw, "trigger")
         self._trials = session.trials
         self._mark_ns = self._longest_ns = self._looked_ns = 0
+        self._frames = 0  # that Dynamo had tried when it was last asked
         self.capturing = self.foreign_profiler = False
         self._settle(0)
 
@@ -196,6 +197,8 @@ class Conductor:
         session.say({"t": "phase", "phase": orders.phase, "burst": orders.burst, "ns": ns, "k": k})
         for record in memory.peaks(self._cuda):
             session.say(record)
+        if not _timed(orders):
+            self._tell_compiled()
         self._device = device_in_use(self._cuda)
         if _timed(orders):
             self._events.begin(orders.burst, self._device)
@@ -258,6 +261,14 @@ class Conductor:
         self._events.wait()
         for record in memory.peaks(self._cuda):
             self._session.say(record)
+        self._tell_compiled()
+
+    @guarded("reading what was compiled")
+    def _tell_compiled(self) -> None:
+        """At every change of phase: a program that is killed has no end. The same is not told twice."""
+        if (told := dynamo.counted(self._frames)) is not None:
+            self._frames = told["frames"]
+            self._session.say(told)
 
     def safely(self, action: Callable[..., Any], *args: Any) -> Any:
         """What `action` returns; None after a fault, and then there will be no more bursts."""

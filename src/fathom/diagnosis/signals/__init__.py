@@ -8,6 +8,7 @@ from pkgutil import iter_modules
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import (
     Asked,
+    Broken,
     Call,
     Chain,
     Compiled,
@@ -29,6 +30,7 @@ from fathom.diagnosis.signals.value import READERS, Signal, Signals
 __all__ = [
     "READERS",
     "Asked",
+    "Broken",
     "Call",
     "Chain",
     "Compiled",

@@ -190,6 +190,16 @@ class Compiled:
 
 
 @dataclass(frozen=True)
+class Broken:
+    """A frame that Dynamo tried and left uncompiled, or where a graph ended: FILE:LINE, and why."""
+
+    function: str
+    place: str
+    why: str
+    share: float = 0.0  # of the step's ops whose source is known: they run in this frame itself
+
+
+@dataclass(frozen=True)
 class Product:
     """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
 

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fathom.errors import BadInputError
+from fathom.sounding.compiler import Counted
 
 Record = dict[str, Any]
 
@@ -103,11 +106,15 @@ def _batches(table: Record) -> Iterator[Record]:
         yield {"t": "batch", **dict(zip(table["columns"], row, strict=True))}
 
 
+def _counted(record: Record) -> Iterator[Record]:
+    yield {"t": "dynamo", **msgspec.to_builtins(msgspec.convert(record, Counted))}
+
+
 def _single(record: Record) -> Iterator[Record]:
     yield record
 
 
-_PACKED = {"marks": _marks, "batches": _batches}
+_PACKED = {"marks": _marks, "batches": _batches, "dynamo": _counted}
 
 
 def _lines(file: Path, torn: list[int]) -> Iterator[Record]:

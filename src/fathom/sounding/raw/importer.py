@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fathom.errors import FathomError
+from fathom.sounding.compiler import FACT
 from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
@@ -115,8 +116,19 @@ def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: F
         devices={int(index): name for index, name in (head.get("devices") or {}).items()},
         step_on=process.clock["source"] if process.clock else None,
         clock_error_ns=max((shift.error_ns for shift in shifts), default=None),
-        facts={"python": head.get("python"), "bursts": len(process.of("trace")), **sampled.facts},
+        facts={
+            "python": head.get("python"),
+            "bursts": len(process.of("trace")),
+            **sampled.facts,
+            **_compiler(process),
+        },
     )
+
+
+def _compiler(process: Process) -> Record:
+    """Counters only grow: the last record tells all."""
+    told = [{name: value for name, value in one.items() if name != "t"} for one in process.of("dynamo")]
+    return {FACT: told[-1]} if told else {}
 
 
 def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule, spent
-from fathom.diagnosis.signals import Holds, HostWork, Signals
+from fathom.diagnosis.signals import Broken, Compiled, Holds, HostWork, Signals
 
+LAUNCHES = "host-launch-bound"
 LAUNCHING = ("idle: dispatching", "idle: launch latency")
 PYTHON = "idle: python"
 LEAST = 0.08  # of the timeline's step
@@ -21,11 +22,27 @@ ON_TURNS = 0.6  # of them end with a turn
 MINE = 0.5  # of the timeline's step: less, and threads are not what it waits for
 MOSTLY = 0.5  # of the pauses' time
 
+REGIONS = 0.5  # compiled ones a step: fewer are of a rare branch
+UNCOMPILED = 0.5  # of the step's ops: fewer, and launching costs as much where nothing was to be compiled
+
 
 @rule("host-launch-bound", "host-thread-contention")
 def launch_bound(signals: Signals) -> Found:
-    """A device that waits for the host, but not for the program's own Python."""
-    return (one for one in late_launches(signals) if one.kind != "host-python")
+    """A device that waits for the host, but not for the program's own Python.
+
+    Where the compiler gave up what launches, that is the cause (`host-graph-breaks`).
+    """
+    others = ("host-python", LAUNCHES) if uncompiled(signals) else ("host-python",)
+    return (one for one in late_launches(signals) if one.kind not in others)
+
+
+def uncompiled(signals: Signals) -> list[Broken]:
+    """Frames that Dynamo gave up and that launch most of the step, in which nothing compiled runs."""
+    compiled: Compiled | None = signals.get("host.compiled").value
+    frames: list[Broken] = signals.get("host.given_up").value or []
+    if compiled is None or compiled.regions >= REGIONS:
+        return []
+    return frames if sum(one.share for one in frames) >= UNCOMPILED else []
 
 
 def late_launches(signals: Signals) -> Found:
@@ -43,7 +60,7 @@ def late_launches(signals: Signals) -> Found:
     elif python > PYTHONIC * (launching + python) and short < MOSTLY:
         yield _candidate(signals, "host-python", (launching + python) / step)
     elif part * (launching + python) >= LEAST * step:
-        yield _candidate(signals, "host-launch-bound", (launching + python) / step, part)
+        yield _candidate(signals, LAUNCHES, (launching + python) / step, part)
 
 
 def _working(signals: Signals) -> list[HostWork]:

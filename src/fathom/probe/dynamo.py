@@ -1,0 +1,108 @@
+"""What Dynamo itself counted: graphs that broke, and frames that it gave up and left uncompiled.
+
+Nothing is hooked and nothing imported: its counters are read where they lie, and every part of them may be
+missing. Frames are told from the figures of the last compilations (64, unless the program keeps more).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from typing import Any
+
+MOST = 32  # of each list
+LOOKED_AT = 256  # of what was counted: a process may compile thousands of frames
+LONGEST = 200  # characters of a reason
+
+
+def counted(before: int = 0) -> dict[str, Any] | None:
+    """The `dynamo` record; None where Dynamo tried no more frames than `before`."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    counters = getattr(utils, "counters", None) or {}
+    frames = _copy(counters, "frames").get("total", 0)
+    if frames <= before:
+        return None
+    return {
+        "t": "dynamo",
+        "ns": time.time_ns(),
+        "frames": frames,
+        "graphs": _copy(counters, "stats").get("unique_graphs", 0),
+        "reasons": _reasons(_copy(counters, "graph_break"), _copy(counters, "unimplemented")),
+        "breaks": _first(_break(one) for one in list(getattr(utils, "graph_break_reasons", ()))[:LOOKED_AT]),
+        "given_up": _first(_given_up(_compilations(utils))),
+    }
+
+
+def _copy(counters: Any, name: str) -> dict[str, int]:
+    """In one go, as other threads may compile; asking a defaultdict for what is not there would add it."""
+    return dict(counters.get(name) or {})
+
+
+def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
+    """[reason, times], the commonest first."""
+    found: dict[str, int] = {}
+    for texts in counts:
+        for text, times in list(texts.items())[:LOOKED_AT]:
+            found[line(text)] = max(found.get(line(text), 0), times)
+    return [[text, found[text]] for text in sorted(found, key=lambda text: -found[text])[:MOST]]
+
+
+def line(text: Any) -> str:
+    """A reason in one line: the first one of it, and of the break that its handling led to."""
+    parts = [part.strip().partition("\n")[0].strip() for part in str(text).split("***")[::2]]
+    return "; ".join(part for part in parts if part)[:LONGEST]
+
+
+def _break(reason: Any) -> dict[str, Any]:
+    """A graph that ended early; what is behind the break is compiled by itself."""
+    place = (getattr(reason, "user_stack", None) or [None])[-1]
+    return {
+        "file": getattr(place, "filename", None),
+        "line": getattr(place, "lineno", None),
+        "function": getattr(place, "name", None),
+        "why": line(getattr(reason, "reason", "")),
+    }
+
+
+def _compilations(utils: Any) -> list[Any]:
+    metrics: list[Any] = getattr(utils, "get_compilation_metrics", list)()
+    return [one for one in metrics[-LOOKED_AT:] if getattr(one, "co_filename", None)]
+
+
+def _given_up(compilations: list[Any]) -> list[dict[str, Any]]:
+    """Frames without a compiled version: one that has too many is not given up for a break."""
+    held = {_code(one) for one in compilations if getattr(one, "has_guarded_code", True)}
+    return [_frame(one) for one in compilations if _code(one) not in held]
+
+
+def _code(one: Any) -> tuple[Any, ...]:
+    return one.co_filename, one.co_firstlineno, one.co_name
+
+
+def _frame(one: Any) -> dict[str, Any]:
+    """`line` is where the function begins, `at` where it broke.
+
+    Versions of torch that skip such a frame without an error tell neither `at` nor `why`.
+    """
+    file, first, name = _code(one)
+    at = [getattr(one, "fail_user_frame_filename", None), getattr(one, "fail_user_frame_lineno", None)]
+    why = getattr(one, "fail_reason", None)
+    return {
+        "file": file,
+        "line": first,
+        "function": name,
+        "at": at if None not in at else None,
+        "why": line(why) if why else None,
+    }
+
+
+def _first(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first ones, each once."""
+    different: list[dict[str, Any]] = []
+    for one in found:
+        if one not in different:
+            different.append(one)
+        if len(different) == MOST:
+            break
+    return different

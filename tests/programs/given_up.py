@@ -1,0 +1,41 @@
+"""A compiled function, and what becomes of it: `given_up.py loop|between|none|elsewhere|eager STEPS`."""
+
+import sys
+
+import torch
+
+import fathom
+
+LAYERS = [torch.ones(8, 8) for _ in range(6)]
+
+
+def looping(x):
+    for layer in LAYERS:
+        x = torch.relu(x @ layer)
+        if x.abs().max().item() > 1e30:
+            print("too large")
+    return x
+
+
+def between(x):
+    x = torch.relu(x @ LAYERS[0])
+    if x.abs().max().item() > 1e30:
+        print("too large")
+    return x @ LAYERS[1]
+
+
+def whole(x):
+    for layer in LAYERS:
+        x = torch.relu(x @ layer)
+    return x
+
+
+how, steps = sys.argv[1], int(sys.argv[2])
+called = {"loop": looping, "between": between}.get(how, whole)
+call = called if how in ("elsewhere", "eager") else torch.compile(called, backend="eager")
+with torch.no_grad():
+    if how == "elsewhere":  # what breaks is not what the steps run
+        torch.compile(looping, backend="eager")(torch.zeros(4, 8))
+    for _ in range(steps):
+        fathom.step()
+        call(torch.zeros(4, 8))

@@ -1,0 +1,125 @@
+"""What the probe reads of Dynamo's counters, in the forms that versions of torch give them."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fathom.probe import dynamo
+
+UTILS = "torch._dynamo.utils"
+CHAINED = """Unsupported Tensor.item()
+  Explanation: none of it is traced
+
+*** While handling this graph break, another graph break occurred: ***
+
+graph break in loop
+  Hint: none"""
+
+
+def compilation(name: str = "forward", compiled: bool = True, **more: Any) -> SimpleNamespace:
+    code = {"co_filename": "/net.py", "co_firstlineno": 3, "co_name": name}
+    return SimpleNamespace(**code, has_guarded_code=compiled, **more)
+
+
+def loaded(monkeypatch, *compilations: SimpleNamespace, **more: Any) -> defaultdict[str, Counter]:
+    """Dynamo's module as it would be, with its counters."""
+    counters: defaultdict[str, Counter] = defaultdict(Counter)
+    counters["frames"]["total"] = 2
+    known = {"counters": counters, "get_compilation_metrics": lambda: list(compilations), **more}
+    monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace(**known))
+    return counters
+
+
+def test_a_program_that_compiles_nothing_has_nothing_to_tell(monkeypatch):
+    monkeypatch.delitem(sys.modules, UTILS, raising=False)
+    assert dynamo.counted() is None
+    assert UTILS not in sys.modules
+    loaded(monkeypatch).clear()
+    assert dynamo.counted() is None
+
+
+def test_the_same_is_not_told_twice(monkeypatch):
+    counters = loaded(monkeypatch)
+    assert dynamo.counted(before=2) is None
+    counters["frames"]["total"] += 1
+    assert dynamo.counted(before=2) is not None
+
+
+def test_reading_leaves_the_counters_as_they_are(monkeypatch):
+    counters = loaded(monkeypatch)
+    before = {name: dict(counts) for name, counts in counters.items()}
+    told = dynamo.counted()
+    assert told is not None and (told["frames"], told["graphs"], told["reasons"]) == (2, 0, [])
+    assert {name: dict(counts) for name, counts in counters.items()} == before
+
+
+def test_a_module_that_is_still_being_loaded_or_lost_its_parts_is_read_as_far_as_it_goes(monkeypatch):
+    monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace())
+    assert dynamo.counted() is None
+    monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace(counters={"frames": Counter(total=1)}))
+    told = dynamo.counted()
+    assert told is not None and told["breaks"] == told["given_up"] == []
+
+
+def test_reasons_are_one_line_each_the_commonest_first(monkeypatch):
+    counters = loaded(monkeypatch)
+    counters["graph_break"] = Counter({"print": 1, "print\n  Hint": 1})
+    counters["unimplemented"] = Counter({CHAINED: 2, "x" * 5000: 1})
+    told = dynamo.counted()
+    assert told is not None
+    assert told["reasons"][:2] == [["Unsupported Tensor.item(); graph break in loop", 2], ["print", 1]]
+    assert len(told["reasons"]) == 3 and len(told["reasons"][2][0]) == dynamo.LONGEST
+
+
+@pytest.mark.parametrize(
+    ("failed", "at", "why"),
+    [
+        (
+            {
+                "fail_reason": CHAINED,
+                "fail_user_frame_filename": "/net.py",
+                "fail_user_frame_lineno": 5,
+            },
+            ["/net.py", 5],
+            "Unsupported Tensor.item(); graph break in loop",
+        ),
+        ({"fail_reason": None, "fail_user_frame_filename": None, "fail_user_frame_lineno": None}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_a_frame_that_was_given_up_tells_where_and_why_if_torch_does(monkeypatch, failed, at, why):
+    loaded(monkeypatch, compilation(compiled=False, **failed), compilation("other"))
+    told = dynamo.counted()
+    assert told is not None
+    frame = {"file": "/net.py", "line": 3, "function": "forward"}
+    assert told["given_up"] == [{**frame, "at": at, "why": why}]
+
+
+def test_a_frame_of_which_one_version_was_compiled_was_not_given_up(monkeypatch):
+    loaded(monkeypatch, compilation(), compilation(compiled=False, fail_reason="recompile limit"))
+    told = dynamo.counted()
+    assert told is not None and told["given_up"] == []
+
+
+def test_figures_of_another_kind_are_no_frames(monkeypatch):
+    backward = SimpleNamespace(compile_id="0/0")
+    loaded(monkeypatch, backward, SimpleNamespace(co_filename=None, has_guarded_code=None))
+    told = dynamo.counted()
+    assert told is not None and told["given_up"] == []
+
+
+def test_a_break_tells_the_innermost_line_and_no_list_is_long(monkeypatch):
+    def place(number: int) -> SimpleNamespace:
+        return SimpleNamespace(filename="/net.py", lineno=number, name="forward")
+
+    broke = [SimpleNamespace(reason="print\nmore", user_stack=[place(1), place(n)]) for n in range(100)]
+    loaded(monkeypatch, graph_break_reasons=[broke[0], *broke, SimpleNamespace(reason="no stack")])
+    told = dynamo.counted()
+    assert told is not None and len(told["breaks"]) == dynamo.MOST
+    assert [one["line"] for one in told["breaks"]] == list(range(dynamo.MOST))
+    assert told["breaks"][0] == {"file": "/net.py", "line": 0, "function": "forward", "why": "print"}
