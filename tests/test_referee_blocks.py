@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from statistics import mean, stdev
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from fathom.referee.blocks import LEAST, LONG_NS, MOST, STAY, SURE, ProcessSampl
 from fathom.referee.child import cuda
 from fathom.referee.settings import Settings
 from fathom.referee.turn import Turn
+from tests.clocks import FakeClock
 
 PAGES = 4_000
 
@@ -54,6 +56,57 @@ def test_samples_of_a_gpu_are_taken_at_several_places_a_few_at_each() -> None:
     asked = [do for do in process.log[process.log.index("move") :] if do != "hold"]
     one_place = ["move", "go", *["place", "go"] * STAY]  # the first call there is no sample
     assert asked[:-1] == one_place * (2 * LEAST // STAY) and asked[-1] == "changed"
+
+
+class Driver:
+    """NVML that takes `ms` of the clock for each question, and finds the chip too hot from some time on."""
+
+    NVML_CLOCK_SM = 0
+
+    def __init__(self, clock: FakeClock, ms: int, hot_ns: int) -> None:
+        self.clock, self.ms, self.hot_ns, self.asked = clock, ms, hot_ns, Counter[str]()
+
+    def _answer(self, name: str, value: int) -> int:
+        self.asked[name] += 1
+        self.clock.ns += self.ms * 1_000_000
+        return value
+
+    def nvmlDeviceGetClockInfo(self, *_: Any) -> int:  # noqa: N802
+        return self._answer("clock", 1700)
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, *_: Any) -> int:  # noqa: N802
+        return self._answer("reasons", 0x20 * (self.clock.ns >= self.hot_ns))
+
+
+def watched(ms: int, hot_ns: int) -> tuple[Driver, Any]:
+    """A block of samples of 1 ms each, by a driver that takes so long."""
+    clock = FakeClock()
+    driver, process = Driver(clock, ms, hot_ns), Process(lambda: 1e6)
+    answer = process.ask
+
+    def ask(do: str, **more: Any) -> Any:
+        clock.ns += 1_000_000
+        return answer(do, **more)
+
+    process.ask = ask  # type: ignore[method-assign]
+    sides: Any = SimpleNamespace(turn=Turn(clock=clock), start=lambda _: process, held=lambda _: "saved")
+    sampler = ProcessSampler(sides, Settings(block_s=10.0), "cuda", 2**30)
+    assert sampler._sensors is not None
+    sampler._sensors.nvml, sampler._sensors.handle = driver, object()
+    return driver, sampler.block("baseline", Seeds(1), 0.5)
+
+
+def test_sensors_are_asked_seldom_and_for_what_is_needed() -> None:
+    driver, found = watched(ms=3, hot_ns=10**12)
+    assert found.clock_mhz == 1700 and not found.discarded
+    assert driver.asked["clock"] == driver.asked["reasons"] <= 2 * LEAST / 3
+
+
+def test_samples_beside_a_hot_look_are_discarded() -> None:
+    """Samples go on for some 60 ms; from a third of it on the chip is hot."""
+    _, found = watched(ms=0, hot_ns=40_000_000)
+    assert 0 < found.discarded["throttled"] <= LEAST
+    assert all(found.samples.values())
 
 
 @pytest.mark.parametrize(("device", "ns"), [("cpu", 1e6), ("cuda", 2 * LONG_NS)])

@@ -23,6 +23,14 @@ REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
+# What a look reads: NVML's function and the constant that it takes.
+READS: dict[str, tuple[str, ...]] = {
+    "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
+    "memory_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"),
+    "power_mw": ("nvmlDeviceGetPowerUsage",),
+    "temperature_c": ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
+    "reasons": ("nvmlDeviceGetCurrentClocksThrottleReasons",),
+}
 DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # the machine is short of cooling or power
 
 
@@ -41,19 +49,17 @@ class Sensors:
         if self.handle is None:
             self.nvml = None
 
-    def read(self) -> dict[str, float]:
-        """One look; what cannot be read is left out."""
+    def read(self, *names: str) -> dict[str, float]:
+        """One look at these, by default at all; what cannot be read is left out."""
         if self.nvml is None:
             return {}
-        nvml, handle = self.nvml, self.handle
-        looks = {
-            "sm_clock_mhz": reading(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": reading(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_MEM),
-            "power_mw": reading(nvml.nvmlDeviceGetPowerUsage, handle),
-            "temperature_c": reading(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU),
-            "reasons": reading(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle),
-        }
+        looks = {name: self._read(*READS[name]) for name in names or READS}
         return {name: value for name, value in looks.items() if value is not None}
+
+    def _read(self, function: str, *constants: str) -> float | None:
+        return reading(
+            getattr(self.nvml, function), self.handle, *(getattr(self.nvml, one) for one in constants)
+        )
 
 
 class Watch:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fathom.gauges.conditions import DOUBTFUL, Sensors, Watch, summary
+from fathom.gauges.conditions import DOUBTFUL, Sensors
 from fathom.referee.samples import Block
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
@@ -26,6 +26,7 @@ SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
 WARM_UPS = 3
 STAY = 2  # of the first LEAST samples lie at one place in a GPU's memory: a cache that goes by address shows
 LONG_NS = 50e6  # of calls that take longer each is a sample
+LOOK_NS = 20_000_000  # between two looks at the sensors
 SURE = 1e-3  # a share of the mean, its standard error: more samples of this process would tell no more
 
 
@@ -57,6 +58,7 @@ class ProcessSampler:
         self._calls: int | None = None
         self._moves = False
         self._sensors = Sensors() if device == "cuda" else None
+        self._look, self._look_ns = dict[str, float](), -LOOK_NS
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -135,9 +137,10 @@ class ProcessSampler:
             worker.ask("place", seeds=batch)
             prepared = worker.waited_ns
             with_check = number == 0 or number == int(chosen * LEAST)
-            sample, look = self._watched(worker, cold=condition == COLD, check=with_check)
-            clocks += look
-            taken.append(sample | {"stays": stays})
+            sample = self._go(worker, cold=condition == COLD, check=with_check)
+            look = self._looked()
+            clocks.append(look)
+            taken.append(sample | {"stays": stays, "reasons": int(look.get("reasons", 0))})
             if sample.get("late"):
                 found.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
@@ -147,13 +150,12 @@ class ProcessSampler:
             left_ns -= prepared + worker.waited_ns
         self._count(taken, condition, calls, clocks, found)
 
-    def _watched(self, worker: Worker, **options: Any) -> tuple[dict[str, Any], list[dict[str, float]]]:
-        if self._sensors is None:
-            return self._go(worker, **options), []
-        with Watch(self._sensors, thread=False) as watch:
-            sample = self._go(worker, **options)
-        sample["reasons"] = summary(watch.looks) and int(watch.looks[-1].get("reasons", 0))
-        return sample, watch.looks
+    def _looked(self) -> dict[str, float]:
+        """What the sensors say, asked at most every LOOK_NS: the driver may take longer than a sample."""
+        now = self._sides.turn.now_ns()
+        if self._sensors is not None and now - self._look_ns >= LOOK_NS:
+            self._look, self._look_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
+        return self._look
 
     def _count(
         self,
