@@ -1,4 +1,4 @@
-"""Two programs with planted faults that no rule was built on: labels, forms that run, the score."""
+"""Programs with planted faults that no rule was built on: labels, forms that run, the score."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.running import environment
 from tests.test_faults_suite import options
 
 FAULTY = [one for one in planted() if one.fault.kind]
-PROGRAMS = ("diffusion", "speech")
+PROGRAMS = ("diffusion", "ranking", "speech")
+OTHER_NUMBERS = {"heads", "layout", "loss", "vocabulary", "width"}  # faults that change what is computed
 EVERY_FORM = """
 import runpy, sys, torch
 torch.set_num_threads(1)
@@ -46,7 +47,7 @@ def test_labels_hold_together(program: Planted):
 
 def test_faults_differ_and_are_spread():
     assert {one.group for one in planted()} == set(PROGRAMS)
-    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 12
+    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 18
     assert {str(one.fault.kind).partition("-")[0] for one in FAULTY} == set(GROUPS) - {"device"}
     for name in PROGRAMS:
         tuned, *_ = (one for one in planted() if one.group == name)
@@ -75,15 +76,16 @@ def test_every_form_runs_on_a_processor_and_learns_the_same(name: str):
     assert [one["fault"] for one in told] == forms
     assert all(math.isfinite(one["loss"]) and one["steps"] == 2 for one in told)
     losses = {one["fault"]: one["loss"] for one in told}
-    same = set(forms) - {"heads", "layout", "loss", "vocabulary"}  # which change the numbers themselves
+    same = set(forms) - OTHER_NUMBERS
     assert {form: losses[form] for form in same} == pytest.approx(dict.fromkeys(same, losses[NONE]), rel=1e-3)
 
 
 def test_runs_are_those_of_the_labels(tmp_path):
     told = options(tmp_path, only=["speech"], group=None)
     runs = list(record.chosen(options(tmp_path), planted))
-    assert {"diffusion.none.mended.2", "diffusion.workers.faulty.2"} <= {run.name for run in runs}
-    assert len(runs) == len(planted()) and not list(record.chosen(told, planted))
+    wanted = {"diffusion.none.mended.2", "diffusion.workers.faulty.2", "ranking.width.faulty.2"}
+    assert wanted <= {run.name for run in runs}
+    assert len(runs) == len(planted()) == 21 and not list(record.chosen(told, planted))
     workers = next(run for run in runs if run.name == "diffusion.workers.faulty.2")
     command = workers.command(tmp_path, told)
     words = command[command.index("--") + 1 :]
