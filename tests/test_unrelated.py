@@ -136,6 +136,41 @@ def test_each_fault_is_scored_against_its_programs_well_tuned_form():
         assert word in text
 
 
+def test_programs_that_were_looked_at_are_told_apart():
+    known = {one.id: one for one in planted()}
+    assert {one.group for one in planted() if one.seen} == {"diffusion"}
+    cases = [
+        case(known["speech/none"], 50.0),
+        case(known["speech/loss"], 60.0, ("kernels-unfused-loss", 8.0, 6.0, 9.0)),
+        case(known["ranking/none"], 30.0),
+        case(known["ranking/width"], 50.0, ("numbers-odd-vocabulary", 20.0, 15.0, 25.0)),
+        case(known["diffusion/none"], 40.0),
+        case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 10.0, 9.0, 25.0)),
+    ]
+    told = json.loads(json.dumps(score.score(cases)))
+    held, seen = told["groups"]
+    assert held["programs"] == {"speech": "", "ranking": ""} and list(seen["programs"]) == ["diffusion"]
+    assert (held["accuracy"]["first"], seen["accuracy"]["first"]) == (0.5, 1)
+    assert (held["prediction"]["cases"], held["prediction"]["error"]) == (1, pytest.approx(0.2))
+    assert (held["prediction"]["coverage"], seen["prediction"]["coverage"]) == (0, 1)
+    assert seen["prediction"]["error"] == pytest.approx(0.5)
+    lines = score.table(told).splitlines()
+    assert (
+        "never looked at (speech, ranking): first 0.50, third 0.50, error 0.20, coverage 0.00, width 0.30"
+        in lines
+    )
+    assert any(
+        line.startswith("looked at while rules were changed (diffusion): first 1.00") for line in lines
+    )
+    assert any(line.startswith("diffusion: seen 2026-11-22") for line in lines)
+    assert lines[-1].startswith("all: first 0.67") and set(told) >= {
+        "accuracy",
+        "prediction",
+        "false",
+        "faults",
+    }
+
+
 def test_nothing_found_is_told_as_such():
     program = replace(FAULTY[0])
     told = score.score([case(program, 10.0)])
