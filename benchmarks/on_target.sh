@@ -125,7 +125,7 @@ faults() { # what is left of the suite, on all GPUs at once; again with the same
         --severity ${SEVERITY:-2} --tar "$out/faults.tar"
 }
 
-unrelated() { # what is left of the two programs that no rule was built on
+unrelated() { # what is left of the programs that no rule was built on
     "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
         --gpus "${GPUS:-0}" --tar "$out/unrelated.tar"
 }

@@ -1,4 +1,4 @@
-"""Two programs with planted faults that no rule was built on: labels, forms that run, the score."""
+"""Programs with planted faults that no rule was built on: labels, forms that run, the score."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from tests.running import environment
 from tests.test_faults_suite import options
 
 FAULTY = [one for one in planted() if one.fault.kind]
-PROGRAMS = ("diffusion", "speech")
+PROGRAMS = ("diffusion", "ranking", "speech")
+OTHER_NUMBERS = {"heads", "layout", "loss", "vocabulary", "width"}  # faults that change what is computed
 EVERY_FORM = """
 import runpy, sys, torch
 torch.set_num_threads(1)
@@ -46,7 +47,7 @@ def test_labels_hold_together(program: Planted):
 
 def test_faults_differ_and_are_spread():
     assert {one.group for one in planted()} == set(PROGRAMS)
-    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 12
+    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 18
     assert {str(one.fault.kind).partition("-")[0] for one in FAULTY} == set(GROUPS) - {"device"}
     for name in PROGRAMS:
         tuned, *_ = (one for one in planted() if one.group == name)
@@ -75,15 +76,16 @@ def test_every_form_runs_on_a_processor_and_learns_the_same(name: str):
     assert [one["fault"] for one in told] == forms
     assert all(math.isfinite(one["loss"]) and one["steps"] == 2 for one in told)
     losses = {one["fault"]: one["loss"] for one in told}
-    same = set(forms) - {"heads", "layout", "loss", "vocabulary"}  # which change the numbers themselves
+    same = set(forms) - OTHER_NUMBERS
     assert {form: losses[form] for form in same} == pytest.approx(dict.fromkeys(same, losses[NONE]), rel=1e-3)
 
 
 def test_runs_are_those_of_the_labels(tmp_path):
     told = options(tmp_path, only=["speech"], group=None)
     runs = list(record.chosen(options(tmp_path), planted))
-    assert {"diffusion.none.mended.2", "diffusion.workers.faulty.2"} <= {run.name for run in runs}
-    assert len(runs) == len(planted()) and not list(record.chosen(told, planted))
+    wanted = {"diffusion.none.mended.2", "diffusion.workers.faulty.2", "ranking.width.faulty.2"}
+    assert wanted <= {run.name for run in runs}
+    assert len(runs) == len(planted()) == 21 and not list(record.chosen(told, planted))
     workers = next(run for run in runs if run.name == "diffusion.workers.faulty.2")
     command = workers.command(tmp_path, told)
     words = command[command.index("--") + 1 :]
@@ -132,6 +134,41 @@ def test_each_fault_is_scored_against_its_programs_well_tuned_form():
         "first 0.67",
     ):
         assert word in text
+
+
+def test_programs_that_were_looked_at_are_told_apart():
+    known = {one.id: one for one in planted()}
+    assert {one.group for one in planted() if one.seen} == {"diffusion"}
+    cases = [
+        case(known["speech/none"], 50.0),
+        case(known["speech/loss"], 60.0, ("kernels-unfused-loss", 8.0, 6.0, 9.0)),
+        case(known["ranking/none"], 30.0),
+        case(known["ranking/width"], 50.0, ("numbers-odd-vocabulary", 20.0, 15.0, 25.0)),
+        case(known["diffusion/none"], 40.0),
+        case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 10.0, 9.0, 25.0)),
+    ]
+    told = json.loads(json.dumps(score.score(cases)))
+    held, seen = told["groups"]
+    assert held["programs"] == {"speech": "", "ranking": ""} and list(seen["programs"]) == ["diffusion"]
+    assert (held["accuracy"]["first"], seen["accuracy"]["first"]) == (0.5, 1)
+    assert (held["prediction"]["cases"], held["prediction"]["error"]) == (1, pytest.approx(0.2))
+    assert (held["prediction"]["coverage"], seen["prediction"]["coverage"]) == (0, 1)
+    assert seen["prediction"]["error"] == pytest.approx(0.5)
+    lines = score.table(told).splitlines()
+    assert (
+        "never looked at (speech, ranking): first 0.50, third 0.50, error 0.20, coverage 0.00, width 0.30"
+        in lines
+    )
+    assert any(
+        line.startswith("looked at while rules were changed (diffusion): first 1.00") for line in lines
+    )
+    assert any(line.startswith("diffusion: seen 2026-11-22") for line in lines)
+    assert lines[-1].startswith("all: first 0.67") and set(told) >= {
+        "accuracy",
+        "prediction",
+        "false",
+        "faults",
+    }
 
 
 def test_nothing_found_is_told_as_such():

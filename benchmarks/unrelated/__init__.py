@@ -1,4 +1,4 @@
-"""Two programs with planted faults that no rule was built on: how right the diagnosis is about them.
+"""Programs with planted faults that no rule was built on: how right the diagnosis is about them.
 
 Their labels stand in labels.yaml, their recordings in tests/data/unrelated.
 """

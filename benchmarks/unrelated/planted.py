@@ -1,4 +1,4 @@
-"""The labels of both programs, as programs of the suite's type."""
+"""The labels of all programs, as programs of the suite's type."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ NEEDS = {"gpu": True, "cores": 14}
 
 @dataclass(frozen=True)
 class Planted(Program):
-    """One fault of a program, or its well-tuned form: `group` is the program, `name` the fault."""
+    """One fault of a program, or its well-tuned form: `group` is the program, `name` the fault.
+
+    `seen` says when its recordings were looked at while rules were changed; empty where they never were.
+    """
+
+    seen: str = ""
 
     @property
     def family(self) -> str:
@@ -40,9 +45,12 @@ def planted() -> tuple[Planted, ...]:
     """Each program's well-tuned form and its faults, in the order of their file."""
     labels = yaml.safe_load((HERE / "labels.yaml").read_text())
     return tuple(
-        Planted(program, name, fault)
-        for program, faults in labels.items()
-        for name, fault in [(NONE, Fault(kind=None, severity=[2], needs=NEEDS)), *map(_named, faults.items())]
+        Planted(program, name, fault, seen=label.get("seen", ""))
+        for program, label in labels.items()
+        for name, fault in [
+            (NONE, Fault(kind=None, severity=[2], needs=NEEDS)),
+            *map(_named, label["faults"].items()),
+        ]
     )
 
 

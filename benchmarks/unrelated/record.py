@@ -1,4 +1,4 @@
-"""Record both programs in all their forms.
+"""Record all programs in all their forms.
 
     fathom machine measure                                                    # on the target, once
     python -m benchmarks.unrelated.record record OUT --minutes 8 --tar a.tar  # there, until nothing is left

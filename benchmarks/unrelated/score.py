@@ -1,6 +1,7 @@
 """How often the diagnosis is right about faults that it was not built on, and how far its gains are off.
 
-The well-tuned form of each program is the outcome of all its faults.
+The well-tuned form of each program is the outcome of all its faults. Programs whose recordings were looked at
+while rules were changed (`seen` in labels.yaml) are told apart from the others, which are still held out.
 """
 
 from __future__ import annotations
@@ -37,8 +38,29 @@ def score(cases: list[Case]) -> dict[str, Any]:
         "recordings": len(cases),
         "accuracy": accuracy(faulty),
         "prediction": prediction(list(found.values())),
+        "groups": groups(faulty, found),
         "false": false_findings(cases),
         "faults": [row(case, found.get(case.name)) for case in faulty],
+    }
+
+
+def groups(faulty: list[Case], found: dict[str, Gain]) -> list[dict[str, Any]]:
+    """The figures of programs that were never looked at, and those of programs that were."""
+    return [group(words, cases, found) for words, cases in apart(faulty) if cases]
+
+
+def apart(cases: list[Case]) -> Iterator[tuple[str, list[Case]]]:
+    for words, seen in (("never looked at", False), ("looked at while rules were changed", True)):
+        yield words, [case for case in cases if bool(case.program.seen) == seen]
+
+
+def group(words: str, cases: list[Case], found: dict[str, Gain]) -> dict[str, Any]:
+    """Of one group; what was seen of each of its programs where anything was."""
+    return {
+        "group": words,
+        "programs": {case.program.group: case.program.seen for case in cases},
+        "accuracy": accuracy(cases),
+        "prediction": prediction([found[case.name] for case in cases if case.name in found]),
     }
 
 
@@ -71,9 +93,16 @@ def table(result: dict[str, Any]) -> str:
         line = f"{one['case']:<20}{one['planted']:<32}{one['first']:<32}{one['rank'] or '-':>5}"
         lines.append(line + "".join(f"{_number(one.get(name)):>10}" for name in figures))
     lines += [f"false: {one['case']}: {one['finding']}, {_number(one['share'])}" for one in result["false"]]
+    lines += [f"{one['group']} ({', '.join(one['programs'])}): {_figures(one)}" for one in result["groups"]]
+    known = [row for one in result["groups"] for row in one["programs"].items()]
+    lines += [f"{program}: seen {seen}" for program, seen in known if seen]
+    return "\n".join([*lines, f"all: {_figures(result)}"])
+
+
+def _figures(result: dict[str, Any]) -> str:
     told = {**result["accuracy"], **result["prediction"]}
     words = ("first", "third", "error", "coverage", "width")
-    return "\n".join([*lines, ", ".join(f"{word} {_number(told[word])}" for word in words)])
+    return ", ".join(f"{word} {_number(told[word])}" for word in words)
 
 
 def _number(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The command line of both programs, and a clock on their steps."""
+"""The command line of all programs, and a clock on their steps."""
 
 from __future__ import annotations
 
