@@ -3,8 +3,9 @@
 #
 #     benchmarks/on_target.sh PART OUT
 #
-# PART is stress, ceilings, record, stretches, cost, tests, links, counters, crafted, agreement, faults,
-# unrelated, lab or equal.
+# PART is measure, stress, ceilings, record, stretches, cost, tests, links, counters, crafted, agreement, faults,
+# unrelated, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on
+# a GPU and cores of its own, with their results in OUT/PART.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -29,6 +30,11 @@ stress() { # a recorder that starts and stops often, in a program that leaves it
     done
 }
 
+measure() { # what other parts need to know of the machine, before lanes that need it: 80 s
+    "$python" -m fathom machine measure --only counters --json > "$out/counters.json"
+    "$python" -m fathom machine measure --json > "$out/machine.json"
+}
+
 ceilings() { # twice in a row: the figures, and how far they differ
     "$python" benchmarks/gauges.py "$@"
     cp benchmarks/results/gauges.json "$out/"
@@ -47,7 +53,7 @@ stretches() { # the clean phase's cost within one process; nothing else may run 
 }
 
 cost() { # recorded against untouched, in pairs: batches of eight on each GPU, on sets of four cores
-    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    gpus=$(gpus)
     sets=$("$python" -c "import os, sys
 from tests.faults.parallel import shares
 count = max(len(os.sched_getaffinity(0)) // 4, len(sys.argv[1].split(',')))
@@ -120,34 +126,50 @@ under_ncu() { # NAME OPTIONS: one step of the GPT example
 }
 
 faults() { # what is left of the suite, on all GPUs at once; again with the same OUT until nothing is left
-    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    gpus=$(gpus)
     "$python" -m tests.faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
         --severity ${SEVERITY:-2} --tar "$out/faults.tar"
 }
 
 unrelated() { # what is left of the programs that no rule was built on
     "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
-        --gpus "${GPUS:-0}" --tar "$out/unrelated.tar"
+        --gpus "$(gpus)" --tar "$out/unrelated.tar"
 }
 
 lab() { # the referee's verdicts on NAMES or all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME
-    gpus=$("$python" -c "import torch; print(torch.cuda.device_count())")
-    for ((gpu = 0; gpu < gpus; gpu++)); do
+    IFS=, read -ra gpus <<< "$(gpus)"
+    for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
         names=$("$python" -c "import sys
 from fathom.lab import techniques
-print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])" $gpu "$gpus" ${NAMES:-})
-        CUDA_VISIBLE_DEVICES=$gpu "$python" -m fathom lab run $names --json --jobs "${JOBS:-10}" \
-            --budget "${BUDGET:-5}" --limit "${LIMIT:-300}" > "$out/lab-$gpu.json" 2> "$out/lab-$gpu.txt" &
+print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])" $lane ${#gpus[@]} ${NAMES:-})
+        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" -m fathom lab run $names --json --jobs "${JOBS:-10}" \
+            --budget "${BUDGET:-5}" --limit "${LIMIT:-300}" > "$out/lab-$lane.json" 2> "$out/lab-$lane.txt" &
     done
     wait
 }
 
 equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs
-    gpus=$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")
+    gpus=$(gpus)
     mkdir -p "$out/equal" # with what was proven so far, as long as the referee is the same
     tar -xJf benchmarks/results/equal_sides_begun.tar.xz -C "$out" --skip-old-files || true
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-6}" --minutes "${MINUTES:-8}"
+}
+
+gpus() { # as CUDA_VISIBLE_DEVICES takes them
+    echo "${CUDA_VISIBLE_DEVICES:-$("$python" -c "import torch; print(*range(torch.cuda.device_count()), sep=',')")}"
+}
+
+lanes() {
+    read -ra lists <<< "$LANES"
+    each=$(($(nproc) / ${#lists[@]}))
+    for ((lane = 0; lane < ${#lists[@]}; lane++)); do
+        for todo in ${lists[lane]//,/ }; do
+            CUDA_VISIBLE_DEVICES=$lane taskset --cpu-list $((lane * each))-$(((lane + 1) * each - 1)) \
+                bash benchmarks/on_target.sh "$todo" "$out/$todo" || echo "$todo: status $?"
+        done > "$out/lane-$lane.txt" 2>&1 &
+    done
+    wait
 }
 
 "$part"
