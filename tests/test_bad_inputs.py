@@ -355,6 +355,14 @@ def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
     assert json.loads(done.stdout)["rows"]["steps"] == (2 if lost == 1 else 1)
 
 
+def test_what_is_often_taken_for_a_trace_is_told_by_its_name(tmp_path):
+    packed, database = tmp_path / "s.fathom.zip", tmp_path / "report.sqlite"
+    assert invoke("pack", make(tmp_path / "s.fathom").path).returncode == 0
+    database.write_bytes(b"SQLite format 3\0" + bytes(84))
+    assert "needs no import" in refused(invoke("import", packed))
+    assert "Nsight Systems" in refused(invoke("import", database))
+
+
 PATIENT = "import sys, time; print('ready', flush=True); time.sleep(600)"
 
 
