@@ -326,6 +326,19 @@ def test_a_sounding_is_kept_when_what_should_replace_it_is_no_good(tmp_path):
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("where", ["conform", "checksum"])
+def test_a_sounding_is_kept_when_a_recording_cannot_be_written_over_it(tmp_path, monkeypatch, where):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    folder, out = recording(tmp_path), tmp_path / "out.fathom"
+    assert invoke("import", folder, "-o", out).returncode == 0
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    monkeypatch.setattr(f"fathom.sounding.store.{where}", full)
+    assert "No space left" in refused(invoke("import", folder, "-o", out, "--replace"))
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("held", ["notes.txt", "raw/images/0.png", "rank-0/model.pt"])
 @pytest.mark.parametrize("how", ["import", "run"])
 def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path, how, held):

@@ -171,6 +171,7 @@ class Writer:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         if self._aside:
+            shutil.rmtree(self.path, ignore_errors=True)  # made anew, so all that it holds is this writer's
             self._aside.rename(self.path.resolve())
 
     def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
@@ -183,6 +184,7 @@ class Writer:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
             temporary.replace(self.path / MANIFEST)
         except OSError as error:
+            self.discard()
             raise BadInputError(f"{self.path} cannot be written: {error}.") from None
         if self._aside:
             shutil.rmtree(self._aside, ignore_errors=True)
