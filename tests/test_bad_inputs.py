@@ -309,6 +309,55 @@ def test_records_are_imported_over_a_sounding_only_when_that_is_asked_for(tmp_pa
     assert (folder / "raw").is_dir()
 
 
+KERNEL = {"ph": "X", "cat": "kernel", "name": "k", "ts": 1.0, "dur": 5.0, "pid": 0, "tid": 7}
+KERNEL["args"] = {"device": 0, "stream": 7, "correlation": 1}
+
+
+def test_a_sounding_is_kept_when_what_should_replace_it_is_no_good(tmp_path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps({"traceEvents": [KERNEL]}))
+    bad.write_text(good.read_text()[:-9])
+    out = tmp_path / "out.fathom"
+    assert invoke("import", good, "-o", out).returncode == 0
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    assert "cannot be imported" in refused(invoke("import", bad, "-o", out, "--replace"))
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+    assert invoke("import", good, "-o", out, "--replace").returncode == 0
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("where", ["conform", "checksum"])
+def test_a_sounding_is_kept_when_a_recording_cannot_be_written_over_it(tmp_path, monkeypatch, where):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    folder, out = recording(tmp_path), tmp_path / "out.fathom"
+    assert invoke("import", folder, "-o", out).returncode == 0
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    monkeypatch.setattr(f"fathom.sounding.store.{where}", full)
+    assert "No space left" in refused(invoke("import", folder, "-o", out, "--replace"))
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("held", ["notes.txt", "raw/images/0.png", "rank-0/model.pt"])
+@pytest.mark.parametrize("how", ["import", "run"])
+def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path, how, held):
+    """A data set's `raw` and a web page's `manifest.json` are no signs of a sounding."""
+    folder, trace = tmp_path / "data", tmp_path / "good.json"
+    trace.write_text(json.dumps({"traceEvents": [KERNEL]}))
+    file = folder / held
+    file.parent.mkdir(parents=True)
+    file.write_text("mine")
+    if "raw" not in held:
+        (folder / "manifest.json").write_text("{}")
+    command = ("import", trace, "-o", folder, "--replace")
+    if how == "run":
+        command = ("run", "--no-measure", "-q", "-o", folder, "--replace", "--", PYTHON, "-c", "0")
+    done = invoke(*command)
+    assert done.returncode and "--replace leaves it alone" in done.stderr
+    assert file.read_text() == "mine"
+
+
 @pytest.mark.parametrize("lost", [1, 20, 60])
 def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
     folder = recording(tmp_path)
@@ -317,6 +366,14 @@ def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
     done = invoke("import", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"]["steps"] == (2 if lost == 1 else 1)
+
+
+def test_what_is_often_taken_for_a_trace_is_told_by_its_name(tmp_path):
+    packed, database = tmp_path / "s.fathom.zip", tmp_path / "report.sqlite"
+    assert invoke("pack", make(tmp_path / "s.fathom").path).returncode == 0
+    database.write_bytes(b"SQLite format 3\0" + bytes(84))
+    assert "needs no import" in refused(invoke("import", packed))
+    assert "Nsight Systems" in refused(invoke("import", database))
 
 
 PATIENT = "import sys, time; print('ready', flush=True); time.sleep(600)"

@@ -293,3 +293,11 @@ def test_a_bomb_takes_no_memory(tmp_path, head, fill):
     assert "64 MiB" in refusal([path], tmp_path)
     assert tracemalloc.get_traced_memory()[1] < 400 << 20
     tracemalloc.stop()
+
+
+def test_half_a_pair_of_surrogates_in_a_name_is_told_as_a_question_mark(tmp_path):
+    text = GOOD.replace('"name": "', '"name": "\\ud800', 1)
+    assert text != GOOD
+    store = import_traces([write_text(tmp_path / "t.json", text)], tmp_path / "s")
+    tables = [store.table(name).collect()["name"] for name in ("ops", "kernels")]
+    assert any(name.startswith("?") for table in tables for name in table)

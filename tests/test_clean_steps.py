@@ -10,7 +10,7 @@ import pytest
 
 from fathom.analysis.intervals import Spans
 from fathom.analysis.replay import Replay
-from fathom.analysis.steps import Stretch, stretches, undisturbed
+from fathom.analysis.steps import Stretch, clean_step, stretches, undisturbed
 from fathom.sounding import open_store
 from tests.timelines import Timeline, examination_of
 
@@ -53,6 +53,14 @@ def test_like_steps_all_count() -> None:
     found = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
     assert undisturbed(found, 5 * 10**8) == (found, "")
     assert undisturbed(found, None) == (found, "")
+
+
+def test_throughput_is_of_the_time_that_steps_take_and_not_of_how_far_the_host_ran_ahead() -> None:
+    marks = (np.array([0, 10, 20, 22, 24, 26, 28]) * MS).astype(np.int64)
+    device = np.append(np.arange(6) * 10.0 * MS, np.nan)
+    clean = clean_step([Stretch(0, 28 * MS, marks, device, samples=6 * 64, tokens=None)])
+    assert clean is not None and clean.mean_ms == pytest.approx(10)
+    assert (clean.samples_per_s, clean.tokens_per_s) == (pytest.approx(6400), None)
 
 
 def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries() -> None:

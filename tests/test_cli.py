@@ -147,6 +147,13 @@ def test_a_pack_can_be_packed_again(tmp_path, sounding):
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
+def test_a_pack_of_a_pack_goes_beside_it_and_not_where_it_was_unpacked(tmp_path, sounding):
+    packed = tmp_path / "a.fathom.zip"
+    invoke("pack", sounding, "-o", packed)
+    done = invoke("pack", packed)
+    assert done.exit_code == 1 and f"{packed} exists already" in done.output
+
+
 def test_a_pack_overwrites_nothing(tmp_path, sounding):
     (tmp_path / "a.zip").write_text("mine")
     assert invoke("pack", sounding, "-o", tmp_path / "a.zip").exit_code == 1

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fathom.diagnosis.signals import Call, HostWork, LoaderRegions, Product, Signals, UnknownSignalError
+from fathom.analysis import Step
+from fathom.diagnosis.signals import (
+    Call,
+    HostWork,
+    LoaderRegions,
+    Product,
+    Recorded,
+    Signals,
+    UnknownSignalError,
+)
 from tests.findings_fakes import H200, compute, idle, product, raised, signals, work
 
 LOADING = (
@@ -231,3 +241,11 @@ def test_other_work_of_the_processor_is_not(one, sent):
 def test_a_device_that_waits_for_the_processor_s_own_work_is_not_launch_bound():
     assert raised(prepared([BLURRED], 2e7), "host-launch-bound") == {}
     assert set(raised(prepared([], 2e7), "host-launch-bound")) == {"host-launch-bound"}
+
+
+def test_a_processor_loses_all_that_it_waits_for_batches():
+    """Recording slows its steps down, so that what a replayed one takes longer would hide the wait."""
+    alone = SimpleNamespace(subjects=[SimpleNamespace(index=None)])
+    step = Step(clean_ms=0.43, timeline_ms=0.61, ci_ms=None, n=238, kind="train", clean_mean_ms=0.455)
+    given = Signals(None, Recorded(None, {}, alone, step, feeding={"wait_ms": 0.19}))
+    assert given.get("input.lost_ms").value == 0.19

@@ -292,6 +292,14 @@ def test_a_window_without_device_work_is_flagged(tmp_path: Path) -> None:
     assert nanoseconds(found.devices[0])["compute"] == 1000
 
 
+def test_a_window_is_not_said_to_lack_what_others_have_where_there_are_none(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.steps(1000, 2000)
+    timeline.kernel(3000, 4000, launched=2500)
+    (found,) = examination_of(tmp_path / "s.fathom", timeline).integrity.problems
+    assert found["what"] == "step-without-device-work" and "others" not in found["text"]
+
+
 def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
     timeline.kernel(1000, 1600, launched=1000)
     timeline.burst = 4

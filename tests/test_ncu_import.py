@@ -147,6 +147,12 @@ BAD = {
     "huge line": (b'"' + b"x" * (LONGEST + 10), "more than 16 MiB"),
     "late binary": (RAW.encode() + b"x" * 5000 + b"\0\n", "binary"),
     "two notations": (RAW.encode() + (ROW + ',"1.5"\n' + ROW + ',"1,5"\n').encode(), "both"),
+    "no units": (RAW.partition("\n")[0].encode() + b"\n" + ROW.encode() + b',"1"\n', "row of units is gone"),
+    "a unit of no time": (
+        RAW.replace("a__b.sum", "gpu__time_duration.sum").encode() + ROW.encode() + b',"1"\n',
+        "in 'byte', which is no unit of time",
+    ),
+    "no IDs": (RAW.replace('"ID"', '"Number"').encode() + ROW.encode() + b',"1"\n', "column ID is gone"),
     "no permission": (
         b"==ERROR== ERR_NVGPUCTRPERM - The user does not have permission\n",
         "ERR_NVGPUCTRPERM",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -110,6 +111,17 @@ def test_stop_after_ends_a_long_program(tmp_path):
     assert done.returncode == 0, done.stderr
     assert open_sounding(tmp_path / "out.fathom").manifest.ended == "stopped"
     assert steps_of(tmp_path)[0] >= 39
+
+
+@pytest.mark.parametrize("steps", [6, 22])
+def test_a_short_programs_report_says_what_records_its_timeline(tmp_path, steps):
+    program(tmp_path, steps=steps)
+    run = ("run", "--quiet", "-o", "out.fathom", "--replace", "--settle")
+    run_fathom(*run, 30, "--", "python", "train.py", cwd=tmp_path)
+    told = {row.what: row.why for row in open_sounding(tmp_path / "out.fathom").examine().abstained}
+    settle, *more = re.search("`--settle (.*)`", told["ledger"])[1].split()
+    run_fathom(*run, settle, *more, "--", "python", "train.py", cwd=tmp_path)
+    assert open_sounding(tmp_path / "out.fathom").examine().devices[0].ledger
 
 
 def test_a_crash_leaves_its_steps_and_its_status(tmp_path):

@@ -82,7 +82,7 @@ def test_changes_are_read(
     [
         *("", "=", "=0", "input", "input=", "input=-1", "input=nan", "input=1e999", "input=3 days"),
         *("input=1.2.3", "foo=1", "family=0.5", "family:=0.5", "launch:x=1", "sync=0.5", "python=3us"),
-        "entry:idle: x=0",
+        *("entry:idle: x=0", "family:a=1e308", "family:a=1e7", "launch=1e5s"),
     ],
 )
 def test_bad_changes_are_one_sentence(text: str) -> None:

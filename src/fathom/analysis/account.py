@@ -35,6 +35,7 @@ AHEAD_OF_DEVICE = (
 )
 LATER = "later clean steps"
 OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
+ENOUGH = 20  # steps, for a clean phase that begins after three, and a timeline after it
 SOON = 25  # steps, within which a timeline begins where their length settles at once
 MADE = "recording the timeline made steps"
 WERE = "other steps ran than the clean ones, or under other conditions: the recorded ones were"
@@ -126,9 +127,10 @@ def _no_timeline(steps: pl.DataFrame) -> str:
     count = steps.filter(pl.col("parent").is_null()).height
     if not 0 < count < SOON or not steps["phase"].is_in(["settle", "clean"]).all():
         return "no timeline was recorded"
+    sooner = "--settle 3" if count >= ENOUGH else "--settle 0 --at 1"
     return (
         f"no timeline was recorded: the program ended after its first {count} steps; let it run longer, or "
-        "record it with `--settle 3`"
+        f"record it with `{sooner}`"
     )
 
 

@@ -61,7 +61,9 @@ def _without_work(work: DeviceWork, windows: Windows, device: str) -> Problem | 
     count = int((windows.used & (busy == 0)).sum())
     if not count:
         return None
-    text = f"{count} of {int(windows.used.sum())} steps hold no work of {device}, though it worked in others."
+    steps = int(windows.used.sum())
+    where = "in others" if count < steps else "outside of them"
+    text = f"{count} of {steps} steps hold no work of {device}, though it worked {where}."
     return Problem("step-without-device-work", text, count, spoils=["kernels"])
 
 

@@ -165,10 +165,12 @@ def clean_step(found: list[Stretch]) -> Clean | None:
         return None
     each = np.array([ns for ns, _ in timed]) / MS
     weights = np.array([count for _, count in timed])
-    seconds = sum(stretch.end_ns - stretch.start_ns for stretch in found) / 1e9
+    mean = float(np.average(each, weights=weights))
+    # Of as many steps of that mean: the marks of a host that runs ahead lie closer than the steps are long.
+    seconds = sum(stretch.count for stretch in found) * mean / 1e3
     return Clean(
         median(each),
-        float(np.average(each, weights=weights)),
+        mean,
         interval(each),
         int(weights.sum()),
         _per_second([stretch.samples for stretch in found], seconds),

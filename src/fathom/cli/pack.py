@@ -26,7 +26,7 @@ def pack(
 
     store = open_store(sounding).verify()
     if not folded:
-        print(pack_folder(store.path, output))
+        print(pack_folder(store.path, output or packed_name(sounding)))
         return
     from tempfile import TemporaryDirectory
 

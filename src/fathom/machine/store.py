@@ -40,7 +40,10 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
         known = path.exists()
     except OSError as error:
         raise MachineFileError(f"{path} cannot be looked for: {error.strerror}.") from None
-    return read(path) if known else None
+    try:
+        return read(path) if known else None
+    except MachineFileError as error:
+        raise MachineFileError(f"{str(error).rstrip('.')}; remove it, and measure again.") from None
 
 
 def bounding(
@@ -65,7 +68,7 @@ def read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise MachineFileError(f"{path} is not a machine file; remove it, and measure again.") from None
+        raise MachineFileError(f"{path} is not a machine file: it is no whole JSON.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:
         raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")
     return machine

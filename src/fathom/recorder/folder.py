@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from fathom.errors import BadInputError
+from fathom.replacing import require_replaceable
 
 
 def new_folder(folder: Path, replace: bool) -> Path:
@@ -29,7 +30,4 @@ def check_free(folder: Path, replace: bool) -> None:
             f"{folder} exists already; choose another name with -o, or overwrite it with --replace"
             " (in Python: replace=True)."
         )
-    if not ((folder / "manifest.json").exists() or (folder / "raw").is_dir()):
-        raise BadInputError(
-            f"{folder} is not a sounding, so --replace leaves it alone; choose another name with -o."
-        )
+    require_replaceable(folder)

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from fathom.sounding import Store
 
 TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".csv", ".ncu-rep", ".ncu-repz")
+_OTHERS = {
+    b"PK\x03\x04": "it is a zip; a packed sounding needs no import, `fathom report` opens it as it is",
+    b"SQLite format 3\0": "it is a database, as Nsight Systems exports; record again with torch.profiler",
+}
 _PATTERNS = ("*.json", "*.json.gz")
 
 
@@ -70,7 +74,21 @@ def _expand(paths: list[Path]) -> list[Path]:
         if not found:
             raise BadInputError(f"{path} holds no traces ({', '.join(_PATTERNS)}) and no raw records.")
         files += found
+    for file in files:
+        _refuse_others(file)
     return files
+
+
+def _refuse_others(file: Path) -> None:
+    """Raises BadInputError for what is often taken for a trace."""
+    try:
+        with file.open("rb") as opened:
+            head = opened.read(16)
+    except OSError:
+        return
+    for start, why in _OTHERS.items():
+        if head.startswith(start):
+            raise BadInputError(f"{file} cannot be imported: {why}.")
 
 
 def trace_name(path: Path) -> str:

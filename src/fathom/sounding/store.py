@@ -13,6 +13,7 @@ import msgspec
 import polars as pl
 
 from fathom.errors import BadInputError, NotASoundingError
+from fathom.replacing import require_replaceable
 from fathom.sounding.checksums import checksum, require
 from fathom.sounding.manifest import Manifest
 from fathom.sounding.pack import unpack
@@ -131,14 +132,21 @@ class Writer:
     def __init__(self, path: str | Path, *, replace: bool = False) -> None:
         self.path = Path(path)
         self._written: list[Path] = []
-        if replace and (self.path / MANIFEST).exists():
-            shutil.rmtree(self.path)
-        if (self.path / MANIFEST).exists():
+        self._aside: Path | None = None
+        if (self.path / MANIFEST).exists() and not replace:
             raise BadInputError(f"{self.path} exists already; choose another name with -o.")
         try:
+            if replace and self.path.exists():
+                self._set_aside()
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
+
+    def _set_aside(self) -> None:
+        """Keep the sounding that stands here until the new one does: what is to replace it may be no good."""
+        require_replaceable(self.path)
+        place = self.path.resolve()
+        self._aside = place.rename(place.with_name(f".{place.name}.replaced-{os.getpid()}"))
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
         """Add one rank's table; an empty one leaves no file."""
@@ -162,6 +170,9 @@ class Writer:
         for folder in (*{table.parent for table in self._written}, self.path):
             with contextlib.suppress(OSError):
                 folder.rmdir()
+        if self._aside:
+            shutil.rmtree(self.path, ignore_errors=True)  # made anew, so all that it holds is this writer's
+            self._aside.rename(self.path.resolve())
 
     def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
         """Write the machine's inventory and the manifest; the sounding exists from here on."""
@@ -173,5 +184,8 @@ class Writer:
             temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
             temporary.replace(self.path / MANIFEST)
         except OSError as error:
+            self.discard()
             raise BadInputError(f"{self.path} cannot be written: {error}.") from None
+        if self._aside:
+            shutil.rmtree(self._aside, ignore_errors=True)
         return Store(self.path, manifest)

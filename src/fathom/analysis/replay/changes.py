@@ -37,6 +37,7 @@ ENTRIES = {  # rows of the ledger under the selector that changes them
     **{f"idle: {cause}": cause for cause in CAUSES},
 }
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
+_MOST = 1e6  # a factor, or a piece in ms: beyond it lengths leave what nanoseconds can count
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
@@ -116,4 +117,9 @@ def _value(text: str, value: str) -> tuple[float | None, float | None]:
         number = -1.0
     if found is None or number < 0 or not isfinite(number) or (found["unit"] and found["unit"] not in _UNITS):
         raise BadInputError(f"'{text}' ends in no factor or duration; write =0.5 or =20us.")
-    return (None, number * _UNITS[found["unit"]]) if found["unit"] else (number, None)
+    ns = number * _UNITS[found["unit"]] if found["unit"] else None
+    if (number if ns is None else ns / _UNITS["ms"]) > _MOST:
+        raise BadInputError(
+            f"'{text}' asks for more than can be replayed; give a factor or ms up to a million."
+        )
+    return (number, None) if ns is None else (None, ns)

@@ -39,11 +39,14 @@ def wait_ms(recorded: Recorded) -> float | None:
 def lost_ms(recorded: Recorded) -> float:
     """What undisturbed steps lose to waiting for batches: their mean beyond a replayed step that never waits.
 
-    The timeline alone does not tell: while a profiler starts, the loader catches up.
+    The timeline alone does not tell: while a profiler starts, the loader catches up. A processor has nothing
+    queued that it could do meanwhile, so it loses all that it waits.
     """
     clean, waited = recorded.step.clean_mean_ms, wait_ms(recorded)
     if clean is None or waited is None:
         raise UnknownSignalError(NO_CLEAN)
+    if recorded.account.subjects and recorded.account.subjects[0].index is None:
+        return waited
     return max(min(clean - _fed_ms(recorded), waited), 0.0)
 
 

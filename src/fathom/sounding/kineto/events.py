@@ -111,7 +111,8 @@ def _args(fields: dict[str, Any]) -> Args:
 
 
 def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
+    # Half of a pair of surrogates, which JSON can spell, is no character that a table could hold.
+    return value.encode(errors="replace").decode() if isinstance(value, str) else None
 
 
 def _is_number(value: Any) -> bool:

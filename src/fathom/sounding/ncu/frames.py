@@ -11,11 +11,10 @@ from typing import Any
 import polars as pl
 
 from fathom.sounding.families import with_families
-from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.ncu.launch import DURATION, Launch
 from fathom.sounding.schema import conform
 
 SOURCE = "ncu"
-DURATION = "gpu__time_duration.sum"
 # What describes the device or names the launch is no counter.
 _NO_COUNTER = re.compile(
     r"(?:device__attribute|c2clink__|nvlink__|numa__|profiler__|launch__function_pcs"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+DURATION = "gpu__time_duration.sum"
+
 
 @dataclass
 class Launch:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from fathom.data import load
-from fathom.sounding.ncu.launch import Launch
+from fathom.sounding.ncu.launch import DURATION, Launch
 from fathom.sounding.ncu.lines import bad, read_lines
 from fathom.sounding.ncu.numbers import TwoNotationsError, decimal_mark, is_absent, plain, to_float
 from fathom.sounding.ncu.units import base_unit
@@ -77,6 +77,8 @@ def _begin(found: CsvFile, header: list[str]) -> None:
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
         raise bad(found.path, f"its column {twice} stands there twice; export it again")
+    if _form(header) != "summary" and "ID" not in header:
+        raise bad(found.path, f"its column ID is gone, which tells its launches apart; {HOW}")
     found._header, found._units = header, None
     found._tables += 1
 
@@ -102,8 +104,10 @@ def _raw_row(found: CsvFile, fields: list[str], row: dict[str, str]) -> None:
     if not row.get("Kernel Name"):
         found._units = fields
         return
-    launch, units = _launch(found, row), found._units or [""] * len(fields)
-    for (name, text), unit in zip(row.items(), units, strict=True):
+    if found._units is None:
+        raise bad(found.path, f"its row of units is gone; {HOW}")
+    launch = _launch(found, row)
+    for (name, text), unit in zip(row.items(), found._units, strict=True):
         if _METRIC.fullmatch(name):
             found._raw.append((launch, name, text, unit))
 
@@ -163,6 +167,8 @@ def _convert(found: CsvFile) -> None:
     for launch, metric, text, unit in found._raw:
         if text in values:
             scale, base = base_unit(unit)
+            if metric == DURATION and base != "s":
+                raise bad(found.path, f"its {DURATION} is in '{unit}', which is no unit of time; {HOW}")
             launch.values[metric], launch.units[metric] = values[text] * scale, base
         elif is_absent(text):
             launch.absent.add(metric)

@@ -24,7 +24,11 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
     """
     raw = read(Path(folder))
     writer = Writer(output or folder, replace=replace and output is not None)
-    recorded = [_rank(raw, process, number, writer) for number, process in _ranks(raw).items()]
+    try:
+        recorded = [_rank(raw, process, number, writer) for number, process in _ranks(raw).items()]
+    except BaseException:
+        writer.discard()
+        raise
     return writer.finish(manifest(raw, recorded, Path(output or folder)), raw.launch.get("machine"))
 
 
