@@ -125,14 +125,14 @@ under_ncu() { # NAME OPTIONS: one step of the GPT example
     ncu --import "$out/$1.ncu-rep" --csv --page raw --print-units base > "$out/$1.csv"
 }
 
-faults() { # what is left of the suite, on all GPUs at once; again with the same OUT until nothing is left
+faults() { # ONLY="GROUP/NAME …" or all that is not kept yet, on all GPUs at once; again with the same OUT until nothing is left
     gpus=$(gpus)
     "$python" -m tests.faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
-        --severity ${SEVERITY:-2} --tar "$out/faults.tar"
+        --severity ${SEVERITY:-2} $([ "${ONLY:-}" ] && echo --only $ONLY || echo --missing) --tar "$out/faults.tar"
 }
 
 unrelated() { # what is left of the programs that no rule was built on
-    "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
+    "$python" -m benchmarks.unrelated.record record "$out/unrelated" --missing --minutes "${MINUTES:-8}" \
         --gpus "$(gpus)" --tar "$out/unrelated.tar"
 }
 
