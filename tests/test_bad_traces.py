@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fathom.errors import FathomError
+from fathom.errors import BadInputError, FathomError
+from fathom.recorder import import_any
 from fathom.sounding import Store, import_traces
 from tests.kineto_samples import Event, call, kernel, op, small, write, write_text
 
@@ -145,6 +146,14 @@ def test_one_bad_trace_among_good_ones_refuses_all(tmp_path):
 def test_a_rank_that_is_given_twice_is_refused(tmp_path):
     traces = [write(tmp_path / f"{n}.json", small(), {"distributedInfo": {"rank": 0}}) for n in "ab"]
     assert "rank 0" in refusal(traces, tmp_path)
+
+
+def test_a_trace_that_is_given_twice_is_refused(tmp_path):
+    """It would become two ranks that run alike to the nanosecond."""
+    trace = write(tmp_path / "a.json", small())
+    with pytest.raises(BadInputError, match="given twice"):
+        import_any([trace, tmp_path / "." / "a.json"], tmp_path / "out.fathom")
+    assert not (tmp_path / "out.fathom").exists()
 
 
 def test_no_trace_at_all_is_refused(tmp_path):

@@ -104,6 +104,17 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path):
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 0
 
 
+def test_what_cannot_be_launched_replaces_nothing(tmp_path):
+    raw_run(tmp_path, "sh", "-c", "exit 7")
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    refused = run_fathom("run", "--raw", "--replace", "-o", "out.fathom", "./program", cwd=tmp_path)
+    assert refused.returncode in (125, 126, 127) and "Traceback" not in refused.stderr
+    assert record(tmp_path / "out.fathom", "end")["exit_status"] == 7
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.fathom", "program"]
+
+
 def test_replace_spares_what_is_no_sounding(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis").write_text("years")

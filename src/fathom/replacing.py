@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -22,6 +23,16 @@ def require_replaceable(folder: Path) -> None:
     else:
         return
     raise BadInputError(f"{folder} {why}, so --replace leaves it alone; choose another name with -o.")
+
+
+def set_aside(folder: Path) -> Path:
+    """Have a sounding make room for another one, and tell where it is now: the other may come to nothing.
+
+    Raises BadInputError where it may not be replaced, and OSError.
+    """
+    require_replaceable(folder)
+    place = folder.resolve()
+    return place.rename(place.with_name(f".{place.name}.replaced-{os.getpid()}"))
 
 
 def _strange(folder: Path) -> str | None:

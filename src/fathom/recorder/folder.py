@@ -6,19 +6,37 @@ import shutil
 from pathlib import Path
 
 from fathom.errors import BadInputError
-from fathom.replacing import require_replaceable
+from fathom.replacing import require_replaceable, set_aside
 
 
-def new_folder(folder: Path, replace: bool) -> Path:
-    """Make `folder` with an empty `raw/`. Raises BadInputError where it exists, unless it may be replaced."""
-    check_free(folder, replace)
-    try:
-        if folder.exists():
-            shutil.rmtree(folder)
-        (folder / "raw").mkdir(parents=True)
-    except OSError as error:
-        raise BadInputError(f"{folder} cannot be made: {error.strerror}.") from None
-    return folder
+class NewFolder:
+    """`path` with an empty `raw/`. What stood there is removed by `keep`, and put back by `undo`.
+
+    Raises BadInputError where it exists, unless it may be replaced.
+    """
+
+    def __init__(self, path: Path, replace: bool) -> None:
+        check_free(path, replace)
+        self.path = path
+        self._before: Path | None = None
+        try:
+            if path.exists():
+                self._before = set_aside(path)
+            (path / "raw").mkdir(parents=True)
+        except OSError as error:
+            raise BadInputError(f"{path} cannot be made: {error.strerror}.") from None
+
+    def keep(self) -> Path:
+        """Remove what was here before, and tell where `raw/` is."""
+        if self._before:
+            shutil.rmtree(self._before, ignore_errors=True)
+        return self.path / "raw"
+
+    def undo(self) -> None:
+        """Remove the folder, and put back what was here before."""
+        shutil.rmtree(self.path)
+        if self._before:
+            self._before.rename(self.path.resolve())
 
 
 def check_free(folder: Path, replace: bool) -> None:

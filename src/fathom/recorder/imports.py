@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,8 @@ def _expand(paths: list[Path]) -> list[Path]:
         files += found
     for file in files:
         _refuse_others(file)
+    if twice := next((one for one, times in Counter(map(Path.resolve, files)).items() if times > 1), None):
+        raise BadInputError(f"{twice} is given twice; give the trace of each rank once.")
     return files
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import time
@@ -15,7 +14,7 @@ from typing import Any
 from fathom.machine import known_machine
 from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
 from fathom.recorder.counters import met, unsampled
-from fathom.recorder.folder import check_free, new_folder
+from fathom.recorder.folder import NewFolder, check_free
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
@@ -57,16 +56,17 @@ def record(
         say(warning)
     known = machine()
     plan = met(plan, known, environment)
-    new_folder(folder, replace)
+    made = NewFolder(folder, replace)
     try:
         plan.write(folder / "raw")
         write_launch(folder / "raw", command, environment, known, name=folder.stem)
         with inbox() as signals:  # before any library starts a thread, which would take signals from us
             around = child_environment(environment, folder / "raw", sampled=plan.counters is not None)
             child = spawn(path, command, around, signals.mask)
+            made.keep()
             return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
     except CannotLaunchError:
-        shutil.rmtree(folder)
+        made.undo()
         raise
 
 

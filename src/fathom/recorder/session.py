@@ -14,7 +14,7 @@ from fathom.errors import FathomError
 from fathom.machine import known_machine
 from fathom.recorder.counters import met
 from fathom.recorder.finish import finish
-from fathom.recorder.folder import new_folder
+from fathom.recorder.folder import NewFolder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
 from fathom.recorder.plan import Plan
 from fathom.recorder.supervise import Ending
@@ -36,7 +36,7 @@ class Session:
             return
         machine = known_machine()
         self._plan = plan = met(plan, machine)
-        raw = new_folder(path, replace) / "raw"
+        raw = NewFolder(path, replace).keep()
         plan.write(raw)
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)

@@ -19,6 +19,7 @@ GAIN = 26  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
 NO_STEP = "Causes are looked for in the steps of a program, and none was recorded."
 NONE = "No cause that costs 1 % of the step or more was found."
+BELOW = "why is told below"
 ALONE = "Each gain is predicted for its cause alone: together they save less than their sum."
 HOST = "The rest of that time is then spent waiting, mostly for the host: its launches set the pace."
 LEAST = 12  # columns for words beside a figure
@@ -26,13 +27,13 @@ LESS = 0.7  # of the device's own rows: a gain below that is worth a word
 Finding = dict[str, Any]
 
 
-def none(unseen: int, stepped: bool = True) -> str:
-    """What to say without findings: what nobody could look for may be there all the same."""
+def none(unseen: int, stepped: bool = True, told: str = "the report says why") -> str:
+    """What to say without findings. `told`: where it says why kinds could not be looked for."""
     if not stepped:
         return NO_STEP
     if not unseen:
         return NONE
-    return f"{NONE} {unseen} of {len(kinds())} kinds could not be looked for: the report says why."
+    return f"{NONE} {unseen} of {len(kinds())} kinds could not be looked for: {told}."
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:
@@ -44,7 +45,8 @@ def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = T
     """The largest findings: gain and title, where, one line of evidence."""
     yield Text("findings", "bold")
     if not found:
-        yield from (Text(f"  {line}", "dim") for line in textwrap.wrap(none(unseen, stepped), width - 2))
+        said = textwrap.wrap(none(unseen, stepped, BELOW), width - 2)
+        yield from (Text(f"  {line}", "dim") for line in said)
     for one in found[:SHOWN]:
         yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one["title"], "bold"))
         yield Text(f"    {_first_line(one, width - 4)}", "dim")

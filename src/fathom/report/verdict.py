@@ -61,7 +61,8 @@ def headline(verdict: Verdict) -> Text:
 def _gain(ratio: float) -> str:
     if abs(1 - ratio) < 0.0005:
         return "no difference"
-    return f"{1 / ratio:.3g}× as fast" if ratio < 1 else f"takes {ratio:.3g}× as long"
+    digits = 3 if abs(1 - ratio) > 0.005 else 4
+    return f"{1 / ratio:.{digits}g}× as fast" if ratio < 1 else f"takes {ratio:.{digits}g}× as long"
 
 
 def _short(side: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 import polars as pl
 
 from fathom.errors import BadInputError, NotASoundingError
-from fathom.replacing import require_replaceable
+from fathom.replacing import set_aside
 from fathom.sounding.checksums import checksum, require
 from fathom.sounding.manifest import Manifest
 from fathom.sounding.pack import unpack
@@ -137,16 +137,10 @@ class Writer:
             raise BadInputError(f"{self.path} exists already; choose another name with -o.")
         try:
             if replace and self.path.exists():
-                self._set_aside()
+                self._aside = set_aside(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
-
-    def _set_aside(self) -> None:
-        """Keep the sounding that stands here until the new one does: what is to replace it may be no good."""
-        require_replaceable(self.path)
-        place = self.path.resolve()
-        self._aside = place.rename(place.with_name(f".{place.name}.replaced-{os.getpid()}"))
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
         """Add one rank's table; an empty one leaves no file."""
