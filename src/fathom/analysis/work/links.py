@@ -62,7 +62,8 @@ def _assign(links: Links, found: pl.DataFrame, where: Flags) -> None:
     rows = found["kernel"].to_numpy()
     links.owner[rows] = found["owner"].fill_null(NONE).to_numpy()
     links.instance[rows] = found["instance"].fill_null(0).to_numpy()
-    links.why = links.why.scatter(rows, found["why"])
+    order = np.argsort(rows)  # which polars before 2 asks for
+    links.why = links.why.scatter(np.asarray(rows)[order], found["why"].gather(order))
 
 
 def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
