@@ -248,8 +248,8 @@ class Phases:
     def _sampled(self, job: Job, took_ns: float, active: float) -> None:
         """After a burst with counters: where it showed too little, once more, after the others' turn."""
         self._recent_ns.append(took_ns)
-        if more := self._tally.again(job, active):
-            self._jobs.insert(sum(other.phase == "counters" for other in self._jobs), more)
+        if self._tally.again(job, active):
+            self._jobs.insert(sum(other.phase == "counters" for other in self._jobs), job)
 
     def _next_job(self) -> Job:
         """A burst with counters is as long as fits steps as they are now: a busy host's differ fivefold."""

@@ -66,12 +66,12 @@ class Tally:
         self._more = Counter({group: (MOST_TIMES - 1) * count for group, count in self._left.items()})
         self._active: dict[int, float] = {}
 
-    def again(self, job: Job, active: float) -> Job | None:
-        """The burst that has to come once more, as it showed too few active samples; None where none has."""
+    def again(self, job: Job, active: float) -> bool:
+        """Whether the burst has to come once more, as it showed so few active samples."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
         if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:
-            return None
+            return False
         self._left[job.group] += 1
         self._more[job.group] -= 1
-        return job
+        return True
