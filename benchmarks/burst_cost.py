@@ -7,11 +7,12 @@
 On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
 say little there. Here the program runs as it is; after each of its optimizer's steps a hook counts, and every
 few steps samples of the first group of counters and records of the device's work are switched on or off, by
-the same classes as in a recording. Stretches begin and end with an idle device, and
-their first steps do not count. Each begins after the same rest: what runs at its power limit is quicker after
-one (a GPT step of 61.0 ms took 58.5), and switching a burst on takes half a second. One Kineto burst comes
-first, as in a recording; `after` is the ratio of the steps without anything to those before it, which holds
-what Kineto leaves behind.
+the same classes as in a recording. Stretches begin and end with an idle device, and their first steps do not
+count. Each begins after the same rest: what runs at its power limit is quicker after one (a GPT step of
+61.0 ms took 58.5), and switching a burst on takes half a second. One Kineto burst comes first, as in a
+recording; `after` is the ratio of the steps without anything to those before it, which holds what Kineto
+leaves behind.
+
 Bursts are longer here than a recording's, so their buffer is larger; of the first one image is decoded.
 `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """

@@ -82,7 +82,8 @@ def test_without_groups_nothing_is_sampled():
 )
 def test_a_burst_never_holds_more_than_an_image(step_ns, interval, sizes):
     groups = [["a"] * size for size in sizes]
-    jobs = budget.jobs(step_ns, groups, {"interval_ns": interval, "rounds": 3})
+    wanted = {"interval_ns": interval, "rounds": 3}
+    jobs = [budget.fitted(job, step_ns, groups, wanted) for job in budget.jobs(groups, wanted)]
     assert [job.group for job in jobs] == [*range(len(groups))] * 3
     for job in jobs:
         assert 1 <= job.windows <= budget.MOST_STEPS
@@ -100,7 +101,8 @@ def test_a_burst_never_holds_more_than_an_image(step_ns, interval, sizes):
 )
 def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy, step_ns, asked, random):
     wanted = {"samples": asked} if asked else {}
-    planned = budget.jobs(step_ns, [["a"] * size for size in sizes], wanted)
+    groups = [["a"] * size for size in sizes]
+    planned = [budget.fitted(job, step_ns, groups, wanted) for job in budget.jobs(groups, wanted)]
     for group, count in Counter(job.group for job in planned).items():
         each = budget.samples(sizes[group])
         assert (count - 1) * each < (asked or budget.ENOUGH_SAMPLES) <= count * each

@@ -12,6 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fathom.errors import BadInputError
+from fathom.recorder.folder import NewFolder
+from fathom.sounding.store import Writer
 from tests.running import PYTHON, SOURCE, environment, record, run_fathom, start_fathom, wait_for
 
 
@@ -113,6 +116,24 @@ def test_what_cannot_be_launched_replaces_nothing(tmp_path):
     assert refused.returncode in (125, 126, 127) and "Traceback" not in refused.stderr
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 7
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.fathom", "program"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda path: NewFolder(path, True), lambda path: Writer(path, replace=True)]
+)
+def test_what_cannot_be_made_replaces_nothing(tmp_path, monkeypatch, make):
+    """As on a disk that became full between the two."""
+    raw_run(tmp_path, "sh", "-c", "exit 7")
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "mkdir", full)
+        with pytest.raises(BadInputError, match="No space left"):
+            make(tmp_path / "out.fathom")
+    assert record(tmp_path / "out.fathom", "end")["exit_status"] == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["out.fathom"]
 
 
 def test_replace_spares_what_is_no_sounding(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 
 from fathom.errors import BadInputError
@@ -25,14 +26,26 @@ def require_replaceable(folder: Path) -> None:
     raise BadInputError(f"{folder} {why}, so --replace leaves it alone; choose another name with -o.")
 
 
-def set_aside(folder: Path) -> Path:
-    """Have a sounding make room for another one, and tell where it is now: the other may come to nothing.
+class Aside:
+    """A sounding that makes room for another one at its place, which may come to nothing.
 
     Raises BadInputError where it may not be replaced, and OSError.
     """
-    require_replaceable(folder)
-    place = folder.resolve()
-    return place.rename(place.with_name(f".{place.name}.replaced-{os.getpid()}"))
+
+    def __init__(self, folder: Path) -> None:
+        require_replaceable(folder)
+        self._place = folder.resolve()
+        name = f".{self._place.name}.replaced-{os.getpid()}"
+        self._here = self._place.rename(self._place.with_name(name))
+
+    def drop(self) -> None:
+        """The other one stands."""
+        shutil.rmtree(self._here, ignore_errors=True)
+
+    def restore(self) -> None:
+        """Put it back, in place of what there is of the other one."""
+        shutil.rmtree(self._place, ignore_errors=True)
+        self._here.rename(self._place)
 
 
 def _strange(folder: Path) -> str | None:

@@ -241,7 +241,7 @@ class Phases:
 
     def _counter_jobs(self) -> list[Job]:
         wanted = self.plan.counters or {}
-        jobs = budget.jobs(max(self._recent_ns), self._groups, wanted)
+        jobs = budget.jobs(self._groups, wanted)
         self._tally = budget.Tally(() if wanted.get("rounds") else jobs, wanted)
         return jobs
 

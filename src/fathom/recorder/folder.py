@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from fathom.errors import BadInputError
-from fathom.replacing import require_replaceable, set_aside
+from fathom.replacing import Aside, require_replaceable
 
 
 class NewFolder:
@@ -18,25 +18,27 @@ class NewFolder:
     def __init__(self, path: Path, replace: bool) -> None:
         check_free(path, replace)
         self.path = path
-        self._before: Path | None = None
+        self._before: Aside | None = None
         try:
             if path.exists():
-                self._before = set_aside(path)
+                self._before = Aside(path)
             (path / "raw").mkdir(parents=True)
         except OSError as error:
+            if self._before:
+                self._before.restore()
             raise BadInputError(f"{path} cannot be made: {error.strerror}.") from None
 
     def keep(self) -> Path:
         """Remove what was here before, and tell where `raw/` is."""
         if self._before:
-            shutil.rmtree(self._before, ignore_errors=True)
+            self._before.drop()
         return self.path / "raw"
 
     def undo(self) -> None:
         """Remove the folder, and put back what was here before."""
         shutil.rmtree(self.path)
         if self._before:
-            self._before.rename(self.path.resolve())
+            self._before.restore()
 
 
 def check_free(folder: Path, replace: bool) -> None:

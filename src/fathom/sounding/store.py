@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 import polars as pl
 
 from fathom.errors import BadInputError, NotASoundingError
-from fathom.replacing import set_aside
+from fathom.replacing import Aside
 from fathom.sounding.checksums import checksum, require
 from fathom.sounding.manifest import Manifest
 from fathom.sounding.pack import unpack
@@ -132,14 +131,16 @@ class Writer:
     def __init__(self, path: str | Path, *, replace: bool = False) -> None:
         self.path = Path(path)
         self._written: list[Path] = []
-        self._aside: Path | None = None
+        self._aside: Aside | None = None
         if (self.path / MANIFEST).exists() and not replace:
             raise BadInputError(f"{self.path} exists already; choose another name with -o.")
         try:
             if replace and self.path.exists():
-                self._aside = set_aside(self.path)
+                self._aside = Aside(self.path)
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if self._aside:
+                self._aside.restore()
             raise BadInputError(f"{self.path} cannot be made: {error.strerror}.") from None
 
     def write(self, rank: int, table: str, frame: pl.DataFrame) -> None:
@@ -165,8 +166,7 @@ class Writer:
             with contextlib.suppress(OSError):
                 folder.rmdir()
         if self._aside:
-            shutil.rmtree(self.path, ignore_errors=True)  # made anew, so all that it holds is this writer's
-            self._aside.rename(self.path.resolve())
+            self._aside.restore()
 
     def finish(self, manifest: Manifest, machine: dict[str, Any] | None = None) -> Store:
         """Write the machine's inventory and the manifest; the sounding exists from here on."""
@@ -181,5 +181,5 @@ class Writer:
             self.discard()
             raise BadInputError(f"{self.path} cannot be written: {error}.") from None
         if self._aside:
-            shutil.rmtree(self._aside, ignore_errors=True)
+            self._aside.drop()
         return Store(self.path, manifest)

@@ -19,10 +19,8 @@ NEARLY_FULL = 0.9  # of the deepest queue seen
 DEEP = 256  # fewer pending launches than this never block one
 LONG_NS = 20_000  # calls that are shorter don't block
 OWN_NS = 5_000.0  # of a call that blocks, where no call of its name ever returned at once
-READY_NS = 200_000  # a batch that took longer was not ready,
-KEEPS_UP = (
-    0.02  # unless that was less of the time since the one before: to hand out a ready one takes time too
-)
+READY_NS = 200_000  # a batch that took longer was not ready, unless it took less
+KEEPS_UP = 0.02  # of the time since the one before: to hand out a ready one takes time too
 PROMPT_NS = 100_000  # room in a queue is taken so soon after it was made
 STAGED_NS = 100_000  # the last part of a staged copy, some megabytes, is on its way when the call returns
 RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waited for it

@@ -59,11 +59,11 @@ def _with_first_reason(links: Links, found: pl.DataFrame) -> pl.DataFrame:
 def _assign(links: Links, found: pl.DataFrame, where: Flags) -> None:
     """Take over kernel, op, owner, instance and why for the kernels `where`."""
     links.owner[where] = NONE
+    found = found.sort("kernel")  # polars before 2 scatters in order alone
     rows = found["kernel"].to_numpy()
     links.owner[rows] = found["owner"].fill_null(NONE).to_numpy()
     links.instance[rows] = found["instance"].fill_null(0).to_numpy()
-    order = np.argsort(rows)  # which polars before 2 asks for
-    links.why = links.why.scatter(np.asarray(rows)[order], found["why"].gather(order))
+    links.why = links.why.scatter(rows, found["why"])
 
 
 def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:

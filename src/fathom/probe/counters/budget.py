@@ -34,19 +34,19 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
     return (windows, interval_ns) if windows else (1, -(-step // room))
 
 
-def jobs(step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
-    """One job a burst, of `wanted["steps"]` steps at most.
+def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
+    """One job a burst, to be `fitted` when its turn comes.
 
     Groups take turns, for a program may end, or do other work by then; the first and largest begins. Each
-    gets `wanted["samples"]` samples, or `wanted["rounds"]` bursts; `step_ns` is 0 where it is unknown.
+    gets `wanted["samples"]` samples, or `wanted["rounds"]` bursts.
     """
     rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
     turns = sorted((turn / count, group) for group, count in enumerate(rounds) for turn in range(count))
-    return [fitted(Job("counters", 0, group=group), step_ns, groups, wanted) for _, group in turns]
+    return [Job("counters", 0, group=group) for _, group in turns]
 
 
 def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> Job:
-    """The burst for steps that take so long now."""
+    """The burst for steps that take so long now, 0 where that is unknown; of `wanted["steps"]` at most."""
     most, interval = int(wanted.get("steps") or MOST_STEPS), int(wanted.get("interval_ns") or INTERVAL_NS)
     windows, interval_ns = burst(step_ns, interval, len(groups[job.group]), most)
     return replace(job, windows=windows, interval_ns=interval_ns)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, late_launches, uncompiled
+from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, RARE, late_launches, uncompiled
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
 from fathom.diagnosis.signals import Broken, Compiled, Signals
 
-BREAKS = 0.5  # a step: fewer are of a rare branch
 SHOWN = 3  # places
 CHECK = "TORCH_LOGS=graph_breaks python train.py"
 
@@ -22,7 +21,7 @@ def graph_breaks(signals: Signals) -> Found:
     launch-bound, with this as the cause.
     """
     compiled: Compiled = signals["host.compiled"]
-    if compiled.resumed >= BREAKS:
+    if compiled.resumed >= RARE:
         yield _in_pieces(signals, compiled)
     elif frames := uncompiled(signals):
         yield from (_left(one, frames) for one in late_launches(signals) if one.kind == LAUNCHES)

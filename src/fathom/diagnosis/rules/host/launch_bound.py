@@ -22,7 +22,7 @@ ON_TURNS = 0.6  # of them end with a turn
 MINE = 0.5  # of the timeline's step: less, and threads are not what it waits for
 MOSTLY = 0.5  # of the pauses' time
 
-REGIONS = 0.5  # compiled ones a step: fewer are of a rare branch
+RARE = 0.5  # compiled regions, or breaks, a step: fewer are of a rare branch
 UNCOMPILED = 0.5  # of the step's ops: fewer, and launching costs as much where nothing was to be compiled
 
 
@@ -40,7 +40,7 @@ def uncompiled(signals: Signals) -> list[Broken]:
     """Frames that Dynamo gave up and that launch most of the step, in which nothing compiled runs."""
     compiled: Compiled | None = signals.get("host.compiled").value
     frames: list[Broken] = signals.get("host.given_up").value or []
-    if compiled is None or compiled.regions >= REGIONS:
+    if compiled is None or compiled.regions >= RARE:
         return []
     return frames if sum(one.share for one in frames) >= UNCOMPILED else []
 

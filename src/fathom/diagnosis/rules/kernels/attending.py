@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from fathom.diagnosis.signals import Work
+from fathom.diagnosis.signals.numbers import DTYPES
+
 REACHED = 0.65  # of the products' ceiling by fused attention, forward and backward
 CAUSAL = 0.5  # of the scores, where later tokens are not seen
 BACKWARD = 2.5  # times the forward pass's products
@@ -13,3 +16,28 @@ def fused_ms(
     """Milliseconds of one pass over `heads` heads of all sequences, at a ceiling of `rate` FLOP/s."""
     flops = 4.0 * heads * queries * keys * head * (CAUSAL if causal else 1.0)
     return 1e3 * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
+
+
+def needed_ms(
+    one: Work, rates: dict[str, float], *, behind: bool, causal: bool, heads_first: bool
+) -> float | None:
+    """Of the passes that this work did; None where sizes or the ceiling are not known.
+
+    `behind`: backward, whose op takes the gradient first. `heads_first`: (batch, heads, tokens, head), else
+    (batch, tokens, heads, head).
+    """
+    sizes = [size for size in one.sizes[behind : behind + 2] if len(size) == 4]
+    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
+    rate = rates.get(f"matmul.{dtype}")
+    if len(sizes) < 2 or not rate:
+        return None
+    heads, tokens = (1, 2) if heads_first else (2, 1)
+    query, key = sizes
+    each = fused_ms(query[0] * query[heads], query[tokens], key[tokens], query[3], rate, causal, behind)
+    return one.count * each
+
+
+def head_of(one: Work) -> int:
+    """The size of a head of the first input; 0 where that is not known."""
+    query = one.sizes[0] if one.sizes else []
+    return query[-1] if len(query) == 4 else 0

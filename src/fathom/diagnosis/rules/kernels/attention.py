@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from fathom.diagnosis.rules.kernels.attending import fused_ms
+from fathom.diagnosis.rules.kernels.attending import needed_ms
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -17,7 +17,6 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Signals, Work
-from fathom.diagnosis.signals.numbers import DTYPES
 
 # Where the ops of each fused kernel have the mask: forward, backward (native_functions.yaml).
 PLACES = {"_efficient_attention": (3, 4), "cudnn_attention": (3, 8), "_fused_attention_overrideable": (3, 4)}
@@ -66,13 +65,7 @@ def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
 
 def _need_ms(one: Work, rates: dict[str, float]) -> float | None:
     behind = "backward" in one.path.lower()
-    sizes = [size for size in one.sizes[behind : behind + 2] if len(size) == 4]
-    dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
-    rate = rates.get(f"matmul.{dtype}")
-    if len(sizes) < 2 or not rate:
-        return None
-    (batch, heads, queries, head), keys = sizes[0], sizes[1][-2]
-    return one.count * fused_ms(batch * heads, queries, keys, head, rate, True, behind)
+    return needed_ms(one, rates, behind=behind, causal=True, heads_first=True)
 
 
 def grows(shapes: str | None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.diagnosis.rules.kernels.attending import head_of
 from fathom.diagnosis.rules.numbers.large_heads import large_heads
 from fathom.diagnosis.rules.rule import (
     Candidate,
@@ -35,7 +36,7 @@ def _padded(signals: Signals) -> Found:
     """Padding and what it makes slower lie beneath the attention's op."""
     works = signals["kernels.work"]
     mine = [one for one in works if ATTENTION in one.path]
-    sizes = {size: ms for one in mine if (size := _head(one)) for ms in [one.ms] if size % WORD}
+    sizes = {size: ms for one in mine if (size := head_of(one)) for ms in [one.ms] if size % WORD}
     if not sizes:
         return
     size = max(sizes, key=lambda s: sizes[s])
@@ -61,11 +62,6 @@ def _padded(signals: Signals) -> Found:
         source=usual((one.source, one.ms) for one in mine),
         family=usual((one.family, one.ms) for one in mine),
     )
-
-
-def _head(one: Work) -> int:
-    query = one.sizes[0] if one.sizes else []
-    return query[-1] if len(query) == 4 else 0
 
 
 def _moves(one: Work, size: int, padded: int) -> bool:
