@@ -9,9 +9,9 @@ say little there. Here the program runs as it is; after each of its optimizer's 
 few steps samples of the first group of counters and records of the device's work are switched on or off, by
 the same classes as in a recording. Stretches begin and end with an idle device, and their first steps do not
 count. Each begins after the same rest: what runs at its power limit is quicker after one (a GPT step of
-61.0 ms took 58.5), and switching a burst on takes half a second. One Kineto burst comes first, as in a
-recording; `after` is the ratio of the steps without anything to those before it, which holds what Kineto
-leaves behind.
+61.0 ms took 58.5), and switching a burst on takes half a second; `--rest 0.6` is enough for what does not
+reach that limit, and has more stretches in the same time. One Kineto burst comes first, as in a recording;
+`after` is the ratio of the steps without anything to those before it, which holds what Kineto leaves behind.
 
 Bursts are longer here than a recording's, so their buffer is larger; of the first one image is decoded.
 `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
@@ -38,7 +38,7 @@ from stretches import ORDERS, Quad, bounds
 LINES = "bursts.jsonl"
 WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
 SKIPPED = 3  # steps of a stretch that do not count
-REST_NS = 1_500_000_000  # from the end of one stretch to the begin of the next
+REST_S = 1.5  # from the end of one stretch to the begin of the next
 BUFFER_BYTES = 1 << 30  # half a second of a hundred counters every 20 µs
 
 
@@ -57,6 +57,7 @@ class Stretches:
     clock: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], None] = time.sleep
     draw: random.Random = field(default_factory=random.Random)
+    rest_s: float = REST_S
     before: list[float] = field(default_factory=list)
     noted: list[tuple[bool, float]] = field(default_factory=list)
 
@@ -95,7 +96,7 @@ class Stretches:
         elif at:
             self.noted.append((self._on, took))
             self._next()
-        self.sleep(max(0, ended + REST_NS - self.clock()) / 1e9)
+        self.sleep(max(0, self.rest_s - (self.clock() - ended) / 1e9))
 
     def _next(self) -> None:
         self._order = self._order or list(self.draw.choice(ORDERS))
@@ -117,7 +118,7 @@ def child(options: argparse.Namespace) -> None:
     if not counters:
         sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
     burst = Burst(torch, counters, options.out / "trace.json")
-    stretches = Stretches(options.steps, options.fours, torch.cuda.synchronize, burst, burst.kineto)
+    stretches = Stretches(options.steps, options.fours, torch.cuda.synchronize, burst, burst.kineto, rest_s=options.rest)
 
     def counted(*_: Any) -> None:
         stretches()
@@ -190,7 +191,7 @@ def record(options: argparse.Namespace) -> None:
     """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
     own = ["child", options.program, "--out", str(options.out.resolve())]
-    own += ["--steps", str(options.steps), "--fours", str(options.fours)]
+    own += ["--steps", str(options.steps), "--fours", str(options.fours), "--rest", str(options.rest)]
     command = [sys.executable, __file__, *own, "--", *options.arguments]
     os.environ["TEARDOWN_CUPTI"] = "1"
     outcome = execute(pinned(command, options.cores), options.out / "log.txt")
@@ -229,6 +230,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", help="run on these alone, as in 2-5")
     parser.add_argument("--fours", type=int, default=15)
     parser.add_argument("--steps", type=int, default=12, help="of a stretch, that count")
+    parser.add_argument("--rest", type=float, default=REST_S, help="seconds between stretches")
     parser.add_argument("--out", type=Path, default=Path("out/bursts"))
 
 

@@ -80,7 +80,7 @@ def record(options: argparse.Namespace, prove: Callable[..., Any] | None = None)
     at = here(machine)
     _write(options.out / ABOUT, _about(machine, at.device))
     failed = 0
-    with Fork(["torch"]) as launcher:
+    with Fork(["torch", "torch._dynamo"]) as launcher:
         do = partial(_proven, options, prove or referee.prove_pair, launcher, at.device, until)
         with closing(side_by_side(left, do, options.jobs or room(machine, at))) as told:
             for line, bad in told:

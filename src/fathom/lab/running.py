@@ -134,7 +134,7 @@ def _known(
 
 def _imported(at: Here) -> list[str]:
     """What the processes of a GPU's proofs need and what takes seconds to import; neither asks for a GPU."""
-    return ["torch", *(["triton"] if at.has("triton") else [])]
+    return ["torch", "torch._dynamo", *(["triton"] if at.has("triton") else [])]
 
 
 def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, say: Say) -> Kept | None:

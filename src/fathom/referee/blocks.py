@@ -71,8 +71,10 @@ class ProcessSampler:
         Raises SideError."""
         found, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
+            on_gpu = self._device == "cuda"  # whose kernels load when first launched, also those of samples
             for number in range(1, WARM_UPS):
-                self._warm_up(worker, seeds("warm-up", number), latency="included")
+                seed = seeds("warm-up", number)
+                self._warm_up(worker, seed, latency="included", cold=on_gpu, check=on_gpu)
             worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may have to be compiled
             with turn.alone():
                 per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
@@ -90,10 +92,10 @@ class ProcessSampler:
         answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
         return answer
 
-    def _warm_up(self, worker: Worker, seed: int, latency: str) -> float:
+    def _warm_up(self, worker: Worker, seed: int, **options: Any) -> float:
         """Nanoseconds of one call."""
         worker.ask("place", seeds=[seed])
-        return float(worker.ask("go", latency=latency)["ns"])
+        return float(worker.ask("go", **options)["ns"])
 
     def _move(self, worker: Worker, seeds: list[int]) -> int:
         """To other memory; the call that has to allocate there what it needs is no sample. Nanoseconds."""

@@ -56,7 +56,7 @@ def main(options):
     threads = options.by(2, 4, len(os.sched_getaffinity(0))) if options.faulty and not options.small else 1
     loader = DataLoader(
         Blurred(options.size(96, 32)),
-        options.size(16, 4),
+        options.size(4, 4),
         num_workers=options.size(12, 1),
         pin_memory=options.cuda,
         persistent_workers=True,
