@@ -56,10 +56,11 @@ def main(options):
     threads = options.by(2, 4, len(os.sched_getaffinity(0))) if options.faulty and not options.small else 1
     loader = DataLoader(
         Blurred(options.size(96, 32)),
-        options.size(4, 4),
+        options.size(16, 4),
         num_workers=options.size(12, 1),
         pin_memory=options.cuda,
         persistent_workers=True,
+        multiprocessing_context="forkserver",  # in a forked worker the parent's pool of threads never answers
         worker_init_fn=Threads(threads),
     )
     model = PatchNet(options.size(4096, 64), options.size(10, 2)).to(options.device, options.dtype)
