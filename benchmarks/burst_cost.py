@@ -20,13 +20,14 @@ Bursts are longer here than a recording's, so their buffer is larger; of the fir
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import random
 import runpy
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -58,18 +59,15 @@ class Stretches:
     sleep: Callable[[float], None] = time.sleep
     draw: random.Random = field(default_factory=random.Random)
     rest_s: float = REST_S
+    most_s: float = math.inf  # after which no more fours begin
     before: list[float] = field(default_factory=list)
     noted: list[tuple[bool, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._seen = self._begun = 0
-        self._on = False
+        self._on = self.ended = False
         self._order: list[bool] = []
-
-    @property
-    def ended(self) -> bool:
-        """Whether all stretches were noted."""
-        return len(self.noted) == 4 * self.fours
+        self._until = self.clock() + 1e9 * self.most_s
 
     def __call__(self) -> None:
         self._seen += 1
@@ -95,6 +93,8 @@ class Stretches:
                 self._next()
         elif at:
             self.noted.append((self._on, took))
+            enough = len(self.noted) == 4 * self.fours or ended >= self._until
+            self.ended = enough and not self._order
             self._next()
         self.sleep(max(0, self.rest_s - (self.clock() - ended) / 1e9))
 
@@ -118,7 +118,9 @@ def child(options: argparse.Namespace) -> None:
     if not counters:
         sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
     burst = Burst(torch, counters, options.out / "trace.json")
-    stretches = Stretches(options.steps, options.fours, torch.cuda.synchronize, burst, burst.kineto, rest_s=options.rest)
+    done = torch.cuda.synchronize, burst, burst.kineto
+    limits = {"rest_s": options.rest, "most_s": options.seconds}
+    stretches = Stretches(options.steps, options.fours, *done, **limits)
 
     def counted(*_: Any) -> None:
         stretches()
@@ -191,14 +193,14 @@ def record(options: argparse.Namespace) -> None:
     """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
     own = ["child", options.program, "--out", str(options.out.resolve())]
-    own += ["--steps", str(options.steps), "--fours", str(options.fours), "--rest", str(options.rest)]
+    own += [f"--{name}={getattr(options, name)}" for name in ("steps", "fours", "rest", "seconds")]
     command = [sys.executable, __file__, *own, "--", *options.arguments]
     os.environ["TEARDOWN_CUPTI"] = "1"
     outcome = execute(pinned(command, options.cores), options.out / "log.txt")
     if outcome.status:
         log = options.out / "log.txt"
         sys.exit(f"{options.program} failed, see {log}: {log.read_text().splitlines()[-1:]}")
-    print(told(lines(options.out / LINES)[-1]), flush=True)
+    print(told(lines(options.out / LINES)[-1:]), flush=True)
 
 
 def log_ratios(row: dict[str, Any]) -> list[float]:
@@ -210,19 +212,32 @@ def log_ratios(row: dict[str, Any]) -> list[float]:
     return found
 
 
-def told(row: dict[str, Any]) -> dict[str, Any]:
-    """The run's figures; the interval is of 95 %."""
-    without = [ms for on, ms in row["noted"] if not on]
-    value, low, high = bounds([log_ratios(row)], statistics.fmean)
-    before = statistics.median(row["before_ms"])
-    figures = {"fours": len(row["noted"]) // 4, "before_ms": before, "without_ms": statistics.median(without)}
-    figures |= {"ratio": value, "low": low, "high": high, "after": statistics.median(without) / before}
-    return {key: row[key] for key in ("program", "device", "samples", "records")} | figures
+def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The figures of one program's runs; the interval is of 95 %."""
+    own = [statistics.median(row["before_ms"]) for row in runs]
+    without = [statistics.median(ms for on, ms in row["noted"] if not on) for row in runs]
+    value, low, high = bounds([log_ratios(row) for row in runs], statistics.fmean)
+    after = [later / before for before, later in zip(own, without, strict=True)]
+    return {
+        **{key: runs[0][key] for key in ("program", "device")},
+        "runs": len(runs),
+        "fours": sum(len(row["noted"]) // 4 for row in runs),
+        "ratio": value,
+        "low": low,
+        "high": high,
+        "before_ms": own,
+        "without_ms": without,
+        "after": after,
+        **{name: [row[name] for row in runs] for name in ("samples", "records")},
+    }
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Write what the runs in the output folder say."""
-    keep("burst_cost.json", [told(row) for row in lines(options.out / LINES)])
+    """Write what the runs in the output folder amount to."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in lines(options.out / LINES):
+        found.setdefault((row["program"], row["device"]), []).append(row)
+    keep("burst_cost.json", [told(runs) for runs in found.values()])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
@@ -231,6 +246,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fours", type=int, default=15)
     parser.add_argument("--steps", type=int, default=12, help="of a stretch, that count")
     parser.add_argument("--rest", type=float, default=REST_S, help="seconds between stretches")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more fours after that")
     parser.add_argument("--out", type=Path, default=Path("out/bursts"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import sys
 from pathlib import Path
@@ -46,7 +47,7 @@ class Host:
         drift = 1 + 0.3 * self.now / 3e11
         self.now += round(STEP_NS * longer * drift * self.draw.gauss(1, 0.02))
 
-    def run(self, fours: int = 15, steps: int = 12) -> Stretches:
+    def run(self, fours: int = 15, steps: int = 12, most_s: float = math.inf) -> Stretches:
         found = Stretches(
             steps,
             fours,
@@ -56,6 +57,7 @@ class Host:
             lambda: self.now,
             self.rest,
             random.Random(1),
+            most_s=most_s,
         )
         for _ in range(100_000):
             self.step()
@@ -65,9 +67,9 @@ class Host:
         raise AssertionError("it never ends")
 
 
-def told(found: Stretches) -> dict:
-    row = {"program": "p", "device": "d", "samples": 1, "records": 1}
-    return burst_cost.told(row | {"before_ms": found.before, "noted": found.noted})
+def told(*runs: Stretches) -> dict:
+    about = {"program": "p", "device": "d", "samples": 1, "records": 1}
+    return burst_cost.told([about | {"before_ms": run.before, "noted": run.noted} for run in runs])
 
 
 @pytest.mark.parametrize("cost", [0.0, 0.02, 0.3])
@@ -80,7 +82,21 @@ def test_what_was_planted_comes_back_in_spite_of_drift(cost: float) -> None:
 def test_what_kineto_leaves_behind_is_told_apart() -> None:
     found = told(Host(0.05, left=0.5).run())
     assert found["ratio"] == pytest.approx(1.05, abs=0.01)
-    assert found["after"] == pytest.approx(1.5, rel=0.1)  # the host drifts
+    assert found["after"] == [pytest.approx(1.5, rel=0.1)]  # the host drifts
+
+
+def test_runs_of_one_program_are_told_together() -> None:
+    one, other = Host(0.02).run(fours=5), Host(0.04, seed=1).run()
+    found = told(one, other)
+    assert found["runs"] == 2 and found["fours"] == 20
+    assert found["low"] < told(one)["ratio"] < found["ratio"] < told(other)["ratio"] < found["high"]
+
+
+def test_when_time_is_out_the_four_that_has_begun_is_finished() -> None:
+    host = Host(0.1)
+    found = host.run(most_s=60)
+    assert not host.on and 0 < len(found.noted) < 60 and len(found.noted) % 4 == 0
+    assert 60 < host.now / 1e9 < 60 + 4 * 3
 
 
 def test_each_four_has_two_stretches_of_either_side_and_ends_without_a_burst() -> None:
