@@ -22,7 +22,10 @@ fathom dive train.fathom gemm -- python train.py --lr 3e-4"""
 def dive(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
     pattern: Annotated[
-        str, typer.Argument(help="The kernel family: its name, a part of it, or a regular expression.")
+        str,
+        typer.Argument(
+            help="The family's name, a part of it, a pattern with * and ?, or a regular expression."
+        ),
     ],
     command: Annotated[
         list[str] | None,

@@ -30,7 +30,10 @@ NO_SAMPLES = "No samples lie around this kernel; record with `fathom run --depth
 def kernel(
     sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
     pattern: Annotated[
-        str | None, typer.Argument(help="A part of the family's name, or a pattern with * and ?.")
+        str | None,
+        typer.Argument(
+            help="The family's name, a part of it, a pattern with * and ?, or a regular expression."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Every family, and every measure.")] = False,

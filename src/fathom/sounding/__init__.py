@@ -2,6 +2,7 @@
 
 from fathom.sounding.importer import import_traces
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
+from fathom.sounding.naming import meant
 from fathom.sounding.ncu import import_ncu, is_ncu
 from fathom.sounding.pack import pack, packed_name
 from fathom.sounding.raw import import_raw
@@ -24,6 +25,7 @@ __all__ = [
     "import_raw",
     "import_traces",
     "is_ncu",
+    "meant",
     "open_store",
     "pack",
     "packed_name",

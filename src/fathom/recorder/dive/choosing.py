@@ -49,7 +49,7 @@ class Target:
 
 
 def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
-    """The one family that `pattern` (its name, a part of it, a regular expression) means, and its launch.
+    """The one family that `pattern` means, as `sounding.meant` has it, and its launch.
 
     `launch` counts launches whose name matches, from 0 on; by default one of the first settled step that was
     recorded. Raises BadInputError where no family or several match, or the family is a collective.
@@ -75,13 +75,15 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
 def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     import polars as pl
 
+    from fathom.sounding import meant
+
     times = kernels.group_by("family").agg(time=(pl.col("end_ns") - pl.col("start_ns")).sum())
     names: list[str] = times.sort("time", "family", descending=[True, False])["family"].to_list()
     if not names:
         raise BadInputError(
             f"{where} holds no kernels; if its program uses a GPU, record again with --depth timeline."
         )
-    found = [name for name in names if name == pattern] or [name for name in names if _means(pattern, name)]
+    found = meant(pattern, names)
     if len(found) == 1:
         return found[0]
     listed = "; ".join((found or names)[:_LISTED]) + ("; …" if len(found or names) > _LISTED else "")
@@ -89,15 +91,6 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
         raise BadInputError(f"'{pattern}' means {len(found)} families, so name one of them: {listed}.")
     why = f"No kernel family of {where} matches '{pattern}'"
     raise BadInputError(f"{why}; those with most time are {listed}.")
-
-
-def _means(pattern: str, family: str) -> bool:
-    if pattern.lower() in family.lower():
-        return True
-    try:
-        return re.search(pattern, family, re.IGNORECASE) is not None
-    except re.error:
-        return False
 
 
 def selector(name: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +17,7 @@ from fathom.report.kernel.picture import picture
 from fathom.report.kernel.words import name, paragraph
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.terminal import MARGIN
+from fathom.sounding import meant
 
 __all__ = ["matching", "named", "page", "print_kernels", "save_picture"]
 
@@ -25,7 +25,7 @@ _LISTED, _NAMED = 25, 4
 
 
 def matching(found: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
-    """The families that the pattern names: a part of the name, or a shell's pattern, in any case.
+    """The families that the pattern names, as `sounding.meant` says.
 
     Raises BadInputError where it names none.
     """
@@ -37,9 +37,7 @@ def named(families: Sequence[str], pattern: str | None) -> list[str]:
     """The same, of names alone."""
     if pattern is None:
         return list(families)
-    words = pattern.lower()
-    own = [family for family in families if words in family.lower()]
-    own = own or [family for family in families if fnmatchcase(family.lower(), words)]
+    own = meant(pattern, families)
     if not own:
         raise BadInputError(f"No kernel family is named like '{pattern}'; without a name all are listed.")
     return own
