@@ -29,6 +29,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,13 @@ class Stretches:
     most_s: float = math.inf  # after which no more fours begin
     before: list[float] = field(default_factory=list)
     noted: list[tuple[bool, float]] = field(default_factory=list)
+    of_steps: list[list[float]] = field(default_factory=list)  # by the host, of each stretch that is noted
 
     def __post_init__(self) -> None:
         self._seen = self._begun = 0
         self._on = self.ended = False
         self._order: list[bool] = []
+        self._marks: list[int] = []
         self._until = self.clock() + 1e9 * self.most_s
 
     def __call__(self) -> None:
@@ -75,11 +78,14 @@ class Stretches:
         if at < 0 or self.ended:
             return
         place = at % (SKIPPED + self.steps)
+        if place > SKIPPED or place == 0:
+            self._marks.append(self.clock())
         if place == 0:
             self._turn(at)
         if place == SKIPPED:
             self.settle()
             self._begun = self.clock()
+            self._marks = [self._begun]
 
     def _turn(self, at: int) -> None:
         """A stretch has ended, unless it is the first; the next begins."""
@@ -93,6 +99,7 @@ class Stretches:
                 self._next()
         elif at:
             self.noted.append((self._on, took))
+            self.of_steps.append([round((end - begin) / 1e6, 4) for begin, end in pairwise(self._marks)])
             enough = len(self.noted) == 4 * self.fours or ended >= self._until
             self.ended = enough and not self._order
             self._next()
@@ -138,7 +145,12 @@ def child(options: argparse.Namespace) -> None:
     if not stretches.ended:
         sys.exit(f"{options.program} ended too early; give it more steps after --")
     row = {"program": options.program, "device": device_name(), "before_ms": stretches.before}
-    row |= {"noted": stretches.noted, "samples": burst.samples, "records": burst.records}
+    row |= {
+        "noted": stretches.noted,
+        "steps_ms": stretches.of_steps,
+        "samples": burst.samples,
+        "records": burst.records,
+    }
     append(options.out / LINES, row, shown=False)
 
 
@@ -203,33 +215,43 @@ def record(options: argparse.Namespace) -> None:
     print(told(lines(options.out / LINES)[-1:]), flush=True)
 
 
-def log_ratios(row: dict[str, Any]) -> list[float]:
+def log_ratios(noted: Sequence[tuple[bool, float]]) -> list[float]:
     """Of each four of stretches: steps inside bursts over steps without."""
     found = []
-    for first in range(0, len(row["noted"]) - 3, 4):
-        sides = {on: [ms for was, ms in row["noted"][first : first + 4] if was == on] for on in (True, False)}
+    for first in range(0, len(noted) - 3, 4):
+        sides = {on: [ms for was, ms in noted[first : first + 4] if was == on] for on in (True, False)}
         found.append(Quad(sides[True], sides[False]).log_ratio)
     return found
 
 
+def of_medians(row: dict[str, Any]) -> list[float]:
+    """The same of each stretch's median step by the host, which what else the host does moves less; of a step
+    that the device bounds it says nothing, for the host runs ahead. Earlier runs kept no steps."""
+    stretches = zip(row["noted"], row.get("steps_ms", []), strict=False)
+    return log_ratios([(on, statistics.median(steps)) for (on, _), steps in stretches])
+
+
 def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of one program's runs; the interval is of 95 %."""
-    own = [statistics.median(row["before_ms"]) for row in runs]
+    """The figures of one program's runs; intervals are of 95 %."""
+    before = [statistics.median(row["before_ms"]) for row in runs]
     without = [statistics.median(ms for on, ms in row["noted"] if not on) for row in runs]
-    value, low, high = bounds([log_ratios(row) for row in runs], statistics.fmean)
-    after = [later / before for before, later in zip(own, without, strict=True)]
+    medians = list(filter(None, map(of_medians, runs)))
     return {
         **{key: runs[0][key] for key in ("program", "device")},
         "runs": len(runs),
         "fours": sum(len(row["noted"]) // 4 for row in runs),
-        "ratio": value,
-        "low": low,
-        "high": high,
-        "before_ms": own,
+        **ratio([log_ratios(row["noted"]) for row in runs]),
+        "of_medians": ratio(medians) if medians else None,
+        "before_ms": before,
         "without_ms": without,
-        "after": after,
+        "after": [later / earlier for earlier, later in zip(before, without, strict=True)],
         **{name: [row[name] for row in runs] for name in ("samples", "records")},
     }
+
+
+def ratio(runs: list[list[float]]) -> dict[str, float]:
+    """The mean of logarithms, as a ratio."""
+    return dict(zip(("ratio", "low", "high"), bounds(runs, statistics.fmean), strict=True))
 
 
 def summary(options: argparse.Namespace) -> None:

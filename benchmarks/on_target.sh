@@ -3,9 +3,9 @@
 #
 #     benchmarks/on_target.sh PART OUT
 #
-# PART is measure, stress, ceilings, record, stretches, cost, tests, links, counters, crafted, agreement, faults,
-# unrelated, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side by side, each on
-# a GPU and cores of its own, with their results in OUT/PART.
+# PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
+# agreement, faults, unrelated, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side
+# by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
@@ -33,6 +33,16 @@ stress() { # a recorder that starts and stops often, in a program that leaves it
 measure() { # what other parts need to know of the machine, before lanes that need it: 80 s
     "$python" -m fathom machine measure --only counters --json > "$out/counters.json"
     "$python" -m fathom machine measure --json > "$out/machine.json"
+}
+
+whole() { # the main commands as people give them, to the finding and the dive; needs polars (carry.sh)
+    export COLUMNS=110
+    "$python" -m fathom run --replace --stop-after -o "$out/gpt.fathom" -- "$python" examples/train_gpt.py \
+        > "$out/run.txt" 2>&1 || echo "run: status $?"
+    "$python" -m fathom dive "$out/gpt.fathom" "${PATTERN:-layer_norm_grad}" -o "$out/dive.fathom" \
+        > "$out/dive.txt" 2>&1 || echo "dive: status $?"
+    "$python" -m fathom run --replace --depth timeline --what-if --stop-after -o "$out/what-if.fathom" -- \
+        "$python" benchmarks/programs/timm_jpeg.py --steps 2000 > "$out/what-if.txt" 2>&1 || echo "what-if: status $?"
 }
 
 ceilings() { # twice in a row: the figures, and how far they differ
@@ -76,9 +86,21 @@ links() { # on several GPUs: peers, collectives, and data parallel training over
     tar -C "$out" -czf "$out/ddp-nccl.tar.gz" ddp-nccl.fathom && rm -r "$out/ddp-nccl.fathom"
 }
 
-counters() { # needs cupti-python: what sampling costs, in time and memory (7 min), and samples of PROGRAMS
+bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all GPUs at once and nothing beside it
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
-    "$python" benchmarks/burst_cost.py record launch_bound --steps 24 --fours 16 --out "$out/bursts" -- --steps 4000
+    IFS=, read -ra gpus <<< "$(gpus)"
+    each=$(($(nproc) / ${#gpus[@]}))
+    for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
+        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/burst_cost.py record launch_bound --rest 0.6 \
+            --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-200}" \
+            --out "$out/bursts-$lane" -- --steps 100000 &
+    done
+    wait
+    mkdir -p "$out/bursts" && cat "$out"/bursts-*/bursts.jsonl >> "$out/bursts/bursts.jsonl"
+}
+
+counters() { # needs cupti-python: what sampling costs in time and memory (5 min), and samples of PROGRAMS
+    "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
     "$python" benchmarks/burst_cost.py record train_gpt --steps 7 --fours 12 --out "$out/bursts" -- \
         --width 768 --layers 12 --steps 3000
     "$python" benchmarks/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
