@@ -175,6 +175,26 @@ def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) 
         (0, 10, 30),
         (1, 10, 30),
     ]
+    assert not {"threads", "cpu_wait_share"} & found.keys()  # not recorded
+
+
+@pytest.mark.parametrize(("threads", "shown"), [(1, None), (4, 4)])
+def test_input_tells_threads_and_waits_for_processors_of_all_batches_together(
+    tmp_path: Path, threads: int, shown: int | None
+) -> None:
+    made = recorded([10.0] * 20)
+    for number in range(20):
+        start = 10 * S + number * 10 * MS
+        made.phase = "clean"
+        long = number % 5 == 0  # waits come in bursts: most batches do not wait
+        stages = {"fetch_ns": (90 if long else 8) * MS, "cpu_wait_ns": 40 * MS * long, "collate_ns": MS}
+        made.add(
+            "input", loader=0, batch=number, worker=0, start_ns=start, wait_ns=1, threads=threads, **stages
+        )
+    found = examination_of(tmp_path / "s.fathom", made).input
+    assert found is not None and found.get("threads") == shown
+    assert found["cpu_wait_share"] == pytest.approx(4 * 40 / (4 * 91 + 16 * 9))
+    assert found["workers"][0].get("threads") == shown
 
 
 def test_the_contract_is_kept(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fathom.probe.hooks.reading import ready
 from fathom.probe.plan import Plan
 from tests.probe_programs import ROOT, launch
 
@@ -72,6 +73,16 @@ def test_every_batch_has_its_stages(tmp_path, workers, start, kind, total):
             if record["t"] == "batch"
         }
         assert keys == theirs and len(keys) == total
+
+
+@pytest.mark.skipif(
+    ready() is None, reason="this system does not tell how long a thread waits for a processor"
+)
+def test_workers_tell_their_threads_and_how_long_they_wait_for_a_processor(tmp_path):
+    run = launch(tmp_path, "loader.py", "2", "forkserver", "1", "threaded")
+    made = [r for records in run.processes[1:] for r in records if r["t"] == "batch"]
+    assert len(made) == 16 and {(record["worker"], record["threads"]) for record in made} == {(0, 3), (1, 1)}
+    assert all(0 <= record["cpu_wait"] <= record["fetch"] + record["collate"] + 10**6 for record in made)
 
 
 def test_modules_that_workers_call_are_no_steps(tmp_path):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import subprocess
+import sys
 import time
 import types
 import zlib
@@ -10,7 +13,7 @@ import zlib
 import pytest
 
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.hooks.reading import Decoding, _watch, read, read_since, used
+from fathom.probe.hooks.reading import Decoding, _watch, read, read_since, ready, ready_since, used
 
 
 def test_only_decoding_inside_a_fetch_counts_and_nested_decoders_once():
@@ -65,6 +68,38 @@ def test_an_account_that_cannot_be_read_or_is_incomplete_counts_nothing(tmp_path
         monkeypatch.setattr("fathom.probe.hooks.reading.ACCOUNT", str(account))
         assert read() is None and read_since((1, 2)) is None
     assert read_since(None) is None
+
+
+def test_a_processor_that_another_process_takes_is_waited_for():
+    """On one processor the time that a thread which never sleeps does not run is the time that it waits."""
+    if ready() is None:
+        pytest.skip("this system does not tell how long a thread waits for a processor")
+    everywhere = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(everywhere)})
+    other = subprocess.Popen([sys.executable, "-c", "print(flush=True)\nwhile True: pass"], stdout=-1)
+    try:
+        other.stdout.readline()
+        before, start, ran = ready(), time.perf_counter_ns(), time.thread_time_ns()
+        while time.perf_counter_ns() < start + 300_000_000:
+            pass
+        waited, ran = ready_since(before), time.thread_time_ns() - ran
+        took = time.perf_counter_ns() - start
+    finally:
+        os.sched_setaffinity(0, everywhere)
+        other.kill()
+        other.communicate()
+    assert 0 < waited <= took and waited == pytest.approx(took - ran, abs=0.2 * took)
+
+
+@pytest.mark.parametrize("text", [None, "", "12 5", "0 0 0\n", "nonsense\n", "1 x 3\n"])
+def test_a_kernel_that_does_not_count_waits_tells_none(tmp_path, monkeypatch, text):
+    account, known = tmp_path / "schedstat", used() is not None
+    if text is not None:
+        account.write_text(text)
+    monkeypatch.setattr("fathom.probe.hooks.reading.SCHEDULER", str(account))
+    assert ready() is None and ready_since(1) is None and (used() is not None) == known
+    account.write_text("7 5 1\n")
+    assert ready() == 5 and ready_since(3) == 2 and ready_since(None) is None
 
 
 def test_sleeping_is_not_using_the_processor():

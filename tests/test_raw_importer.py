@@ -131,10 +131,21 @@ def test_stages_of_a_batch_come_from_the_worker_that_made_it(tmp_path):
     store = import_raw(write(tmp_path, {7: ours, 8: [process(8, role="worker"), *made]}))
     found = store.table("input").collect()
     assert found["fetch_ns"].to_list() == [100, 101] and found["collate_ns"].to_list() == [10, 11]
+    assert found["threads"].null_count() == found["cpu_wait_ns"].null_count() == 2  # these tell neither
     waits = store.table("waits").collect()
     assert waits["cause"].to_list() == ["input", "input"]
     assert (waits["end_ns"] - waits["start_ns"]).to_list() == [3 * MS] * 2
     assert set(waits["phase"]) == {"clean"} and store.ranks == [0]
+
+
+def test_threads_of_a_worker_and_its_wait_for_a_processor_come_with_its_batch(tmp_path):
+    at = {"epoch": 1, "nth": 0, "start": T0, "fetch": 100, "collate": 10}
+    told = {"t": "batch", "worker": 0, **at, "threads": 4, "cpu_wait": 25}
+    rows = [[0, n, 0, 8, 1, n, 7, T0 + (11 + n) * MS, 3 * MS, None, None] for n in range(2)]
+    ours = [process(), clock(), marks(0, 4), {"t": "batches", "columns": COLUMNS, "rows": rows}]
+    store = import_raw(write(tmp_path, {7: ours, 8: [process(8, role="worker"), told]}))
+    found = store.table("input").select("threads", "cpu_wait_ns").collect()
+    assert found.rows() == [(4, 25), (None, None)]  # the worker died before it told of the second
 
 
 def test_of_two_processes_that_are_the_same_rank_one_is_told(tmp_path):

@@ -20,7 +20,7 @@ def run(program: Program, form: str, steps: int = 3) -> float:
     sys.argv = [program.id, "--form", form, "--device", "cpu", "--small", "--steps", str(steps)]
     try:
         with contextlib.redirect_stdout(told):
-            runpy.run_module(program.module, run_name="__main__")
+            runpy.run_module(program.module, run_name="__main__", alter_sys=True)  # for workers
     finally:
         sys.argv = words
     return json.loads(told.getvalue().splitlines()[-1])["loss"]

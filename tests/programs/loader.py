@@ -1,4 +1,7 @@
-"""Training from a DataLoader: `loader.py WORKERS [fork|spawn|forkserver] [EPOCHS] [map|iterable|module]`."""
+"""Training from a DataLoader: `loader.py WORKERS [fork|spawn|forkserver] [EPOCHS] [KIND]`.
+
+KIND is map, iterable, module or threaded.
+"""
 
 import sys
 
@@ -24,6 +27,15 @@ class Doubled(Squares):
         return self.transform(inputs[None, None, :2])[0, 0], target
 
 
+class Threaded(Squares):
+    """Of its workers the first computes with three threads."""
+
+    def __getitem__(self, index):
+        if torch.utils.data.get_worker_info().id == 0:
+            torch.set_num_threads(3)
+        return super().__getitem__(index)
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield from (Squares()[index] for index in range(32))
@@ -32,7 +44,7 @@ class Stream(IterableDataset):
 def main():
     workers, start, epochs, kind = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     context = None if workers == 0 else start
-    data = {"map": Squares, "iterable": Stream, "module": Doubled}[kind]()
+    data = {"map": Squares, "iterable": Stream, "module": Doubled, "threaded": Threaded}[kind]()
     persistent = workers > 0
     loader = DataLoader(
         data, 4, num_workers=workers, multiprocessing_context=context, persistent_workers=persistent

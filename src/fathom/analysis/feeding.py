@@ -66,4 +66,18 @@ def _medians(batches: pl.DataFrame) -> dict[str, float]:
     values = {stage: batches[f"{stage}_ns"].median() for stage in STAGES}
     found = {f"{stage}_ms": value / MS for stage, value in values.items() if isinstance(value, int | float)}
     size = batches["read_bytes"].median()
-    return found | ({"read_bytes": size} if isinstance(size, int | float) else {})
+    return found | ({"read_bytes": size} if isinstance(size, int | float) else {}) | _held_up(batches)
+
+
+def _held_up(batches: pl.DataFrame) -> dict[str, float]:
+    """How many threads torch computes with in a worker, where more than one, and what of its time they wait.
+
+    The share is of all batches together: those that wait may be few, and long.
+    """
+    found: dict[str, float] = {}
+    threads = batches["threads"].median()
+    if isinstance(threads, int | float) and threads > 1:
+        found["threads"] = int(threads)
+    known = batches.drop_nulls(["cpu_wait_ns", "fetch_ns"])
+    waited, fetch, collate = (int(known[f"{name}_ns"].sum()) for name in ("cpu_wait", "fetch", "collate"))
+    return found | ({"cpu_wait_share": waited / (fetch + collate)} if fetch + collate else {})

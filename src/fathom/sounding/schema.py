@@ -120,6 +120,8 @@ INPUT = {
     "pin_ns": pl.Int64,
     "copy_ns": pl.Int64,
     "read_bytes": pl.Int64,  # from files while it was fetched; sockets are not counted
+    "threads": pl.Int32,  # that torch computes with in the worker
+    "cpu_wait_ns": pl.Int64,  # of fetch and collate: the worker was ready to run, and had no processor
     "phase": pl.String,
 }
 MEMORY = {

@@ -108,6 +108,22 @@ def workers(recorded: Recorded) -> int:
     return rows["worker"].drop_nulls().n_unique()
 
 
+@signal("input.threads", "a worker")
+def threads(recorded: Recorded) -> int:
+    """With how many torch computes in each process that loads; libraries that have their own do not count."""
+    told = recorded.store.table("input", recorded.account.rank).select("threads").collect()
+    median = told["threads"].median()
+    if median is None:
+        raise UnknownSignalError("with how many threads workers compute was not recorded")
+    return int(median)  # type: ignore[arg-type]
+
+
+@signal("input.cpu_wait_share")
+def cpu_wait_share(recorded: Recorded) -> float | None:
+    """Of the time that batches take workers: ready to run, with no processor to run on."""
+    return _fed(recorded).get("cpu_wait_share")
+
+
 @signal("input.regions")
 def regions(recorded: Recorded) -> LoaderRegions:
     """What annotations of the timeline say of the loader. Raises UnknownSignalError where there is none."""
@@ -164,11 +180,13 @@ def busy_percent(recorded: Recorded) -> float | None:
 
 @signal("host.busy_cores")
 def busy_cores(recorded: Recorded) -> float:
-    """How many of the machine's cores work, whoever for."""
+    """How many of the machine's cores work, whoever for: known where the program may use all of them."""
     cpu = recorded.machine.get("host", {}).get("cpu", {})
     percent, every = busy_percent(recorded), cpu.get("logical_cores")
     if percent is None or not every:
         raise UnknownSignalError("how busy the host's cores were was not recorded")
+    if (cores(recorded) or every) < every:
+        raise UnknownSignalError("the host has cores that the program may not use, and they are counted, too")
     return percent / 100 * every
 
 

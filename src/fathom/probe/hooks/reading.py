@@ -46,15 +46,23 @@ def used() -> int | None:
     who = getattr(resource, "RUSAGE_THREAD", None)
     if who is None:
         return None
-    return time.thread_time_ns() - int(1e9 * resource.getrusage(who).ru_stime) + _ready()
+    return time.thread_time_ns() - int(1e9 * resource.getrusage(who).ru_stime) + (ready() or 0)
 
 
-def _ready() -> int:
+def ready() -> int | None:
+    """Nanoseconds that this thread was ready to run and had no processor; None where nobody counts them."""
     try:
         with open(SCHEDULER) as file:
-            return int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):  # kernels may be built without it
-        return 0
+            ran, waited, _ = map(int, file.read().split())
+        return waited if ran else None  # a kernel that does not count says 0 for all
+    except (OSError, ValueError):  # kernels may be built without it
+        return None
+
+
+def ready_since(before: int | None) -> int | None:
+    """Nanoseconds."""
+    now = ready()
+    return None if before is None or now is None else now - before
 
 
 def read() -> tuple[int, ...] | None:

@@ -1,6 +1,7 @@
 """The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin.
 
-`read` and `decode` are parts of fetch; `read_bytes` is what came in meanwhile.
+`read` and `decode` are parts of fetch; `read_bytes` is what came in meanwhile. Workers also tell with how
+many threads torch computes there, and how long they were ready to run and had no processor.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import threading
 import time
 from typing import Any
 
+import torch
 from torch.utils.data import get_worker_info
 from torch.utils.data._utils import fetch, pin_memory
 
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches, after
-from fathom.probe.hooks.reading import Decoding, read, read_since, used, watch_decoders
+from fathom.probe.hooks.reading import Decoding, read, read_since, ready, ready_since, used, watch_decoders
 from fathom.probe.session import Session
 
 PART = "watching data loaders"
@@ -74,7 +76,7 @@ class Making:
             if stages.depth:
                 return original(fetcher, possibly_batched_index)
             start, before, stages.collate, stages.used, stages.depth = time.time_ns(), used(), None, None, 1
-            self.decoding.ns, bytes_before = 0, read()
+            self.decoding.ns, bytes_before, ready_before = 0, read(), ready()
             try:
                 data = original(fetcher, possibly_batched_index)
             except StopIteration:
@@ -85,13 +87,13 @@ class Making:
             finally:
                 stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
             stages.read_bytes = read_since(bytes_before)
-            self._fetched(start, before)
+            self._fetched(start, before, ready_before)
             return data
 
         return fetch
 
     @guarded(PART)
-    def _fetched(self, start: int, before: int | None) -> None:
+    def _fetched(self, start: int, before: int | None, ready_before: int | None) -> None:
         stages = self.stages
         stages.fetch = time.time_ns() - start - (stages.collate or 0)
         after = used() if stages.used is None else stages.used
@@ -101,8 +103,9 @@ class Making:
         if worker is None:
             return
         row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
-        names = ("fetch", "read", "decode", "collate", "read_bytes")
-        self.session.say({**row, **{name: getattr(stages, name) for name in names}})
+        row |= {name: getattr(stages, name) for name in ("fetch", "read", "decode", "collate", "read_bytes")}
+        held_up = {"threads": torch.get_num_threads(), "cpu_wait": ready_since(ready_before)}
+        self.session.say({**row, **held_up})
         self.session.records.flush()
         self.nth += 1
 

@@ -10,7 +10,8 @@ from fathom.sounding.raw.folder import Process, Raw, Record
 from fathom.sounding.schema import TABLES
 
 _ACTIONS = {"free_completed": "free"}
-_STAGES = ("fetch", "read", "decode", "collate", "pin")
+_STAGES = ("fetch", "read", "decode", "collate", "pin", "cpu_wait")
+_COUNTS = ("read_bytes", "threads")
 
 
 def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
@@ -58,7 +59,7 @@ def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl
             **_known(record),
         }
         took = {f"{stage}_ns": stages.get(stage) for stage in _STAGES}
-        rows.append({**_batch(record), **took, "read_bytes": stages.get("read_bytes")})
+        rows.append({**_batch(record), **took, **{name: stages.get(name) for name in _COUNTS}})
     schema = {name: kind for name, kind in TABLES["input"].items() if name != "phase"}
     return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
 

@@ -63,7 +63,8 @@ def main(options):
         multiprocessing_context="forkserver",  # in a forked worker the parent's pool of threads never answers
         worker_init_fn=Threads(threads),
     )
-    model = PatchNet(options.size(4096, 64), options.size(10, 2)).to(options.device, options.dtype)
+    # Few wide layers: the GPU takes longer than launching them, and no longer than keeps workers busy.
+    model = PatchNet(options.size(10240, 64), options.size(4, 2)).to(options.device, options.dtype)
     optimizer = AdamW(model.parameters(), lr=1e-5, fused=True)
     for images, classes in options.laps(prefetched(epochs(loader), options.device)):
         loss = F.cross_entropy(model(normalised(images, options.dtype)), classes)

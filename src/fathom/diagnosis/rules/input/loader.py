@@ -20,6 +20,7 @@ class Loader:
     fed_ms: float  # what the step would take for a batch, if it never waited
     cores: int | None
     read_bytes: float | None = None
+    threads: int | None = None  # that torch computes with in each worker
 
     @property
     def made_ms(self) -> float:
@@ -49,6 +50,19 @@ class Loader:
         """Whether what looks like reading brings in no bytes: a socket, a lock, a sleep."""
         return self.read_bytes is not None and self.read_bytes < SLOWEST * self.stages.get("read", 0.0) / 1e3
 
+    @property
+    def threads_exceed_cores(self) -> bool:
+        """Whether workers compute with more threads than there are cores, in work that may use them.
+
+        Decoders of libraries, reading, and the thread that pins take one thread each.
+        """
+        threads = self.workers * (self.threads or 1)
+        if self.threads in (None, 1) or self.cores is None or threads <= self.cores:
+            return False
+        reads = self.mostly("read") and not self.waits_for_no_file
+        pins = self.held_by_pinning and self.behind
+        return not (reads or pins or self.mostly("decode"))
+
     def mostly(self, stage: str) -> bool:
         """Whether a batch takes most of its time in this stage."""
         return self.stages.get(stage, 0.0) > MOST * self.made_ms
@@ -62,4 +76,4 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         return None
     cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
     fed = (signals["step.ms"] - lost) / signals.number("input.micro_steps", 1.0)
-    return Loader(stages, workers, fed, cores, read)
+    return Loader(stages, workers, fed, cores, read, signals.get("input.threads").value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fathom.diagnosis.rules.host.oversubscription import crowded
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import LoaderRegions, Signals
@@ -32,7 +33,7 @@ def starved(signals: Signals) -> Found:
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
     loader = loader_of(signals, lost)
-    if not lost or (loader and (not loader.behind or loader.held_by_pinning)):
+    if not lost or (loader and (not loader.behind or loader.held_by_pinning or crowded(signals, loader))):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process
