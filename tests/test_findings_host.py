@@ -435,22 +435,27 @@ def test_work_of_other_sizes_is_not_held_up(name):
     assert recorded(name)["device.stretched"].ms == 0.0
 
 
-@pytest.mark.parametrize(
-    ("function", "first"), [("forward", "host-graph-breaks"), ("elsewhere", "host-launch-bound")]
-)
-def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path, function, first):
-    """An H200's, from before Dynamo was asked: what it counts of this program is put in."""
+def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path):
+    """An H200's: Dynamo gave up the frame that the step runs in; with another, or none, it is no cause."""
     path = take(KEPT, "host.broken_graphs.faulty.2", tmp_path)
-    plain = fathom.open(path).examine().findings[0]
     manifest = json.loads((path / "manifest.json").read_text())
-    file = "/somewhere/tests/faults/programs/host/broken_graphs.py"
-    frame = {"file": file, "line": 31, "function": function, "why": "Tensor.item()", "at": [file, 34]}
-    manifest["ranks"][0]["facts"]["compiler"] = {"frames": 1, "given_up": [frame]}
+    facts = manifest["ranks"][0]["facts"]
+    (frame,) = facts["compiler"]["given_up"]
+    elsewhere = {**facts["compiler"], "given_up": [{**frame, "function": "elsewhere"}]}
+    broken, plain, other = (
+        examined_with(path, manifest, compiler) for compiler in (facts["compiler"], None, elsewhere)
+    )
+    assert frame["function"] == "forward" and broken[0]["id"] == "host-graph-breaks"
+    assert sum(one["id"] in KINDS for one in broken) == 1
+    assert plain[0]["id"] == other[0]["id"] == "host-launch-bound"
+    assert (broken[0]["gain_ms"], broken[0]["claims"]) == (plain[0]["gain_ms"], plain[0]["claims"])
+
+
+def examined_with(path, manifest, compiler):
+    """The findings where Dynamo had told that."""
+    manifest["ranks"][0]["facts"]["compiler"] = compiler
     (path / "manifest.json").write_text(json.dumps(manifest))
-    found = fathom.open(path).examine().findings
-    assert found[0]["id"] == first and plain["id"] == "host-launch-bound"
-    assert (found[0]["gain_ms"], found[0]["claims"]) == (plain["gain_ms"], plain["claims"])
-    assert sum(one["id"] in KINDS for one in found) == 1
+    return fathom.open(path).examine().findings
 
 
 def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():
