@@ -54,6 +54,14 @@ def test_prefill_and_decode_of_a_loop_by_hand_are_told_and_counted(decoding: fat
 
 
 @pytest.mark.torch
+def test_a_mean_is_of_the_same_steps_as_its_median_wherever_it_is_told(decoding: fathom.Sounding) -> None:
+    found = decoding.examine()
+    used = next(kind for kind in found.kinds if kind.used)
+    assert (used.clean_ms, used.clean_mean_ms) == (found.step.clean_ms, found.step.clean_mean_ms)
+    parts = [kind.n * (kind.all_mean_ms or 0) for kind in found.kinds]
+    assert [kind.share_of_time for kind in found.kinds] == pytest.approx([one / sum(parts) for one in parts])
+
+
 def test_tokens_are_counted_where_the_ids_are_known_to_be_such(decoding: fathom.Sounding) -> None:
     rows = decoding.sql("SELECT DISTINCT kind, samples, tokens FROM steps WHERE parent IS NULL").rows()
     assert set(rows) == {("decode", BATCH, BATCH), ("prefill", BATCH, BATCH * LENGTH)}

@@ -68,6 +68,7 @@ def _kind(name: str, steps: pl.DataFrame, account: Account, clean: dict[str, int
             _add_clean(found, runs, steps, account)
     elif used and account.clean is not None:
         found.clean_ms, found.clean_mean_ms = account.clean.median_ms, account.clean.mean_ms
+        found.all_mean_ms = found.clean_mean_ms
     elif account.clean is not None:
         found.why = _UNTOLD
     return found
@@ -82,7 +83,7 @@ def _add_clean(to: StepKind, runs: list[Stretch], steps: pl.DataFrame, account: 
     if clean is None or whole is None:
         to.why = _UNMEASURED
         return
-    to.clean_ms, to.clean_mean_ms = clean.median_ms, whole.mean_ms
+    to.clean_ms, to.clean_mean_ms, to.all_mean_ms = clean.median_ms, clean.mean_ms, whole.mean_ms
     to.samples_per_s, to.tokens_per_s = clean.samples_per_s, clean.tokens_per_s
     later = profiled is not None and all(run.end_ns > profiled for run in runs)
     if later and not to.used and any(one.what == LATER for one in account.abstained):
@@ -101,14 +102,12 @@ def _windows_ms(windows: Windows | None, name: str) -> np.ndarray:
 def _share(found: list[StepKind], windows: Windows | None, clean: bool) -> None:
     """Set the share of time: of undisturbed steps, else of all windows; unknown where one kind's time is."""
     if clean:
-        known = [
-            one.n * one.clean_mean_ms if one.clean_mean_ms is not None else None for one in found if one.n
-        ]
+        known = [one.n * one.all_mean_ms if one.all_mean_ms is not None else None for one in found if one.n]
         whole = None if None in known else sum(ms for ms in known if ms is not None)
     else:
         whole = sum(_all_ms(windows, one.name) for one in found)
     for one in found:
-        mine = one.n * (one.clean_mean_ms or 0.0) if clean else _all_ms(windows, one.name)
+        mine = one.n * (one.all_mean_ms or 0.0) if clean else _all_ms(windows, one.name)
         one.share_of_time = mine / whole if whole else None
 
 

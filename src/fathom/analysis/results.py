@@ -16,7 +16,7 @@ class Step(msgspec.Struct):
     n: int  # steps behind ci_ms
     kind: str
     source: str = ""  # what the steps were counted by
-    clean_mean_ms: float | None = None
+    clean_mean_ms: float | None = None  # of the steps that clean_ms is the median of
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
 
@@ -30,12 +30,13 @@ class StepKind(msgspec.Struct):
     timeline_ms: float | None  # mean of its windows; null where none of it fell into the timeline
     share_of_time: float | None  # of the clean phase, else of the timeline
     used: bool  # the ledger is of it
-    clean_mean_ms: float | None = None
+    clean_mean_ms: float | None = None  # of the steps that clean_ms is the median of
     samples_per_s: float | None = None  # while such steps run
     tokens_per_s: float | None = None
     windows: int = 0  # in the timeline
     why: str = ""  # clean_ms is null
     note: str = ""  # what clean_ms holds beside the step
+    all_mean_ms: float | None = None  # of all that ran in the clean phase: what share_of_time is made of
 
 
 class Window(msgspec.Struct):
