@@ -19,6 +19,7 @@ from fathom.diagnosis.signals import (
     Asked,
     Broken,
     Compiled,
+    Held,
     Holds,
     Rare,
     Recorded,
@@ -33,6 +34,7 @@ from fathom.sounding.raw.importer import import_raw
 from tests.faults.kept import take
 from tests.findings_fakes import compute, idle, raised, signals
 from tests.probe_programs import launch
+from tests.timelines import Timeline, store_of
 
 KEPT = Path(__file__).parent / "data" / "faults"
 SCRATCH = tempfile.TemporaryDirectory()
@@ -131,6 +133,90 @@ def test_long_steps_that_copy_to_the_host_are_logging_unless_they_are_known_for_
     assert logging(Rare(100.0, 0.0, 0.0, 0.0, {})) == {}
     assert logging(Rare(100.0, 5.0, 0.0, 1e8, {}), step_stalled_ms=0.1) == {}
     assert logging(Rare(100.0, 5.0, 0.0, 1e8, {}), host_searches=Searches(0.0, 0.0, 0.0, "aten::mm")) == {}
+
+
+# ops that prepare what they launch
+
+ATTENTION = "aten::_cudnn_attention_forward"
+PREPARED = Held(ATTENTION, 38.0, 38.0, 1.0, 0.975)  # as an H200 took for each new length
+
+
+def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
+    ledger = [compute("a", 2.0), idle("dispatching", 48.0), idle("launch latency", 6.0)]
+    given = signals(ledger, device_short_pauses_ms=16.0, host_held=[PREPARED], host_searches=NO_SEARCH)
+    (built,) = raised(given, "host-autotuning").values()
+    assert built.changes == (f"op:{ATTENTION}=0.0250",)
+    launching = raised(given, "host-launch-bound")["host-launch-bound"]
+    assert set(built.changes) <= set(launching.given) and launching.part == 1.0
+    assert launching.evidence[0].value == pytest.approx(100 * 16 / 56)
+    assert built.changes[0] in launching.check
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        replace(PREPARED, op="mine::preprocess"),  # which no library's planning explains
+        replace(PREPARED, count=0.25),  # of shapes that came for the first time
+        replace(PREPARED, ms=8.0, count=16.0),  # each as short as a look-up
+        replace(PREPARED, idle_ms=0.1),  # behind the device's work
+    ],
+)
+def test_other_ops_that_take_long_are_no_plans(one):
+    ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
+    given = signals(ledger, host_held=[one], host_searches=NO_SEARCH)
+    assert raised(given, "host-autotuning") == {}
+
+
+@pytest.mark.parametrize(("clean_ms", "found"), [(50.0, 1), (30.0, 0)])
+def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, found):
+    ledger = [compute("a", 2.0), idle("dispatching", 54.0)]
+    given = signals(ledger, host_held=[PREPARED], host_searches=NO_SEARCH, step_mean_ms=clean_ms)
+    assert len(raised(given, "host-autotuning")) == found
+
+
+def test_of_pauses_some_of_which_are_too_long_the_finding_says_its_share():
+    given = signals([compute("a", 5.0), idle("dispatching", 95.0)], device_short_pauses_ms=38.0)
+    (found,) = raised(given, "host-launch-bound").values()
+    assert found.part == pytest.approx(0.4) and found.evidence[-1].value == pytest.approx(40.0)
+    given = signals([compute("a", 5.0), idle("dispatching", 95.0)])
+    assert len(raised(given, "host-launch-bound")["host-launch-bound"].evidence) == 3
+
+
+def preparing(path: Path, inside: str, *, calls: bool) -> list[Held]:
+    """Ten steps of 20 ms: the op `inside` another prepares for 10 ms and launches, or not; then two add."""
+    made, ms = Timeline(), 10**6
+    made.steps(*range(0, 220 * ms, 20 * ms))
+    for k in range(10):
+        start, first = 20 * k * ms, 4 * k
+        for at, (name, above, begin, end) in enumerate(
+            [
+                ("aten::attention", None, 1, 12),
+                (inside, first, 1, 12),
+                ("aten::add", None, 13, 14),
+                (inside, None, 15, 16),
+            ]
+        ):
+            named = {"id": first + at, "parent": above, "name": name, "thread": 100, "kind": "op"}
+            made.add("ops", **named, start_ns=start + begin * ms, end_ns=start + end * ms)
+        launches = [(first + 1, 11, calls), (first + 2, 13, True), (first + 3, 15, calls)]
+        for op, begin, launched in launches:
+            at = start + begin * ms + 100
+            number = made.kernel(at + 2000, at + 4000, None, name="k")
+            api = "cudaLaunchKernel" if launched else "cudaGetLastError"
+            row = {"api": api, "thread": 100, "correlation": number if launched else None}
+            made.add("launches", **row, op=op if launched else None, start_ns=at, end_ns=at + 1000)
+    return read(store_of(path, made).path)["host.held"]
+
+
+def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_path):
+    longest, *_ = preparing(tmp_path / "a.fathom", "cudnn::plan", calls=True)
+    assert longest.op == "cudnn::plan" and longest.count == 2  # the innermost, in both of its calls
+    assert longest.ms == pytest.approx(10 + 1 + 1, abs=0.02)
+    assert longest.share == pytest.approx(1.0, abs=0.01)
+    names = {one.op for one in preparing(tmp_path / "b.fathom", "cudnn::plan", calls=False)}
+    assert "cudnn::plan" not in names  # what launches nothing computes on the host
+    names = {one.op for one in preparing(tmp_path / "c.fathom", "MyFunction", calls=True)}
+    assert "MyFunction" not in names  # of the program, in Python
 
 
 # pauses

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from fathom.diagnosis.rules.kernels.attending import layout_of, needed_ms
 from fathom.diagnosis.rules.kernels.attention import grows
 from fathom.diagnosis.signals import Chain, Family, UnknownSignalError
 from tests.findings_fakes import H200, compute, product, raised, signals, work
 
+SDPA = "aten::_scaled_dot_product_"
 STEP = "Optimizer.step#AdamW.step"
 PATTERNS = {
     "kernels-gradient-memset": work("fill", 2.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_"),
@@ -253,6 +255,61 @@ def test_masks_are_found_where_each_op_has_them():
             signals([], kernels_work=[work("fmha", 2.0, op, shapes=shapes)]), "kernels-materialised-mask"
         )
         assert ("kernels-materialised-mask" in found) == masked
+
+
+# As PyTorch recorded them: what `scaled_dot_product_attention` is given, and the op within it that launched.
+WITHIN = {
+    "aten::_scaled_dot_product_flash_attention_backward": ("[4, 16, 4096, 104]", 4),
+    "aten::_flash_attention_backward": ("[4, 4096, 16, 104]", 4),
+    "aten::_scaled_dot_product_efficient_attention": ("[4, 16, 4096, 104]", 3),
+    "aten::_efficient_attention_forward": ("[4, 4096, 16, 104]", 3),
+}
+
+
+@pytest.mark.parametrize("op", WITHIN)
+def test_what_attention_needs_is_told_by_the_layout_of_the_op_that_launched(op):
+    shape, count = WITHIN[op]
+    outer = "aten::scaled_dot_product_attention"  # which an op of another layout may be within
+    shapes, types = f"[{', '.join([shape] * count)}]", '["c10::BFloat16"]'
+    needed = needed_ms(
+        work("a", 9.0, outer, op, shapes=shapes, dtypes=types), {"matmul.bf16": 1e15}, causal=True
+    )
+    forward = 4 * 4 * 16 * 4096 * 4096 * 104 / 2  # FLOPs of both products
+    assert needed == pytest.approx(1e3 * forward * (2.5 if "backward" in op else 1) / 0.65e15)
+
+
+def test_a_mask_over_few_long_heads_costs_the_same_whichever_op_is_recorded():
+    wide, types = ["[4, 16, 4096, 128]", "[4, 4096, 16, 128]"], '["c10::BFloat16"]'
+    inner = "aten::_efficient_attention_forward"
+    found = {}
+    for shape, ops in zip(
+        wide, ([SDPA + "efficient_attention"], [SDPA + "efficient_attention", inner]), strict=True
+    ):
+        given = work("fmha", 3.2, *ops, shapes=f"[{shape}, {shape}, {shape}, [4096, 4096]]", dtypes=types)
+        known = signals([], kernels_work=[given], kernels_ceilings={"matmul.bf16": 800e12})
+        found[ops[-1]] = raised(known, "kernels-materialised-mask")["kernels-materialised-mask"].changes
+    (change,) = set(found.values())
+    # Half of 4 · 64 heads · 4096² pairs · 128 FLOPs at 0.65 of the ceiling: 0.53 of 3.2 ms.
+    assert float(change[0].rpartition("=")[2]) == pytest.approx(0.165, abs=0.002)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("op", "rest"),
+    [
+        ("_efficient_attention_forward", (None, None, None, None, None, 0.0, 0, True)),
+        ("_flash_attention_forward", (None, None, 5, 5, 0.0, False, False)),
+        ("_scaled_dot_product_efficient_attention", (None, True)),
+        ("_scaled_dot_product_flash_attention", ()),
+        ("_scaled_dot_product_cudnn_attention", (None, True)),
+    ],
+)
+def test_heads_are_where_torch_has_them(op, rest):
+    torch = pytest.importorskip("torch")
+    query = torch.empty(2, 5, 5, 64, device="meta", dtype=torch.bfloat16)
+    three = query[:, :3] if layout_of(work("a", 1.0, f"aten::{op}")).heads_first else query[:, :, :3]
+    statistics = getattr(torch.ops.aten, op)(three, three, three, *rest)[1]
+    assert statistics.shape[:2] == (2, 3)  # one a head
 
 
 def test_a_cache_that_grows_by_a_row_is_a_concatenation_of_much_and_little():

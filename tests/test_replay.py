@@ -219,6 +219,29 @@ def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
     assert not found.notes
 
 
+@pytest.mark.parametrize(("clean_ms", "prepare", "add"), [(15, 10, 5), (8, 4, 4)])
+def test_recording_does_not_slow_down_what_it_records_nothing_of(
+    clean_ms: int, prepare: float, add: float, tmp_path: Path
+) -> None:
+    """An op prepares for 10 ms, then 100 launch: what clean steps are shorter by are those's.
+
+    Unless clean steps are shorter than the op itself: then they have less of both.
+    """
+    made, ms, us = Timeline(), 10**6, 10**3
+    made.steps(*range(0, 420 * ms, 20 * ms))
+    for k in range(20):
+        start = 20 * k * ms
+        made.op("aten::prepare", start, start + 10 * ms)
+        for begin in range(start + 10 * ms, start + 20 * ms, 100 * us):
+            made.op("aten::add", begin, begin + 98 * us)
+            made.kernel(begin + 96 * us, begin + 97 * us, begin + 90 * us, name="add")
+    made.phase = "clean"
+    made.steps(*range(1000 * ms, 1600 * ms, clean_ms * ms))
+    replay = Replay(store_of(tmp_path / "s.fathom", made))
+    assert replay.gain([parse("op:aten::prepare=0")]).ms == pytest.approx(prepare, rel=0.05)
+    assert replay.gain([parse("op:aten::add=0")]).ms == pytest.approx(add, rel=0.1)
+
+
 @pytest.mark.parametrize("workers", [False, True])
 def test_a_loader_without_workers_does_not_work_meanwhile(workers: bool, tmp_path: Path) -> None:
     """What the program saves elsewhere it does not wait for batches that it makes itself."""

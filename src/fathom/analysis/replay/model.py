@@ -39,9 +39,11 @@ class Model:
         graph, owner = graph_of(parts)
         return cls(timelines, parts, graph, owner)
 
-    def times(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Replayed:
-        """Replay. `host`: a factor on what recording slows down; `typical`: with constants for all slack."""
-        durations = [Durations.of(part, changes, host) for part in self.parts]
+    def times(
+        self, changes: Sequence[Change] = (), *, host: float = 1.0, long: float = 1.0, typical: bool = False
+    ) -> Replayed:
+        """Replay. `typical`: with constants for all slack; `host`, `long`: see Durations."""
+        durations = [Durations.of(part, changes, host, long) for part in self.parts]
         found = np.zeros(len(self._owner))
         for i, (part, mine) in enumerate(zip(self.parts, durations, strict=True)):
             rows = self._owner == i

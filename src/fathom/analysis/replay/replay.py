@@ -24,6 +24,7 @@ from fathom.timing import interval
 
 WRONG = 0.05  # a model that misses the recorded step by more than this share predicts nothing
 QUICKEST = 0.56  # of the time that it takes under the profiler: benchmarks/results/cost.json, launch_bound
+FLOOR = QUICKEST / 2  # what no host falls below
 FELT = 0.02  # of the step: less than this, and the clean step does not tell the host's pace
 WHAT = "prediction"
 
@@ -99,7 +100,7 @@ class Replay:
         before = self.seen.by_entry(self._ledger)
         held = sum(before.get(entry, 0.0) for entry in INFLATED) if self.seen.index is not None else 0.0
         goal = max(self.clean.median_ms, self._recorded - held)
-        low, high = QUICKEST / 2, 1.0
+        low, high = FLOOR, 1.0
         for _ in range(12 if held > 0 else 0):
             middle = (low + high) / 2
             low, high = (middle, high) if self._steps(host=middle).mean() < goal else (low, middle)
@@ -127,10 +128,17 @@ class Replay:
 
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
         """Milliseconds of each used step in a replay."""
-        one = self._seen
-        return one.steps_ms(
-            self.model.times(changes, host=host, typical=typical).timeline(one.rank, host=False)
-        )
+        one, long = self._seen, host if host < 1.0 and self._by_chance else 1.0
+        times = self.model.times(changes, host=host, long=long, typical=typical)
+        return one.steps_ms(times.timeline(one.rank, host=False))
+
+    @cached_property
+    def _by_chance(self) -> bool:
+        """Whether clean steps have no room for what took long unrecorded: recorded ones then are others."""
+        if self.clean is None or self.seen is None or self.seen.index is None:
+            return False
+        quick = self.model.times(host=FLOOR).timeline(self.seen.rank, host=False)
+        return float(self.seen.steps_ms(quick).mean()) > self.clean.median_ms
 
     @property
     def _seen(self) -> Seen:

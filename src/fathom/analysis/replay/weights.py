@@ -13,6 +13,7 @@ from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
 from fathom.analysis.replay.part import Part
 
 INFLATED = ("python", "dispatching")  # what recording slows down, with launch latency (decision 2)
+LONG_NS = 1_000_000  # in an op: each record costs microseconds, which is nothing of a time without any
 
 
 @dataclass
@@ -29,10 +30,10 @@ class Durations:
     synchronous: bool
 
     @classmethod
-    def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0) -> Durations:
-        """`host`: a factor on everything that recording slows down."""
-        factors = _host_factors(part, changes, host)
+    def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
+        """`host`: a factor on what recording slows down; `long`: on LONG_NS of an op without a record."""
         base = part.team.lengths * _working(part)
+        factors = _host_factors(part, changes, host, np.where(base < LONG_NS, host, long))
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
         length = part.pieces.length.astype(float)
         piece = _piece_times(part, changes, length)
@@ -61,10 +62,12 @@ def _working(part: Part) -> Array:
     return np.where(call >= 0, share[np.maximum(call, 0)], 1.0)
 
 
-def _host_factors(part: Part, changes: Sequence[Change], host: float) -> Array:
+def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Array) -> Array:
+    """By interval. A pause between ops may be the recorder's own, however long it is."""
     factors = np.ones(len(part.team.call))
-    for cause in INFLATED if host != 1.0 else ():
-        factors[part.team.masks.get(cause, [])] *= host
+    for cause, slower in zip(INFLATED, (np.full(len(in_ops), host), in_ops), strict=True):
+        rows = part.team.masks.get(cause, np.zeros(len(in_ops), bool))
+        factors[rows] *= slower[rows]
     for change in changes:
         rows, by = _rows(part, change)
         factors[rows] *= by[rows] if isinstance(by, np.ndarray) else by

@@ -120,6 +120,9 @@ LAYOUTS = {
     _SDPA + "flash_attention_for_cpu_backward": Layout(1, causal=7, bias=8, backward=True),
     _SDPA + "efficient_attention_backward": Layout(1, causal=11, bias=4, backward=True),
     _SDPA + "cudnn_attention_backward": Layout(1, causal=14, bias=8, offsets=(9, 10), backward=True),
+    _SDPA + "fused_attention_overrideable_backward": Layout(
+        1, causal=13, bias=4, offsets=(8, 9), backward=True
+    ),
     _FLASH + "backward": Layout(
         1,
         causal=11,

@@ -23,7 +23,7 @@ PINNING = r"^aten::_?pin_memory$"
 def processor_ops(recorded: Recorded) -> list[HostWork]:
     """Outermost ops without any call to the device beneath them, those that keep it idle longest first."""
     ops = recorded.ops
-    meets = _meeting(recorded) & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
+    meets = meeting(recorded) & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
     beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
     rows = ops.filter(pl.Series(~meets & _is_op(ops) & ~beneath))
     return _worked(recorded, rows.filter(~pl.col("name").str.contains(PINNING)))
@@ -39,7 +39,7 @@ def _is_op(ops: pl.DataFrame) -> Array:
     return (ops["kind"] == "op").fill_null(False).to_numpy()
 
 
-def _meeting(recorded: Recorded) -> Array:
+def meeting(recorded: Recorded) -> Array:
     """By op: whether it, or one beneath it, called the runtime."""
     meets = np.zeros(recorded.ops.height + 1, bool)  # NONE is the last
     rows = np.unique(rows_of(recorded.ops, recorded.calls, "op"))

@@ -100,6 +100,26 @@ class HostWork:
 
 
 @dataclass(frozen=True)
+class Held:
+    """What ops of one name that launch take without calling anything; the device idles for `idle_ms`.
+
+    `share`: of all that ops of this name take.
+    """
+
+    op: str
+    ms: float
+    idle_ms: float
+    count: float  # of its calls that do
+    share: float
+    source: str | None = None
+
+    @property
+    def without(self) -> str:
+        """The change that leaves it out, and the rest of its ops as it is."""
+        return f"op:{self.op}={max(1.0 - self.share, 0.0):.4f}"
+
+
+@dataclass(frozen=True)
 class LoaderRegions:
     """Whether the program's own process loads batches (num_workers=0), and the line that asks for them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule, spent
-from fathom.diagnosis.signals import Broken, Compiled, Holds, HostWork, Signals
+from fathom.diagnosis.signals import Broken, Compiled, Held, Holds, HostWork, Signals
 
 LAUNCHES = "host-launch-bound"
 LAUNCHING = ("idle: dispatching", "idle: launch latency")
@@ -19,6 +19,7 @@ FED = 0.02  # of the step: a loader that undisturbed steps wait less for keeps u
 HELD = 2.0  # pauses a step that are as long as a turn of the interpreter
 PLACES = 3  # that they lie behind: a computation of the program's own comes at the same place in each step
 ON_TURNS = 0.6  # of them end with a turn
+FELT = 0.01  # of the step, that an op holds the launching thread
 MINE = 0.5  # of the timeline's step: less, and threads are not what it waits for
 MOSTLY = 0.5  # of the pauses' time
 
@@ -47,7 +48,8 @@ def uncompiled(signals: Signals) -> list[Broken]:
 
 def late_launches(signals: Signals) -> Found:
     """Launching makes short pauses, computing in Python long ones, other threads long ones anywhere."""
-    launching = max(spent(signals, *LAUNCHING) - sum(one.idle_ms for one in _working(signals)), 0.0)
+    working, holding = (sum(one.idle_ms for one in some) for some in (_working(signals), held(signals)))
+    launching = max(spent(signals, *LAUNCHING) - working - holding, 0.0)
     python = spent(signals, PYTHON)
     step = signals["step.timeline_ms"]
     if launching + python < LEAST * step or signals["kernels.count"] < 1:
@@ -66,6 +68,12 @@ def late_launches(signals: Signals) -> Found:
 def _working(signals: Signals) -> list[HostWork]:
     """What the host computes or pins in the step itself: time that no launch costs."""
     return [*(signals.get("host.processor_ops").value or []), *(signals.get("host.pinning").value or [])]
+
+
+def held(signals: Signals) -> list[Held]:
+    """Ops that prepare for long before they launch, which fewer launches would not spare."""
+    least = FELT * signals["step.timeline_ms"]
+    return [one for one in signals.get("host.held").value or [] if one.idle_ms >= least]
 
 
 def _starved(signals: Signals) -> tuple[str, ...]:
@@ -98,21 +106,35 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
 
 
 def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> Candidate:
+    """`part`: the rest of what the replay saves lies in pauses that are too long for launching."""
     in_python = kind == "host-python"
-    count = signals["kernels.count"]
+    prepared = tuple(one.without for one in held(signals))
+    worked = dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))
     return Candidate(
         kind=kind,
         claims=[],
         evidence=[
             Evidence("of the recorded step the device waits for launches", 100 * share, "%"),
-            Evidence("pieces of device work", count, "a step"),
+            Evidence("pieces of device work", signals["kernels.count"], "a step"),
             Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
+            *_too_long(part),
         ],
         changes=("python=0.1",) if in_python else CAPTURED,
-        given=(*OTHERS, *_starved(signals), *dict.fromkeys(f"op:{one.op}=0" for one in _working(signals))),
+        given=(*OTHERS, *_starved(signals), *worked, *prepared),
         spill=(PYTHON,) if in_python else (*LAUNCHING, PYTHON),
         part=part,
         doubt=0.25 if in_python else 0.15,
         confidence=0.8,
-        check="fathom what-if SOUNDING " + " ".join(f"'{change}'" for change in CAPTURED),
+        check=_check(CAPTURED, prepared),
     )
+
+
+def _too_long(part: float) -> list[Evidence]:
+    says = "of that wait, and of what the check saves, is in pauses short enough for launching"
+    return [Evidence(says, 100 * part, "%")] if part < 1 else []
+
+
+def _check(changes: tuple[str, ...], prepared: tuple[str, ...]) -> str:
+    """What is prepared in between is no launch's time: its own gain goes off."""
+    both, alone = (" ".join(f"'{change}'" for change in some) for some in ((*prepared, *changes), prepared))
+    return f"fathom what-if SOUNDING {both}" + (f", less what {alone} alone saves" if prepared else "")

@@ -1,16 +1,29 @@
-"""Libraries that time several kernels before they use one, again and again."""
+"""Libraries that time several kernels before they use one, or build it, again and again."""
 
 from __future__ import annotations
 
+import re
+
+from fathom.analysis.replay import FLOOR
+from fathom.diagnosis.rules.host.launch_bound import LAUNCHING, held
 from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
-from fathom.diagnosis.signals import Searches, Signals
+from fathom.diagnosis.signals import Held, Searches, Signals
+
+PLANS = re.compile("cudnn|miopen")  # libraries that build a plan, or a kernel, for each shape
+OFTEN = 0.5  # such calls a step: fewer are of shapes that come for the first time
+LEAST_MS = 1.0  # for each: a plan takes tens, what a library only looks up takes less
 
 
 @rule("host-autotuning")
 def searching(signals: Signals) -> Found:
+    """A library at work on what to launch: by its events, or by how long it calls nothing."""
+    yield from _searched(signals, signals["host.searches"])
+    yield from (_built(one) for one in held(signals) if _builds(one) and _fits(signals, one))
+
+
+def _searched(signals: Signals, found: Searches) -> Found:
     """A search in recorded steps: there are others, as these are no different from the rest."""
-    found: Searches = signals["host.searches"]
     gain = (stalled(signals) if found.steps < 1 else 0.0) or found.ms
     if not found.op or not gain:
         return
@@ -25,4 +38,32 @@ def searching(signals: Signals) -> Found:
         doubt=0.15,
         check="torch.backends.cudnn.benchmark = False, and time the steps",
         source=found.source,
+    )
+
+
+def _builds(one: Held) -> bool:
+    """What is built while the device works is no loss, and what is built once is no matter of the step."""
+    return bool(PLANS.search(one.op)) and one.count >= OFTEN and one.ms >= LEAST_MS * one.count
+
+
+def _fits(signals: Signals, one: Held) -> bool:
+    """Whether clean steps have room for it, as it is no shorter there: else recorded ones met new shapes."""
+    recorded = signals["step.timeline_ms"]
+    rest = FLOOR * (recorded - one.idle_ms)
+    return one.idle_ms + rest <= signals.number("step.mean_ms", recorded)
+
+
+def _built(one: Held) -> Candidate:
+    return Candidate(
+        kind="host-autotuning",
+        claims=[],
+        evidence=[
+            Evidence(f"{one.op} prepares before it launches", one.ms, "ms a step"),
+            Evidence("of its calls do", one.count, "a step"),
+        ],
+        changes=(one.without,),
+        spill=LAUNCHING,
+        doubt=0.15,
+        check=f"fathom what-if SOUNDING '{one.without}'; torch.backends.cuda.enable_cudnn_sdp(False)",
+        source=one.source,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.work.attention import LAYOUTS, Layout
 from fathom.diagnosis.signals import Work
 from fathom.diagnosis.signals.numbers import DTYPES
 
@@ -18,23 +19,29 @@ def fused_ms(
     return 1e3 * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
-def needed_ms(
-    one: Work, rates: dict[str, float], *, behind: bool, causal: bool, heads_first: bool
-) -> float | None:
-    """Of the passes that this work did; None where sizes or the ceiling are not known.
+def layout_of(one: Work) -> Layout | None:
+    """Where the attention op whose shapes these are keeps its arguments; None for an op that is not known.
 
-    `behind`: backward, whose op takes the gradient first. `heads_first`: (batch, heads, tokens, head), else
-    (batch, tokens, heads, head).
+    It is the innermost: `_scaled_dot_product_efficient_attention` takes (batch, heads, tokens, head), and
+    hands (batch, tokens, heads, head) to `_efficient_attention_forward`, which launches.
     """
-    sizes = [size for size in one.sizes[behind : behind + 2] if len(size) == 4]
+    return next((LAYOUTS[name] for name in reversed(one.ops) if name in LAYOUTS), None)
+
+
+def needed_ms(one: Work, rates: dict[str, float], *, causal: bool) -> float | None:
+    """Of the passes that this work did; None where the op, its sizes or the ceiling are not known."""
+    layout = layout_of(one)
+    if layout is None:
+        return None
+    sizes = [size for size in one.sizes[layout.query : layout.query + 2] if len(size) == 4]
     dtype = next((DTYPES[name] for name in one.types if name in DTYPES), None)
     rate = rates.get(f"matmul.{dtype}")
     if len(sizes) < 2 or not rate:
         return None
-    heads, tokens = (1, 2) if heads_first else (2, 1)
+    heads, tokens = (1, 2) if layout.heads_first else (2, 1)
     query, key = sizes
-    each = fused_ms(query[0] * query[heads], query[tokens], key[tokens], query[3], rate, causal, behind)
-    return one.count * each
+    every, backward = query[0] * query[heads], layout.backward
+    return one.count * fused_ms(every, query[tokens], key[tokens], query[3], rate, causal, backward)
 
 
 def head_of(one: Work) -> int:

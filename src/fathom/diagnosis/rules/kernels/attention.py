@@ -58,14 +58,9 @@ def _masked(one: Work) -> bool:
 def _without_mask(masked: list[Work], rates: dict[str, float]) -> float:
     """Of its time: half of the products, at the usual share of their ceiling; else half of it."""
     now = sum(one.ms for one in masked)
-    needs = [_need_ms(one, rates) for one in masked if PRODUCTS.search(one.family)]
+    needs = [needed_ms(one, rates, causal=True) for one in masked if PRODUCTS.search(one.family)]
     known = [need for need in needs if need is not None]
     return min(sum(known) / now, HALF) if now > 0 and known and len(known) == len(needs) else HALF
-
-
-def _need_ms(one: Work, rates: dict[str, float]) -> float | None:
-    behind = "backward" in one.path.lower()
-    return needed_ms(one, rates, behind=behind, causal=True, heads_first=True)
 
 
 def grows(shapes: str | None) -> bool:

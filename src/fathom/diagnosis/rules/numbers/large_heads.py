@@ -9,9 +9,7 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, f
 from fathom.diagnosis.signals import Signals, Work
 
 LARGEST = 256  # numbers a head, of flash attention and of cuDNN's
-# Of (batch, tokens, heads, head).
 ATTENDS = re.compile(r"aten::_(efficient|flash)_attention_(forward|backward)$")
-BACKWARD = "_backward"
 
 
 def large_heads(signals: Signals) -> Found:
@@ -39,8 +37,6 @@ def large_heads(signals: Signals) -> Found:
 
 def _needed_ms(mine: list[Work], rates: dict[str, float]) -> float | None:
     """By a fused kernel, had the heads a size that it takes; None where that is not known of all."""
-    needs = [
-        needed_ms(one, rates, behind=BACKWARD in one.op, causal=False, heads_first=False) for one in mine
-    ]
+    needs = [needed_ms(one, rates, causal=False) for one in mine]
     known = [need for need in needs if need is not None]
     return sum(known) if len(known) == len(needs) else None
