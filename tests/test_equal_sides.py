@@ -33,7 +33,7 @@ class Replayed:
         self.rounds, self.random, self.clock = rounds, random, clock
         self.count, self.swapped = 2 * int(random.integers(len(rounds))), bool(random.integers(2))
 
-    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Any = None) -> Block:
         self.clock.sleep(1)
         pair = self.rounds[self.count // 2 % len(self.rounds)]
         self.count += 1

@@ -272,7 +272,7 @@ class OneSide:
     def start(self, side: str) -> Asked:
         return self.worker
 
-    def held(self, worker: Asked) -> str:
+    def held(self, worker: Asked, known: Any = None) -> str:
         worker.ask("save")
         return "what was saved"
 

@@ -35,7 +35,7 @@ class FakeSampler:
     def __init__(self, draw: Draw, gain: float, clock: FakeClock) -> None:
         self.draw, self.gain, self.clock, self.order = draw, gain, clock, list[str]()
 
-    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Any = None) -> Block:
         self.clock.sleep(1)
         self.order.append(side)
         return Block({"": self.draw(self.gain if side == "candidate" else 1.0)})
@@ -117,7 +117,7 @@ def test_the_condition_that_decides_has_to_settle_and_no_other(cache: Any, round
     clock, draw = FakeClock(), np.random.default_rng(0)
 
     class Both(FakeSampler):
-        def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+        def block(self, side: str, seeds: Seeds, chosen: float, known: Any = None) -> Block:
             self.clock.sleep(1)
             return Block({"warm": [1e6 * draw.lognormal(0, 0.5)], "cold": [1e6]})
 
@@ -129,10 +129,10 @@ def test_the_condition_that_decides_has_to_settle_and_no_other(cache: Any, round
 
 def test_a_side_that_fails_ends_the_race() -> None:
     class Failing(FakeSampler):
-        def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+        def block(self, side: str, seeds: Seeds, chosen: float, known: Any = None) -> Block:
             if side == "candidate" and len(self.order) > 2:
                 raise SideError("hangs", "it gave no answer")
-            return super().block(side, seeds, chosen)
+            return super().block(side, seeds, chosen, known)
 
     clock = FakeClock()
     found = race(Failing(noisy(1), 1.0, clock), Settings(), iter(range(99)), lambda *_: [], clock)

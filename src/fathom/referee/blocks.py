@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fathom.gauges.conditions import DOUBTFUL, Sensors
+from fathom.referee.compare.decode import Saved
 from fathom.referee.samples import Block
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
@@ -43,9 +44,9 @@ class Seeds:
 class Sampler(Protocol):
     """Whatever times one side."""
 
-    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
         """A block. `seeds` are the same for both sides of a round; `chosen` (0 to 1) tells which sample's
-        result to keep. Raises SideError."""
+        result to keep; where it is `known`, which the other side gave, that is kept. Raises SideError."""
         ...
 
 
@@ -65,7 +66,7 @@ class ProcessSampler:
         """Of the cache: both on a GPU; on a processor only what it is."""
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
-    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
         """Prepare beside others; then, alone, let both clocks time one long sample, and take samples.
 
         Raises SideError."""
@@ -84,7 +85,7 @@ class ProcessSampler:
                 for condition in self.conditions:
                     self._sample(worker, seeds, condition, chosen, found)
             if found.held is not None:
-                found.kept = found.held, self._sides.held(worker)
+                found.kept = found.held, self._sides.held(worker, known)
             found.reasons += [Reason(*pair) for pair in worker.ask("changed")]
         return found
 

@@ -14,6 +14,7 @@ from signal import SIGKILL
 
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Seeds
+from fathom.referee.compare.decode import Saved
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
 from fathom.referee.race import comparisons, race
@@ -39,8 +40,8 @@ class Programs:
     clock: Clock = field(default_factory=SystemClock)
     seen: dict[str, list[Metrics]] = field(default_factory=dict)
 
-    def block(self, side: str, seeds: Seeds, chosen: float) -> Block:
-        """One run. Raises SideError where it fails, hangs or leaves no metrics."""
+    def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
+        """One run, with no result to keep. Raises SideError where it fails, hangs or leaves no metrics."""
         _cleared(self.metrics)
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             began = self.clock.now_ns()

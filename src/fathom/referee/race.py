@@ -56,10 +56,13 @@ def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) 
     order = (BASELINE, CANDIDATE) if len(found.baseline) % 2 == 0 else (CANDIDATE, BASELINE)
     drawn, chosen = next(seeds), random.SystemRandom().random()
     blocks: dict[str, Block] = {}
+    result: Saved | None = None
     for side in order:
         try:
             with blaming_baseline() if side == BASELINE else nullcontext():
-                blocks[side] = sampler.block(side, Seeds(drawn), chosen)
+                blocks[side] = sampler.block(side, Seeds(drawn), chosen, result)
+            kept = blocks[side].kept
+            result = kept[1] if kept else None
         except SideError as error:
             found.reasons.append(Reason(error.code, str(error)))
             return
@@ -67,9 +70,9 @@ def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) 
     found.candidate.append(blocks[CANDIDATE])
     known = set(blocks[BASELINE].reasons)
     found.reasons += [r for r in blocks[CANDIDATE].reasons if r not in known]
-    kept = blocks[BASELINE].kept, blocks[CANDIDATE].kept
-    if kept[0] and kept[1]:
-        found.reasons += judged(kept[0][0], kept[0][1], kept[1][1])
+    theirs, mine = blocks[BASELINE].kept, blocks[CANDIDATE].kept
+    if theirs and mine:
+        found.reasons += judged(theirs[0], theirs[1], mine[1])
 
 
 def comparisons(found: Race, margin: float) -> list[Comparison]:

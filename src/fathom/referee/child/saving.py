@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fathom.referee.child.digest import digest
 from fathom.referee.child.inspection import aliases
 from fathom.referee.child.values import copied, described, equal, is_tensor, kind, leaves, torch, view
 
@@ -41,20 +43,38 @@ def save(found: Held, original: Any, path: Path) -> dict[str, Any]:
 
     What a call changes of its inputs, and gradients, are leaves too.
     """
-    before = dict(leaves(original, "inputs"))
-    changed = [
-        (form, leaf)
-        for form, leaf in found.inputs
-        if form["place"] not in before or not equal(leaf, before[form["place"]])
-    ]
+    changed = _changed(found, original)
     forms, offset = [], 0
     with path.open("wb") as file:
         for form, leaf in (*found.result, *changed, *found.gradients):
             written = 0 if form["kind"] == "object" else file.write(view(leaf))
             forms.append({**form, "offset": offset, "bytes": written})
             offset += written
-    mutated = [form["place"] for form, _ in changed]
-    return {"leaves": forms, "mutated": mutated, "aliases": found.aliases}
+    return {"leaves": forms, "mutated": _places(changed), "aliases": found.aliases}
+
+
+def fingerprint(found: Held, original: Any) -> str | None:
+    """A hash of all that `save` tells and writes, with the inputs; None where something has no bytes."""
+    changed = _changed(found, original)
+    named = [*found.result, *changed, *found.gradients]
+    forms = [form for form, _ in named]
+    if any(form["kind"] == "object" for form in forms):
+        return None
+    hashes = digest(original), digest([leaf for _, leaf in named])
+    return json.dumps([forms, _places(changed), found.aliases, *hashes])
+
+
+def _changed(found: Held, original: Any) -> list[tuple[dict[str, Any], Any]]:
+    before = dict(leaves(original, "inputs"))
+    return [
+        (form, leaf)
+        for form, leaf in found.inputs
+        if form["place"] not in before or not equal(leaf, before[form["place"]])
+    ]
+
+
+def _places(named: list[tuple[dict[str, Any], Any]]) -> list[str]:
+    return [form["place"] for form, _ in named]
 
 
 def _gradients(result: Any, call: Any, seed: int) -> Iterator[Named]:

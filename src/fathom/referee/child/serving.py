@@ -15,7 +15,7 @@ from fathom.errors import FathomError
 from fathom.referee.child.side import Side
 
 PR_SET_PDEATHSIG = 1
-_ASKED = ("about", "place", "go", "hold", "save", "work")
+_ASKED = ("about", "place", "go", "hold", "fingerprint", "save", "work")
 
 
 def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:

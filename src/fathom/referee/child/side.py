@@ -11,7 +11,7 @@ from typing import Any
 from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
 from fathom.referee.child.digest import digest
-from fathom.referee.child.saving import Held, held, save
+from fathom.referee.child.saving import Held, fingerprint, held, save
 from fathom.referee.child.upcast import upcast
 from fathom.referee.child.values import arguments, is_tensor, leaves, refilled
 from fathom.referee.child.working import derived, told
@@ -142,6 +142,14 @@ class Side:
         del found, original
         self.bench.release()
         return told
+
+    def fingerprint(self) -> str | None:
+        """Of the result that is held and what came of its inputs, all that `save` would write; None where
+        that cannot be told by bytes."""
+        found, seed, variant = self._held
+        self.bench.settle()
+        original = self.fresh(seed, variant)
+        return fingerprint(found, upcast([original])[0] if self._upcast else original)
 
     def unchanged_inputs(self) -> bool:
         """Whether the function that makes the inputs is still the one that was loaded."""

@@ -58,6 +58,7 @@ class Saved:
     mutated: list[str]
     aliases: list[str]
     inputs: str  # a hash of them
+    fingerprint: str | None = None  # of all the above, where it was asked for
 
 
 def read(told: dict[str, Any], path: Path) -> Saved:
