@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.referee.blocks import LEAST, LONG_NS, MOST, STAY, SURE, ProcessSampler, Seeds, sure
-from fathom.referee.child import cuda
+from fathom.referee.child import cuda, processor
 from fathom.referee.settings import Settings
 from fathom.referee.turn import Turn
 from tests.clocks import FakeClock
@@ -56,6 +56,39 @@ def test_samples_of_a_gpu_are_taken_at_several_places_a_few_at_each() -> None:
     asked = [do for do in process.log[process.log.index("move") :] if do != "hold"]
     one_place = ["move", "go", *["place", "go"] * STAY]  # the first call there is no sample
     assert asked[:-1] == one_place * (2 * LEAST // STAY) and asked[-1] == "changed"
+
+
+class Large(Process):
+    """A processor's calls of 25 ms, whose results take 70 ms to copy. `told`: whether the side says so."""
+
+    def __init__(self, told: bool) -> None:
+        super().__init__(lambda: 25e6)
+        self.told = told
+
+    def ask(self, do: str, **more: Any) -> Any:
+        answer = super().ask(do, **more)
+        if do != "go":
+            return answer
+        self.waited_ns = 95e6
+        return {"ns": 25e6, "preempted": 0} | ({"copied_ns": 70e6} if self.told else {})
+
+
+def test_time_in_which_a_result_is_copied_is_no_patched_timer() -> None:
+    assert block(Large(True), "cpu").reasons == []
+    assert [reason.code for reason in block(Large(False), "cpu").reasons] == ["patched-timer"]
+
+
+def test_a_processor_tells_how_long_the_copy_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = FakeClock()
+
+    def copied(_: Any) -> list[bytes]:
+        clock.sleep(0.07)
+        return []
+
+    monkeypatch.setattr(processor, "now", clock.now_ns)
+    monkeypatch.setattr(processor, "_bytes", copied)
+    sample, _ = processor.Processor().run(lambda: clock.sleep(0.005), [((), {})], repeat=5)
+    assert (sample["ns"], sample["copied_ns"]) == (25_000_000, 70_000_000)
 
 
 class Driver:

@@ -23,7 +23,8 @@ class Processor:
     def run(
         self, target: Callable[..., Any], calls: Sequence[Call], *, repeat: int = 1, **_options: Any
     ) -> tuple[dict[str, Any], list[Any]]:
-        """One sample over all `calls`, `repeat` times: `{"ns", "preempted"}`, and the latest results."""
+        """One sample over all `calls`, `repeat` times: `{"ns", "copied_ns", "preempted"}`, and the latest
+        results, of which one is copied in that time."""
         results: deque[Any] = deque(maxlen=len(calls))
         keep = results.append
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
@@ -34,9 +35,10 @@ class Processor:
                 keep(target(*args, **kwargs))
         ns = now() - begin
         self.snapshot = _bytes(results[-1])
+        copied_ns = now() - begin - ns
         gc.enable()
         after = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        return {"ns": ns, "preempted": after - before}, list(results)
+        return {"ns": ns, "copied_ns": copied_ns, "preempted": after - before}, list(results)
 
     def late(self, result: Any) -> str | None:
         """The reason if the latest call's `result` is no longer what it was when its time was taken."""
