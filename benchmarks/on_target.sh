@@ -164,7 +164,7 @@ lab() { # the referee's verdicts on NAMES or all techniques, shared among the GP
         names=$("$python" -c "import sys
 from fathom.lab import techniques
 print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])" $lane ${#gpus[@]} ${NAMES:-})
-        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" -m fathom lab run $names --json --jobs "${JOBS:-10}" \
+        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" -m fathom lab run $names --json --jobs "${JOBS:-6}" \
             --budget "${BUDGET:-5}" --limit "${LIMIT:-300}" > "$out/lab-$lane.json" 2> "$out/lab-$lane.txt" &
     done
     wait
