@@ -90,6 +90,7 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
     IFS=, read -ra gpus <<< "$(gpus)"
     each=$(($(nproc) / ${#gpus[@]}))
+    rm -rf "$out"/bursts-*
     for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
         CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/burst_cost.py record launch_bound --rest 0.6 \
             --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-200}" \

@@ -145,7 +145,7 @@ def test_what_a_library_prepares_is_its_own_cause_and_not_launching():
     ledger = [compute("a", 2.0), idle("dispatching", 48.0), idle("launch latency", 6.0)]
     given = signals(ledger, device_short_pauses_ms=16.0, host_held=[PREPARED], host_searches=NO_SEARCH)
     (built,) = raised(given, "host-autotuning").values()
-    assert built.changes == (f"op:{ATTENTION}=0.0250",)
+    assert built.changes == (f'op:"{ATTENTION}"=0.0250',)
     launching = raised(given, "host-launch-bound")["host-launch-bound"]
     assert set(built.changes) <= set(launching.given) and launching.part == 1.0
     assert launching.evidence[0].value == pytest.approx(100 * 16 / 56)

@@ -28,6 +28,8 @@ NAMES = [
         (r"^soft\w+d", [3]),
         ("(vec", [4]),  # no expression, but a part
         ("[", []),
+        ("gemm*", []),  # no shell's pattern that finds any, and no expression for gem, m and more
+        ("a{99999999999999}", []),
         ("conv", []),
     ],
 )

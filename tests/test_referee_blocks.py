@@ -9,12 +9,13 @@ from statistics import mean, stdev
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.referee.blocks import LEAST, LONG_NS, MOST, STAY, SURE, ProcessSampler, Seeds, sure
-from fathom.referee.child import cuda, processor
+from fathom.referee.child import cuda, processor, values
 from fathom.referee.settings import Settings
 from fathom.referee.turn import Turn
 from tests.clocks import FakeClock
@@ -78,16 +79,36 @@ def test_time_in_which_a_result_is_copied_is_no_patched_timer() -> None:
     assert [reason.code for reason in block(Large(False), "cpu").reasons] == ["patched-timer"]
 
 
-def test_a_processor_tells_how_long_the_copy_took(monkeypatch: pytest.MonkeyPatch) -> None:
+class Slow(list):
+    """What happens when it is looked at is the side's own doing."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__([np.ones(3)])
+        self.clock = clock
+
+    def __iter__(self) -> Any:
+        self.clock.sleep(1)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_processor_tells_how_long_the_copy_took_and_nothing_else(
+    slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = FakeClock()
 
-    def copied(_: Any) -> list[bytes]:
+    def raw(_: Any) -> bytes:
         clock.sleep(0.07)
-        return []
+        return b""
+
+    def target() -> Any:
+        clock.sleep(0.005)
+        return Slow(clock) if slow else [np.ones(3)]
 
     monkeypatch.setattr(processor, "now", clock.now_ns)
-    monkeypatch.setattr(processor, "_bytes", copied)
-    sample, _ = processor.Processor().run(lambda: clock.sleep(0.005), [((), {})], repeat=5)
+    monkeypatch.setattr(processor, "raw", raw)
+    monkeypatch.setattr(values, "own_walk", lambda _: False)
+    sample, _ = processor.Processor().run(target, [((), {})], repeat=5)
     assert (sample["ns"], sample["copied_ns"]) == (25_000_000, 70_000_000)
 
 

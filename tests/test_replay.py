@@ -325,3 +325,11 @@ def test_real_traces_are_replayed_as_they_were(trace: Path | None, tmp_path: Pat
     assert exact["end_ns"].to_list() == recorded["end_ns"].to_list()
     assert replay.error < 0.02
     assert replay.step_ms([parse("all-kernels=1")]) == pytest.approx(replay.step_ms())
+
+
+def test_a_name_in_quotes_is_the_whole_name() -> None:
+    part, whole = parse("op:cudnn_rnn=0.5"), parse('op:"aten::_cudnn_rnn"=0.5')
+    names = ["aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"]
+    assert [part.matches(name) for name in names] == [True, True]
+    assert [whole.matches(name) for name in names] == [True, False]
+    assert parse(str(whole)) == whole

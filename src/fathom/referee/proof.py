@@ -87,8 +87,8 @@ def _refusing(reasons: list[Reason], pair: Pair) -> bool:
 
 
 def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Reason]:
-    if mine is theirs:
-        return judge.same(mine)
+    if mine is theirs and judge.same(mine):
+        return []
     return judge.judge(mine, theirs, opponent.reference.of(seed, theirs))
 
 

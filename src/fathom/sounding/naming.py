@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
+
+_EXPRESSION = re.compile(r"[\\^$.|+()\[\]{}]")  # what tells one from a shell's pattern
 
 
 def meant(pattern: str, names: Iterable[str]) -> list[str]:
@@ -20,8 +24,10 @@ def meant(pattern: str, names: Iterable[str]) -> list[str]:
 
 
 def _found(pattern: str, names: list[str]) -> list[str]:
-    try:
-        expression = re.compile(pattern, re.IGNORECASE)
-    except re.error:
+    if not _EXPRESSION.search(pattern):
         return []
-    return [name for name in names if expression.search(name)]
+    with warnings.catch_warnings(), suppress(re.error, OverflowError, RecursionError):
+        warnings.simplefilter("ignore")
+        expression = re.compile(pattern, re.IGNORECASE)
+        return [name for name in names if expression.search(name)]
+    return []

@@ -49,7 +49,8 @@ FORMS = (
 class Change:
     """One change: durations that `selector` (and `pattern`) names times `factor`, or set to `ns`.
 
-    A pattern is found anywhere in a name, whatever its case; `*` stands for anything.
+    A pattern is found anywhere in a name, whatever its case; `*` stands for anything. In double quotes it is
+    the whole name.
     """
 
     selector: str
@@ -63,7 +64,9 @@ class Change:
         return self.selector not in DEVICE
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern is in `name`."""
+        """Whether the pattern is in `name`, or in quotes is it."""
+        if self.pattern.startswith('"') and self.pattern.endswith('"'):
+            return name == self.pattern[1:-1]
         pattern = self.pattern.lower().replace("[", "[[]").replace("?", "[?]")
         return fnmatchcase(name.lower(), f"*{pattern}*")
 

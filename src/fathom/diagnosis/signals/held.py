@@ -48,15 +48,23 @@ def _stretches(recorded: Recorded) -> pl.DataFrame:
     calls = recorded.calls.with_columns(above=pl.Series(rows_of(recorded.ops, recorded.calls, "op")))
     # After a record begins the thread is in it, after it ends in what is above it.
     edges = [
-        ops.select(*keys, at="start_ns", inside="op_row"),
-        ops.select(*keys, at="end_ns", inside="above"),
-        calls.select(*keys, at="start_ns", inside=pl.lit(NONE, pl.Int64)),
-        calls.select(*keys, at="end_ns", inside="above"),
+        _edges(ops, keys, pl.col("op_row"), begins=True),
+        _edges(ops, keys, pl.col("above"), begins=False),
+        _edges(calls, keys, pl.lit(NONE, pl.Int64), begins=True),
+        _edges(calls, keys, pl.col("above"), begins=False),
     ]
-    rows = pl.concat(edges).filter(pl.col("thread").is_in(launching)).sort(*keys, "at", maintain_order=True)
+    rows = pl.concat(edges).filter(pl.col("thread").is_in(launching))
+    rows = rows.sort(*keys, "at", "begins", "tie", maintain_order=True)
     rows = rows.with_columns(until=pl.col("at").shift(-1).over(keys))
     long = pl.col("until") - pl.col("at") >= SHORT_NS
     return rows.filter(long, pl.col("inside") != NONE).rename({"inside": "op_row"})
+
+
+def _edges(records: pl.DataFrame, keys: list[str], inside: pl.Expr, *, begins: bool) -> pl.DataFrame:
+    """At one time ends come first, inner ones before outer ones, then begins, the other way round."""
+    at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
+    longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
+    return longer.select(*keys, at=at, inside=inside, begins=pl.lit(begins), tie=-pl.col(other))
 
 
 def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:

@@ -116,7 +116,7 @@ class Held:
     @property
     def without(self) -> str:
         """The change that leaves it out, and the rest of its ops as it is."""
-        return f"op:{self.op}={max(1.0 - self.share, 0.0):.4f}"
+        return f'op:"{self.op}"={max(1.0 - self.share, 0.0):.4f}'
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ It imports nothing of Fathom, and torch only where the program did: a process wi
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,8 +22,11 @@ def torch() -> Any:
 
 
 def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
-    """Every value inside tuples, lists and dicts, with its place."""
-    if isinstance(value, dict):
+    """Every value inside tuples, lists and dicts, with its place; one that walks by code of its own, which
+    may compute then, is a value itself."""
+    if own_walk(value):
+        yield path, value
+    elif isinstance(value, dict):
         for key, item in value.items():
             yield from leaves(item, f"{path}[{key!r}]")
     elif isinstance(value, (tuple, list)):
@@ -33,6 +37,13 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
             yield f"{path}.{name}", item
     else:
         yield path, value
+
+
+def own_walk(value: Any) -> bool:
+    """Whether it is a container of a class that says itself what is in it."""
+    if isinstance(value, dict):
+        return type(value).items not in (dict.items, OrderedDict.items)
+    return isinstance(value, (tuple, list)) and type(value).__iter__ not in (tuple.__iter__, list.__iter__)
 
 
 def is_module(value: Any) -> bool:
@@ -116,7 +127,7 @@ def described(value: Any) -> dict[str, Any]:
 def deferred(value: Any) -> bool:
     """Whether it looks like a promise: something that computes once it is looked at."""
     promises = ("__array__", "__torch_function__", "__await__", "__next__", "result", "__call__", "__float__")
-    return any(hasattr(type(value), name) for name in promises)
+    return own_walk(value) or any(hasattr(type(value), name) for name in promises)
 
 
 def address(value: Any) -> tuple[int, int] | None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.errors import Errors, diagnose, finer, truncated
-from fathom.referee.compare.parts import Nearness, nearness
+from fathom.referee.compare.parts import Nearness, finite, nearness
 from fathom.referee.compare.tolerance import Tolerance, tolerance
 from fathom.referee.turn import Turn
 from fathom.referee.verdict import Agreement, Reason
@@ -40,13 +40,16 @@ class Judge:
         with self.turn.computing():
             return self._judged(candidate, baseline, reference)
 
-    def same(self, result: Saved) -> list[Reason]:
-        """The candidate's result is the baseline's to the byte: nothing speaks against it."""
+    def same(self, result: Saved) -> bool:
+        """Whether nothing speaks against a candidate's result that is the baseline's to the byte; NaN and
+        infinities need the reference."""
         with self.turn.computing():
+            if not all(finite(leaf) for leaf in result.leaves if leaf.numeric):
+                return False
             for leaf in result.leaves:
                 self._stale(leaf, leaf)
                 self._note(leaf, None, None, None, None)
-        return []
+        return True
 
     def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
         if candidate.inputs != reference.inputs:

@@ -60,6 +60,12 @@ def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
     return Nearness(gaps, *(Errors(float(n), float(w)) for n, w in zip(norms, worst, strict=True)))
 
 
+def finite(leaf: Leaf) -> bool:
+    """Whether none of its numbers is NaN or infinite."""
+    parts = [slice(at, min(at + PART, leaf.elements)) for at in range(0, leaf.elements, PART)]
+    return all(_each(lambda part: bool(np.isfinite(leaf.part(part)).all()), parts))
+
+
 def _size(r: np.ndarray) -> tuple[int, float]:
     """How many elements are finite, and the sum of their squares."""
     held = np.isfinite(r)

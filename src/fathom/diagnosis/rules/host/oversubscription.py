@@ -20,13 +20,16 @@ def oversubscription(signals: Signals) -> Found:
     if not lost or not signals["input.workers"] or _has_cores(signals):
         return
     loader = loader_of(signals, lost)
+    claims = list(rows(signals, ENTRY))
+    if loader and (loader.held_by_pinning or not (claims or loader.behind)):
+        return  # other rules' milliseconds: without a row of the ledger nothing else keeps them apart
     told = [] if loader is None else _threads(loader)
     shown = told or _pools(signals)
     if not shown:
         return
     yield Candidate(
         kind="host-cpu-oversubscription",
-        claims=list(rows(signals, ENTRY)),
+        claims=claims,
         evidence=[
             *shown,
             *_waits(signals),
@@ -40,12 +43,12 @@ def oversubscription(signals: Signals) -> Found:
     )
 
 
-def crowded(signals: Signals, loader: Loader) -> bool:
-    """Whether this rule claims what the step waits for batches."""
-    if not loader.workers or _has_cores(signals):
+def crowded(signals: Signals, loader: Loader | None) -> bool:
+    """Whether this rule claims what the step waits for batches; `loader`: where its stages are known."""
+    if not signals.get("input.workers").value or _has_cores(signals):
         return False
-    busy = signals.get("host.busy_cores").value
-    return bool(_threads(loader) or (busy is not None and _pools(signals)))
+    known = None not in (signals.get("host.busy_cores").value, signals.get("host.cores").value)
+    return bool((loader and _threads(loader)) or (known and _pools(signals)))
 
 
 def _has_cores(signals: Signals) -> bool:

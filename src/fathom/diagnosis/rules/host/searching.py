@@ -11,6 +11,7 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
 from fathom.diagnosis.signals import Held, Searches, Signals
 
 PLANS = re.compile("cudnn|miopen")  # libraries that build a plan, or a kernel, for each shape
+ATTENTION = "; torch.backends.cuda.enable_cudnn_sdp(False)"
 OFTEN = 0.5  # such calls a step: fewer are of shapes that come for the first time
 LEAST_MS = 1.0  # for each: a plan takes tens, what a library only looks up takes less
 
@@ -64,6 +65,6 @@ def _built(one: Held) -> Candidate:
         changes=(one.without,),
         spill=LAUNCHING,
         doubt=0.15,
-        check=f"fathom what-if SOUNDING '{one.without}'; torch.backends.cuda.enable_cudnn_sdp(False)",
+        check=f"fathom what-if SOUNDING '{one.without}'{ATTENTION if 'attention' in one.op else ''}",
         source=one.source,
     )

@@ -33,7 +33,7 @@ def starved(signals: Signals) -> Found:
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
     loader = loader_of(signals, lost)
-    if not lost or (loader and (not loader.behind or loader.held_by_pinning or crowded(signals, loader))):
+    if not lost or (loader and (not loader.behind or loader.held_by_pinning)) or crowded(signals, loader):
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process
