@@ -66,7 +66,7 @@ class Stretches:
     of_steps: list[list[float]] = field(default_factory=list)  # by the host, of each stretch that is noted
 
     def __post_init__(self) -> None:
-        self._seen = self._begun = 0
+        self._seen = 0
         self._on = self.ended = False
         self._order: list[bool] = []
         self._marks: list[int] = []
@@ -84,14 +84,13 @@ class Stretches:
             self._turn(at)
         if place == SKIPPED:
             self.settle()
-            self._begun = self.clock()
-            self._marks = [self._begun]
+            self._marks = [self.clock()]
 
     def _turn(self, at: int) -> None:
         """A stretch has ended, unless it is the first; the next begins."""
         self.settle()
         ended = self.clock()
-        took = (ended - self._begun) / self.steps / 1e6
+        took = (ended - self._marks[0]) / self.steps / 1e6
         if at and len(self.before) < BEFORE:
             self.before.append(took)
             if len(self.before) == BEFORE:

@@ -39,6 +39,7 @@ TIMES = 10
 EQUAL, SLOWER, FASTER = "equal", "slower", "faster"
 FORMS = {EQUAL: ("plain", "plain"), SLOWER: ("plain", "longer"), FASTER: ("longer", "plain")}
 ABOUT = "about.json"
+IMPORTED = ["torch", "torch._dynamo"]  # before processes fork: it takes seconds, and asks for no GPU
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def record(options: argparse.Namespace, prove: Callable[..., Any] | None = None)
     at = here(machine)
     _write(options.out / ABOUT, _about(machine, at.device))
     failed = 0
-    with Fork(["torch", "torch._dynamo"]) as launcher:
+    with Fork(IMPORTED) as launcher:
         do = partial(_proven, options, prove or referee.prove_pair, launcher, at.device, until)
         with closing(side_by_side(left, do, options.jobs or room(machine, at))) as told:
             for line, bad in told:

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.equal_sides import KERNELS
+from benchmarks.equal_sides import IMPORTED, KERNELS
 from fathom.lab import run, techniques
 from fathom.lab.crew import side_by_side
 from fathom.referee import Pair, Settings, blocks, prove_pair, sides, worker
@@ -89,7 +89,7 @@ def kernel(launcher: Any, name: str, gate: Any) -> str:
 def of_kernels(names: list[str], jobs: int) -> Iterator[str]:
     """Those of `equal_kernels.py`, each against itself."""
     with (
-        Fork(["torch", "torch._dynamo"]) as launcher,
+        Fork(IMPORTED) as launcher,
         closing(side_by_side(names, functools.partial(kernel, launcher), jobs)) as told,
     ):
         yield from told
