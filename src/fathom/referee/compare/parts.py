@@ -44,7 +44,7 @@ class _Apart:
 
 def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
     """The candidate's and the baseline's leaf against the reference's, which have one shape."""
-    parts = [slice(at, min(at + PART, own.elements)) for at in range(0, own.elements, PART)]
+    parts = _parts(own)
     sizes = _each(lambda part: _size(ref.part(part)), parts)
     held = sum(count for count, _ in sizes)
     scale = float(np.sqrt(np.sum([squares for _, squares in sizes]) / held)) if held else 0.0
@@ -62,8 +62,11 @@ def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
 
 def finite(leaf: Leaf) -> bool:
     """Whether none of its numbers is NaN or infinite."""
-    parts = [slice(at, min(at + PART, leaf.elements)) for at in range(0, leaf.elements, PART)]
-    return all(_each(lambda part: bool(np.isfinite(leaf.part(part)).all()), parts))
+    return all(_each(lambda part: bool(np.isfinite(leaf.part(part)).all()), _parts(leaf)))
+
+
+def _parts(leaf: Leaf) -> list[slice]:
+    return [slice(at, min(at + PART, leaf.elements)) for at in range(0, leaf.elements, PART)]
 
 
 def _size(r: np.ndarray) -> tuple[int, float]:
