@@ -34,8 +34,8 @@ make() {
 
 unpack() {
     "${PYTHON:-python3}" -m pip install --quiet --no-index --no-deps --no-compile --no-cache-dir --upgrade \
-        --target "$3" "$here"/*.whl
-    tar -C "$3" -xJf "$here/polars.tar.xz"
+        --target "$2" "$here"/*.whl
+    tar -C "$2" -xJf "$here/polars.tar.xz"
 }
 
 "$@"
