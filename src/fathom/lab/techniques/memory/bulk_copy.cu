@@ -1,56 +1,61 @@
 #include "ptx.cuh"
 #include "warp.cuh"
 
-constexpr int COLUMNS = 2048, THREADS = 256, STAGES = 4, AHEAD = 2, BYTES = COLUMNS * sizeof(float);
+constexpr int COLUMNS = 2048, THREADS = 256, WORDS = COLUMNS / 4, BYTES = COLUMNS * sizeof(float), STAGES = 6;
 
-// The factor that makes the mean square of a row in shared memory one.
-__device__ __forceinline__ float factor(const float* row, float* parts) {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < COLUMNS; i += THREADS) sum += row[i + threadIdx.x] * row[i + threadIdx.x];
-    return rsqrtf(block_sum(sum, parts) / COLUMNS);
-}
+// The factor that makes the mean square of a row one, of what each thread has of the sum.
+__device__ __forceinline__ float factor(float sum, float* parts) { return rsqrtf(block_sum(sum, parts) / COLUMNS); }
 
 extern "C" __global__ void by_threads(float* to, const float* from, int rows) {
     __shared__ float row[COLUMNS], parts[THREADS / WARP];
     long long first = (long long)blockIdx.x * COLUMNS;
 #pragma unroll
     for (int i = 0; i < COLUMNS; i += THREADS) row[i + threadIdx.x] = from[first + i + threadIdx.x];
-    float scale = factor(row, parts);  // each thread reads what it wrote
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < COLUMNS; i += THREADS) sum += row[i + threadIdx.x] * row[i + threadIdx.x];
+    float scale = factor(sum, parts);  // each thread reads what it wrote
 #pragma unroll
     for (int i = 0; i < COLUMNS; i += THREADS) to[first + i + threadIdx.x] = row[i + threadIdx.x] * scale;
 }
 
-__device__ __forceinline__ void fetch(float* row, const float* from, int number, Barrier* arrived) {
-    expect_bytes(arrived, BYTES);
-    load_bulk(row, from + (long long)number * COLUMNS, BYTES, arrived);
+struct Ring {
+    alignas(128) float4 row[STAGES][WORDS];
+    float parts[2][THREADS / WARP];
+    Barrier arrived[STAGES];
+    int number[STAGES];
+};
+
+// Draws the next row for a stage, and has it fetched; past the last row nothing comes.
+__device__ __forceinline__ void draw(Ring& ring, int stage, const float4* from, int rows, int* following) {
+    int number = ring.number[stage] = atomicAdd(following, 1);
+    if (number >= rows) return arrive(&ring.arrived[stage]);
+    expect_bytes(&ring.arrived[stage], BYTES);
+    load_bulk(ring.row[stage], from + (long long)number * WORDS, BYTES, &ring.arrived[stage]);
 }
 
-// Four rows a block: one is being scaled, two are on their way in, and the one before on its way out.
-extern "C" __global__ void by_accelerator(float* to, const float* from, int rows) {
-    alignas(128) __shared__ float row[STAGES][COLUMNS];
-    __shared__ float parts[THREADS / WARP];
-    __shared__ Barrier arrived[STAGES];
+__device__ __forceinline__ float squares(float4 v) { return v.x * v.x + v.y * v.y + v.z * v.z + v.w * v.w; }
+__device__ __forceinline__ float4 times(float4 v, float s) { return make_float4(v.x * s, v.y * s, v.z * s, v.w * s); }
+
+// Registers hold a row from the sum to the store, so its stage is free for the next one at once.
+extern "C" __global__ void __launch_bounds__(256)
+by_accelerator(float4* to, const float4* from, int rows, int* following) {
+    __shared__ Ring ring;
     bool first = threadIdx.x == 0;
     if (first)
-        for (int i = 0; i < STAGES; i++) begin_barrier(&arrived[i], 1);
+        for (int i = 0; i < STAGES; i++) begin_barrier(&ring.arrived[i], 1);
     __syncthreads();
     if (first)
-        for (int i = 0, next = blockIdx.x; i < AHEAD && next < rows; i++, next += gridDim.x)
-            fetch(row[i], from, next, &arrived[i]);
-    for (int number = blockIdx.x, turn = 0; number < rows; number += gridDim.x, turn++) {
-        int stage = turn % STAGES, next = number + AHEAD * gridDim.x, later = (turn + AHEAD) % STAGES;
-        if (first && next < rows) {
-            wait_stores<1>();  // what is stored from there was given out two turns ago
-            fetch(row[later], from, next, &arrived[later]);
-        }
-        wait_barrier(&arrived[stage], turn / STAGES % 2);
-        float scale = factor(row[stage], parts);
-#pragma unroll
-        for (int i = 0; i < COLUMNS; i += THREADS) row[stage][i + threadIdx.x] *= scale;
-        publish_shared();
-        __syncthreads();
-        if (first) store_bulk(to + (long long)number * COLUMNS, row[stage], BYTES);
+        for (int i = 0; i < STAGES; i++) draw(ring, i, from, rows, following);
+    for (int turn = 0;; turn++) {
+        int stage = turn % STAGES;
+        wait_barrier(&ring.arrived[stage], turn / STAGES % 2);
+        int number = ring.number[stage];
+        if (number >= rows) return;
+        float4 a = ring.row[stage][threadIdx.x], b = ring.row[stage][threadIdx.x + THREADS];
+        float scale = factor(squares(a) + squares(b), ring.parts[turn % 2]);
+        if (first) draw(ring, stage, from, rows, following);
+        float4* out = to + (long long)number * WORDS + threadIdx.x;
+        out[0] = times(a, scale), out[THREADS] = times(b, scale);
     }
-    if (first) wait_stores();
 }

@@ -1,11 +1,13 @@
 """
-title: Rows fetched and stored by the tensor memory accelerator
+title: Rows fetched by the tensor memory accelerator
 saves: instructions and registers of loads, and the wait for them
 idea: >-
   One thread asks the accelerator for a whole row, which arrives in shared memory and counts itself in at a
-  barrier; the next two rows are on their way while this one is scaled, and rows are written out the same way.
+  barrier; the next five rows are on their way while this one is scaled and stored.
 cost: >-
-  Shared memory for four rows a block, and blocks that stay (one wave of them walks all rows).
+  Shared memory for six rows a block, and blocks that stay: each draws its next row from a counter, for
+  those nearer to memory get through more of them. With an equal share of rows each, stored by the
+  accelerator too, they reached 89 % of the ceiling on an H200; so 94 %.
 not_when: >-
   Enough blocks keep HBM busy with plain loads: then both are at the ceiling, and this saves instructions
   alone. Rows must be aligned to 16 bytes and be a multiple of that long.
@@ -17,7 +19,8 @@ shows:
     plain: one a warp and 32 floats
     tuned: none
 no_gain: >-
-  H200: plain loads of enough blocks are at the ceiling already; what falls is instructions and registers.
+  H200: plain loads of enough blocks reach 94.5 % of memory's ceiling and these 94.2 %; what falls is
+  instructions and registers.
 needs: {capability: 9.0}
 """
 
@@ -30,7 +33,7 @@ from fathom.lab import Draw, Source
 
 THREADS = 256
 COLUMNS = 2048
-BLOCKS = 6  # of a multiprocessor: so many fit into its shared memory
+BLOCKS = 4  # of a multiprocessor: so many fit into its shared memory
 kernels = Source(__file__)
 
 
@@ -47,7 +50,9 @@ def plain(x: Tensor) -> Tensor:
 
 def tuned(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
-    kernels.launch("by_accelerator", min(len(x), BLOCKS * kernels.multiprocessors()), THREADS, out, x, len(x))
+    following = torch.zeros(1, dtype=torch.int32, device=x.device)
+    grid = min(len(x), BLOCKS * kernels.multiprocessors())
+    kernels.launch("by_accelerator", grid, THREADS, out, x, len(x), following)
     return out
 
 

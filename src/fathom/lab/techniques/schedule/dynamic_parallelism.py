@@ -2,15 +2,15 @@
 title: Kernels that launch kernels
 saves: multiprocessors that idle while one warp walks a long row
 idea: >-
-  A warp a row is right for the rows of a ragged matrix that have a few hundred elements, and wrong for the
-  few that have a million: those are still walked when everything else is done. The warp that meets such a
+  A warp a row is right for the rows of a ragged matrix that have a few thousand elements, and wrong for the
+  few that have millions: those are still walked when everything else is done. The warp that meets such a
   row launches a kernel of many blocks for it, without the host, and goes on with its own work.
 cost: >-
   A launch from the device takes some microseconds, and memory for those that wait. The code is relocatable
-  and linked with the device runtime; blocks add their parts up atomically, in no fixed order. Some 27
-  microseconds of a call do not grow with the rows: 81 % of memory's ceiling on an H200 and 85 % with twice
-  as many, where a kernel that only reads as much reaches 90 and 93 %. Loads of 16 bytes (78 %) and
-  launching all children first (77 %) did not help.
+  and linked with the device runtime; blocks add their parts up atomically, in no fixed order. It pays
+  by the launch: 128 children for rows of 4 MB among short ones of 2 KB reached 81 % of memory's ceiling on
+  an H200, and 256 among twice as many 85 %, where a kernel that only reads as much reaches 90 and 93 %.
+  Loads of 16 bytes (78 %) and launching all children first (77 %) did not help.
 not_when: >-
   Rows are alike, or the host knows which are long: a second kernel for a list of them, or tasks of equal
   length cut beforehand, does the same with less. So many children that launching is the bottleneck.
@@ -22,7 +22,7 @@ shows:
     plain: low
     tuned: near the ceiling hbm
 needs: {capability: 9.0, packages: [cuda.bindings]}
-reduction: 1048576
+reduction: 4194304
 """
 # Only on a GPU: the stand-in's kernels launch none.
 
@@ -34,13 +34,13 @@ from torch import Tensor
 from fathom.lab import Draw, Source
 
 THREADS = 256
-LENGTH, LONG = 512, 1 << 20  # of a row, of one row in 2,048
+LENGTH, LONG = 2048, 1 << 22  # of a row, of one row in 4,096
 kernels = Source(__file__, device_runtime=True)
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, many = draw.size(gpu=1 << 18, cpu=8), draw.size(gpu=1 << 11, cpu=8)
+    rows, many = draw.size(gpu=1 << 17, cpu=8), draw.size(gpu=1 << 12, cpu=8)
     lengths = torch.full((rows,), LENGTH, device=draw.device)
     lengths[::many] = LONG
     lengths = lengths[draw.uniform(rows).argsort()]

@@ -1,6 +1,6 @@
 #include "warp.cuh"
 
-constexpr int TABLE = 4096, THREADS = 256, PIECE = 8;  // codes in 16 bytes
+constexpr int TABLE = 4096, THREADS = 256, PIECE = 4;  // codes in 16 bytes
 
 struct Book {
     float value[TABLE], parts[THREADS / WARP];
@@ -12,44 +12,54 @@ __device__ __forceinline__ void open(Book& book, const float* table) {
     __syncthreads();
 }
 
-__device__ __forceinline__ float looked_up(const Book& book, unsigned two) {
-    return book.value[two & 0xffffu] + book.value[two >> 16];
+__device__ __forceinline__ float looked_up(const Book& book, uint4 p) {
+    return book.value[p.x] + book.value[p.y] + (book.value[p.z] + book.value[p.w]);
 }
 
-// The sum over one sequence of what its codes stand for; sequences begin and end at multiples of PIECE.
-__device__ __forceinline__ void add_up(float* to, Book& book, const short* codes, const int* starts, int task) {
+// A thread's part of the sum of what a sequence's codes stand for; those begin and end at multiples of PIECE.
+__device__ __forceinline__ float part_of(const Book& book, const int* codes, int begin, int end) {
+    constexpr int AT_ONCE = 4;
     const uint4* pieces = (const uint4*)codes;
+    int stride = blockDim.x;  // as a constant it would cost registers, and two of eight blocks their place
     float sum = 0;
-#pragma unroll 4
-    for (int i = starts[task] / PIECE + threadIdx.x; i < starts[task + 1] / PIECE; i += THREADS) {
-        uint4 p = pieces[i];
-        sum += looked_up(book, p.x) + looked_up(book, p.y) + (looked_up(book, p.z) + looked_up(book, p.w));
+    end /= PIECE;
+    for (int first = begin / PIECE + threadIdx.x; first < end; first += AT_ONCE * stride) {
+        uint4 held[AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * stride < end) held[i] = pieces[first + i * stride];
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            if (first + i * stride < end) sum += looked_up(book, held[i]);
     }
-    sum = block_sum(sum, book.parts);
-    if (threadIdx.x == 0) to[task] = sum;
+    return sum;
 }
 
 // Every block takes each so-and-so-manieth sequence, however long those are.
-extern "C" __global__ void by_number(float* to, const short* codes, const int* starts, const float* table, int tasks) {
+extern "C" __global__ void __launch_bounds__(256)
+by_number(float* to, const int* codes, const int* starts, const float* table, int tasks) {
     __shared__ Book book;
     open(book, table);
     for (int task = blockIdx.x; task < tasks; task += gridDim.x) {
-        add_up(to, book, codes, starts, task);
+        float sum = block_sum(part_of(book, codes, starts[task], starts[task + 1]), book.parts);
+        if (threadIdx.x == 0) to[task] = sum;
         __syncthreads();
     }
 }
 
-// Every block takes the next sequence that nobody has.
-extern "C" __global__ void by_ticket(float* to, const short* codes, const int* starts, const float* table, int tasks,
-                                     int* next) {
+// Every block takes the next sequence that nobody has, and draws it while it adds up the one before.
+extern "C" __global__ void __launch_bounds__(256)
+by_ticket(float* to, const int* codes, const int* starts, const float* table, int tasks, int* next) {
     __shared__ Book book;
+    bool first = threadIdx.x == 0;
+    if (first) book.task = atomicAdd(next, 1);
     open(book, table);
-    while (true) {
-        if (threadIdx.x == 0) book.task = atomicAdd(next, 1);
-        __syncthreads();
-        int task = book.task;
-        if (task >= tasks) return;
-        add_up(to, book, codes, starts, task);
-        __syncthreads();
+    for (int task = book.task; task < tasks; task = book.task) {
+        __syncthreads();  // all have read it
+        int drawn = first ? atomicAdd(next, 1) : 0;
+        float sum = part_of(book, codes, starts[task], starts[task + 1]);
+        if (first) book.task = drawn;
+        sum = block_sum(sum, book.parts);
+        if (first) to[task] = sum;
     }
 }
