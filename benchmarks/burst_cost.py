@@ -1,19 +1,24 @@
 """What a burst with counters costs a step, within one process: stretches with it and without, A B B A.
 
     python benchmarks/burst_cost.py record launch_bound --out out/bursts  # on the target, nothing beside it
-    python benchmarks/burst_cost.py record train_gpt --out out/bursts -- --width 768 --layers 12
+    python benchmarks/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
+        --out out/bursts -- --width 768 --layers 12
     python benchmarks/burst_cost.py summary out/bursts
 
 On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
 say little there. Here the program runs as it is; after each of its optimizer's steps a hook counts, and every
 few steps samples of the first group of counters and records of the device's work are switched on or off, by
-the same classes as in a recording. Stretches begin and end with an idle device, and their first steps do not
-count. Each begins after the same rest: what runs at its power limit is quicker after one (a GPT step of
-61.0 ms took 58.5), and switching a burst on takes half a second; `--rest 0.6` is enough for what does not
-reach that limit, and has more stretches in the same time. One Kineto burst comes first, as in a recording;
-`after` is the ratio of the steps without anything to those before it, which holds what Kineto leaves behind.
+the same classes as in a recording. Stretches begin and end with an idle device, and all of their steps count.
 
-Bursts are longer here than a recording's, so their buffer is larger; of the first one image is decoded.
+What a burst needs beforehand takes most of a second, after which a launch-bound program is 40 % slower for a
+while: `--warm` seconds of steps come before every stretch. What runs at its power limit is quicker after a
+rest (a GPT step of 61.0 ms took 58.5): there `--rest` has every stretch begin after the same one. One Kineto
+burst comes first, as in a recording; `after` is the ratio of the steps without anything to those before it,
+which holds what Kineto leaves behind.
+
+Bursts are longer here than a recording's, so their buffer is larger. The first is rehearsed: it is decoded,
+which tells whether the buffer is large enough, and written; later ones are dropped. `--only` switches one of
+both.
 `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """
 
@@ -27,11 +32,11 @@ import runpy
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cost_commands import add_folder, append, device_name, keep, lines, run
 from launcher import execute, pinned, script
@@ -39,78 +44,93 @@ from stretches import ORDERS, Quad, bounds
 
 LINES = "bursts.jsonl"
 WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
-SKIPPED = 3  # steps of a stretch that do not count
-REST_S = 1.5  # from the end of one stretch to the begin of the next
-BUFFER_BYTES = 1 << 30  # half a second of a hundred counters every 20 µs
+WARM_S = 0.3
+BUFFER_MIB = 512  # a quarter of a second of a hundred counters every 20 µs
+PARTS = "sampling", "activities"
+Stretch = tuple[float, list[float]]  # ms of a step, by an idle device; and of each as the host sees them
+
+
+class Bursts(Protocol):
+    """What is switched: `arm` before each, `(True)` begins one and `(False)` ends it, all with an idle
+    device; `check` looks at the first."""
+
+    def arm(self) -> None: ...
+
+    def __call__(self, on: bool) -> None: ...
+
+    def check(self) -> None: ...
 
 
 @dataclass
 class Stretches:
-    """Called after each step: begins and ends stretches, `on` or not, and notes the length of their steps.
-
-    `switch(True)` begins a burst and `switch(False)` ends it, both with an idle device.
-    """
+    """Called after each step: begins and ends stretches, `on` or not, and notes the length of their steps."""
 
     steps: int
     fours: int
     settle: Callable[[], None]
-    switch: Callable[[bool], None]
+    burst: Bursts
     kineto: Callable[[], None]
     clock: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], None] = time.sleep
     draw: random.Random = field(default_factory=random.Random)
-    rest_s: float = REST_S
+    rest_s: float = 0.0  # from the end of one stretch to the begin of the next
+    warm_s: float = WARM_S  # of steps before each stretch
     most_s: float = math.inf  # after which no more fours begin
     before: list[float] = field(default_factory=list)
     noted: list[tuple[bool, float]] = field(default_factory=list)
-    of_steps: list[list[float]] = field(default_factory=list)  # by the host, of each stretch that is noted
+    of_steps: list[list[float]] = field(default_factory=list)  # of each stretch that is noted
+    ended: bool = False
 
     def __post_init__(self) -> None:
-        self._seen = 0
-        self._on = self.ended = False
-        self._order: list[bool] = []
-        self._marks: list[int] = []
         self._until = self.clock() + 1e9 * self.most_s
+        self._course = self._steps_between()
+        next(self._course)
 
     def __call__(self) -> None:
-        self._seen += 1
-        at = self._seen - WARM_UP
-        if at < 0 or self.ended:
-            return
-        place = at % (SKIPPED + self.steps)
-        if place > SKIPPED or place == 0:
-            self._marks.append(self.clock())
-        if place == 0:
-            self._turn(at)
-        if place == SKIPPED:
-            self.settle()
-            self._marks = [self.clock()]
+        next(self._course, None)
 
-    def _turn(self, at: int) -> None:
-        """A stretch has ended, unless it is the first; the next begins."""
+    def _steps_between(self) -> Iterator[None]:
+        """What is done between the steps: each yields to one."""
+        for _ in range(WARM_UP):
+            yield
+        for _ in range(BEFORE):
+            self.before.append((yield from self._stretch(on=False))[0])
         self.settle()
-        ended = self.clock()
-        took = (ended - self._marks[0]) / self.steps / 1e6
-        if at and len(self.before) < BEFORE:
-            self.before.append(took)
-            if len(self.before) == BEFORE:
-                self.kineto()
-                self._next()
-        elif at:
-            self.noted.append((self._on, took))
-            self.of_steps.append([round((end - begin) / 1e6, 4) for begin, end in pairwise(self._marks)])
-            enough = len(self.noted) == 4 * self.fours or ended >= self._until
-            self.ended = enough and not self._order
-            self._next()
-        self.sleep(max(0, self.rest_s - (self.clock() - ended) / 1e9))
+        self.kineto()
+        yield from self._stretch(on=True)
+        self.burst.check()
+        while len(self.noted) < 4 * self.fours and self.clock() < self._until:
+            for on in self.draw.choice(ORDERS):
+                took, each = yield from self._stretch(on)
+                self.noted.append((on, took))
+                self.of_steps.append(each)
+        self.ended = True
+        yield
 
-    def _next(self) -> None:
-        self._order = self._order or list(self.draw.choice(ORDERS))
-        if self._on:
-            self.switch(False)
-        self._on = not self.ended and self._order.pop(0)
-        if self._on:
-            self.switch(True)
+    def _stretch(self, on: bool) -> Generator[None, None, Stretch]:
+        self.settle()
+        self._rest(on)
+        begun = self.clock()
+        while self.clock() - begun < 1e9 * self.warm_s:
+            yield
+        self.settle()
+        if on:
+            self.burst(True)
+        marks = [self.clock()]
+        for _ in range(self.steps):
+            yield
+            marks.append(self.clock())
+        self.settle()
+        took = (self.clock() - marks[0]) / self.steps / 1e6
+        if on:
+            self.burst(False)
+        return took, [round((end - begin) / 1e6, 4) for begin, end in pairwise(marks)]
+
+    def _rest(self, on: bool) -> None:
+        begun = self.clock()
+        if on:
+            self.burst.arm()
+        self.sleep(max(0, self.rest_s - (self.clock() - begun) / 1e9))
 
 
 def child(options: argparse.Namespace) -> None:
@@ -123,9 +143,9 @@ def child(options: argparse.Namespace) -> None:
     counters = known_machine().get("counters")
     if not counters:
         sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
-    burst = Burst(torch, counters, options.out / "trace.json")
+    burst = Burst(torch, counters, options.out / "trace.json", options.buffer << 20, options.only)
     done = torch.cuda.synchronize, burst, burst.kineto
-    limits = {"rest_s": options.rest, "most_s": options.seconds}
+    limits = {"rest_s": options.rest, "warm_s": options.warm, "most_s": options.seconds}
     stretches = Stretches(options.steps, options.fours, *done, **limits)
 
     def counted(*_: Any) -> None:
@@ -145,6 +165,9 @@ def child(options: argparse.Namespace) -> None:
         sys.exit(f"{options.program} ended too early; give it more steps after --")
     row = {"program": options.program, "device": device_name(), "before_ms": stretches.before}
     row |= {
+        "rest_s": options.rest,
+        "warm_s": options.warm,
+        "only": options.only,
         "noted": stretches.noted,
         "steps_ms": stretches.of_steps,
         "samples": burst.samples,
@@ -156,37 +179,47 @@ def child(options: argparse.Namespace) -> None:
 class Burst:
     """What a recording does in its bursts with counters, and in one of the timeline."""
 
-    def __init__(self, torch: Any, counters: dict[str, Any], file: Path) -> None:
+    def __init__(
+        self, torch: Any, counters: dict[str, Any], file: Path, buffer_bytes: int, only: Sequence[str] = PARTS
+    ) -> None:
         self._torch, self._names, self._file = torch, counters["groups"][0], file
         self._interval = int(counters.get("interval_ns") or 20_000)
+        self._buffer_bytes, self._only = buffer_bytes, only
+        self._activities: Any = None
         self._collector: Any = None
         self.samples = self.records = 0
 
-    def __call__(self, on: bool) -> None:
+    def arm(self) -> None:
+        """Make ready what has to be."""
         from fathom.probe.counters.activities import activities
-
-        found = activities()
-        if found is None:
-            sys.exit("the process has loaded no libcupti that is known")
-        if on:
-            self._begin(found)
-        else:
-            self._collector.stop()
-            found.disable()
-            self.records += found.save(str(self._file))
-            self.samples = self.samples or next(self._collector.chunks()).populated
-
-    def _begin(self, found: Any) -> None:
         from fathom.probe.counters.cupti import CuptiCollector
 
-        if not found.ready(self._torch.cuda.synchronize):
+        self._activities = activities()
+        if self._activities is None:
+            sys.exit("the process has loaded no libcupti that is known")
+        if not self._activities.ready(self._torch.cuda.synchronize):
             sys.exit("another profiler holds CUPTI; set TEARDOWN_CUPTI=1")
+        if "sampling" not in self._only:
+            return
         if self._collector is None:
-            self._collector = CuptiCollector(self._torch.cuda.current_device(), BUFFER_BYTES)
+            self._collector = CuptiCollector(self._torch.cuda.current_device(), self._buffer_bytes)
             self._collector.open()
         self._collector.configure(self._names, self._interval)
-        found.enable()
-        self._collector.start()
+
+    def __call__(self, on: bool) -> None:
+        """Begin, or end."""
+        if "activities" in self._only and on:
+            self._activities.enable()
+        if self._collector is not None:
+            self._collector.start() if on else self._collector.stop()
+        if "activities" in self._only and not on:
+            self._activities.disable()
+
+    def check(self) -> None:
+        """Write and decode: raises OverflowedError where the buffer was too small."""
+        self.records = self._activities.save(str(self._file))
+        if self._collector is not None:
+            self.samples = sum(chunk.populated for chunk in self._collector.chunks())
 
     def kineto(self) -> None:
         """Trace for a moment."""
@@ -204,7 +237,8 @@ def record(options: argparse.Namespace) -> None:
     """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
     own = ["child", options.program, "--out", str(options.out.resolve())]
-    own += [f"--{name}={getattr(options, name)}" for name in ("steps", "fours", "rest", "seconds")]
+    numbers = "steps", "fours", "rest", "warm", "buffer", "seconds"
+    own += [f"--{name}={getattr(options, name)}" for name in numbers] + ["--only", *options.only]
     command = [sys.executable, __file__, *own, "--", *options.arguments]
     os.environ["TEARDOWN_CUPTI"] = "1"
     outcome = execute(pinned(command, options.cores), options.out / "log.txt")
@@ -236,7 +270,7 @@ def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     without = [statistics.median(ms for on, ms in row["noted"] if not on) for row in runs]
     medians = list(filter(None, map(of_medians, runs)))
     return {
-        **{key: runs[0][key] for key in ("program", "device")},
+        **{key: runs[0][key] for key in ("program", "device", "only")},
         "runs": len(runs),
         "fours": sum(len(row["noted"]) // 4 for row in runs),
         **ratio([log_ratios(row["noted"]) for row in runs]),
@@ -255,9 +289,9 @@ def ratio(runs: list[list[float]]) -> dict[str, float]:
 
 def summary(options: argparse.Namespace) -> None:
     """Write what the runs in the output folder amount to."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in lines(options.out / LINES):
-        found.setdefault((row["program"], row["device"]), []).append(row)
+        found.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
     keep("burst_cost.json", [told(runs) for runs in found.values()])
 
 
@@ -265,8 +299,11 @@ def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", help="of benchmarks/programs or examples, with an optimizer")
     parser.add_argument("--cores", help="run on these alone, as in 2-5")
     parser.add_argument("--fours", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=12, help="of a stretch, that count")
-    parser.add_argument("--rest", type=float, default=REST_S, help="seconds between stretches")
+    parser.add_argument("--steps", type=int, default=8, help="of a stretch, that count")
+    parser.add_argument("--rest", type=float, default=0.0, help="seconds between stretches")
+    parser.add_argument("--warm", type=float, default=WARM_S, help="seconds of steps before each stretch")
+    parser.add_argument("--buffer", type=int, default=BUFFER_MIB, help="MiB in which counters are sampled")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what is switched")
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more fours after that")
     parser.add_argument("--out", type=Path, default=Path("out/bursts"))
 

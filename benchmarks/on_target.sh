@@ -86,14 +86,14 @@ links() { # on several GPUs: peers, collectives, and data parallel training over
     tar -C "$out" -czf "$out/ddp-nccl.tar.gz" ddp-nccl.fathom && rm -r "$out/ddp-nccl.fathom"
 }
 
-bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all GPUs at once and nothing beside it
+bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all GPUs at once, nothing beside it
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
     IFS=, read -ra gpus <<< "$(gpus)"
     each=$(($(nproc) / ${#gpus[@]}))
     rm -rf "$out"/bursts-*
     for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
-        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/burst_cost.py record launch_bound --rest 0.6 \
-            --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-200}" \
+        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/burst_cost.py record launch_bound \
+            --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-120}" \
             --out "$out/bursts-$lane" -- --steps 100000 &
     done
     wait
@@ -102,8 +102,8 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
 
 counters() { # needs cupti-python: what sampling costs in time and memory (5 min), and samples of PROGRAMS
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
-    "$python" benchmarks/burst_cost.py record train_gpt --steps 7 --fours 12 --out "$out/bursts" -- \
-        --width 768 --layers 12 --steps 3000
+    "$python" benchmarks/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \
+        --fours 12 --out "$out/bursts" -- --width 768 --layers 12 --steps 3000
     "$python" benchmarks/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
     rm -rf "$out"/memory/*.fathom
     for program in ${PROGRAMS-train_gpt compiled cuda_graph timm_jpeg generate}; do

@@ -75,6 +75,7 @@ class Cupti:
     ) -> None:
         self.room, self.off_ns, self.fails, self.held = room, off_ns, fails, held
         self.on: set[int] = set()
+        self.zeroed, self.waited = 0, 0  # whether buffers come zeroed, and how often a launch waited for that
         self.open: list[list[int]] = []  # address, bytes used
 
     def cuptiSubscribe(self, subscriber: Any, callback: Any, data: Any) -> int:
@@ -99,6 +100,11 @@ class Cupti:
         self.on.discard(kind)
         return 0
 
+    def cuptiActivitySetAttribute(self, which: int, size: Any, value: Any) -> int:
+        assert which == 5 and size._obj.value == ctypes.sizeof(value._obj)
+        self.zeroed = value._obj.value
+        return 0
+
     def cuptiActivityFlushAll(self, flag: int) -> int:
         while self.open:
             address, used = self.open.pop(0)
@@ -113,6 +119,8 @@ class Cupti:
             buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(7)
             self.requested(ctypes.pointer(buffer), ctypes.pointer(size), ctypes.pointer(most))
             assert buffer.value and buffer.value % 8 == 0 and size.value == BUFFER_BYTES and most.value == 0
+            self.waited += not self.zeroed
+            assert not self.zeroed or not any(ctypes.string_at(buffer.value, BUFFER_BYTES))
             self.open.append([buffer.value, 0])
         address, used = self.open[-1]
         ctypes.memmove(address + used, data, len(data))
@@ -187,6 +195,7 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
     cupti = Cupti(room=3 * ctypes.sizeof(Kernel))
     ours = burst(cupti, [kernel(number, b"k") for number in range(10)])
     assert ours.save(str(tmp_path / "first.json")) == 10
+    assert not cupti.waited and not cupti.zeroed
     assert ours.ready(lambda: None)
     ours.enable()
     cupti.happens(kernel(0, b"k"))

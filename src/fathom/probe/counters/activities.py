@@ -16,7 +16,8 @@ from typing import Any
 from fathom.probe.counters.records import KINDS, event, kind_of
 from fathom.probe.whole import whole
 
-BUFFER_BYTES, AT_HAND = 8 << 20, 2  # a kernel takes some 220 bytes
+BUFFER_BYTES, AT_HAND = 2 << 20, 4  # a kernel takes some 220 bytes; each thread that launches has a buffer
+ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while it zeroes the buffer
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
 LOOK_S = 0.02
@@ -93,6 +94,7 @@ class Activities:
     def enable(self) -> None:
         """Begin to record. Raises CuptiError."""
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
+        self._zeroed(1)
         self.enabled = True
         for kind in KINDS:
             self._ask("cuptiActivityEnable", kind)
@@ -103,6 +105,7 @@ class Activities:
         for kind in KINDS:
             self._ask("cuptiActivityDisable", kind)
         self._ask("cuptiActivityFlushAll", FORCED)
+        self._zeroed(0)  # what Kineto gives is not
 
     def save(self, path: str) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""
@@ -134,6 +137,11 @@ class Activities:
             ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.byref(record)
         )
         return bool(told == 0)
+
+    def _zeroed(self, value: int) -> None:
+        """Whether buffers are given zeroed."""
+        size, told = ctypes.c_size_t(1), ctypes.c_uint8(value)
+        self._ask("cuptiActivitySetAttribute", ZEROED, ctypes.byref(size), ctypes.byref(told))
 
     def _give(self, buffer: Any, size: Any, most: Any) -> None:
         block = self._spare.pop() if self._spare else _block()
