@@ -13,8 +13,8 @@ the same classes as in a recording. Stretches begin and end with an idle device,
 What a burst needs beforehand takes most of a second, after which a launch-bound program is 40 % slower for a
 while: `--warm` seconds of steps come before every stretch. What runs at its power limit is quicker after a
 rest (a GPT step of 61.0 ms took 58.5): there `--rest` has every stretch begin after the same one. One Kineto
-burst comes first, as in a recording; `after` is the ratio of the steps without anything to those before it,
-which holds what Kineto leaves behind.
+burst comes first, as in a recording, and a first one with counters; `after` is the ratio of steps after both,
+with no burst for a while, to those before: what they leave behind.
 
 Bursts are longer here than a recording's, so their buffer is larger. The first is rehearsed: it is decoded,
 which tells whether the buffer is large enough, and written; later ones are dropped. `--only` switches one of
@@ -43,7 +43,7 @@ from launcher import execute, pinned, script
 from stretches import ORDERS, Quad, bounds
 
 LINES = "bursts.jsonl"
-WARM_UP, BEFORE = 60, 6  # steps; stretches without anything before Kineto
+WARM_UP, PLAIN = 60, 8  # steps; stretches without bursts in a row
 WARM_S = 0.3
 BUFFER_MIB = 512  # a quarter of a second of a hundred counters every 20 µs
 PARTS = "sampling", "activities"
@@ -76,7 +76,8 @@ class Stretches:
     rest_s: float = 0.0  # from the end of one stretch to the begin of the next
     warm_s: float = WARM_S  # of steps before each stretch
     most_s: float = math.inf  # after which no more fours begin
-    before: list[float] = field(default_factory=list)
+    before: list[float] = field(default_factory=list)  # ms of a step before anything was recorded
+    between: list[float] = field(default_factory=list)  # and after a first burst, with no more of them
     noted: list[tuple[bool, float]] = field(default_factory=list)
     of_steps: list[list[float]] = field(default_factory=list)  # of each stretch that is noted
     ended: bool = False
@@ -93,12 +94,12 @@ class Stretches:
         """What is done between the steps: each yields to one."""
         for _ in range(WARM_UP):
             yield
-        for _ in range(BEFORE):
-            self.before.append((yield from self._stretch(on=False))[0])
+        yield from self._plain(self.before)
         self.settle()
         self.kineto()
         yield from self._stretch(on=True)
         self.burst.check()
+        yield from self._plain(self.between)
         while len(self.noted) < 4 * self.fours and self.clock() < self._until:
             for on in self.draw.choice(ORDERS):
                 took, each = yield from self._stretch(on)
@@ -106,6 +107,10 @@ class Stretches:
                 self.of_steps.append(each)
         self.ended = True
         yield
+
+    def _plain(self, noted: list[float]) -> Iterator[None]:
+        for _ in range(PLAIN):
+            noted.append((yield from self._stretch(on=False))[0])
 
     def _stretch(self, on: bool) -> Generator[None, None, Stretch]:
         self.settle()
@@ -163,7 +168,12 @@ def child(options: argparse.Namespace) -> None:
         pass
     if not stretches.ended:
         sys.exit(f"{options.program} ended too early; give it more steps after --")
-    row = {"program": options.program, "device": device_name(), "before_ms": stretches.before}
+    row = {
+        "program": options.program,
+        "device": device_name(),
+        "before_ms": stretches.before,
+        "between_ms": stretches.between,
+    }
     row |= {
         "rest_s": options.rest,
         "warm_s": options.warm,
@@ -277,7 +287,7 @@ def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "of_medians": ratio(medians) if medians else None,
         "before_ms": before,
         "without_ms": without,
-        "after": [later / earlier for earlier, later in zip(before, without, strict=True)],
+        "after": [statistics.median(row["between_ms"]) / was for row, was in zip(runs, before, strict=True)],
         **{name: [row[name] for row in runs] for name in ("samples", "records")},
     }
 

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 import burst_cost
-from burst_cost import BEFORE, Stretches
+from burst_cost import PLAIN, Stretches
 
 STEP_NS = 10_000_000
 
@@ -79,7 +79,16 @@ class Host:
 def told(*runs: Stretches) -> dict:
     about = {"program": "p", "device": "d", "only": ["sampling"], "samples": 1, "records": 1}
     return burst_cost.told(
-        [about | {"before_ms": run.before, "noted": run.noted, "steps_ms": run.of_steps} for run in runs]
+        [
+            about
+            | {
+                "before_ms": run.before,
+                "between_ms": run.between,
+                "noted": run.noted,
+                "steps_ms": run.of_steps,
+            }
+            for run in runs
+        ]
     )
 
 
@@ -135,7 +144,7 @@ def test_a_rest_before_every_stretch_makes_up_for_the_limit_of_power() -> None:
 def test_each_four_has_two_stretches_of_either_side_and_ends_without_a_burst() -> None:
     host = Host(0.1)
     found = host.run(fours=3, steps=5)
-    assert len(found.before) == BEFORE and host.traced and not host.on
+    assert len(found.before) == len(found.between) == PLAIN and host.traced and not host.on
     for first in range(0, 12, 4):
         assert sorted(on for on, _ in found.noted[first : first + 4]) == [False, False, True, True]
     bursts = [part.split(" off")[0] for part in " ".join(host.log).split(" on")[1:]]
