@@ -147,6 +147,23 @@ def test_what_is_called_by_a_frame_that_dynamo_gives_up_is_compiled_no_more_than
     assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
 
 
+@pytest.mark.parametrize("how", ["reentrant", "hooks"])
+def test_layers_that_are_called_again_in_the_backward_pass_are_no_steps(tmp_path, how):
+    run = launch(tmp_path, "recompute.py", how, "40")
+    assert run.status == 0 and len(run.marks) == 40
+    assert {mark["source"] for mark in run.marks} == {"forward"}
+
+
+@pytest.mark.parametrize("own", [1, 2, 3, 7])
+def test_bursts_of_steps_that_several_threads_open_end_well(tmp_path, own):
+    """Torch ends the program where a profiler is ended by a thread that did not begin it."""
+    turns = 160 // (own + 1)
+    run = launch(tmp_path, "serving.py", str(turns), str(own))
+    assert (run.status, run.err) == (0, "")
+    assert {note["what"] for note in run.of("note")} <= {"interrupted"}
+    assert len(run.marks) == turns * (own + 1) and run.phases["timeline"] >= 4
+
+
 def test_generation_knows_prefill_from_decode(tmp_path):
     run = launch(tmp_path, "generate.py", "6", "9")
     assert len(run.marks) == 54

@@ -98,6 +98,8 @@ class Conductor:
         recorder = self._recorder
         if recorder is not None and recorder.running:
             signal = self.annotated(k, signal)
+        elif recorder is not None and recorder.stranded:
+            self.safely(recorder.land)
         self._look_around(signal.ns)
         self.phases.blocked = self.foreign_profiler or self.capturing
         self.phases.unsettled = self._trials.unsettled
@@ -174,6 +176,9 @@ class Conductor:
             return self.phases.stopped(0)
         events, kept, ended_ns = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False, 0)
         self._mind_counters()
+        if self.recorder.stranded:
+            self.phases.interrupted()
+            return Orders("transition", self.orders.burst)
         return self.phases.stopped(events, kept, self.recorder.sampler.active, ended_ns)
 
     def _arm_trial(self, job: Job) -> None:

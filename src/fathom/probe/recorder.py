@@ -35,6 +35,9 @@ class Recorder:
         self._first = 0
         self._burst = 0
         self._prepared = False
+        self._bound: int | None = None  # the thread that alone can begin and end what is prepared
+        self._several = False  # threads open steps
+        self.stranded = False  # a burst of `_bound`, which another thread should have ended
         self._captures = 0
         self._capturing = False
 
@@ -45,6 +48,8 @@ class Recorder:
 
     def arm(self, job: Job) -> bool:
         """Prepare a job one step ahead. False where it cannot run now."""
+        if not self.land():
+            return False
         if job.phase == "memory":
             self._snapshot = Snapshot.possible(self._session)
             return self._snapshot is not None
@@ -56,7 +61,7 @@ class Recorder:
         self.sampler.close()  # Kineto may finalise CUPTI after this burst, and what holds the samples with it
         self._let_go()
         self._tracer, deep = self.kineto, job.phase == "attribution"
-        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._borrowed_thread())
+        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._everywhere())
         self._prepared = True
         if deep and not job.stacks:
             self._session.note("attribution", TOO_MANY)
@@ -71,7 +76,7 @@ class Recorder:
             return False
         self._tracer = ready or self.kineto
         if ready is None:
-            self.kineto.prepare(everywhere=self._borrowed_thread(), device_only=True)
+            self.kineto.prepare(everywhere=self._everywhere(), device_only=True)
         self._prepared = True
         return True
 
@@ -80,6 +85,12 @@ class Recorder:
         found = activities() if self._held else None
         if found is not None:
             found.free(self._wait_for_device)
+
+    def _everywhere(self) -> bool:
+        """Whether the ops of all threads have to be recorded."""
+        found = self._several or self._borrowed_thread()
+        self._bound = None if found else threading.get_ident()
+        return found
 
     def _borrowed_thread(self) -> bool:
         """Whether this thread's state is autograd's for now: a profiler bound to it would be lost with it."""
@@ -91,6 +102,9 @@ class Recorder:
         ready = self._prepared or self._snapshot is not None  # enabling what was not prepared is fatal
         if self._foreign() or not ready:
             return False
+        if self._elsewhere():
+            self._several = self.disarm()
+            return False
         self._prepared = False
         self._job, self._first, self._burst = job, k, burst
         if self._snapshot is not None:
@@ -101,9 +115,22 @@ class Recorder:
             self.sampler.start()
         return True
 
+    def _elsewhere(self) -> bool:
+        """Whether what is prepared or runs belongs to another thread."""
+        return self._tracer is self.kineto and self._bound not in (None, threading.get_ident())
+
+    def land(self) -> bool:
+        """Whether no burst is left open; its thread closes it once it opens a step again."""
+        if self.stranded and not self._elsewhere():
+            self.stranded = False
+            self.kineto.disable()
+            self.kineto.drop()
+            self._held = True
+        return not self.stranded
+
     def disarm(self) -> bool:
         """Undo `arm`, where the job has not begun; torch knows no other way than to start and stop."""
-        if not self._prepared:
+        if not self.land() or not self._prepared:
             return False
         self._prepared = False
         if self._tracer is self.kineto:
@@ -129,6 +156,10 @@ class Recorder:
         self._wait_for_device()
         stop_ns = time.time_ns()
         self.sampler.stop()
+        if self._elsewhere():  # torch would end the program
+            self._several = self.stranded = True
+            self._session.note("interrupted", "a burst's last step was opened by another thread")
+            return 0, False, stop_ns
         self._tracer.disable()
         self._held = self._tracer is self.kineto
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:

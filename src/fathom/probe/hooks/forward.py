@@ -81,7 +81,7 @@ class Calls:
 
     @guarded(PART)
     def _seen(self, called: Any, args: Any, kwargs: Any) -> None:
-        if _in_worker():
+        if _in_worker() or _in_backward():
             return
         root = type(called) if isinstance(called, torch.nn.Module) else called
         clock = self.session.chooser.clock
@@ -110,6 +110,12 @@ def _in_worker() -> bool:
     """Whether a loader's worker runs this, where modules prepare samples."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
+
+
+def _in_backward() -> bool:
+    """Whether activations are recomputed: with a GPU in a thread of autograd's, where no burst may begin that
+    another thread ends."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def install(session: Session, patches: Patches) -> None:
