@@ -19,6 +19,7 @@ from fathom.diagnosis.signals import (
     Asked,
     Broken,
     Compiled,
+    Computing,
     Held,
     Holds,
     Rare,
@@ -217,6 +218,55 @@ def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_pa
     assert "cudnn::plan" not in names  # what launches nothing computes on the host
     names = {one.op for one in preparing(tmp_path / "c.fathom", "MyFunction", calls=True)}
     assert "MyFunction" not in names  # of the program, in Python
+
+
+# the program's own Python
+
+COMPUTING = Computing(22.0, 3.0, "train.py(17): metric")
+
+
+def test_long_computations_in_python_are_told_beside_launches():
+    ledger = [compute("a", 55.0), idle("python", 25.0), idle("dispatching", 18.0)]
+    given = signals(ledger, device_short_pauses_ms=20.0, host_computing=COMPUTING)
+    found = raised(given, "host-python", "host-launch-bound")
+    assert found["host-python"].part == pytest.approx(22 / 25) and found["host-python"].source
+    assert found["host-launch-bound"].part == pytest.approx(20 / 43)
+    short = signals(ledger, host_computing=replace(COMPUTING, idle_ms=2.0))
+    assert raised(short, "host-python") == {}
+
+
+def test_what_other_threads_hold_up_is_no_computation():
+    ledger = [compute("a", 5.0), idle("python", 60.0), idle("dispatching", 30.0)]
+    given = signals(ledger, host_holds=Holds(90.0, 18.0, 9, 0.9), host_computing=COMPUTING)
+    assert set(raised(given, "host-python", "host-thread-contention")) == {"host-thread-contention"}
+
+
+def computing(path: Path, *, beside: bool = False, waits: bool = False) -> Computing:
+    """Ten steps of 20 ms: an op, 10 ms of nothing, a launching op; a thread is `beside`, or it `waits`."""
+    made, ms = Timeline(), 10**6
+    made.steps(*range(0, 220 * ms, 20 * ms))
+    for k in range(10):
+        start = 20 * k * ms
+        for at, begin in enumerate((1, 12)):
+            named = {"id": 3 * k + at, "parent": None, "name": "aten::add", "thread": 100, "kind": "op"}
+            made.add("ops", **named, start_ns=start + begin * ms, end_ns=start + (begin + 1) * ms)
+        if beside:
+            named = {"id": 3 * k + 2, "parent": None, "name": "AddBackward0", "thread": 101, "kind": "op"}
+            made.add("ops", **named, start_ns=start + 2 * ms, end_ns=start + 12 * ms)
+        if waits:
+            made.wait("input", start + 2 * ms, start + 12 * ms)
+        at = start + 12 * ms + 100
+        number = made.kernel(at + 2000, at + 4000, None, name="k")
+        row = {"api": "cudaLaunchKernel", "thread": 100, "correlation": number, "op": 3 * k + 1}
+        made.add("launches", **row, start_ns=at, end_ns=at + 1000)
+    return read(store_of(path, made).path)["host.computing"]
+
+
+def test_python_computes_where_no_thread_is_in_an_op_and_nothing_is_waited_for(tmp_path):
+    own = computing(tmp_path / "a.fathom")
+    assert 10.0 < own.idle_ms < 18.0  # also from one step's last op to the next one's first
+    assert computing(tmp_path / "b.fathom", beside=True).idle_ms == pytest.approx(own.idle_ms - 10.0, abs=0.1)
+    assert computing(tmp_path / "c.fathom", waits=True).idle_ms == pytest.approx(own.idle_ms - 10.0, abs=0.1)
 
 
 # pauses

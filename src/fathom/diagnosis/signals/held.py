@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis import causes
 from fathom.analysis.intervals import Spans, covered, intersect, subtract, union
-from fathom.analysis.work.tree import NONE, rows_of
+from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.pauses import SHORT_NS
 from fathom.diagnosis.signals.processor import meeting
 from fathom.diagnosis.signals.recorded import Recorded
@@ -24,47 +23,13 @@ def held(recorded: Recorded) -> list[Held]:
 
     Ops that meet the device alone: what others do is `host.processor_ops`.
     """
-    stretches = _stretches(recorded)
-    ops = recorded.ops.with_row_index("op_row", 0).with_columns(pl.col("op_row").cast(pl.Int64))
+    ops = recorded.ops.with_columns(inside=pl.int_range(pl.len(), dtype=pl.Int64))
     named = pl.col("name").str.contains(OPS) & ~pl.col("name").str.contains(ENGINE)
     mine = ops.filter(pl.Series(meeting(recorded)), pl.col("kind") == "op", named)
-    stretches = stretches.join(mine.select("op_row", "name"), on="op_row")
-    groups = stretches.group_by("name", maintain_order=True)
+    stretches = silent.stretches(recorded, SHORT_NS).filter(~pl.col("calling"))
+    groups = stretches.join(mine.select("inside", "name"), on="inside").group_by("name", maintain_order=True)
     found = [_held(recorded, str(name), rows) for (name,), rows in groups]
     return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
-
-
-def _stretches(recorded: Recorded) -> pl.DataFrame:
-    """Long times without a record of the thread that lie in an op: `at`, `until` and the op's row.
-
-    A call that takes long is a record of its own.
-    """
-    launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().implode()
-    keys = ["phase", "burst", "thread"]
-    ops = recorded.ops.with_columns(
-        op_row=pl.int_range(pl.len(), dtype=pl.Int64), above=pl.Series(recorded.parents)
-    )
-    ops = ops.filter(pl.col("kind").ne_missing("python"))
-    calls = recorded.calls.with_columns(above=pl.Series(rows_of(recorded.ops, recorded.calls, "op")))
-    # After a record begins the thread is in it, after it ends in what is above it.
-    edges = [
-        _edges(ops, keys, pl.col("op_row"), begins=True),
-        _edges(ops, keys, pl.col("above"), begins=False),
-        _edges(calls, keys, pl.lit(NONE, pl.Int64), begins=True),
-        _edges(calls, keys, pl.col("above"), begins=False),
-    ]
-    rows = pl.concat(edges).filter(pl.col("thread").is_in(launching))
-    rows = rows.sort(*keys, "at", "begins", "tie", maintain_order=True)
-    rows = rows.with_columns(until=pl.col("at").shift(-1).over(keys))
-    long = pl.col("until") - pl.col("at") >= SHORT_NS
-    return rows.filter(long, pl.col("inside") != NONE).rename({"inside": "op_row"})
-
-
-def _edges(records: pl.DataFrame, keys: list[str], inside: pl.Expr, *, begins: bool) -> pl.DataFrame:
-    """At one time ends come first, inner ones before outer ones, then begins, the other way round."""
-    at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
-    longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
-    return longer.select(*keys, at=at, inside=inside, begins=pl.lit(begins), tie=-pl.col(other))
 
 
 def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
@@ -81,7 +46,7 @@ def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
         name,
         stretches.length / recorded.steps / MS,
         subtract(stretches, busy).length / recorded.steps / MS,
-        rows.filter(pl.Series(covered(used, starts, ends) > 0))["op_row"].n_unique() / recorded.steps,
+        rows.filter(pl.Series(covered(used, starts, ends) > 0))["inside"].n_unique() / recorded.steps,
         stretches.length / whole.length if whole.length else 0.0,
         lines[0] if len(lines) else None,
     )

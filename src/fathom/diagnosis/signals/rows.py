@@ -120,6 +120,18 @@ class Held:
 
 
 @dataclass(frozen=True)
+class Computing:
+    """Long stretches of the program's own Python, `count` a step; the device idles for `idle_ms` in them.
+
+    `source`: the line that asked for the op before the longest.
+    """
+
+    idle_ms: float
+    count: float
+    source: str | None = None
+
+
+@dataclass(frozen=True)
 class LoaderRegions:
     """Whether the program's own process loads batches (num_workers=0), and the line that asks for them."""
 

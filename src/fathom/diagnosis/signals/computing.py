@@ -1,0 +1,74 @@
+"""The program's own Python, where it computes for long between two ops."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Spans, intersect, subtract, union
+from fathom.analysis.work.tree import NONE
+from fathom.diagnosis.signals import silent
+from fathom.diagnosis.signals.recorded import Recorded
+from fathom.diagnosis.signals.rows import Computing
+from fathom.diagnosis.signals.value import signal
+
+MS = 1e6
+EMPTY = np.zeros(0, np.int64)
+LONG_NS = 1_000_000  # more than asking for an op takes, under a profiler too
+OFTEN = 0.5  # of the steps: what comes in fewer is another matter than what each of them computes
+
+
+@signal("host.computing", "ms a step")
+def computing(recorded: Recorded) -> Computing:
+    """What lies in no op of a library and in no recorded wait, at a place that most steps pass."""
+    rows = silent.stretches(recorded, LONG_NS)
+    names, kinds = (recorded.ops[name].to_list() for name in ("name", "kind"))
+    own = [row == NONE or (kinds[row] == "op" and "::" not in (names[row] or "")) for row in rows["inside"]]
+    rows = rows.filter(pl.Series(own, dtype=pl.Boolean), ~pl.col("calling"))
+    rows = rows.with_columns(window=recorded.window(rows.rename({"at": "start_ns"})))
+    places = [_place(recorded, row) for row in rows["before"]]
+    rows = rows.with_columns(after=pl.Series(places, dtype=pl.String))
+    often = pl.col("window").n_unique().over("after") >= OFTEN * recorded.steps
+    rows = rows.filter(pl.col("window") >= 0).filter(often)
+    windows = recorded.account.windows
+    assert windows is not None
+    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
+    waits = recorded.store.table("waits", recorded.account.rank).collect()
+    alone = intersect(_alone(recorded, rows), used)
+    idle = subtract(subtract(alone, _spans(waits)), _spans(recorded.kernels))
+    count = len(alone.starts) / recorded.steps
+    return Computing(idle.length / recorded.steps / MS, count, _source(recorded, rows))
+
+
+def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
+    """When no other thread is in an op: a forward pass is silent while the backward pass runs."""
+    found = []
+    for (thread,), mine in rows.group_by("thread"):
+        others = recorded.ops.filter(pl.col("thread") != thread, pl.col("kind") == "op")
+        alone = subtract(union(mine["at"].to_numpy(), mine["until"].to_numpy()), _spans(others))
+        long = alone.ends - alone.starts >= LONG_NS
+        found.append(Spans(alone.starts[long], alone.ends[long]))
+    starts, ends = (
+        np.concatenate([getattr(one, side) for one in found] or [EMPTY]) for side in ("starts", "ends")
+    )
+    return union(starts, ends)
+
+
+def _spans(rows: pl.DataFrame) -> Spans:
+    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+
+
+def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
+    """The program's line that asked for what comes before the longest, where stacks were recorded."""
+    took = rows.group_by("after").agg((pl.col("until") - pl.col("at")).sum()).sort("until", "after")
+    if not took.height:
+        return None
+    after = took["after"][-1]
+    deep = recorded.ops.with_row_index("row").filter(phase="attribution")["row"]
+    asked = (recorded.paths.mark("source", row) for row in deep if _place(recorded, row) == after)
+    found = [source for source in asked if source]
+    return max(sorted(set(found)), key=found.count, default=None)
+
+
+def _place(recorded: Recorded, row: int) -> str:
+    return " > ".join(recorded.paths.names(row))

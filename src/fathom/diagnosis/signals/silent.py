@@ -1,0 +1,50 @@
+"""Long times without a record of a thread that launches."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis import causes
+from fathom.analysis.work.tree import rows_of
+from fathom.diagnosis.signals.recorded import Recorded
+
+KEYS = ["phase", "burst", "thread"]
+
+
+def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
+    """From `at` to `until`: the rows of the op that the thread is `inside`, and of the one whose record comes
+    `before`, NONE for none; and whether it is `calling` the runtime all the time.
+    """
+    launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().implode()
+    row = pl.col("op_row")
+    ops = recorded.ops.with_columns(
+        op_row=pl.int_range(pl.len(), dtype=pl.Int64), above=pl.Series(recorded.parents)
+    )
+    ops = ops.filter(pl.col("kind").ne_missing("python"))
+    calls = recorded.calls.with_columns(op_row=pl.Series(rows_of(recorded.ops, recorded.calls, "op")))
+    # After a record begins the thread is in it, after it ends in what is above it.
+    edges = [
+        _edges(ops, row, begins=True),
+        _edges(ops, pl.col("above"), begins=False),
+        _edges(calls, row, begins=True, calling=True),
+        _edges(calls, row, begins=False),
+    ]
+    rows = pl.concat(edges).filter(pl.col("thread").is_in(launching))
+    rows = rows.sort(*KEYS, "at", "begins", "tie", maintain_order=True)
+    rows = rows.with_columns(until=pl.col("at").shift(-1).over(KEYS))
+    return rows.filter(pl.col("until") - pl.col("at") >= least_ns)
+
+
+def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: bool = False) -> pl.DataFrame:
+    """At one time ends come first, inner ones before outer ones, then begins, the other way round."""
+    at, other = ("start_ns", "end_ns") if begins else ("end_ns", "start_ns")
+    longer = records.filter(pl.col("start_ns") < pl.col("end_ns"))
+    return longer.select(
+        *KEYS,
+        at=at,
+        inside=inside,
+        before="op_row",
+        calling=pl.lit(calling),
+        begins=pl.lit(begins),
+        tie=-pl.col(other),
+    )
