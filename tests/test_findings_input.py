@@ -18,6 +18,7 @@ from fathom.diagnosis.signals import (
     UnknownSignalError,
 )
 from tests.findings_fakes import H200, compute, idle, product, raised, signals, work
+from tests.timelines import Timeline, examination_of
 
 LOADING = (
     "input-too-few-workers",
@@ -158,6 +159,26 @@ def test_a_trace_may_say_that_there_are_no_workers_and_who_asks(alone, sure):
     found = raised(given, *LOADING)["input-too-few-workers"]
     assert found.confidence == sure and found.source == "train.py(7): main"
     assert any("num_workers" in line.text for line in found.evidence) == alone
+
+
+@pytest.mark.parametrize(("seeds", "gain"), [((), 500), ((-5,), 400), ((-5, 395), 300), ((10,), 500)])
+def test_the_first_batch_of_a_loader_that_begins_in_the_step_cannot_be_hidden(seeds, gain, tmp_path):
+    """A lone step takes five batches; `seeds`: when one is drawn. A sampler draws one within a batch."""
+    made, ms = Timeline(), 10**6
+    made.step(0, 1000 * ms)
+    for k in range(5):
+        at = (200 * k + 10) * ms
+        name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        made.op(name, at, at + 100 * ms, kind="annotation")
+        made.wait("input", at, at + 100 * ms)
+        made.kernel(at + 100 * ms, at + 200 * ms, at + 99 * ms)
+    for seed in seeds:
+        for k, name in enumerate(("aten::empty", "aten::random_", "aten::item")):
+            made.op(name, (seed + 10 + k) * ms, (seed + 11 + k) * ms)
+    (found,) = examination_of(tmp_path / "s.fathom", made).findings
+    assert found["id"] == "input-too-few-workers" and found["gain_ms"] == pytest.approx(gain, rel=0.03)
+    assert found["low_ms"] < gain < found["high_ms"]
+    assert any("a loader's first" in line["text"] for line in found["evidence"]) == (gain < 500)
 
 
 def restarting(took: list[float], workers: int) -> Signals:

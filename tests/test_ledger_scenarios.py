@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fathom.sounding.manifest import Problem
 from tests.timelines import ENGINE, MAIN, OTHER, Timeline, examination_of, nanoseconds
 
 
@@ -364,6 +365,32 @@ def test_windows_are_dropped_until_the_hosts_lead_settles(tmp_path: Path) -> Non
     (device,) = examination_of(tmp_path / "s.fathom", timeline).devices
     assert [window.used for window in device.windows] == [False, False, True, True, True, True]
     assert "settled" in device.windows[0].why_not
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_step_in_which_the_machine_slept_is_no_step_of_the_means(known: bool, tmp_path: Path) -> None:
+    """In the third of five steps an hour passes without a record; what the import knows of it decides."""
+    timeline, hour = Timeline(), 3600 * 10**9
+    marks = [1000 * k + hour * (k > 2) for k in range(6)]
+    timeline.steps(*marks)
+    for mark in marks[:-1]:
+        timeline.kernel(mark + 50, mark + 900, launched=mark + 10)
+    problems = [Problem("silence", "nothing was recorded for 3,600 s")] if known else []
+    found = examination_of(tmp_path / "s.fathom", timeline, problems=problems)
+    (device,) = found.devices
+    assert [window.used for window in device.windows] == [True, True, not known, True, True]
+    assert ("nothing was recorded" in device.windows[2].why_not) == known
+    assert (device.total_ms == pytest.approx(1e-3)) == known
+
+
+def test_a_lone_step_in_which_the_machine_slept_is_all_there_is(tmp_path: Path) -> None:
+    timeline, hour = Timeline(), 3600 * 10**9
+    timeline.steps(0, 1000 + hour)
+    timeline.kernel(50, 900, launched=10)
+    timeline.kernel(hour + 50, hour + 900, launched=hour + 10)
+    problems = [Problem("silence", "nothing was recorded for 3,600 s")]
+    (device,) = examination_of(tmp_path / "s.fathom", timeline, problems=problems).devices
+    assert [window.used for window in device.windows] == [True]
 
 
 def test_without_a_mark_the_window_is_the_hosts(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from fathom.analysis.peers import PIECE
 from fathom.analysis.windows import HOST
 from fathom.sounding import Store
 from fathom.sounding.manifest import Rank
+from fathom.sounding.silence import SILENCE, hole_in
 
 _OPS = ["thread", "kind", "name", "start_ns", "end_ns", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
@@ -33,6 +34,7 @@ class Timeline:
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
     lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
+    holes: list[tuple[int, int]] = field(default_factory=list)  # in which nothing at all was recorded
 
     @property
     def devices(self) -> list[int]:
@@ -80,6 +82,8 @@ def read_timeline(
         every = kinds_apart(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
     found = Timeline(about, steps, ops, calls, kernels, waits, every, lost)
+    if any(problem.what == SILENCE for problem in store.manifest.problems):
+        found.holes = _holes(found)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
         found.steps = _host_steps(found)
     return found
@@ -113,6 +117,14 @@ def _of_the_program(steps: pl.DataFrame) -> pl.DataFrame:
 def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -> pl.DataFrame:
     rows = store.table(table, rank).filter(phase=phase).select(columns)
     return rows.with_columns(pl.col("burst").fill_null(0)).collect()
+
+
+def _holes(timeline: Timeline) -> list[tuple[int, int]]:
+    """One a burst at most: between bursts there is nothing to record."""
+    records = [timeline.ops.filter(pl.col("kind") == "op"), timeline.calls, timeline.kernels]
+    bursts = pl.concat([table["burst"] for table in records]).unique().to_list()
+    holes = (hole_in(_of(table, burst) for table in records) for burst in bursts)
+    return [hole for hole in holes if hole]
 
 
 def _of(table: pl.DataFrame, burst: int) -> pl.DataFrame:

@@ -60,7 +60,7 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
     for index in timeline.devices:
         work = device_work(timeline.kernels.filter(device=index))
         boundary = Boundary.of(work)
-        windows = make_windows(timeline.steps, boundary, kind)
+        windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
         ledger = device_ledger(work, windows, timeline.host(windows.bursts))
         micro = micro_windows(timeline.steps, windows, boundary)
         yield Subject(index, ledger, check_device(work, ledger, label(index)), micro)
@@ -68,7 +68,7 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
 
 def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
-    windows = make_windows(timeline.steps, boundary, kind)
+    windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
     ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
     micro = micro_windows(timeline.steps, windows, boundary)
     return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +38,7 @@ class Windows:
     used: Array = field(default_factory=lambda: np.zeros(0, bool))
     why_not: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what the reader must know of the choice
+    holes: Sequence[tuple[int, int]] = ()  # in which nothing was recorded
     wanted: str | None = None  # the kind that somebody asked for
 
     @property
@@ -67,7 +69,12 @@ def base(kind: str) -> str:
     return kind.partition("+")[0]
 
 
-def make_windows(steps: pl.DataFrame, boundary: Boundary, kind: str | None = None) -> Windows:
+def make_windows(
+    steps: pl.DataFrame,
+    boundary: Boundary,
+    kind: str | None = None,
+    holes: Sequence[tuple[int, int]] = (),
+) -> Windows:
     """Windows of the whole steps (not micro-steps) of `steps`, with `used` decided: those of `kind`, or
     for None of the kind that took the most time.
 
@@ -92,6 +99,7 @@ def make_windows(steps: pl.DataFrame, boundary: Boundary, kind: str | None = Non
         _mode(rows["thread"]),
         opened - marks,
         closed - closes,
+        holes=holes,
         wanted=kind,
     )
     _choose(found)
@@ -190,10 +198,21 @@ def _choose(windows: Windows) -> None:
     same = np.array([k == kind for k in windows.kinds], bool)
     settled, note = settled_of(windows, same)
     windows.notes += [note] if note else []
-    windows.used = same & settled & (lengths > 0)
+    chosen = same & settled & (lengths > 0)
+    whole = ~_pierced(windows)
+    windows.used = chosen & whole if (chosen & whole).any() else chosen
     windows.why_not = [
         "" if used else _why_not(windows, i, kind, bool(same[i])) for i, used in enumerate(windows.used)
     ]
+
+
+def _pierced(windows: Windows) -> Array:
+    """Which windows are mostly a hole: one ends with the next record, which may be a little after a mark."""
+    found = np.zeros(len(windows.starts), bool)
+    for start, end in windows.holes:
+        shared = np.minimum(windows.ends, end) - np.maximum(windows.starts, start)
+        found |= shared > (windows.ends - windows.starts) / 2
+    return found
 
 
 def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
@@ -225,4 +244,6 @@ def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
         return f"the means are of {kind} steps"
     if windows.ends[i] <= windows.starts[i]:
         return "the device finished this step's work before it was marked"
+    if _pierced(windows)[i]:
+        return "for most of it nothing was recorded"
     return f"the host's lead over the device had not settled ({windows.start_leads[i] / MS:.3f} ms)"

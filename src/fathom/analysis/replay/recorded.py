@@ -70,7 +70,7 @@ def seen(timeline: Timeline) -> Seen | None:
 def windows_of(timeline: Timeline, device: int | None) -> Windows:
     """The windows of one device (None: the processor)."""
     work = None if device is None else device_work(timeline.kernels.filter(pl.col("device") == device))
-    return make_windows(timeline.steps, Boundary.of(work))
+    return make_windows(timeline.steps, Boundary.of(work), holes=timeline.holes)
 
 
 def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:

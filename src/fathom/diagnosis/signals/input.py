@@ -18,6 +18,8 @@ from fathom.diagnosis.signals.value import signal
 MS = 1e6
 IDLE = "idle: input"
 STAGES = ("fetch", "decode", "read", "collate", "pin")
+THREAD = ["phase", "burst", "thread"]
+SEED = ("aten::empty", "aten::random_", "aten::item")
 NO_LOADER = "no data loader was seen"
 NO_STAGES = "the loader's stages were not recorded"
 NO_CLEAN = "no clean step was recorded"
@@ -130,10 +132,36 @@ def regions(recorded: Recorded) -> LoaderRegions:
     named = recorded.ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern))
     if named.is_empty():
         raise UnknownSignalError(NO_LOADER)
-    loaders = named["name"].filter(named["name"].str.contains("(DataLoader)#", literal=True))
-    alone = bool(len(loaders)) and bool(loaders.str.contains(IN_PROCESS, literal=True).all())
+    loaders = named.filter(pl.col("name").str.contains("(DataLoader)#", literal=True))
+    alone = bool(len(loaders)) and bool(loaders["name"].str.contains(IN_PROCESS, literal=True).all())
     source = named["source"].drop_nulls().mode().sort()
-    return LoaderRegions(alone, source[0] if len(source) else None)
+    return LoaderRegions(alone, source[0] if len(source) else None, _first(recorded, loaders))
+
+
+def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
+    """Of the time that the used steps spend in loaders: for the first batch of each that begins there.
+
+    It begins by drawing the seed of its workers, between two batches; samplers draw theirs within one.
+    """
+    asked = loaders.filter(recorded.inside(loaders)).sort("start_ns")
+    took = pl.col("end_ns") - pl.col("start_ns")
+    drawn = _seeds(recorded.ops).sort("start_ns")
+    before = asked.select(*THREAD, "start_ns", until="end_ns")
+    drawn = drawn.join_asof(before, on="start_ns", by=THREAD, check_sortedness=False)
+    drawn = drawn.filter((pl.col("until") <= pl.col("start_ns")).fill_null(True)).select(*THREAD, "start_ns")
+    after = asked.select(*THREAD, "start_ns", "id", ns=took)
+    begun = drawn.join_asof(after, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False)
+    total = asked.select(took.sum()).item()
+    return float(begun.unique("id")["ns"].sum() / total) if total else 0.0
+
+
+def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
+    """`torch.empty(()).random_().item()`: these three ops, one after the other."""
+    siblings = [*THREAD, "parent"]
+    ops = ops.filter(pl.col("kind") == "op").sort(*siblings, "start_ns", maintain_order=True)
+    return ops.filter(
+        pl.col("name").shift(by).over(siblings) == name for by, name in zip((1, 0, -1), SEED, strict=True)
+    )
 
 
 @signal("input.restarts_ms", "ms a restart")

@@ -133,10 +133,14 @@ class Computing:
 
 @dataclass(frozen=True)
 class LoaderRegions:
-    """Whether the program's own process loads batches (num_workers=0), and the line that asks for them."""
+    """Whether the program's own process loads batches (num_workers=0), and the line that asks for them.
+
+    `first` is the share of the time in them that goes to first batches of loaders.
+    """
 
     in_process: bool
     source: str | None = None
+    first: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from fathom.sounding.kineto.arrays import Arrays
 from fathom.sounding.kineto.categories import GRAPH_LAUNCHES, NO_INTERVALS, OVERLAPPING_LAUNCHES
 from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
+from fathom.sounding.silence import SILENCE, hole_in
 
 _LAST_NS = 2**62  # the year 2116: sums of two times still fit
-LONG_NS = 10_000_000_000  # between any two records: no step waits so long for anything
 _LOST = re.compile(
     r"stopped early\? = [1-9]|(?:dropped|lost)\D{0,80}[1-9]|[1-9]\d* \w* ?(?:dropped|lost)", re.I
 )
@@ -124,14 +124,10 @@ def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
 
 def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
     """A hole longer than all else that was recorded: work of the program leaves none."""
-    times = pl.concat([table.select("start_ns", "end_ns") for table in tables]).sort("start_ns")
-    if times.is_empty():
-        return
-    starts, reached = times["start_ns"].to_numpy(), np.maximum.accumulate(times["end_ns"].to_numpy())
-    longest = int(np.max(starts[1:] - reached[:-1], initial=0))
-    if longest >= LONG_NS and longest > (reached[-1] - starts[0]) / 2:
-        text = f"nothing was recorded for {longest / 1e9:,.0f} s: the machine slept, or its clock was set."
-        problems.append(Problem("silence", text))
+    if hole := hole_in(tables):
+        lasts = (hole[1] - hole[0]) / 1e9
+        text = f"nothing was recorded for {lasts:,.0f} s: the machine slept, or its clock was set."
+        problems.append(Problem(SILENCE, text))
 
 
 def lost(meta: dict[str, Any], problems: list[Problem]) -> None:

@@ -29,7 +29,10 @@ SAYS = {
     "input-storage-bound",
 )
 def starved(signals: Signals) -> Found:
-    """Only what the device waited for is a loss; how batches are made says whose it is."""
+    """Only what the device waited for is a loss; how batches are made says whose it is.
+
+    The first batch of a loader has no step before it that could hide it, whoever makes it.
+    """
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
     loader = loader_of(signals, lost)
@@ -37,12 +40,14 @@ def starved(signals: Signals) -> Found:
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process
+    first = regions.first if regions and seen is None else 0.0
     kind, sure = _kind(loader, alone)
     yield Candidate(
         kind=kind,
         claims=list(rows(signals, ENTRY)),
-        evidence=_evidence(loader, lost, alone),
+        evidence=_evidence(loader, lost, alone, first),
         changes=("input=0",) if seen is None else (),
+        part=1 - first,
         gain_ms=seen,
         doubt=0.15,
         confidence=sure,
@@ -75,8 +80,11 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85
 
 
-def _evidence(loader: Loader | None, lost: float, alone: bool) -> list[Evidence]:
+def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
     found = [Evidence("the step waits for its batches", lost, "ms a step")]
+    if first:
+        text = "of which for a loader's first, which nothing hides"
+        found.append(Evidence(text, first * lost, "ms a step"))
     if loader is None:
         return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
     made = f"{loader.workers} workers take" if loader.workers else "the program's own process takes"
