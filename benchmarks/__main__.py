@@ -1,4 +1,4 @@
-"""Run every benchmark of this folder that needs neither arguments nor a GPU, and print what it found.
+"""Run every benchmark of these folders that needs neither arguments nor a GPU, and print what it found.
 
 python -m benchmarks [NAME …]
 """
@@ -12,22 +12,25 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 
-def names() -> list[str]:
-    """Benchmarks that can run by themselves: files and folders with a function `bench`."""
-    files = [*FOLDER.glob("*.py"), *FOLDER.glob("*/__init__.py")]
-    found = [path for path in files if "\ndef bench(" in path.read_text()]
-    return sorted(path.parent.name if path.stem == "__init__" else path.stem for path in found)
+def modules() -> dict[str, str]:
+    """Benchmarks that can run by themselves, by name: folders with a function `bench`, else files."""
+    files = [path for path in FOLDER.glob("*/*.py") if "\ndef bench(" in path.read_text()]
+    whole = {path.parent for path in files if path.stem == "__init__"}
+    found = [path.parent if path.parent in whole else path.with_suffix("") for path in files]
+    names = {path.stem: ".".join(path.relative_to(FOLDER).parts) for path in found}
+    return dict(sorted(names.items()))
 
 
 def main() -> None:
+    found = modules()
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names())}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(found)}")
     wanted = parser.parse_args().names
-    if unknown := set(wanted) - set(names()):
+    if unknown := set(wanted) - set(found):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
-    for name in wanted or names():
+    for name in wanted or found:
         print(f"== {name}", flush=True)
-        print(import_module(f"benchmarks.{name}").bench(), flush=True)
+        print(import_module(f"benchmarks.{found[name]}").bench(), flush=True)
 
 
 if __name__ == "__main__":

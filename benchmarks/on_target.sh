@@ -9,11 +9,11 @@
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
 #
-#     python benchmarks/record_all.py finish OUT
-#     python benchmarks/stretches.py summary OUT/stretches
-#     python benchmarks/cost.py summary OUT/cost
-#     python benchmarks/burst_cost.py summary OUT/bursts
-#     python -m benchmarks.equal_sides summary OUT/equal
+#     python -m benchmarks.accuracy.record_all finish OUT
+#     python benchmarks/cost/stretches.py summary OUT/stretches
+#     python benchmarks/cost/cost.py summary OUT/cost
+#     python benchmarks/cost/burst_cost.py summary OUT/bursts
+#     python -m benchmarks.referee.equal_sides summary OUT/equal
 set -euo pipefail
 part=$1 out=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
@@ -46,7 +46,7 @@ whole() { # the main commands as people give them, to the finding and the dive; 
 }
 
 ceilings() { # twice in a row: the figures, and how far they differ
-    "$python" benchmarks/gauges.py "$@"
+    "$python" benchmarks/accuracy/gauges.py "$@"
     cp benchmarks/results/gauges.json "$out/"
     "$python" -m fathom machine measure --json > "$out/machine.json"
     "$python" -m fathom machine check --json > "$out/check.json" || true
@@ -54,12 +54,12 @@ ceilings() { # twice in a row: the figures, and how far they differ
 
 record() { # every validation program, unchanged; their soundings carry the ceilings
     "$python" -m fathom machine measure --json > "$out/machine.json"
-    "$python" benchmarks/record_all.py record "$out"
+    "$python" -m benchmarks.accuracy.record_all record "$out"
 }
 
 stretches() { # the clean phase's cost within one process; nothing else may run on the machine
-    "$python" benchmarks/stretches.py record launch_bound --runs "${RUNS:-4}" --out "$out/stretches" -- --steps 6000
-    "$python" benchmarks/stretches.py record launch_bound --sham --runs 2 --out "$out/stretches" -- --steps 6000
+    "$python" benchmarks/cost/stretches.py record launch_bound --runs "${RUNS:-4}" --out "$out/stretches" -- --steps 6000
+    "$python" benchmarks/cost/stretches.py record launch_bound --sham --runs 2 --out "$out/stretches" -- --steps 6000
 }
 
 cost() { # recorded against untouched, in pairs: batches of eight on each GPU, on sets of four cores
@@ -68,9 +68,9 @@ cost() { # recorded against untouched, in pairs: batches of eight on each GPU, o
 from tests.faults.parallel import shares
 count = max(len(os.sched_getaffinity(0)) // 4, len(sys.argv[1].split(',')))
 print(*(','.join(map(str, sorted(part))) for part in shares(count)))" "$gpus")
-    "$python" benchmarks/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --batch "${BATCH:-8}" \
+    "$python" benchmarks/cost/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --batch "${BATCH:-8}" \
         --cores $sets --gpus "$gpus" --minutes "${MINUTES:-6}" --out "$out/cost" -- --steps 400
-    "$python" benchmarks/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" \
+    "$python" benchmarks/cost/cost.py pairs train_gpt --depth surface --pairs "${GPT_PAIRS:-10}" \
         --minutes "${GPT_MINUTES:-3}" --out "$out/cost"
 }
 
@@ -78,7 +78,7 @@ tests() { "$python" -m pytest -q -p no:cacheprovider tests/gpu; }
 
 links() { # on several GPUs: peers, collectives, and data parallel training over NCCL
     ranks=$("$python" -c "import torch; print(torch.cuda.device_count())")
-    "$python" benchmarks/gauges.py --full --gpu all --merge --only copy,link,collective
+    "$python" benchmarks/accuracy/gauges.py --full --gpu all --merge --only copy,link,collective
     cp benchmarks/results/gauges.json "$out/"
     "$python" -m fathom run --raw --no-measure --replace -o "$out/ddp-nccl.fathom" -- \
         "$python" -m torch.distributed.run --standalone --nproc-per-node="$ranks" \
@@ -92,7 +92,7 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
     each=$(($(nproc) / ${#gpus[@]}))
     rm -rf "$out"/bursts-*
     for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
-        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/burst_cost.py record launch_bound \
+        CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/cost/burst_cost.py record launch_bound \
             --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-120}" \
             --out "$out/bursts-$lane" -- --steps 100000 &
     done
@@ -102,9 +102,9 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
 
 counters() { # needs cupti-python: what sampling costs in time and memory (5 min), and samples of PROGRAMS
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
-    "$python" benchmarks/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \
+    "$python" benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \
         --fours 12 --out "$out/bursts" -- --width 768 --layers 12 --steps 3000
-    "$python" benchmarks/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
+    "$python" benchmarks/cost/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
     rm -rf "$out"/memory/*.fathom
     for program in ${PROGRAMS-train_gpt compiled cuda_graph timm_jpeg generate}; do
         file=benchmarks/programs/$program.py
@@ -119,7 +119,7 @@ counters() { # needs cupti-python: what sampling costs in time and memory (5 min
 
 crafted() { # every flaw and its mended twin under ncu
     ncu --set full --clock-control none --profile-from-start off -f -o "$out/crafted" \
-        "$python" benchmarks/crafted/run.py all all --steps 3 --launches 2
+        "$python" benchmarks/counters/crafted/run.py all all --steps 3 --launches 2
     ncu --import "$out/crafted.ncu-rep" --csv --page raw > "$out/crafted.csv"
 }
 
@@ -129,8 +129,8 @@ agreement() { # the GPT step with its counters, then under ncu; 130 s where one 
     "$python" -m fathom run --raw --no-measure --replace --depth counters --stop-after \
         --counter-samples "${SAMPLES:-40000}" -o "$out/gpt.fathom" -- "$python" examples/train_gpt.py --steps 2000
     tar -C "$out" -czf "$out/gpt.tar.gz" gpt.fathom && rm -r "$out/gpt.fathom"
-    under_ncu gpt "${OPTIONS:-$("$python" benchmarks/ncu_agreement.py options)}"
-    for way in ${WAYS:-$("$python" benchmarks/ncu_agreement.py options --ways)}; do
+    under_ncu gpt "${OPTIONS:-$("$python" benchmarks/counters/ncu_agreement.py options)}"
+    for way in ${WAYS:-$("$python" benchmarks/counters/ncu_agreement.py options --ways)}; do
         single="--clock-control none --cache-control none --target-processes all"
         single+=" --metrics gpu__time_duration.sum,sm__cycles_elapsed.avg,$way"
         ncu $single --launch-count 1 "$python" -c "import torch; torch.ones(9, device='cuda')" > "$out/way.txt" 2>&1 || true
@@ -139,12 +139,12 @@ agreement() { # the GPT step with its counters, then under ncu; 130 s where one 
             return
         fi
     done
-    under_ncu gpt-replayed "${OPTIONS_replayed:-$("$python" benchmarks/ncu_agreement.py options --replayed)}"
+    under_ncu gpt-replayed "${OPTIONS_replayed:-$("$python" benchmarks/counters/ncu_agreement.py options --replayed)}"
 }
 
 under_ncu() { # NAME OPTIONS: one step of the GPT example
     ncu $2 --profile-from-start off -f -o "$out/$1" \
-        "$python" benchmarks/profiled_steps.py 6 1 examples/train_gpt.py --steps 8 > "$out/$1.log"
+        "$python" benchmarks/counters/profiled_steps.py 6 1 examples/train_gpt.py --steps 8 > "$out/$1.log"
     ncu --import "$out/$1.ncu-rep" --csv --page raw --print-units base > "$out/$1.csv"
 }
 
@@ -175,7 +175,7 @@ equal() { # what is left of ten kernels against themselves and with 2 % planted,
     gpus=$(gpus)
     mkdir -p "$out/equal" # with what was proven so far, as long as the referee is the same
     tar -xJf benchmarks/results/equal_sides_begun.tar.xz -C "$out" --skip-old-files || true
-    CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.equal_sides record "$out/equal" --gpus "$gpus" \
+    CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.referee.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-6}" --minutes "${MINUTES:-8}"
 }
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fathom.sounding import Store
 
 ROOT = HERE.parents[1]
-CRAFTED = ROOT / "benchmarks" / "crafted"
+CRAFTED = ROOT / "benchmarks" / "counters" / "crafted"
 FORMS_OF_KERNELS = ("flawed", "mended")
 
 

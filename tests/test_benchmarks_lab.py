@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import lab as results
+from benchmarks.referee import lab as results
 
 from fathom.lab import techniques
 from fathom.lab.results import Kept, keep

@@ -26,7 +26,7 @@ from fathom.sounding import Manifest, Rank, Writer, conform  # noqa: E402
 from tests.cuda_emulator import GXX, Emulated, library  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
-CRAFTED = ROOT / "benchmarks" / "crafted"
+CRAFTED = ROOT / "benchmarks" / "counters" / "crafted"
 sys.path.insert(0, str(CRAFTED))
 
 import forms  # noqa: E402

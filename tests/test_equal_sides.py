@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks import equal_sides
-from benchmarks.equal_sides import EQUAL, FASTER, SLOWER
+from benchmarks.referee import equal_sides
+from benchmarks.referee.equal_sides import EQUAL, FASTER, SLOWER
 
 from fathom.errors import BadInputError
 from fathom.referee import Pair, Settings, Verdict
@@ -137,7 +137,7 @@ def test_ten_kernels_ten_times_and_as_often_with_two_per_cent_on_either_side() -
 
 def test_a_kernels_longer_form_computes_the_same_with_one_launch_to_fifty_more() -> None:
     torch = pytest.importorskip("torch")
-    from benchmarks import equal_kernels
+    from benchmarks.referee import equal_kernels
 
     from fathom.lab import Draw
 

@@ -75,5 +75,7 @@ def test_every_bar_names_its_command():
     assert len({bar["id"] for bar in bars}) == len(bars)
     for bar in bars:
         assert set(bar) == {"id", "text", "command", "figure", "commit"}
-        for file in re.findall(r"benchmarks/\w+\.py", bar["command"]):
+        for file in re.findall(r"benchmarks/[\w/]+\.(?:py|sh)", bar["command"]):
             assert (ROOT / file).exists(), file
+        for module in re.findall(r"-m (benchmarks\.[\w.]+)", bar["command"]):
+            assert (ROOT / f"{module.replace('.', '/')}.py").exists(), module

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks" / "cost"))
 import cost
 import cost_commands
 import cost_pairs
-import record_all
 import turn_ratio
 import turns
+from benchmarks.accuracy import record_all
 
 
 def test_only_whole_steps_of_the_phase_are_compared():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from benchmarks.counters_coverage import of_each
+from benchmarks.counters.counters_coverage import of_each
 from hypothesis import given
 from hypothesis import strategies as st
 

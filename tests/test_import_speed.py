@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import polars as pl
-from benchmarks.import_speed import repeated
+from benchmarks.cost.import_speed import repeated
 
 from fathom.sounding.kineto import read_trace
 from tests.kineto_samples import KEPT, small, write

@@ -13,7 +13,7 @@ import pytest
 from fathom.analysis.measures.formula import names
 from fathom.sounding import Manifest, Rank, Writer, conform
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks" / "counters"))
 import ncu_agreement as agreement
 import ncu_pairs
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as c
 
 import pytest
-from benchmarks import pc_sampling as pcs
+from benchmarks.counters import pc_sampling as pcs
 
 # sizeof and offsetof, printed by a C program that includes the header (gcc, x86-64).
 SIZES = {

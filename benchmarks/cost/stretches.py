@@ -1,7 +1,7 @@
 """What the clean phase costs a step, within one process: stretches with Fathom and without, A B B A.
 
-    python benchmarks/stretches.py record launch_bound --runs 4 --out out/stretches -- --steps 6000
-    python benchmarks/stretches.py summary out/stretches
+    python benchmarks/cost/stretches.py record launch_bound --runs 4 --out out/stretches -- --steps 6000
+    python benchmarks/cost/stretches.py summary out/stretches
 
 Two processes of one program differ by 4 % on a virtual machine, for all of their life: whole runs
 (`cost.py pairs`) need hundreds of pairs to show 1 %. So a program is recorded at the depth `surface`, and

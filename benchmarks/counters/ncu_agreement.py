@@ -1,10 +1,11 @@
 """Counters folded from the live program against Nsight Compute, family by family.
 
-    ncu $(python benchmarks/ncu_agreement.py options) --profile-from-start off -o gpt \\
-        python benchmarks/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
-    ncu $(python benchmarks/ncu_agreement.py options --replayed) --profile-from-start off -o gpt-hits …
-    python benchmarks/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep gpt-hits.ncu-rep --out OUT/gpt.json
-    python benchmarks/ncu_agreement.py summary OUT/*.json
+    ncu $(python benchmarks/counters/ncu_agreement.py options) --profile-from-start off -o gpt \\
+        python benchmarks/counters/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
+    ncu $(python benchmarks/counters/ncu_agreement.py options --replayed) … -o gpt-hits …
+    python benchmarks/counters/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep gpt-hits.ncu-rep \\
+        --out OUT/gpt.json
+    python benchmarks/counters/ncu_agreement.py summary OUT/*.json
 
 `compare` pairs families by name and launch shape, and writes a table of all pairs; `summary` joins tables and
 writes results/ncu_agreement.json: median and 95th percentile of the absolute differences, in points, of
@@ -32,8 +33,7 @@ from fathom.analysis.measures.formula import names
 from fathom.sounding import Store, import_ncu, open_store
 
 LENGTH = "gpu__time_duration.sum"
-HERE = Path(__file__).resolve().parent
-RESULT = HERE / "results" / "ncu_agreement.json"
+RESULT = Path(__file__).resolve().parents[1] / "results" / "ncu_agreement.json"
 CLASSES = {"20 µs and more": (20.0, float("inf")), "5 to 20 µs": (5.0, 20.0)}
 MEDIAN, HIGH = 1.0, 4.0  # bars in points; a metric may have a median of its own
 

@@ -1,8 +1,9 @@
 """Crafted kernels in steps, to be recorded or dived into.
 
-    fathom run -o strided.fathom -- python benchmarks/crafted/run.py strided flawed --steps 200
+    fathom run -o strided.fathom -- python benchmarks/counters/crafted/run.py strided flawed --steps 200
     fathom dive strided.fathom strided_flawed
-    ncu --set full --profile-from-start off … python benchmarks/crafted/run.py all all --steps 3 --launches 1
+    ncu --set full --profile-from-start off … \\
+        python benchmarks/counters/crafted/run.py all all --steps 3 --launches 1
 
 Compiles the files with cuda.core, checks each kernel's answer against numpy on random numbers, and then
 launches it `--launches` times a step. CUDA's profiler is switched on for the last step alone.

@@ -1,6 +1,6 @@
 """How fast a trace is imported and accounted for, against HolisticTraceAnalysis, and how both grow with it.
 
-    python benchmarks/import_speed.py [--trace TRACE] [--hta PYTHON] [--rounds 10] [--repeat 20]
+    python benchmarks/cost/import_speed.py [--trace TRACE] [--hta PYTHON] [--rounds 10] [--repeat 20]
 
 Every run is a fresh process whose imports are not counted. Fathom (`import_traces`, and the ledger by
 `analysis.account`) and HolisticTraceAnalysis (load and `get_temporal_breakdown`) take turns. `--hta`, or
@@ -31,7 +31,7 @@ from isal import igzip
 
 from fathom.sounding.kineto.structure import scan
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 TRACE = ROOT.parent / "shared" / "traces" / "h100-owlv2.json.gz"
 BAR = {"ratio": 6.0, "mib": 250.0}

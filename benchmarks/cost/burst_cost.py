@@ -1,9 +1,9 @@
 """What a burst with counters costs a step, within one process: stretches with it and without, A B B A.
 
-    python benchmarks/burst_cost.py record launch_bound --out out/bursts  # on the target, nothing beside it
-    python benchmarks/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
+    python benchmarks/cost/burst_cost.py record launch_bound --out out/bursts  # on the target, alone
+    python benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
         --out out/bursts -- --width 768 --layers 12
-    python benchmarks/burst_cost.py summary out/bursts
+    python benchmarks/cost/burst_cost.py summary out/bursts
 
 On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
 say little there. Here the program runs as it is; after each of its optimizer's steps a hook counts, and every

@@ -1,10 +1,10 @@
 """The lab's results: what the referee said of each technique, where and when, kept in results/lab.json.
 
-    fathom lab run --all                         # on the target; what is proven is kept in FATHOM_HOME
-    python -m benchmarks.lab gather HOME [HOME]  # here: those folders, brought home, into results/lab.json
-    python -m benchmarks.lab place MACHINE.json  # fractions that are missing, by that machine's ceilings
-    python -m benchmarks.lab missing             # names of those that were not judged as they are now
-    python -m benchmarks lab                     # the table
+    fathom lab run --all                                 # on the target; proofs are kept in FATHOM_HOME
+    python -m benchmarks.referee.lab gather HOME [HOME]  # here: those folders, brought home, into the results
+    python -m benchmarks.referee.lab place MACHINE.json  # missing fractions, by that machine's ceilings
+    python -m benchmarks.referee.lab missing             # names of those that were not judged as they are now
+    python -m benchmarks lab                             # the table
 
 Of each technique the newest result counts that was reached with its source as it is, else the newest. Where
 the machine that judged it had no ceilings, those of another with the same GPU do (~ in the table).
@@ -26,7 +26,7 @@ from fathom.machine.limits import Limits, limits_of
 from fathom.referee import Comparison
 from fathom.referee.ceilings import Work, fraction
 
-RESULT = Path(__file__).parent / "results" / "lab.json"
+RESULT = Path(__file__).parents[1] / "results" / "lab.json"
 Row = dict[str, Any]
 
 

@@ -1,8 +1,8 @@
 """How often the referee errs: ten kernels ten times against themselves, and ten times with a planted 2 %.
 
     export CUDA_DEVICE_MAX_CONNECTIONS=1  # one stream is all they need, and a context takes half the time
-    python -m benchmarks.equal_sides record OUT --minutes 9 --jobs 6  # on the target, till nothing is left
-    python -m benchmarks.equal_sides summary OUT
+    python -m benchmarks.referee.equal_sides record OUT --minutes 9 --jobs 6  # on the target, until done
+    python -m benchmarks.referee.equal_sides summary OUT
 
 A proof that was reached is not repeated; `--minutes` begins none after that time. `--gpus` shares the proofs
 and the cores among GPUs, by default all are on the one that torch would use. The planted 2 % is on either
@@ -28,8 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-KERNELS = ROOT / "benchmarks" / "equal_kernels.py"
+ROOT = Path(__file__).parents[2]
+KERNELS = ROOT / "benchmarks" / "referee" / "equal_kernels.py"
 RESULT = ROOT / "benchmarks" / "results" / "equal_sides.json"
 NAMES = (
     *("elementwise", "reduction", "softmax", "layer_norm", "matmul"),

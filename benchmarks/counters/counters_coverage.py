@@ -1,6 +1,6 @@
 """How much of a program's GPU time has counters, and how sure they are.
 
-    python benchmarks/counters_coverage.py SOUNDING… [--out FILE]
+    python benchmarks/counters/counters_coverage.py SOUNDING… [--out FILE]
 
 A counter of a kernel family counts as sure where its standard error is at most 1 point (of a share in
 percent) or 2 % of its value; a family counts where at least 50 counters are sure. Writes
@@ -21,7 +21,7 @@ from fathom.analysis.folding import Folding
 from fathom.analysis.folding.families import AND
 from fathom.sounding import Store, open_store
 
-RESULT = Path(__file__).resolve().parent / "results" / "counters_coverage.json"
+RESULT = Path(__file__).resolve().parents[1] / "results" / "counters_coverage.json"
 POINTS, SHARE, ENOUGH, LARGE = 1.0, 0.02, 50, 0.01
 
 

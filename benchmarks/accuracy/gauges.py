@@ -1,6 +1,6 @@
 """How far two measurements of this machine's ceilings in a row differ.
 
-    python benchmarks/gauges.py [--full] [--only ID,…] [--gpu N|all] [--data DIR] [--merge]
+    python benchmarks/accuracy/gauges.py [--full] [--only ID,…] [--gpu N|all] [--data DIR] [--merge]
 
 Runs `fathom machine measure` twice, each time for a store of its own, and writes `results/gauges.json`: for
 each ceiling both values, and their difference as a share of the larger. `--merge` keeps what an earlier run
@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "benchmarks" / "results" / "gauges.json"
 GOAL = 0.03
 

@@ -1,6 +1,7 @@
 """Run a program with CUDA's profiler switched on for some of its optimizer's steps alone.
 
-    ncu --profile-from-start off … python benchmarks/profiled_steps.py 20 2 examples/train_gpt.py --steps 30
+    ncu --profile-from-start off … \\
+        python benchmarks/counters/profiled_steps.py 20 2 examples/train_gpt.py --steps 30
 
 Profiles 2 steps from the 20th on. Under ncu a launch costs much even where it is not profiled, unless
 profiling is off.

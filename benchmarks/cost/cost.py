@@ -1,9 +1,10 @@
 """What recording costs: a program untouched against the same program recorded, in pairs that take turns.
 
-    python benchmarks/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
-    python benchmarks/cost.py pairs launch_bound --pairs 40 --batch 8 --cores 0-3 4-7 --gpus 0,1 --minutes 6
-    python benchmarks/cost.py memory --out out/cost
-    python benchmarks/cost.py summary out/cost
+    python benchmarks/cost/cost.py pairs train_gpt --depth surface --pairs 10 --out out/cost
+    python benchmarks/cost/cost.py pairs launch_bound --pairs 40 --batch 8 --cores 0-3 4-7 --gpus 0,1 \\
+        --minutes 6
+    python benchmarks/cost/cost.py memory --out out/cost
+    python benchmarks/cost/cost.py summary out/cost
 
 Both programs of a pair take turns on the same cores, each stopped for a quarter of a second while the other
 goes on; the pairs begin with either by turns. Step times are the program's own (`--times`).

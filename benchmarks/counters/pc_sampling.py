@@ -1,6 +1,6 @@
 """Whether CUPTI's PC sampling can be had from Python in a running program, and what it costs there.
 
-    python benchmarks/pc_sampling.py [--seconds 2] [--period 15] [--serialized]
+    python benchmarks/counters/pc_sampling.py [--seconds 2] [--period 15] [--serialized]
 
 Nothing wraps that interface for Python, so the libcupti that torch has loaded is called through ctypes, after
 `cupti_pcsampling.h` of CUDA 13.0. A child process multiplies matrices and normalises rows, without and with

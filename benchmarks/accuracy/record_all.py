@@ -1,8 +1,8 @@
 """Record every validation program, and make reports of the recordings.
 
-    python benchmarks/record_all.py record OUT            # on the target: raw records, one archive a program
-    python benchmarks/record_all.py record OUT --small --only compiled
-    python benchmarks/record_all.py finish OUT            # here: soundings, reports, planted delays checked
+    python -m benchmarks.accuracy.record_all record OUT  # on the target: raw records, one archive each
+    python -m benchmarks.accuracy.record_all record OUT --small --only compiled
+    python -m benchmarks.accuracy.record_all finish OUT  # here: soundings, reports, planted delays checked
 
 `record` needs no library but Python's and what the programs import. `finish` writes `results/reports/` and
 `results/planted.json`.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launcher import ROOT, execute, script, under_fathom
+from benchmarks.cost.launcher import ROOT, execute, script, under_fathom
 
 RESULTS = ROOT / "benchmarks" / "results"
 REPORTS = RESULTS / "reports"

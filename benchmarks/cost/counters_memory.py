@@ -1,8 +1,8 @@
 """What sampling counters adds to a program's memory, and whether that grows, over minutes of bursts.
 
-    python benchmarks/counters_memory.py record train_gpt --seconds 120 --out out/memory  # on the target
-    python benchmarks/counters_memory.py tell RECORDING --out out/memory  # of one that is there
-    python benchmarks/counters_memory.py summary out/memory
+    python benchmarks/cost/counters_memory.py record train_gpt --seconds 120 --out out/memory  # on the target
+    python benchmarks/cost/counters_memory.py tell RECORDING --out out/memory  # of one that is there
+    python benchmarks/cost/counters_memory.py summary out/memory
 
 `record` has the known counters sampled over and over, and stops the program after that time. Resident memory
 is the telemetry's; before the last trace without counters it is the program's and the other phases' own. Kept

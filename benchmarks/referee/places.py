@@ -1,6 +1,6 @@
 """What the place of its tensors in a GPU's memory changes of a kernel's time, within one process.
 
-    python -m benchmarks.places OUT.json  # on the target, 10 s; no library but torch and numpy
+    python -m benchmarks.referee.places OUT.json  # on the target, 10 s; no library but torch and numpy
 
 Each of the ten kernels of `equal_sides` is timed with L2 overwritten: sixteen times where it is, and sixteen
 times after the referee has moved it (`fathom.referee.child.cuda`). What scatters between places and not
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.equal_kernels import KERNELS, Kernel
+from benchmarks.referee.equal_kernels import KERNELS, Kernel
 from fathom.referee.child.cuda import Cuda
 from fathom.referee.child.values import leaves
 

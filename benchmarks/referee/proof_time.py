@@ -1,7 +1,7 @@
 """Where the time of proofs goes: what the sides are asked, how often, and how long they take to answer.
 
-    python -m benchmarks.proof_time streaming-hints wide-loads --jobs 2  # techniques of the lab
-    python -m benchmarks.proof_time --kernels elementwise convolution    # against themselves
+    python -m benchmarks.referee.proof_time streaming-hints wide-loads --jobs 2  # techniques of the lab
+    python -m benchmarks.referee.proof_time --kernels elementwise convolution    # against themselves
 
 Nothing is kept. Answers of proofs side by side overlap, and a side that is stopped while another is measured
 goes on waiting: with one job the figures are of the work itself.
@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.equal_sides import IMPORTED, KERNELS
+from benchmarks.referee.equal_sides import IMPORTED, KERNELS
 from fathom.lab import run, techniques
 from fathom.lab.crew import side_by_side
 from fathom.referee import Pair, Settings, blocks, prove_pair, sides, worker
