@@ -154,9 +154,9 @@ faults() { # ONLY="GROUP/NAME …" or all that is not kept yet, on all GPUs at o
         --severity ${SEVERITY:-2} $([ "${ONLY:-}" ] && echo --only $ONLY || echo --missing) --tar "$out/faults.tar"
 }
 
-unrelated() { # what is left of the programs that no rule was built on
-    "$python" -m benchmarks.unrelated.record record "$out/unrelated" --missing --minutes "${MINUTES:-8}" \
-        --gpus "$(gpus)" --tar "$out/unrelated.tar"
+unrelated() { # UNRELATED="PROGRAM/FAULT …" or what is left of the programs that no rule was built on
+    "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
+        $([ "${UNRELATED:-}" ] && echo --only $UNRELATED || echo --missing) --gpus "$(gpus)" --tar "$out/unrelated.tar"
 }
 
 lab() { # the referee's verdicts on NAMES or all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME
@@ -171,12 +171,13 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
     wait
 }
 
-equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs
+equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs;
+    # twelve side by side take two minutes, and what is not done at the end is lost: MINUTES ends two before
     gpus=$(gpus)
     mkdir -p "$out/equal" # with what was proven so far, as long as the referee is the same
     tar -xJf benchmarks/results/equal_sides_begun.tar.xz -C "$out" --skip-old-files || true
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.referee.equal_sides record "$out/equal" --gpus "$gpus" \
-        --jobs "${JOBS:-6}" --minutes "${MINUTES:-8}"
+        --jobs "${JOBS:-12}" --minutes "${MINUTES:-7}"
 }
 
 gpus() { # as CUDA_VISIBLE_DEVICES takes them

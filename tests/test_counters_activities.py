@@ -220,8 +220,10 @@ def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_call_that_fails_is_told() -> None:
+    cupti = Cupti(fails="enable")
     with pytest.raises(CuptiError, match="cuptiActivityEnable failed with status 15"):
-        Activities(Cupti(fails="enable")).enable()
+        Activities(cupti).enable()
+    assert not cupti.zeroed  # for others give buffers that are not
 
 
 @pytest.mark.parametrize(

@@ -241,20 +241,25 @@ def test_what_other_threads_hold_up_is_no_computation():
     assert set(raised(given, "host-python", "host-thread-contention")) == {"host-thread-contention"}
 
 
-def computing(path: Path, *, beside: bool = False, waits: bool = False) -> Computing:
-    """Ten steps of 20 ms: an op, 10 ms of nothing, a launching op; a thread is `beside`, or it `waits`."""
+def computing(path: Path, *, beside: bool = False, waits: bool = False, region: str = "") -> Computing:
+    """Ten steps of 20 ms: an op, 10 ms of nothing, a launching op; a thread is `beside`, or it `waits`; all
+    lies in a `region`."""
     made, ms = Timeline(), 10**6
     made.steps(*range(0, 220 * ms, 20 * ms))
     for k in range(10):
         start = 20 * k * ms
         for at, begin in enumerate((1, 12)):
             named = {"id": 3 * k + at, "parent": None, "name": "aten::add", "thread": 100, "kind": "op"}
+            named |= {"parent": 100 + k if region else None}
             made.add("ops", **named, start_ns=start + begin * ms, end_ns=start + (begin + 1) * ms)
         if beside:
             named = {"id": 3 * k + 2, "parent": None, "name": "AddBackward0", "thread": 101, "kind": "op"}
             made.add("ops", **named, start_ns=start + 2 * ms, end_ns=start + 12 * ms)
         if waits:
             made.wait("input", start + 2 * ms, start + 12 * ms)
+        if region:
+            named = {"id": 100 + k, "parent": None, "name": region, "thread": 100, "kind": "annotation"}
+            made.add("ops", **named, start_ns=start, end_ns=start + 20 * ms - 1)
         at = start + 12 * ms + 100
         number = made.kernel(at + 2000, at + 4000, None, name="k")
         row = {"api": "cudaLaunchKernel", "thread": 100, "correlation": number, "op": 3 * k + 1}
@@ -266,7 +271,12 @@ def test_python_computes_where_no_thread_is_in_an_op_and_nothing_is_waited_for(t
     own = computing(tmp_path / "a.fathom")
     assert 10.0 < own.idle_ms < 18.0  # also from one step's last op to the next one's first
     assert computing(tmp_path / "b.fathom", beside=True).idle_ms == pytest.approx(own.idle_ms - 10.0, abs=0.1)
-    assert computing(tmp_path / "c.fathom", waits=True).idle_ms == pytest.approx(own.idle_ms - 10.0, abs=0.1)
+    waiting = computing(tmp_path / "c.fathom", waits=True)
+    assert waiting.idle_ms == pytest.approx(own.idle_ms - 10.0, abs=0.1) and waiting.count < own.count
+    for number, region in enumerate(("ProfilerStep#3", "augment")):
+        assert computing(tmp_path / f"d{number}.fathom", region=region).idle_ms > own.idle_ms - 0.1
+    for number, region in enumerate(("Optimizer.step#AdamW.step", "enumerate(DataLoader)#_Iter.__next__")):
+        assert computing(tmp_path / f"e{number}.fathom", region=region).idle_ms < 1.0
 
 
 # pauses

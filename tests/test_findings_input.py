@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fathom.analysis import Step
+from fathom.analysis import Step, account
 from fathom.diagnosis.signals import (
     Call,
     HostWork,
@@ -18,7 +18,7 @@ from fathom.diagnosis.signals import (
     UnknownSignalError,
 )
 from tests.findings_fakes import H200, compute, idle, product, raised, signals, work
-from tests.timelines import Timeline, examination_of
+from tests.timelines import Timeline, examination_of, store_of
 
 LOADING = (
     "input-too-few-workers",
@@ -179,6 +179,26 @@ def test_the_first_batch_of_a_loader_that_begins_in_the_step_cannot_be_hidden(se
     assert found["id"] == "input-too-few-workers" and found["gain_ms"] == pytest.approx(gain, rel=0.03)
     assert found["low_ms"] < gain < found["high_ms"]
     assert any("a loader's first" in line["text"] for line in found["evidence"]) == (gain < 500)
+
+
+@pytest.mark.parametrize(("seed", "first"), [(-5, 0.0), (12, 0.0), (395, 0.25)])
+def test_a_first_batch_that_another_kind_of_step_takes_is_none_of_later_ones(seed, first, tmp_path):
+    """Five steps of a batch each, of which the first enters no mean; `seed`: when one is drawn."""
+    made, ms = Timeline(), 10**6
+    made.step(0, 200 * ms, kind="eval")
+    for k in range(5):
+        at = (200 * k + 10) * ms
+        if k:
+            made.step(200 * k * ms, 200 * (k + 1) * ms)
+        name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+        made.op(name, at, at + 100 * ms, kind="annotation")
+        made.kernel(at + 100 * ms, at + 180 * ms, at + 99 * ms)
+    for k, name in enumerate(("aten::empty", "aten::random_", "aten::item")):
+        made.op(name, (seed + 10 + k) * ms, (seed + 11 + k) * ms)
+    store = store_of(tmp_path / "s.fathom", made)
+    step = Step(clean_ms=200.0, timeline_ms=200.0, ci_ms=None, n=4, kind="train")
+    recorded = Recorded(store, {}, account(store, 0, {}), step)
+    assert Signals(None, recorded)["input.regions"].first == pytest.approx(first)
 
 
 def restarting(took: list[float], workers: int) -> Signals:

@@ -98,6 +98,24 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict
     return said, recorder
 
 
+def test_no_step_is_clean_while_a_burst_is_left_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(conductor.memory, "peaks", lambda cuda: [])
+    machine = Machine()
+    cuda = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0)
+    own = session.Session(
+        str(tmp_path), Plan("kernels", settle=5, step_on="mark"), SimpleNamespace(cuda=machine, _C=cuda)
+    )
+    own.conductor._recorder = recorder = Recorder(machine)
+    recorder.land = lambda: False
+    phases = []
+    for step in range(30):
+        recorder.stranded = 8 <= step < 20
+        own.signal("mark", 0)
+        phases.append(own.conductor.orders.phase)
+    assert phases[7] == "clean" and set(phases[8:20]) == {"transition"} and "clean" in phases[20:]
+    assert not recorder.jobs or phases.index("timeline") >= 20
+
+
 def test_the_first_and_the_last_boundary_tell_the_length_of_clean_steps(recorded):
     said, _ = recorded
     marks = [mark for record in said if record["t"] == "device" for mark in record["marks"]]

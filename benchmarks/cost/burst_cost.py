@@ -4,6 +4,7 @@
     python benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
         --out out/bursts -- --width 768 --layers 12
     python benchmarks/cost/burst_cost.py summary out/bursts
+    python benchmarks/cost/burst_cost.py summary benchmarks/results/bursts_earlier.jsonl  # other forms
 
 On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
 say little there. Here the program runs as it is; after each of its optimizer's steps a hook counts, and every
@@ -25,6 +26,7 @@ both.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import random
@@ -278,31 +280,42 @@ def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of one program's runs; intervals are of 95 %."""
     before = [statistics.median(row["before_ms"]) for row in runs]
     without = [statistics.median(ms for on, ms in row["noted"] if not on) for row in runs]
-    medians = list(filter(None, map(of_medians, runs)))
+    fours, medians = [log_ratios(row["noted"]) for row in runs], list(filter(None, map(of_medians, runs)))
     return {
         **{key: runs[0][key] for key in ("program", "device", "only")},
         "runs": len(runs),
         "fours": sum(len(row["noted"]) // 4 for row in runs),
-        **ratio([log_ratios(row["noted"]) for row in runs]),
+        **ratio(fours),
+        "median": ratio(fours, statistics.median),
         "of_medians": ratio(medians) if medians else None,
         "before_ms": before,
         "without_ms": without,
-        "after": [statistics.median(row["between_ms"]) / was for row, was in zip(runs, before, strict=True)],
+        "after": [
+            statistics.median(row["between_ms"]) / was
+            for row, was in zip(runs, before, strict=True)
+            if "between_ms" in row
+        ],
         **{name: [row[name] for row in runs] for name in ("samples", "records")},
     }
 
 
-def ratio(runs: list[list[float]]) -> dict[str, float]:
-    """The mean of logarithms, as a ratio."""
-    return dict(zip(("ratio", "low", "high"), bounds(runs, statistics.fmean), strict=True))
+def ratio(
+    runs: list[list[float]], statistic: Callable[[Sequence[float]], float] = statistics.fmean
+) -> dict[str, float]:
+    """The mean of logarithms, or their median, as a ratio."""
+    return dict(zip(("ratio", "low", "high"), bounds(runs, statistic), strict=True))
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Write what the runs in the output folder amount to."""
+    """Write what the runs in the output folder amount to; of a file with runs print it."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in lines(options.out / LINES):
+    for row in lines(options.out / LINES if options.out.is_dir() else options.out):
         found.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
-    keep("burst_cost.json", [told(runs) for runs in found.values()])
+    figures = [told(runs) for runs in found.values()]
+    if options.out.is_dir():
+        keep("burst_cost.json", figures)
+    else:
+        print(json.dumps(figures, indent=1))
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

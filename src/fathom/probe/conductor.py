@@ -101,7 +101,8 @@ class Conductor:
         elif recorder is not None and recorder.stranded:
             self.safely(recorder.land)
         self._look_around(signal.ns)
-        self.phases.blocked = self.foreign_profiler or self.capturing
+        stranded = recorder is not None and recorder.stranded
+        self.phases.blocked = self.foreign_profiler or self.capturing or stranded
         self.phases.unsettled = self._trials.unsettled
         before, resettled = self.orders, self.phases.resettled
         self.orders = self.phases.at(k, signal.ns)

@@ -13,6 +13,7 @@ from fathom.probe.whole import whole
 
 MARK = "fathom.mark#"
 BYTES_AN_EVENT = 300  # of Kineto's JSON without shapes or stacks
+EVERYWHERE = "profile_all_threads"  # before torch knew it, a burst was its thread's own
 
 
 class Kineto:
@@ -37,6 +38,7 @@ class Kineto:
         self._result: Any = None
         self._tell_compiled_code = False
         self.enabled = False
+        self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end such a burst
 
     def foreign(self) -> bool:
         """Whether the program itself profiles now."""
@@ -47,9 +49,7 @@ class Kineto:
     ) -> None:
         """Set the tracer up; nothing is recorded yet. On a GPU the first call may take a second."""
         bindings = self._torch._C._profiler
-        options = _supported(
-            bindings._ExperimentalConfig, profile_all_threads=everywhere, trace_only=not stacks
-        )
+        options = _supported(bindings._ExperimentalConfig, **{EVERYWHERE: everywhere}, trace_only=not stacks)
         self._activities = _activities(self._torch, device_only)
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
@@ -105,6 +105,14 @@ def _supported(config: Any, **options: bool) -> Any:
             if not options:
                 raise
             del options[next(reversed(options))]
+
+
+def _knows(config: Any, option: str) -> bool:
+    try:
+        config(**{option: True})
+    except TypeError:
+        return False
+    return True
 
 
 def _activities(torch: Any, device_only: bool = False) -> set[Any]:

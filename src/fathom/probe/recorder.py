@@ -89,7 +89,7 @@ class Recorder:
     def _everywhere(self) -> bool:
         """Whether the ops of all threads have to be recorded."""
         found = self._several or self._borrowed_thread()
-        self._bound = None if found else threading.get_ident()
+        self._bound = None if found and self.kineto.any_thread else threading.get_ident()
         return found
 
     def _borrowed_thread(self) -> bool:
@@ -102,7 +102,7 @@ class Recorder:
         ready = self._prepared or self._snapshot is not None  # enabling what was not prepared is fatal
         if self._foreign() or not ready:
             return False
-        if self._elsewhere():
+        if self._snapshot is None and self._elsewhere():
             self._several = self.disarm()
             return False
         self._prepared = False
@@ -158,6 +158,7 @@ class Recorder:
         self.sampler.stop()
         if self._elsewhere():  # torch would end the program
             self._several = self.stranded = True
+            self.sampler.close()  # what it holds belongs to no later burst
             self._session.note("interrupted", "a burst's last step was opened by another thread")
             return 0, False, stop_ns
         self._tracer.disable()
@@ -178,7 +179,7 @@ class Recorder:
 
     def begin_capture(self) -> None:
         """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""
-        taken = self._foreign() or self.kineto.foreign()
+        taken = self._foreign() or self.kineto.foreign() or self.stranded
         if taken or self._captures >= MOST_CAPTURES:
             return
         self._let_go()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import polars as pl
 
+from fathom.analysis import causes
 from fathom.analysis.intervals import Spans, intersect, subtract, union
 from fathom.analysis.work.tree import NONE
 from fathom.diagnosis.signals import silent
@@ -15,37 +18,54 @@ from fathom.diagnosis.signals.value import signal
 MS = 1e6
 EMPTY = np.zeros(0, np.int64)
 LONG_NS = 1_000_000  # more than asking for an op takes, under a profiler too
-OFTEN = 0.5  # of the steps: what comes in fewer is another matter than what each of them computes
+OFTEN, TWICE = 0.5, 2  # of the steps: what comes in fewer is another matter than what each of them computes
+LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
 
 
 @signal("host.computing", "ms a step")
 def computing(recorded: Recorded) -> Computing:
-    """What lies in no op of a library and in no recorded wait, at a place that most steps pass."""
-    rows = silent.stretches(recorded, LONG_NS)
-    names, kinds = (recorded.ops[name].to_list() for name in ("name", "kind"))
-    own = [row == NONE or (kinds[row] == "op" and "::" not in (names[row] or "")) for row in rows["inside"]]
-    rows = rows.filter(pl.Series(own, dtype=pl.Boolean), ~pl.col("calling"))
+    """What lies in no op of a library and in no recorded wait, at a place that half of the steps pass."""
+    rows = silent.stretches(recorded, LONG_NS).filter(~pl.col("calling"))
+    rows = rows.filter(pl.Series(_own(recorded, rows["inside"].to_list()), dtype=pl.Boolean))
     rows = rows.with_columns(window=recorded.window(rows.rename({"at": "start_ns"})))
     places = [_place(recorded, row) for row in rows["before"]]
     rows = rows.with_columns(after=pl.Series(places, dtype=pl.String))
-    often = pl.col("window").n_unique().over("after") >= OFTEN * recorded.steps
+    often = pl.col("window").n_unique().over("after") >= max(OFTEN * recorded.steps, TWICE)
     rows = rows.filter(pl.col("window") >= 0).filter(often)
     windows = recorded.account.windows
     assert windows is not None
     used = Spans(windows.starts[windows.used], windows.ends[windows.used])
-    waits = recorded.store.table("waits", recorded.account.rank).collect()
     alone = intersect(_alone(recorded, rows), used)
-    idle = subtract(subtract(alone, _spans(waits)), _spans(recorded.kernels))
+    idle = subtract(alone, _spans(recorded.kernels))
     count = len(alone.starts) / recorded.steps
     return Computing(idle.length / recorded.steps / MS, count, _source(recorded, rows))
 
 
+def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
+    """Whether neither an op nor a region of a library is around; regions of the program's own may be."""
+    names, kinds = (recorded.ops[name].fill_null("").to_list() for name in ("name", "kind"))
+
+    def passes(row: int) -> bool:
+        named = LIBRARY.search(names[row]) or causes.region_cause(names[row])
+        return kinds[row] == "annotation" and not named
+
+    found = []
+    for row in inside:
+        while row != NONE and passes(row):
+            row = int(recorded.parents[row])
+        found.append(row == NONE or (kinds[row] == "op" and "::" not in names[row]))
+    return found
+
+
 def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
-    """When no other thread is in an op: a forward pass is silent while the backward pass runs."""
+    """When nothing is waited for and no other thread is in an op: a forward pass is silent while the backward
+    pass runs."""
+    waits = _spans(recorded.store.table("waits", recorded.account.rank).collect())
     found = []
     for (thread,), mine in rows.group_by("thread"):
         others = recorded.ops.filter(pl.col("thread") != thread, pl.col("kind") == "op")
         alone = subtract(union(mine["at"].to_numpy(), mine["until"].to_numpy()), _spans(others))
+        alone = subtract(alone, waits)
         long = alone.ends - alone.starts >= LONG_NS
         found.append(Spans(alone.starts[long], alone.ends[long]))
     starts, ends = (

@@ -143,16 +143,18 @@ def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
 
     It begins by drawing the seed of its workers, between two batches; samplers draw theirs within one.
     """
-    asked = loaders.filter(recorded.inside(loaders)).sort("start_ns")
+    loaders = loaders.with_columns(used=recorded.inside(loaders)).sort("start_ns")
     took = pl.col("end_ns") - pl.col("start_ns")
     drawn = _seeds(recorded.ops).sort("start_ns")
-    before = asked.select(*THREAD, "start_ns", until="end_ns")
+    before = loaders.select(*THREAD, "start_ns", until="end_ns")
     drawn = drawn.join_asof(before, on="start_ns", by=THREAD, check_sortedness=False)
     drawn = drawn.filter((pl.col("until") <= pl.col("start_ns")).fill_null(True)).select(*THREAD, "start_ns")
-    after = asked.select(*THREAD, "start_ns", "id", ns=took)
+    after = loaders.select(*THREAD, "start_ns", "id", "used", ns=took)
     begun = drawn.join_asof(after, on="start_ns", by=THREAD, strategy="forward", check_sortedness=False)
-    total = asked.select(took.sum()).item()
-    return float(begun.unique("id")["ns"].sum() / total) if total else 0.0
+    total, first = (
+        rows.filter("used").select(pl.col("ns").sum()).item() for rows in (after, begun.unique("id"))
+    )
+    return float(first / total) if total else 0.0
 
 
 def _seeds(ops: pl.DataFrame) -> pl.DataFrame:

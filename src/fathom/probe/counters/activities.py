@@ -72,8 +72,10 @@ class Activities:
         """Whether it keeps the host's time: only since activities were enabled it does, and lets sample."""
         try:
             self.enable()
-            found = self._keeps_time()
-            self.disable()
+            try:
+                found = self._keeps_time()
+            finally:
+                self.disable()
         except CuptiError:
             return False
         self._full = []
@@ -96,16 +98,22 @@ class Activities:
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
         self._zeroed(1)
         self.enabled = True
-        for kind in KINDS:
-            self._ask("cuptiActivityEnable", kind)
+        try:
+            for kind in KINDS:
+                self._ask("cuptiActivityEnable", kind)
+        except CuptiError:
+            self._zeroed(0)
+            raise
 
     def disable(self) -> None:
         """Record no more; the device has to be idle. Raises CuptiError."""
         self.enabled = False
-        for kind in KINDS:
-            self._ask("cuptiActivityDisable", kind)
-        self._ask("cuptiActivityFlushAll", FORCED)
-        self._zeroed(0)  # what Kineto gives is not
+        try:
+            for kind in KINDS:
+                self._ask("cuptiActivityDisable", kind)
+            self._ask("cuptiActivityFlushAll", FORCED)
+        finally:
+            self._zeroed(0)  # what Kineto gives is not
 
     def save(self, path: str) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""

@@ -1,0 +1,82 @@
+"""What the recorder does where threads open steps in turn, with stand-ins for what it switches."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fathom.probe import recorder
+from fathom.probe.phases import Job
+
+
+class Logged:
+    """Notes what it is asked for."""
+
+    off = enabled = False
+    any_thread = True
+
+    def __init__(self, log: list[str], name: str) -> None:
+        self._log, self._name = log, name
+
+    def foreign(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self._log.append(f"{self._name}.{name}") or True
+
+
+@pytest.fixture
+def log() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> recorder.Recorder:
+    monkeypatch.setattr(recorder, "activities", lambda: None)
+    monkeypatch.setattr(recorder, "Kineto", lambda: Logged(log, "kineto"))
+    monkeypatch.setattr(recorder, "Sampler", lambda _: Logged(log, "sampler"))
+    monkeypatch.setattr(recorder.Snapshot, "possible", lambda _: Logged(log, "snapshot"))
+    cuda = SimpleNamespace(is_initialized=lambda: False)
+    lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
+    session = SimpleNamespace(torch=lib, raw="/nowhere", say=lambda _: None, note=lambda *_: None)
+    return recorder.Recorder(session, lambda: False)
+
+
+def elsewhere(action: Any, *arguments: Any) -> Any:
+    """What it returns in another thread."""
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(action(*arguments)))
+    other.start()
+    other.join()
+    return found[0]
+
+
+def strand(ours: recorder.Recorder) -> None:
+    job = Job("timeline", 2)
+    assert ours.arm(job) and ours.start(job, 5, 1)
+    assert elsewhere(ours.stop, 7)[1] is False and ours.stranded
+
+
+def test_only_its_thread_ends_a_burst_and_what_was_sampled_is_of_no_later_one(ours, log):
+    strand(ours)
+    assert "kineto.disable" not in log and log[-1] == "sampler.close"
+    assert not elsewhere(ours.land) and "kineto.disable" not in log
+    assert ours.land() and log[-2:] == ["kineto.disable", "kineto.drop"]
+
+
+def test_no_capture_is_recorded_into_a_burst_that_is_left_open(ours, log):
+    strand(ours)
+    before = list(log)
+    elsewhere(ours.begin_capture)
+    elsewhere(ours.end_capture, 8)
+    assert log == before
+
+
+def test_a_snapshot_of_memory_belongs_to_no_thread(ours, log):
+    job = Job("timeline", 2)
+    ours.arm(job), ours.start(job, 5, 1), ours.stop(7)
+    assert ours.arm(Job("memory", 1)) and elsewhere(ours.start, Job("memory", 1), 9, 2)
+    assert elsewhere(ours.stop, 10)[1] and log[-2:] == ["snapshot.begin", "snapshot.end"]
