@@ -2,7 +2,8 @@
 
     ncu $(python benchmarks/counters/ncu_agreement.py options) --profile-from-start off -o gpt \\
         python benchmarks/counters/profiled_steps.py 6 1 examples/train_gpt.py --steps 8
-    ncu $(python benchmarks/counters/ncu_agreement.py options --replayed) … -o gpt-hits …
+    ncu $(python benchmarks/counters/ncu_agreement.py options --replayed) --profile-from-start off \\
+        -o gpt-hits …
     python benchmarks/counters/ncu_agreement.py compare gpt gpt.fathom gpt.ncu-rep gpt-hits.ncu-rep \\
         --out OUT/gpt.json
     python benchmarks/counters/ncu_agreement.py summary OUT/*.json
