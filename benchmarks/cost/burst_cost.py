@@ -175,8 +175,6 @@ def child(options: argparse.Namespace) -> None:
         "device": device_name(),
         "before_ms": stretches.before,
         "between_ms": stretches.between,
-    }
-    row |= {
         "rest_s": options.rest,
         "warm_s": options.warm,
         "only": options.only,

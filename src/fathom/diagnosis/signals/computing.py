@@ -32,11 +32,8 @@ def computing(recorded: Recorded) -> Computing:
     rows = rows.with_columns(after=pl.Series(places, dtype=pl.String))
     often = pl.col("window").n_unique().over("after") >= max(OFTEN * recorded.steps, TWICE)
     rows = rows.filter(pl.col("window") >= 0).filter(often)
-    windows = recorded.account.windows
-    assert windows is not None
-    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
-    alone = intersect(_alone(recorded, rows), used)
-    idle = subtract(alone, _spans(recorded.kernels))
+    alone = intersect(_alone(recorded, rows), recorded.used)
+    idle = subtract(alone, recorded.busy)
     count = len(alone.starts) / recorded.steps
     return Computing(idle.length / recorded.steps / MS, count, _source(recorded, rows))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.intervals import Spans, covered, intersect, subtract, union
+from fathom.analysis.intervals import covered, intersect, subtract, union
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.pauses import SHORT_NS
 from fathom.diagnosis.signals.processor import meeting
@@ -33,20 +33,17 @@ def held(recorded: Recorded) -> list[Held]:
 
 
 def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
-    windows = recorded.account.windows
-    assert windows is not None and recorded.steps
-    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
-    stretches = intersect(union(starts, ends), used)
-    busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
+    stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.filter(name=name)
-    whole = intersect(union(every["start_ns"].to_numpy(), every["end_ns"].to_numpy()), used)
+    whole = intersect(union(every["start_ns"].to_numpy(), every["end_ns"].to_numpy()), recorded.used)
     lines = every["source"].drop_nulls().mode().sort()
     return Held(
         name,
         stretches.length / recorded.steps / MS,
-        subtract(stretches, busy).length / recorded.steps / MS,
-        rows.filter(pl.Series(covered(used, starts, ends) > 0))["inside"].n_unique() / recorded.steps,
+        subtract(stretches, recorded.busy).length / recorded.steps / MS,
+        rows.filter(pl.Series(covered(recorded.used, starts, ends) > 0))["inside"].n_unique()
+        / recorded.steps,
         stretches.length / whole.length if whole.length else 0.0,
         lines[0] if len(lines) else None,
     )

@@ -23,7 +23,7 @@ def short_pauses(recorded: Recorded) -> float:
     """What the device is idle in pauses too short to hold anything but launching."""
     windows, steps = recorded.account.windows, recorded.steps
     assert windows is not None
-    busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
+    busy = recorded.busy
     total = 0
     for start, end in zip(windows.starts[windows.used], windows.ends[windows.used], strict=True):
         inner = (busy.ends > start) & (busy.starts < end)

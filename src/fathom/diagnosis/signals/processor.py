@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.intervals import Array, Spans, covered, intersect, subtract, union
+from fathom.analysis.intervals import Array, covered, intersect, subtract, union
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import HostWork
@@ -53,12 +53,8 @@ def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
     launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
     rows = rows.filter(pl.col("thread").is_in(launching.implode()))
     rows = _long(rows)
-    busy = union(recorded.kernels["start_ns"].to_numpy(), recorded.kernels["end_ns"].to_numpy())
-    windows = recorded.account.windows
-    assert windows is not None and recorded.steps
-    used = Spans(windows.starts[windows.used], windows.ends[windows.used])
     groups = rows.group_by("name", maintain_order=True)
-    found = [_work(recorded, str(name), mine, used, busy) for (name,), mine in groups]
+    found = [_work(recorded, str(name), mine) for (name,), mine in groups]
     return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
 
 
@@ -69,11 +65,11 @@ def _long(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.filter(long & (took.filter(long).sum() >= MOSTLY * took.sum()).over("name"))
 
 
-def _work(recorded: Recorded, name: str, rows: pl.DataFrame, windows: Spans, busy: Spans) -> HostWork:
+def _work(recorded: Recorded, name: str, rows: pl.DataFrame) -> HostWork:
     starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    count = int((covered(windows, starts, ends) > 0).sum())
-    held = intersect(union(starts, ends), windows)
-    idle = subtract(held, busy)
+    count = int((covered(recorded.used, starts, ends) > 0).sum())
+    held = intersect(union(starts, ends), recorded.used)
+    idle = subtract(held, recorded.busy)
     sizes = [shape for text in rows["shapes"].drop_nulls().unique() for shape in shapes_of(text)]
     lines = rows["source"].drop_nulls().mode().sort()
     return HostWork(

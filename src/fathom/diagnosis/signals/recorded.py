@@ -11,6 +11,7 @@ import polars as pl
 
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
+from fathom.analysis.intervals import Spans, union
 from fathom.analysis.results import Device, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
@@ -89,6 +90,19 @@ class Recorded:
     def kernels(self) -> pl.DataFrame:
         """Of the device that the ledger is about."""
         return self.table("kernels").filter(device=self.index)
+
+    @cached_property
+    def used(self) -> Spans:
+        """The windows that the ledger is a mean of. Raises UnknownSignalError where there are none."""
+        windows = self.account.windows
+        if windows is None or not self.steps:
+            raise UnknownSignalError(NO_TIMELINE)
+        return Spans(windows.starts[windows.used], windows.ends[windows.used])
+
+    @cached_property
+    def busy(self) -> Spans:
+        """When the device had work."""
+        return union(self.kernels["start_ns"].to_numpy(), self.kernels["end_ns"].to_numpy())
 
     @cached_property
     def links(self) -> Links:
