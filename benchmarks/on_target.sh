@@ -93,7 +93,7 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
     rm -rf "$out"/bursts-*
     for ((lane = 0; lane < ${#gpus[@]}; lane++)); do
         CUDA_VISIBLE_DEVICES=${gpus[lane]} "$python" benchmarks/cost/burst_cost.py record launch_bound \
-            --cores $((lane * each))-$(((lane + 1) * each - 1)) --fours 1000 --seconds "${SECONDS_EACH:-120}" \
+            --cores $((lane * each))-$(((lane + 1) * each - 1)) --bursts 1000 --seconds "${SECONDS_EACH:-120}" \
             --out "$out/bursts-$lane" -- --steps 100000 &
     done
     wait
@@ -103,7 +103,7 @@ bursts() { # needs cupti-python: what sampling costs a launch-bound step, on all
 counters() { # needs cupti-python: what sampling costs in time and memory (5 min), and samples of PROGRAMS
     "$python" -m fathom machine measure --only counters --json > "$out/counters-machine.json"
     "$python" benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \
-        --fours 12 --out "$out/bursts" -- --width 768 --layers 12 --steps 3000
+        --bursts 40 --out "$out/bursts" -- --width 768 --layers 12 --steps 3000
     "$python" benchmarks/cost/counters_memory.py record train_gpt --seconds 120 --out "$out/memory"
     rm -rf "$out"/memory/*.fathom
     for program in ${PROGRAMS-train_gpt compiled cuda_graph timm_jpeg generate}; do

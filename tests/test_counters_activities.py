@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import time
 from ctypes import c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64
 from pathlib import Path
@@ -18,6 +19,7 @@ from fathom.probe.counters.records import demangled
 from fathom.probe.orders import Job
 from fathom.sounding.kineto import read_trace
 
+SPIN = b"_ZN2at4cuda11spin_kernelEl"
 BEGAN = 1_795_353_264_119_197_506
 
 
@@ -201,6 +203,30 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
     cupti.happens(kernel(0, b"k"))
     ours.disable()
     assert ours.save(str(tmp_path / "second.json")) == 1 and not cupti.on
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        ([SPIN, b"add", SPIN], ["add", "at::cuda::spin_kernel(long)"]),
+        ([b"add", SPIN], ["add", "at::cuda::spin_kernel(long)"]),
+        ([SPIN], []),
+    ],
+)
+def test_the_launch_that_pays_for_the_first_is_not_told(
+    tmp_path: Path, names: list[bytes], kept: list[str]
+) -> None:
+    cupti, ours_first = Cupti(), names[0] == SPIN
+    ours = Activities(cupti)
+    assert ours.ready(lambda: None)
+    told = [kernel(number, name) for number, name in enumerate(names)]
+    ours.enable(lambda: [cupti.happens(one) for one in told[:ours_first]])
+    for one in reversed(told[ours_first:]):  # threads give their records in any order
+        cupti.happens(one)
+    ours.disable()
+    assert ours.save(str(tmp_path / "trace.json")) == len(kept)
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert sorted(one["name"] for one in events) == kept
 
 
 def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

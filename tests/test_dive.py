@@ -251,11 +251,18 @@ def test_hot_spots_come_from_the_report_where_its_reader_is(
     text = text.replace("saxpy", "transpose").replace("(32, 1, 1)", "(64, 64, 1)")
     (home / "ncu_report.py").write_text(text.replace("(256, 1, 1)", "(32, 8, 1)"))
     monkeypatch.setattr("fathom.sounding.ncu.report.reader_folders", lambda ncu=None: iter((home,)))
-    monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
     done = dive(sounding(tmp_path / "s.fathom").path, FAMILY)
-    sys.modules.pop("ncu_report", None)
     assert done.returncode == 0, done.stderr
     assert "k.cu:2  float v = x[32 * i];" in done.stdout and "needless sectors" in done.stdout
+
+
+def test_a_reader_that_ends_its_process_leaves_what_ncu_prints(
+    tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ncu_report.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr("fathom.sounding.ncu.report.reader_folders", lambda ncu=None: iter((tmp_path,)))
+    done = dive(sounding(tmp_path / "s.fathom").path, FAMILY)
+    assert done.returncode == 0 and "ended with SIGSEGV" in done.stderr and "bank" in done.stdout
 
 
 # Every way to fail is one sentence

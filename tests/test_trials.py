@@ -116,6 +116,7 @@ def test_an_observed_gain_replaces_the_predicted_one_of_its_kind_alone():
     by_kind = {one.candidate.kind: one for one in observed(found, tried)}
     workers = by_kind["input-too-few-workers"]
     assert (workers.ms, workers.low, workers.high, workers.predicted) == (11.0, 10.0, 12.0, 8.0)
+    assert workers.step_ms == 20.0 and by_kind["host-launch-bound"].step_ms is None  # a share of that step
     assert workers.observed and not by_kind["host-launch-bound"].observed
     assert by_kind["input-collate"].ms == 2.0 and not by_kind["input-collate"].observed
 

@@ -1,32 +1,33 @@
-"""What a burst with counters costs a step, within one process: stretches with it and without, A B B A.
+"""What a burst with counters costs a step, within one process: steps in bursts over those beside them.
 
     python benchmarks/cost/burst_cost.py record launch_bound --out out/bursts  # on the target, alone
     python benchmarks/cost/burst_cost.py record train_gpt --rest 1.5 --warm 0 --steps 4 --buffer 1024 \\
         --out out/bursts -- --width 768 --layers 12
     python benchmarks/cost/burst_cost.py summary out/bursts
-    python benchmarks/cost/burst_cost.py summary benchmarks/results/bursts_earlier.jsonl  # other forms
 
-On a busy host steps before a burst and in it differ by 10 % for the host's own reasons, so whole recordings
-say little there. Here the program runs as it is; after each of its optimizer's steps a hook counts, and every
-few steps samples of the first group of counters and records of the device's work are switched on or off, by
-the same classes as in a recording. Stretches begin and end with an idle device, and all of their steps count.
+On a busy host a step differs from those of a moment ago by 10 % for the host's own reasons, so whole
+recordings say little there. Here the program runs as it is; after each of its optimizer's steps a hook
+counts, and every now and then samples of the first group of counters and records of the device's work are
+switched on and off, by the same classes as in a recording. Each burst has a stretch of clean steps right
+before it and another after it, and is told as a ratio to their geometric mean. All stretches begin and end
+with an idle device, and all of their steps count; those between the burst's end, which takes milliseconds,
+and the stretch after it do not.
 
-What a burst needs beforehand takes most of a second, after which a launch-bound program is 40 % slower for a
-while: `--warm` seconds of steps come before every stretch. What runs at its power limit is quicker after a
-rest (a GPT step of 61.0 ms took 58.5): there `--rest` has every stretch begin after the same one. One Kineto
-burst comes first, as in a recording, and a first one with counters; `after` is the ratio of steps after both,
+One time in four nothing is switched on: what such shams differ from one is what the order alone does, and
+`over_sham` is the ratio without that. `--warm` seconds of steps come after what a burst needs beforehand,
+which takes up to a second and leaves the host slow. What runs at its power limit is quicker after a rest (a
+GPT step of 61.0 ms took 58.5): there `--rest` has every burst come after the same one. One Kineto burst
+comes first, as in a recording, and a first one with counters; `after` is the ratio of steps after both,
 with no burst for a while, to those before: what they leave behind.
 
 Bursts are longer here than a recording's, so their buffer is larger. The first is rehearsed: it is decoded,
-which tells whether the buffer is large enough, and written; later ones are dropped. `--only` switches one of
-both.
-`record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
+which tells whether the buffer is large enough, and written; later ones are dropped. `--only` switches one
+of both. `record` needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import random
@@ -38,18 +39,36 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from cost_commands import add_folder, append, device_name, keep, lines, run
 from launcher import execute, pinned, script
-from stretches import ORDERS, Quad, bounds
+from stretches import RESAMPLES, bounds
 
 LINES = "bursts.jsonl"
 WARM_UP, PLAIN = 60, 8  # steps; stretches without bursts in a row
 WARM_S = 0.3
+SHAM = 0.25  # of what is tried
+BETWEEN = 2  # steps from the end of a burst to the stretch after it
 BUFFER_MIB = 512  # a quarter of a second of a hundred counters every 20 µs
 PARTS = "sampling", "activities"
-Stretch = tuple[float, list[float]]  # ms of a step, by an idle device; and of each as the host sees them
+
+
+class Stretch(NamedTuple):
+    """ms of a step: by an idle device at both ends, and of each as the host sees them."""
+
+    ms: float
+    steps: list[float]
+
+
+class Tried(NamedTuple):
+    """A burst, or a sham, and the stretches beside it."""
+
+    sham: bool
+    before: Stretch
+    inside: Stretch
+    after: Stretch
 
 
 class Bursts(Protocol):
@@ -64,24 +83,23 @@ class Bursts(Protocol):
 
 
 @dataclass
-class Stretches:
-    """Called after each step: begins and ends stretches, `on` or not, and notes the length of their steps."""
+class Course:
+    """Called after each step: begins and ends stretches and bursts, and notes the length of their steps."""
 
     steps: int
-    fours: int
+    most: int
     settle: Callable[[], None]
     burst: Bursts
     kineto: Callable[[], None]
     clock: Callable[[], int] = time.perf_counter_ns
     sleep: Callable[[float], None] = time.sleep
     draw: random.Random = field(default_factory=random.Random)
-    rest_s: float = 0.0  # from the end of one stretch to the begin of the next
-    warm_s: float = WARM_S  # of steps before each stretch
-    most_s: float = math.inf  # after which no more fours begin
+    rest_s: float = 0.0  # before each burst
+    warm_s: float = WARM_S  # of steps after it
+    most_s: float = math.inf  # after which nothing more is tried
     before: list[float] = field(default_factory=list)  # ms of a step before anything was recorded
     between: list[float] = field(default_factory=list)  # and after a first burst, with no more of them
-    noted: list[tuple[bool, float]] = field(default_factory=list)
-    of_steps: list[list[float]] = field(default_factory=list)  # of each stretch that is noted
+    tried: list[Tried] = field(default_factory=list)
     ended: bool = False
 
     def __post_init__(self) -> None:
@@ -99,27 +117,38 @@ class Stretches:
         yield from self._plain(self.before)
         self.settle()
         self.kineto()
+        self.burst.arm()
         yield from self._stretch(on=True)
         self.burst.check()
         yield from self._plain(self.between)
-        while len(self.noted) < 4 * self.fours and self.clock() < self._until:
-            for on in self.draw.choice(ORDERS):
-                took, each = yield from self._stretch(on)
-                self.noted.append((on, took))
-                self.of_steps.append(each)
+        while len(self.tried) < self.most and self.clock() < self._until:
+            self.tried.append((yield from self._try(sham=self.draw.random() < SHAM)))
         self.ended = True
         yield
 
     def _plain(self, noted: list[float]) -> Iterator[None]:
         for _ in range(PLAIN):
-            noted.append((yield from self._stretch(on=False))[0])
+            noted.append((yield from self._stretch()).ms)
 
-    def _stretch(self, on: bool) -> Generator[None, None, Stretch]:
+    def _try(self, sham: bool) -> Generator[None, None, Tried]:
         self.settle()
-        self._rest(on)
+        self._rest()
         begun = self.clock()
         while self.clock() - begun < 1e9 * self.warm_s:
             yield
+        before = yield from self._stretch()
+        inside = yield from self._stretch(on=not sham)
+        for _ in range(BETWEEN):
+            yield
+        after = yield from self._stretch()
+        return Tried(sham, before, inside, after)
+
+    def _rest(self) -> None:
+        begun = self.clock()
+        self.burst.arm()
+        self.sleep(max(0, self.rest_s - (self.clock() - begun) / 1e9))
+
+    def _stretch(self, on: bool = False) -> Generator[None, None, Stretch]:
         self.settle()
         if on:
             self.burst(True)
@@ -131,13 +160,7 @@ class Stretches:
         took = (self.clock() - marks[0]) / self.steps / 1e6
         if on:
             self.burst(False)
-        return took, [round((end - begin) / 1e6, 4) for begin, end in pairwise(marks)]
-
-    def _rest(self, on: bool) -> None:
-        begun = self.clock()
-        if on:
-            self.burst.arm()
-        self.sleep(max(0, self.rest_s - (self.clock() - begun) / 1e9))
+        return Stretch(took, [round((end - begin) / 1e6, 4) for begin, end in pairwise(marks)])
 
 
 def child(options: argparse.Namespace) -> None:
@@ -153,11 +176,11 @@ def child(options: argparse.Namespace) -> None:
     burst = Burst(torch, counters, options.out / "trace.json", options.buffer << 20, options.only)
     done = torch.cuda.synchronize, burst, burst.kineto
     limits = {"rest_s": options.rest, "warm_s": options.warm, "most_s": options.seconds}
-    stretches = Stretches(options.steps, options.fours, *done, **limits)
+    course = Course(options.steps, options.bursts, *done, **limits)
 
     def counted(*_: Any) -> None:
-        stretches()
-        if stretches.ended:
+        course()
+        if course.ended:
             raise KeyboardInterrupt
 
     register_optimizer_step_post_hook(counted)
@@ -168,18 +191,17 @@ def child(options: argparse.Namespace) -> None:
         runpy.run_path(str(file), run_name="__main__")
     except KeyboardInterrupt:
         pass
-    if not stretches.ended:
+    if not course.ended:
         sys.exit(f"{options.program} ended too early; give it more steps after --")
     row = {
         "program": options.program,
         "device": device_name(),
-        "before_ms": stretches.before,
-        "between_ms": stretches.between,
+        "before_ms": course.before,
+        "between_ms": course.between,
         "rest_s": options.rest,
         "warm_s": options.warm,
         "only": options.only,
-        "noted": stretches.noted,
-        "steps_ms": stretches.of_steps,
+        "tried": course.tried,
         "samples": burst.samples,
         "records": burst.records,
     }
@@ -219,7 +241,7 @@ class Burst:
     def __call__(self, on: bool) -> None:
         """Begin, or end."""
         if "activities" in self._only and on:
-            self._activities.enable()
+            self._activities.enable(lambda: self._torch.cuda._sleep(1))
         if self._collector is not None:
             self._collector.start() if on else self._collector.stop()
         if "activities" in self._only and not on:
@@ -247,7 +269,7 @@ def record(options: argparse.Namespace) -> None:
     """Run the program in a process of its own: one line in the output folder's `bursts.jsonl`."""
     options.out.mkdir(parents=True, exist_ok=True)
     own = ["child", options.program, "--out", str(options.out.resolve())]
-    numbers = "steps", "fours", "rest", "warm", "buffer", "seconds"
+    numbers = "steps", "bursts", "rest", "warm", "buffer", "seconds"
     own += [f"--{name}={getattr(options, name)}" for name in numbers] + ["--only", *options.only]
     command = [sys.executable, __file__, *own, "--", *options.arguments]
     os.environ["TEARDOWN_CUPTI"] = "1"
@@ -258,74 +280,88 @@ def record(options: argparse.Namespace) -> None:
     print(told(lines(options.out / LINES)[-1:]), flush=True)
 
 
-def log_ratios(noted: Sequence[tuple[bool, float]]) -> list[float]:
-    """Of each four of stretches: steps inside bursts over steps without."""
-    found = []
-    for first in range(0, len(noted) - 3, 4):
-        sides = {on: [ms for was, ms in noted[first : first + 4] if was == on] for on in (True, False)}
-        found.append(Quad(sides[True], sides[False]).log_ratio)
-    return found
-
-
-def of_medians(row: dict[str, Any]) -> list[float]:
-    """The same of each stretch's median step by the host, which what else the host does moves less; of a step
-    that the device bounds it says nothing, for the host runs ahead. Earlier runs kept no steps."""
-    stretches = zip(row["noted"], row.get("steps_ms", []), strict=False)
-    return log_ratios([(on, statistics.median(steps)) for (on, _), steps in stretches])
-
-
 def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of one program's runs; intervals are of 95 %."""
-    before = [statistics.median(row["before_ms"]) for row in runs]
-    without = [statistics.median(ms for on, ms in row["noted"] if not on) for row in runs]
-    fours, medians = [log_ratios(row["noted"]) for row in runs], list(filter(None, map(of_medians, runs)))
+    found = [
+        [Tried(sham, *(Stretch(*one) for one in three)) for sham, *three in run["tried"]] for run in runs
+    ]
+    bursts, shams = ([[one for one in run if one.sham is sham] for run in found] for sham in (False, True))
+    before = [statistics.median(run["before_ms"]) for run in runs]
     return {
         **{key: runs[0][key] for key in ("program", "device", "only")},
         "runs": len(runs),
-        "fours": sum(len(row["noted"]) // 4 for row in runs),
-        **ratio(fours),
-        "median": ratio(fours, statistics.median),
-        "of_medians": ratio(medians) if medians else None,
+        "bursts": sum(map(len, bursts)),
+        "shams": sum(map(len, shams)),
+        **(ratio(logs(bursts)) or {}),
+        "median": ratio(logs(bursts), statistics.median),
+        "of_medians": ratio(logs(bursts, of_medians)),
+        "sham": ratio(logs(shams)),
+        "over_sham": over(logs(bursts), logs(shams)),
         "before_ms": before,
-        "without_ms": without,
-        "after": [
-            statistics.median(row["between_ms"]) / was
-            for row, was in zip(runs, before, strict=True)
-            if "between_ms" in row
-        ],
-        **{name: [row[name] for row in runs] for name in ("samples", "records")},
+        "beside_ms": [statistics.median([one.before.ms for one in run]) for run in found],
+        "after": [statistics.median(run["between_ms"]) / was for run, was in zip(runs, before, strict=True)],
+        **{name: [run[name] for run in runs] for name in ("samples", "records")},
     }
+
+
+def mean(stretch: Stretch) -> float:
+    """By the device."""
+    return stretch.ms
+
+
+def of_medians(stretch: Stretch) -> float:
+    """By the host, which what else it does moves less; of a step that the device bounds it says nothing, for
+    the host runs ahead."""
+    return statistics.median(stretch.steps)
+
+
+def logs(runs: Sequence[Sequence[Tried]], length: Callable[[Stretch], float] = mean) -> list[list[float]]:
+    """Of each run that has any: steps inside over those beside."""
+    found = [[_log(length(one.before), length(one.inside), length(one.after)) for one in run] for run in runs]
+    return [run for run in found if run]
+
+
+def _log(before: float, inside: float, after: float) -> float:
+    return math.log(inside) - (math.log(before) + math.log(after)) / 2
 
 
 def ratio(
     runs: list[list[float]], statistic: Callable[[Sequence[float]], float] = statistics.fmean
-) -> dict[str, float]:
+) -> dict[str, float] | None:
     """The mean of logarithms, or their median, as a ratio."""
-    return dict(zip(("ratio", "low", "high"), bounds(runs, statistic), strict=True))
+    return dict(zip(("ratio", "low", "high"), bounds(runs, statistic), strict=True)) if runs else None
+
+
+def over(bursts: list[list[float]], shams: list[list[float]]) -> dict[str, float] | None:
+    """The mean of the one over that of the other, from drawing both anew."""
+    if not bursts or not shams:
+        return None
+    draw = np.random.default_rng(0)
+    sides = [np.concatenate(runs) for runs in (bursts, shams)]
+    drawn = [np.mean([draw.choice(side, len(side)) for _ in range(RESAMPLES)], axis=1) for side in sides]
+    low, high = np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
+    value = sides[0].mean() - sides[1].mean()
+    return {name: float(np.exp(log)) for name, log in (("ratio", value), ("low", low), ("high", high))}
 
 
 def summary(options: argparse.Namespace) -> None:
-    """Write what the runs in the output folder amount to; of a file with runs print it."""
+    """Write what the runs in the output folder amount to."""
     found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for row in lines(options.out / LINES if options.out.is_dir() else options.out):
+    for row in lines(options.out / LINES):
         found.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
-    figures = [told(runs) for runs in found.values()]
-    if options.out.is_dir():
-        keep("burst_cost.json", figures)
-    else:
-        print(json.dumps(figures, indent=1))
+    keep("burst_cost.json", [told(runs) for runs in found.values()])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("program", help="of benchmarks/programs or examples, with an optimizer")
     parser.add_argument("--cores", help="run on these alone, as in 2-5")
-    parser.add_argument("--fours", type=int, default=15)
+    parser.add_argument("--bursts", type=int, default=60, help="at most, shams included")
     parser.add_argument("--steps", type=int, default=8, help="of a stretch, that count")
-    parser.add_argument("--rest", type=float, default=0.0, help="seconds between stretches")
-    parser.add_argument("--warm", type=float, default=WARM_S, help="seconds of steps before each stretch")
+    parser.add_argument("--rest", type=float, default=0.0, help="seconds before each burst")
+    parser.add_argument("--warm", type=float, default=WARM_S, help="seconds of steps after that")
     parser.add_argument("--buffer", type=int, default=BUFFER_MIB, help="MiB in which counters are sampled")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="what is switched")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more fours after that")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="try nothing more after that")
     parser.add_argument("--out", type=Path, default=Path("out/bursts"))
 
 

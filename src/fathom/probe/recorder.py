@@ -109,11 +109,20 @@ class Recorder:
         self._job, self._first, self._burst = job, k, burst
         if self._snapshot is not None:
             self._snapshot.begin()
+        elif isinstance(self._tracer, Activities):
+            self._tracer.enable(self._launch)
         else:
             self._tracer.enable()
         if job.phase == "counters":
             self.sampler.start()
         return True
+
+    def _launch(self) -> None:
+        """A kernel that the program does not see: it takes no memory, and no mode of torch's meets it."""
+        cuda = self._session.torch.cuda
+        if cuda.is_initialized():
+            with suppress(RuntimeError), cuda.device(device_in_use(cuda)):
+                cuda._sleep(1)
 
     def _elsewhere(self) -> bool:
         """Whether what is prepared or runs belongs to another thread."""

@@ -20,6 +20,7 @@ class Sized:
     high: float | None = None
     observed: bool = False  # in the running program
     predicted: float | None = None  # what it would be otherwise
+    step_ms: float | None = None  # the mean step that it was observed in
 
     @property
     def weight(self) -> float:

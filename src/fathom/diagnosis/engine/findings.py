@@ -63,6 +63,7 @@ def _most(one: Candidate, ledger: dict[tuple[str, str], float]) -> float:
 
 def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
     kind, found = kinds()[one.candidate.kind], one.candidate
+    step_ms = one.step_ms or step_ms
     return Finding(
         id=kind.id,
         title=kind.title,

@@ -25,4 +25,5 @@ def _seen(one: Sized, left: dict[str, Trial]) -> Sized:
     if seen is None:
         return one
     ms, low, high = (max(value, 0.0) for value in (seen.gain_ms, seen.low_ms, seen.high_ms))
-    return replace(one, ms=ms, low=low, high=high, observed=True, predicted=one.ms)
+    seen_in = seen.baseline_mean_ms
+    return replace(one, ms=ms, low=low, high=high, observed=True, predicted=one.ms, step_ms=seen_in)

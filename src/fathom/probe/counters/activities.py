@@ -22,6 +22,7 @@ NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
 LOOK_S = 0.02
 FORCED = 1
+FIRST = "spin_kernel"  # torch's, for the launch that nobody's step should pay
 TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
 
 Requested = ctypes.CFUNCTYPE(
@@ -71,7 +72,7 @@ class Activities:
     def _attached(self) -> bool:
         """Whether it keeps the host's time: only since activities were enabled it does, and lets sample."""
         try:
-            self.enable()
+            self._switch_on()
             try:
                 found = self._keeps_time()
             finally:
@@ -93,8 +94,16 @@ class Activities:
         self._ask("cuptiGetTimestamp", ctypes.byref(now))
         return abs(now.value - time.time_ns()) < NEAR_NS
 
-    def enable(self) -> None:
-        """Begin to record. Raises CuptiError."""
+    def enable(self, launch: Callable[[], None] = lambda: None) -> None:
+        """Begin to record. Raises CuptiError.
+
+        CUPTI takes a third of a millisecond for the first launch after that: `launch` makes it, with torch's
+        kernel that spins, which is not told.
+        """
+        self._switch_on()
+        launch()
+
+    def _switch_on(self) -> None:
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
         self._zeroed(1)
         self.enabled = True
@@ -117,7 +126,7 @@ class Activities:
 
     def save(self, path: str) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""
-        events = [event(kind, address) for kind, address in self._records()]
+        events = _without_first([event(kind, address) for kind, address in self._records()])
         base = min((one["ts"] for one in events), default=0)
         for one in events:
             one["ts"], one["dur"] = (one["ts"] - base) / 1e3, one["dur"] / 1e3
@@ -164,6 +173,11 @@ class Activities:
         code = getattr(self._library, name)(*arguments)
         if code:
             raise CuptiError(f"{name} failed with status {code}")
+
+
+def _without_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    first = min(events, key=lambda one: one["args"]["correlation"], default=None)
+    return [one for one in events if one is not first or FIRST not in one["name"]]
 
 
 def activities() -> Activities | None:

@@ -64,7 +64,7 @@ def dive(
     say(f"profiling {target.family}, from launch {target.skip} on: {' '.join(words)}")
     with tempfile.TemporaryDirectory(prefix="fathom-dive-") as folder:
         report = profile(target, words, sections, Path(folder), environment)
-        store = _import(report, parent, target, words, output, environment)
+        store = _import(report, parent, target, words, output, environment, say)
         shutil.copyfile(report, store.path / REPORT)
     return Dive(store, target, explanation_of(store, target.family), spots_of(store))
 
@@ -90,12 +90,11 @@ def _import(
     words: list[str],
     output: Path,
     environment: Mapping[str, str],
+    say: Callable[[str], None],
 ) -> Store:
     from fathom.sounding import import_ncu
-    from fathom.sounding.ncu.report import has_reader
+    from fathom.sounding.ncu.report import NoReaderError
 
-    ncu = Path(find_ncu(environment))
-    source = report if has_reader(ncu) else as_csv(report, environment)
     shapes: set[str] = set()
 
     def rename(launch: Launch, family: str) -> str | None:
@@ -103,16 +102,23 @@ def _import(
         shapes.add(shape)
         return target.family if target.shape in ("", shape) else None
 
-    try:
+    def imported(source: Path) -> Store:
         return import_ncu(
             [source],
             output,
             name=output.stem,
             parent=str(parent.path),
             command=redact_command(words),
-            ncu=ncu,
+            ncu=Path(find_ncu(environment)),
             rename=rename,
         )
+
+    try:
+        try:
+            return imported(report)
+        except NoReaderError as error:
+            say(f"without source lines and instructions, which only NVIDIA's reader tells: {error}")
+            return imported(as_csv(report, environment))
     except BadInputError as error:
         if shapes and target.shape and target.shape not in shapes:
             raise CannotProfileError(

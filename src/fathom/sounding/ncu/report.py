@@ -1,67 +1,79 @@
-"""`.ncu-rep` through NVIDIA's own reader, `ncu_report`, which lies beside an installed Nsight Compute.
-
-The calls are those of https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3).
-"""
+"""`.ncu-rep` through NVIDIA's own reader, `ncu_report`, which lies beside an installed Nsight Compute."""
 
 from __future__ import annotations
 
-import importlib
-import math
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fathom.errors import BadInputError
 from fathom.sounding.ncu.launch import Launch
 from fathom.sounding.ncu.lines import bad
-from fathom.sounding.ncu.spots import spots_of
-from fathom.sounding.ncu.units import base_unit
 
 VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder that Nsight Compute is installed in
-_READER, _MODULE = Path("extras") / "python", "ncu_report.py"
+MODULE = "ncu_report"
+UNREADABLE, NOT_LOADED = 3, 4  # exit statuses of `reading`
+_READER, _FILE = Path("extras") / "python", f"{MODULE}.py"
 _INSTALLED = ("usr/local/cuda*/nsight-compute*", "opt/nvidia/nsight-compute/*", "usr/lib/nsight-compute")
 
 
+class NoReaderError(BadInputError):
+    """NVIDIA's reader is not there, or does not work here; ncu's CSV can still be read."""
+
+
 def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
-    """The launches in a report. Raises BadInputError without a reader, and where it cannot be read."""
-    reader = find_reader(path, ncu)
-    try:
-        context = reader.load_report(str(path))
-        return [_launch(action) for action in _kernels(context)]
-    except Exception as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise bad(path, f"Nsight Compute's reader cannot read it ({first[:120]}); profile again") from None
+    """The launches in a report. Raises NoReaderError, and BadInputError where the report cannot be read."""
+    folder = find_reader(path, ncu)
+    with tempfile.TemporaryDirectory(prefix="fathom-ncu-") as own:
+        result = Path(own) / "launches.json"
+        done = _run(folder, path, result)
+        if done.returncode < 0:
+            done = _run(folder, path, result, own)
+        said = (done.stderr.strip().splitlines() or [""])[-1]
+        if done.returncode == UNREADABLE:
+            raise bad(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
+        if done.returncode == NOT_LOADED:
+            raise NoReaderError(f"{path} cannot be imported: {folder / _FILE} does not load ({said}).")
+        if done.returncode:
+            raise NoReaderError(f"{path} cannot be imported: {_died(done.returncode)}; {_exported(path)}.")
+        return msgspec.json.decode(result.read_bytes(), type=list[Launch])
 
 
-def _kernels(context: Any) -> Iterator[Any]:
-    for number in range(context.num_ranges()):
-        part = context.range_by_idx(number)
-        for place in range(part.num_actions()):
-            action = part.action_by_idx(place)
-            kernel = getattr(action, "WorkloadType_KERNEL", None)
-            if kernel is None or not hasattr(action, "workload_type") or action.workload_type() == kernel:
-                yield action
+def _run(*words: Path | str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
+    return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
 
 
-def find_reader(path: Path, ncu: Path | None = None) -> Any:
-    """The module `ncu_report`. Raises BadInputError that says what to do without it."""
+def _environment() -> dict[str, str]:
+    """With this process's own places of modules, Fathom's among them."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def _died(status: int) -> str:
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+    return f"Nsight Compute's reader ended with {name}"
+
+
+def _exported(path: Path) -> str:
+    return f"export it where ncu is: ncu --import {path.name} --page raw --csv > {path.stem}.csv"
+
+
+def find_reader(path: Path, ncu: Path | None = None) -> Path:
+    """The folder of `ncu_report.py`. Raises NoReaderError that says what to do without it."""
     for folder in reader_folders(ncu):
-        if (folder / _MODULE).is_file():
-            return _imported(path, folder)
-    raise bad(
-        path,
-        f"reading it takes ncu_report.py of an installed Nsight Compute, which was not found; name its ncu "
-        f"with {VARIABLE}, or export it where ncu is: ncu --import {path.name} --page raw --csv > "
-        f"{path.stem}.csv",
+        if (folder / _FILE).is_file():
+            return folder
+    raise NoReaderError(
+        f"{path} cannot be imported: reading it takes {_FILE} of an installed Nsight Compute, which was not "
+        f"found; name its ncu with {VARIABLE}, or {_exported(path)}."
     )
-
-
-def has_reader(ncu: Path | None = None) -> bool:
-    """Whether NVIDIA's reader is anywhere to be found."""
-    return any((folder / _MODULE).is_file() for folder in reader_folders(ncu))
 
 
 def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[Path]:
@@ -76,44 +88,3 @@ def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[
     yield from (Path(entry) for entry in sys.path if entry)
     for pattern in _INSTALLED:
         yield from sorted(root.glob(f"{pattern}/{_READER}"), reverse=True)
-
-
-def _imported(path: Path, folder: Path) -> Any:
-    sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module("ncu_report")
-    except Exception as error:
-        raise BadInputError(
-            f"{path} cannot be imported: {folder / _MODULE} does not load "
-            f"({type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else ''})."
-        ) from None
-    finally:
-        sys.path.remove(str(folder))
-
-
-def _launch(action: Any) -> Launch:
-    launch = Launch(name=str(action.name(getattr(action, "NameBase_DEMANGLED", 0))))
-    for name in action.metric_names():
-        _add(launch, name, action.metric_by_name(name))
-    launch.device = int(launch.values.get("launch__device_id", 0))
-    stream = launch.values.get("launch__stream_id")
-    launch.stream = None if stream is None else int(stream)
-    launch.grid, launch.block = _dims(launch, "grid"), _dims(launch, "block")
-    launch.spots = spots_of(action)
-    return launch
-
-
-def _add(launch: Launch, name: str, metric: Any) -> None:
-    value = None if metric is None else metric.value()
-    if isinstance(value, str):
-        launch.texts[name] = value
-    elif isinstance(value, int | float) and math.isfinite(value):
-        scale, launch.units[name] = base_unit(metric.unit() or "")
-        launch.values[name] = float(value) * scale
-    else:
-        launch.absent.add(name)
-
-
-def _dims(launch: Launch, what: str) -> str | None:
-    sizes = [launch.values.get(f"launch__{what}_dim_{axis}") for axis in "xyz"]
-    return "x".join(str(int(size)) for size in sizes if size is not None) or None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 _WORDS = {
@@ -15,6 +16,15 @@ _PREFIXES = {
     "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
 }  # fmt: skip
 _SPELLED = {"cycle/s": "Hz"}
+_ROLLED = r"\.(sum|avg|min|max)"
+_NAMED = {  # in what reports keep metrics, by their names
+    r"pct(_of_peak_\w+)?$": "%",
+    rf"__time_\w+{_ROLLED}$": "ns",
+    rf"__\w*bytes\w*{_ROLLED}$": "byte",
+    rf"__\w*bytes\w*{_ROLLED}\.per_second$": "byte/second",
+    rf"__cycles_\w+{_ROLLED}$": "cycle",
+    rf"__cycles_\w+{_ROLLED}\.per_second$": "cycle/second",
+}
 
 
 @cache
@@ -27,6 +37,12 @@ def base_unit(unit: str) -> tuple[float, str]:
     under, per = _base(below)
     spelled = f"{word}/{per}"
     return scale / under, _SPELLED.get(spelled, spelled)
+
+
+@cache
+def unit_of(metric: str) -> str:
+    """The unit of a metric in a report, as far as its name tells; else an empty one."""
+    return next((unit for pattern, unit in _NAMED.items() if re.search(pattern, metric)), "")
 
 
 def _base(word: str) -> tuple[float, str]:

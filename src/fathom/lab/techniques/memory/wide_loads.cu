@@ -6,17 +6,17 @@ extern "C" __global__ void one_each(float* to, const unsigned char* from, float 
     if (i < n) to[i] = dequantised(from[i], scale);
 }
 
-// Four weights in one load of 4 bytes, four floats in one store of 16, and eight such loads before the first is
+// Four weights in one load of 4 bytes, four floats in one store of 16, and two such loads before the first is
 // used; n is a multiple of four.
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(512)
 four_each(float4* __restrict__ to, const unsigned* __restrict__ from, float scale, int n) {
-    constexpr int WORDS = 8;
+    constexpr int WORDS = 2;
     int first = blockIdx.x * blockDim.x * WORDS + threadIdx.x;
     unsigned four[WORDS];
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {
         int at = first + i * blockDim.x;
-        four[i] = at < n / 4 ? from[at] : 0;
+        four[i] = at < n / 4 ? __ldcs(&from[at]) : 0;
     }
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {

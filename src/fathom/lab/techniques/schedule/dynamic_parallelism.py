@@ -7,10 +7,11 @@ idea: >-
   row launches a kernel of many blocks for it, without the host, and goes on with its own work.
 cost: >-
   A launch from the device takes some microseconds, and memory for those that wait. The code is relocatable
-  and linked with the device runtime; blocks add their parts up atomically, in no fixed order. It pays
-  by the launch: 128 children for rows of 4 MB among short ones of 2 KB reached 81 % of memory's ceiling on
-  an H200, and 256 among twice as many 85 %, where a kernel that only reads as much reaches 90 and 93 %.
-  Loads of 16 bytes (78 %) and launching all children first (77 %) did not help.
+  and linked with the device runtime; blocks add their parts up atomically, in no fixed order: with an
+  addition a warp, not a block, 84 % of memory's ceiling were reached on an H200, not 88. It pays by the
+  launch, and by what is left to do when the last one starts: 32 children for rows of 16 MB among short ones
+  of 8 KB reached 88 %, for rows of 64 MB among twice as many 91, where a kernel that only reads as much
+  reaches 94 and 95.
 not_when: >-
   Rows are alike, or the host knows which are long: a second kernel for a list of them, or tasks of equal
   length cut beforehand, does the same with less. So many children that launching is the bottleneck.
@@ -22,7 +23,7 @@ shows:
     plain: low
     tuned: near the ceiling hbm
 needs: {capability: 9.0, packages: [cuda.bindings]}
-reduction: 4194304
+reduction: 16777216
 """
 # Only on a GPU: the stand-in's kernels launch none.
 
@@ -34,13 +35,13 @@ from torch import Tensor
 from fathom.lab import Draw, Source
 
 THREADS = 256
-LENGTH, LONG = 2048, 1 << 22  # of a row, of one row in 4,096
+LENGTH, LONG = 2048, 1 << 24  # of a row, of one row in 8,192
 kernels = Source(__file__, device_runtime=True)
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
-    rows, many = draw.size(gpu=1 << 17, cpu=8), draw.size(gpu=1 << 12, cpu=8)
+    rows, many = draw.size(gpu=1 << 18, cpu=8), draw.size(gpu=1 << 13, cpu=8)
     lengths = torch.full((rows,), LENGTH, device=draw.device)
     lengths[::many] = LONG
     lengths = lengths[draw.uniform(rows).argsort()]
