@@ -68,6 +68,7 @@ def test_edges_back_in_time_are_left_out() -> None:
         ("launch=4us", "launch", "", None, 4000.0),
         ("copy:HtoD=1.5ms", "copy", "HtoD", None, 1.5e6),
         ("sync=0", "sync", "", 0.0, None),
+        ("recomputed=0", "recomputed", "", 0.0, None),
     ],
 )
 def test_changes_are_read(
@@ -203,6 +204,41 @@ def test_nothing_recorded_is_abstained(tmp_path: Path) -> None:
 def test_a_processor_gains_what_its_ops_do(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", processor()))
     assert replay.gain([parse("op:mm=0.5")]).ms == pytest.approx(400e-6)
+
+
+def checkpointed(steps: int) -> Timeline:
+    """Steps of 100 us that the host bounds: 30 forward, then a node that runs 40 of it again and 20 itself."""
+    made = Timeline()
+    made.steps(*range(0, (steps + 1) * 100 * US, 100 * US))
+    for at in range(0, steps * 100 * US, 100 * US):
+        node = made.op("autograd::engine::evaluate_function: AddmmBackward0", at + 32 * US, at + 97 * US)
+        function = made.op("AddmmBackward0", at + 35 * US, at + 95 * US, parent=node)
+        for name, begin, end, parent in (
+            ("aten::linear", 5, 30, None),
+            ("aten::gelu", 40, 45, function),
+            ("aten::linear", 50, 65, function),
+            ("aten::gelu", 67, 72, function),
+            ("aten::mm", 75, 94, function),
+        ):
+            made.op(name, at + begin * US, at + end * US, parent=parent)
+            launched = at + (end - 2) * US
+            made.kernel(launched + 3 * US, launched + 5 * US, launched)
+    return made
+
+
+def test_without_what_is_repeated_host_and_device_are_spared(tmp_path: Path) -> None:
+    replay = Replay(store_of(tmp_path / "s.fathom", checkpointed(5)))
+    found = replay.predict([parse("recomputed=0")])
+    assert found.gain_ms == pytest.approx(40e-3)  # from the function's begin to its own product
+    (row,) = (row for row in found.moved if row.entry == "compute")
+    assert row.after_ms == pytest.approx(row.before_ms * 2 / 5, rel=1e-3)
+    half = replay.predict([parse("recomputed=0.5")])
+    assert half.gain_ms == pytest.approx(20e-3)
+
+
+def test_nothing_repeated_is_told(tmp_path: Path) -> None:
+    found = Replay(store_of(tmp_path / "s.fathom", processor())).predict([parse("recomputed=0")])
+    assert found.gain_ms == 0 and "nothing that recomputed=0 is about was recorded" in found.notes
 
 
 def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:

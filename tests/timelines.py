@@ -42,9 +42,19 @@ class Timeline:
         for start, end in pairwise(marks):
             self.step(start, end, **more)
 
-    def op(self, name: str, start: int, end: int, thread: int = MAIN, kind: str = "op") -> None:
+    def op(
+        self,
+        name: str,
+        start: int,
+        end: int,
+        thread: int = MAIN,
+        kind: str = "op",
+        parent: int | None = None,
+    ) -> int:
         number = len(self.tables.get("ops", []))
-        self.add("ops", id=number, name=name, thread=thread, kind=kind, start_ns=start, end_ns=end)
+        times = {"start_ns": start, "end_ns": end}
+        self.add("ops", id=number, parent=parent, name=name, thread=thread, kind=kind, **times)
+        return number
 
     def call(
         self, api: str, start: int, end: int, thread: int = MAIN, correlation: int | None = None

@@ -17,7 +17,7 @@ from fathom.sounding import Store
 from fathom.sounding.manifest import Rank
 from fathom.sounding.silence import SILENCE, hole_in
 
-_OPS = ["thread", "kind", "name", "start_ns", "end_ns", "burst"]
+_OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 

@@ -15,9 +15,10 @@ fathom what-if train.fathom 'family:softmax=0.5' 'input=0'
 fathom what-if train.fathom 'entry:idle: python=0' 'launch=4us'
 
 Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
-launch-latency, device-gap, input, sync (=0 only), python, dispatching, gc, allocator, compilation,
-checkpoint. A value is a factor, or a duration (20us) where each piece has one.
+launch-latency, device-gap, input, sync (=0 only), recomputed, python, dispatching, gc, allocator,
+compilation, checkpoint. A value is a factor, or a duration (20us) where each piece has one.
 
+recomputed is what the backward pass repeats of the forward pass (checkpointing), on host and device.
 launch is the runtime calls alone. What it takes to get to them, which a captured graph spares as well, is
 dispatching (in ops) and python (between ops), whole: also where an op builds a kernel before its launch."""
 

@@ -1,5 +1,6 @@
 """A stand-in for NVIDIA's `ncu_report`: the calls of its documentation, over two launches of one kernel."""
 
+import os
 from pathlib import Path
 
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
@@ -13,7 +14,7 @@ class IMetric:
         return self._value
 
     def unit(self):
-        return self._unit
+        os.abort()  # as the real one does
 
     def num_instances(self):
         return len(self._places or {})

@@ -18,6 +18,9 @@ DEVICE = {
 }
 CAUSES = ("python", "dispatching", "gc", "allocator", "compilation", "checkpoint")
 HOST = ("op", "launch", "input", "sync", *CAUSES)
+AGAIN = (
+    "recomputed"  # what the backward pass repeats of the forward pass: the host's time, and what it launched
+)
 DEVICE_SIDE = (
     "device-gap",
     "launch-latency",
@@ -41,7 +44,7 @@ _MOST = 1e6  # a factor, or a piece in ms: beyond it lengths leave what nanoseco
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    "input, sync, " + ", ".join(CAUSES)
+    "input, sync, recomputed, " + ", ".join(CAUSES)
 )
 
 
@@ -61,7 +64,7 @@ class Change:
     @property
     def of_the_host(self) -> bool:
         """Whether no work of a device changes."""
-        return self.selector not in DEVICE
+        return self.selector not in (*DEVICE, AGAIN)
 
     def matches(self, name: str) -> bool:
         """Whether the pattern is in `name`, or in quotes is it."""
@@ -97,7 +100,7 @@ def parse(text: str) -> Change:
 
 
 def _check(text: str, selector: str, pattern: str) -> None:
-    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE):
+    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, AGAIN):
         raise BadInputError(f"'{text}' names no selector; there are: {FORMS}.")
     if selector in NAMED and not pattern:
         raise BadInputError(f"'{text}' needs a name after the colon, like {selector}:softmax=0.5.")

@@ -9,8 +9,9 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, covered, union
+from fathom.analysis.intervals import NOTHING, Array, Spans, covered, union
 from fathom.analysis.replay.changes import Change
+from fathom.analysis.work.recompute import regions
 
 INPUT, SYNC = "input", "synchronisation"
 NAMED = ["op", "annotation"]  # what a change can name: regions are the host's work as ops are
@@ -45,7 +46,7 @@ class Team:
     """A caller and the autograd engine's threads, which run on its behalf while it waits: one sequence.
 
     Intervals lie between neighbouring `knots`. `call` is the call that an interval lies in, or -1;
-    `masks` tells by cause which intervals it holds.
+    `masks` tells by cause which intervals it holds, `again` when a part of the forward pass is repeated.
     """
 
     threads: set[int]
@@ -53,6 +54,7 @@ class Team:
     call: Array
     masks: dict[str, Array]
     ops: pl.DataFrame
+    again: Spans = NOTHING
 
     @property
     def lengths(self) -> Array:
@@ -64,6 +66,10 @@ class Team:
         names = [name for name in self.ops["name"].unique().to_list() if change.matches(name)]
         rows = self.ops.filter(pl.col("name").is_in(names))
         return self._inside(union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()))
+
+    def recomputing(self) -> Array:
+        """Intervals in which a part of the forward pass is repeated."""
+        return self._inside(self.again)
 
     def _inside(self, held: Spans) -> Array:
         return covered(held, self.knots[:-1], self.knots[1:]) > 0
@@ -83,7 +89,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
     knots = np.unique(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
     ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
-    team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
+    team = Team(threads, knots, _calls_of(knots, calls), {}, ops, regions(mine[0]))
     if len(knots) > 1:
         team.label(host.activity(host.caller))
     return team

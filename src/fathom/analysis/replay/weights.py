@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fathom.analysis.intervals import Array
-from fathom.analysis.replay.changes import CAUSES, DEVICE, Change
+from fathom.analysis.device import BEFORE_ALL
+from fathom.analysis.intervals import Array, covered
+from fathom.analysis.replay.changes import AGAIN, CAUSES, DEVICE, Change
 from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
 from fathom.analysis.replay.part import Part
+from fathom.analysis.replay.pieces import Pieces
 
 INFLATED = ("python", "dispatching")  # what recording slows down, with launch latency (decision 2)
 LONG_NS = 1_000_000  # in an op: each record costs microseconds, which is nothing of a time without any
@@ -84,6 +86,8 @@ def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
         return team.masks.get("synchronisation", nothing), 0.0
     if change.selector == "op":
         return team.named(change), factor
+    if change.selector == AGAIN:
+        return team.recomputing(), factor
     if change.selector == "launch":
         return _launching(part, change)
     return nothing, 1.0
@@ -111,13 +115,25 @@ def _call_factors(part: Part, base: Array, factors: Array) -> Array:
 def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
     pieces = part.pieces
     for change in changes:
-        if change.selector not in DEVICE:
+        if change.of_the_host:
             continue
-        rows = pieces.of_kind(*DEVICE[change.selector]) if DEVICE[change.selector] else length >= 0
+        rows = _launched_again(part) if change.selector == AGAIN else _of_kinds(pieces, change)
         if change.pattern:
             rows = rows & named_pieces(part, change)
         length = np.where(rows, change.of(1.0) * length if change.ns is None else change.ns, length)
     return length
+
+
+def _of_kinds(pieces: Pieces, change: Change) -> Array:
+    kinds = DEVICE[change.selector]
+    return pieces.of_kind(*kinds) if kinds else np.ones(len(pieces.start), bool)
+
+
+def _launched_again(part: Part) -> Array:
+    """Pieces of what is repeated of the forward pass; a processor's own are no launch's."""
+    pieces = part.pieces
+    when = np.where(pieces.launched == BEFORE_ALL, pieces.start, pieces.launched)
+    return covered(part.team.again, when, when + 1) > 0
 
 
 def named_pieces(part: Part, change: Change) -> Array:
@@ -135,8 +151,7 @@ def named_pieces(part: Part, change: Change) -> Array:
 def changes_something(part: Part, change: Change) -> bool:
     """Whether anything that the change is about was recorded."""
     if change.selector in DEVICE:
-        kinds = DEVICE[change.selector]
-        return bool(part.pieces.of_kind(*kinds).any() if kinds else len(part.pieces.start))
+        return bool(_of_kinds(part.pieces, change).any())
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 

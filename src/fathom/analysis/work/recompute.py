@@ -10,15 +10,19 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.work.tree import Flags, Rows
+from fathom.analysis.intervals import NOTHING, Spans, union
+from fathom.analysis.work.tree import Flags, Rows, rows_of
 
 _NODE = "autograd::engine::evaluate_function: "
 _BUILT_IN = _NODE + r".*Backward\d+$"
-_CHECKPOINT = _NODE + "CheckpointFunctionBackward"
+_REENTRANT = "CheckpointFunctionBackward"  # a node, and the function in it
+_CHECKPOINT = _NODE + _REENTRANT
 _FORWARD = (
     "aten::linear", "aten::matmul", "aten::einsum", "aten::conv1d", "aten::conv2d", "aten::conv3d",
     "aten::scaled_dot_product_attention",
 )  # fmt: skip
+# Besides those: what no node calls for its own part.
+ONLY_FORWARD = r"aten::(relu|gelu|silu|(native_)?layer_norm|rms_norm|dropout|softmax|linear|conv\d?d?)( |$)"
 
 
 def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
@@ -32,6 +36,35 @@ def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
     checkpoint = _inherit(parent, node, (names == _CHECKPOINT).to_numpy())
     composite = names.is_in(_FORWARD).to_numpy()
     return (inside & _inherit(parent, composite | node, composite)) | (checkpoint & ~node)
+
+
+def regions(ops: pl.DataFrame) -> Spans:
+    """When a part of the forward pass runs again, the Python between its ops included.
+
+    That is what a node of the backward pass begins with, up to what it does itself or to the nodes that it
+    calls. `ops` has the columns id, parent, name, phase, burst, start_ns and end_ns.
+    """
+    parent = rows_of(ops, ops, "parent")
+    names = ops["name"].fill_null("")
+    again = recomputed(ops, parent) & ~names.str.ends_with(_REENTRANT).to_numpy()
+    first = again & (parent >= 0)
+    first[first] = ~again[parent[first]]
+    if not first.any():
+        return NOTHING
+    told = {
+        "repeats": names.str.contains(ONLY_FORWARD) | pl.Series(again),
+        "node": names.str.starts_with(_NODE),
+    }
+    rows = ops.select("start_ns", "end_ns", **told).with_columns(
+        owner=pl.Series(parent), row=pl.int_range(pl.len())
+    )
+    inside = rows.filter(pl.col("owner").is_in(np.unique(parent[first])))
+    last = inside.filter("repeats", ~pl.col("node")).group_by("owner").agg(last=pl.col("end_ns").max())
+    own = pl.col("node") | (~pl.col("repeats") & (pl.col("start_ns") >= pl.col("last")))
+    after = inside.join(last, on="owner").filter(own).group_by("owner").agg(after=pl.col("start_ns").min())
+    owners = last.join(after, on="owner", how="left").join(rows, left_on="owner", right_on="row")
+    ends = owners["after"].fill_null(owners["end_ns"])
+    return union(owners["start_ns"].to_numpy(), ends.to_numpy())
 
 
 def _inherit(parent: Rows, decides: Flags, value: Flags) -> Flags:

@@ -10,6 +10,7 @@ from pkgutil import walk_packages
 
 from fathom.diagnosis.signals import Signals, Work
 
+LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")  # rows that fewer launches shrink
 MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
 
 

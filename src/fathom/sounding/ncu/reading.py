@@ -1,11 +1,11 @@
 """What `ncu_report` tells of a report's launches, in a process of its own: NVIDIA's library may end it.
 
-    python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT [LIBRARIES]
+    python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT
 
 Writes the launches to RESULT as JSON, or one line to stderr. The calls are those of
-https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). LIBRARIES is where the reader shall
-look for NVIDIA's performance library: with it, asking for a metric's unit ended the process (2025.3.1, Python
-3.12), and without it most metrics have none, which their names then tell.
+https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). A metric's unit is told by its name:
+asking the reader for it is what ended the process (2025.3.1 on an H200), and without NVIDIA's performance
+library it knows hardly any.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fathom.sounding.ncu.units import base_unit, unit_of
 
 def main() -> int:
     """Read the report that the command line names."""
-    folder, report, result, *libraries = sys.argv[1:]
+    folder, report, result = sys.argv[1:]
     faulthandler.enable()
     sys.path.insert(0, folder)
     try:
@@ -37,8 +37,7 @@ def main() -> int:
     except Exception as error:
         return _failed(NOT_LOADED, f"{type(error).__name__}: {_first(error)}")
     try:
-        load = reader._ncu_report.load_report if libraries else reader.load_report
-        context = load(report, *libraries)
+        context = reader.load_report(report)
         launches = [_launch(action) for action in _kernels(context)]
     except Exception as error:
         return _failed(UNREADABLE, _first(error))
@@ -82,7 +81,7 @@ def _add(launch: Launch, name: str, metric: Any) -> None:
     if isinstance(value, str):
         launch.texts[name] = value
     elif isinstance(value, int | float) and math.isfinite(value):
-        scale, launch.units[name] = base_unit(metric.unit() or unit_of(name))
+        scale, launch.units[name] = base_unit(unit_of(name))
         launch.values[name] = float(value) * scale
     else:
         launch.absent.add(name)

@@ -34,8 +34,6 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
     with tempfile.TemporaryDirectory(prefix="fathom-ncu-") as own:
         result = Path(own) / "launches.json"
         done = _run(folder, path, result)
-        if done.returncode < 0:
-            done = _run(folder, path, result, own)
         said = (done.stderr.strip().splitlines() or [""])[-1]
         if done.returncode == UNREADABLE:
             raise bad(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
@@ -46,7 +44,7 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
         return msgspec.json.decode(result.read_bytes(), type=list[Launch])
 
 
-def _run(*words: Path | str) -> subprocess.CompletedProcess[str]:
+def _run(*words: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
     return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
 

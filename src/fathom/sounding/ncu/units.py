@@ -24,6 +24,9 @@ _NAMED = {  # in what reports keep metrics, by their names
     rf"__\w*bytes\w*{_ROLLED}\.per_second$": "byte/second",
     rf"__cycles_\w+{_ROLLED}$": "cycle",
     rf"__cycles_\w+{_ROLLED}\.per_second$": "cycle/second",
+    rf"_sectors\w*{_ROLLED}$": "sector",
+    r"^launch__registers_per_thread": "register/thread",
+    r"^launch__shared_mem_per_block": "byte/block",
 }
 
 

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from fathom.diagnosis.rules.rule import (
+    LAUNCHING,
     Candidate,
     Evidence,
     Found,
@@ -27,7 +28,6 @@ OTHERS = re.compile(r"^(autograd::|Optimizer\.)|_foreach_|_fused_")
 MANY = 40  # kernels a step: fewer are launched in no time
 PIECES = 3  # kernels for each parameter at least: one alone is a moving average
 FUSED = 0.3  # of the device's time: parameters, gradients and moments pass through memory once
-LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
 
 
 @rule("kernels-for-loop-optimizer")

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import re
 
-from fathom.diagnosis.rules.rule import (
-    Candidate,
-    Claim,
-    Evidence,
-    Found,
-    claims_of,
-    family_totals,
-    rule,
-    shrink,
-)
+from fathom.analysis.work.recompute import ONLY_FORWARD
+from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Claim, Evidence, Found, claims_of, rule
 from fathom.diagnosis.signals import Signals, Work
 
-FORWARD = re.compile(
-    r"aten::(relu|gelu|silu|(native_)?layer_norm|rms_norm|dropout|softmax|linear|conv\d?d?)( |$)"
-)
 FREE = 0.6  # of the device's memory in use: more, and recomputing may be what makes it fit
 
 
@@ -43,10 +32,8 @@ def recomputation(signals: Signals) -> Found:
             Evidence("what the forward pass has done already", ms, "ms a step"),
             Evidence("of the device's memory is in use at most", 100 * used / whole, "%"),
         ],
-        changes=(
-            *(f"family:{name}={1 - share:.6f}" for name, share in shares.items()),
-            *shrink(others, family_totals(works), 0.0),
-        ),
+        changes=("recomputed=0",),
+        spill=LAUNCHING,
         doubt=0.25,
         check="leave checkpointing out, and compare peak memory and the step",
     )
@@ -55,5 +42,7 @@ def recomputation(signals: Signals) -> Found:
 def _forward_in_backward(one: Work) -> bool:
     """Whether an op that no backward function calls was launched beneath one."""
     return (
-        one.entry == "compute" and one.path.startswith("autograd::") and FORWARD.search(one.path) is not None
+        one.entry == "compute"
+        and one.path.startswith("autograd::")
+        and re.search(ONLY_FORWARD, one.path) is not None
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fathom.analysis.work.dtypes import SIZE
 from fathom.diagnosis.rules.rule import (
+    LAUNCHING,
     Candidate,
     Evidence,
     Found,
@@ -25,7 +26,6 @@ HALF = 0.5  # of its time with weights of half the bytes
 SHORT = 5e-3  # milliseconds: a kernel that takes no more hardly grows with its rows
 BACKWARD = "autograd::"
 ACCUMULATES = "torch::autograd::AccumulateGrad"
-LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
 
 
 @rule("kernels-weight-bound-decode", "kernels-batch-too-small")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from fathom.diagnosis.rules.rule import (
+    LAUNCHING,
     Candidate,
     Evidence,
     Found,
@@ -19,7 +20,6 @@ from fathom.diagnosis.signals import Product, Signals
 TILE = 128  # rows and columns that a multiprocessor takes of a product, by cuBLAS's usual choice
 REACHED = 0.5  # of the ceiling of memory or arithmetic by a batched product
 HALF = 0.5  # of the device's time, where no ceilings are known
-LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")
 
 
 @rule("kernels-serial-small-products")
