@@ -207,7 +207,7 @@ def test_a_processor_gains_what_its_ops_do(tmp_path: Path) -> None:
 
 
 def checkpointed(steps: int) -> Timeline:
-    """Steps of 100 us that the host bounds: 30 forward, then a node that runs 40 of it again and 20 itself."""
+    """Steps of 100 us that the host bounds: 30 forward, then a node that runs 40 again and 20 itself."""
     made = Timeline()
     made.steps(*range(0, (steps + 1) * 100 * US, 100 * US))
     for at in range(0, steps * 100 * US, 100 * US):
