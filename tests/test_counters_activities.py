@@ -6,6 +6,8 @@ from __future__ import annotations
 import ctypes
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64
 from pathlib import Path
 from types import SimpleNamespace
@@ -206,27 +208,68 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("names", "kept"),
+    ("names", "launched", "kept"),
     [
-        ([SPIN, b"add", SPIN], ["add", "at::cuda::spin_kernel(long)"]),
-        ([b"add", SPIN], ["add", "at::cuda::spin_kernel(long)"]),
-        ([SPIN], []),
+        ([SPIN, b"add", SPIN], True, ["add", "at::cuda::spin_kernel(long)"]),
+        ([b"add", SPIN], True, ["add"]),  # another thread was quicker
+        ([SPIN], True, []),
+        ([SPIN], False, ["at::cuda::spin_kernel(long)"]),  # the program's own
     ],
 )
 def test_the_launch_that_pays_for_the_first_is_not_told(
-    tmp_path: Path, names: list[bytes], kept: list[str]
+    tmp_path: Path, names: list[bytes], launched: bool, kept: list[str]
 ) -> None:
-    cupti, ours_first = Cupti(), names[0] == SPIN
+    cupti = Cupti()
     ours = Activities(cupti)
     assert ours.ready(lambda: None)
-    told = [kernel(number, name) for number, name in enumerate(names)]
-    ours.enable(lambda: [cupti.happens(one) for one in told[:ours_first]])
-    for one in reversed(told[ours_first:]):  # threads give their records in any order
-        cupti.happens(one)
+    ours.enable(lambda: launched)
+    for number, name in reversed(list(enumerate(names))):  # threads give their records in any order
+        cupti.happens(kernel(number, name))
     ours.disable()
     assert ours.save(str(tmp_path / "trace.json")) == len(kept)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     assert sorted(one["name"] for one in events) == kept
+
+
+class Cuda:
+    """torch.cuda of a program that works on device 1; `fails`: the program's own error is met again."""
+
+    def __init__(self, initialized: bool = True, fails: bool = False) -> None:
+        self.initialized, self.fails, self.launched, self.current = initialized, fails, [], 0
+
+    def is_initialized(self) -> bool:
+        return self.initialized
+
+    @contextmanager
+    def device(self, index: int) -> Iterator[None]:
+        self.current = index
+        yield
+        self.current = 0
+
+    def _sleep(self, cycles: int) -> None:
+        if self.fails:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        self.launched.append(self.current)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "launched"), [(Cuda(), [1]), (Cuda(initialized=False), []), (Cuda(fails=True), [])]
+)
+def test_a_burst_begins_with_a_launch_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, cuda: Cuda, launched: list[int]
+) -> None:
+    found: list[bool] = []
+    activities = Activities(Cupti())
+    monkeypatch.setattr(activities, "enable", lambda launch: found.append(launch()))
+    monkeypatch.setattr(recorder, "activities", lambda: activities)
+    monkeypatch.setattr(recorder, "Kineto", lambda: Quiet([], "kineto"))
+    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet([], "sampler"))
+    monkeypatch.setattr(recorder, "device_in_use", lambda _: 1)
+    lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
+    ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
+    monkeypatch.setattr(ours, "_wait_for_device", lambda: None)
+    assert ours.arm(Job("counters", 2)) and ours.start(Job("counters", 2), 5, 1)
+    assert cuda.launched == launched and found == [bool(launched)]
 
 
 def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPatch) -> None:

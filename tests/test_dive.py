@@ -256,13 +256,22 @@ def test_hot_spots_come_from_the_report_where_its_reader_is(
     assert "k.cu:2  float v = x[32 * i];" in done.stdout and "needless sectors" in done.stdout
 
 
-def test_a_reader_that_ends_its_process_leaves_what_ncu_prints(
-    tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("reader", "why"),
+    [
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "ended with SIGSEGV"),
+        ("def load_report(path): raise RuntimeError('newer than I am')", "newer than I am"),
+        ("raise ImportError('libfoo.so')", "libfoo.so"),
+    ],
+)
+def test_a_reader_that_fails_leaves_what_ncu_prints(
+    tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch, reader: str, why: str
 ) -> None:
-    (tmp_path / "ncu_report.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    (tmp_path / "ncu_report.py").write_text(reader)
     monkeypatch.setattr("fathom.sounding.ncu.report.reader_folders", lambda ncu=None: iter((tmp_path,)))
     done = dive(sounding(tmp_path / "s.fathom").path, FAMILY)
-    assert done.returncode == 0 and "ended with SIGSEGV" in done.stderr and "bank" in done.stdout
+    assert done.returncode == 0 and why in done.stderr and "bank" in done.stdout
+    assert "by what ncu prints" in done.stderr and "--csv" not in done.stderr
 
 
 # Every way to fail is one sentence

@@ -88,6 +88,32 @@ def test_a_reader_that_ends_its_process(installed: Path, tmp_path: Path) -> None
     assert "ncu --import k.ncu-rep --page raw --csv > k.csv" in done.stderr
 
 
+def test_modules_of_the_current_folder_are_none_of_the_reader_s(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('mine')")
+    monkeypatch.chdir(tmp_path)
+    assert import_ncu([report(tmp_path)], tmp_path / "o").table("counters").collect().height
+
+
+def test_sources_and_complaints_in_any_encoding_are_read(installed: Path, tmp_path: Path) -> None:
+    reader = installed / "extras" / "python" / "ncu_report.py"
+    text = reader.read_text().replace("float v = x[32 * i];", "float v = x[32 * i]; // \\udce9")
+    reader.write_text(text + "\nimport os\nos.write(2, b'\\xff\\xfe strange\\n')\n")
+    assert "udce9" in text
+    spots = import_ncu([report(tmp_path)], tmp_path / "o").manifest.ranks[0].facts["hot_spots"]
+    assert any(spot["text"] == "float v = x[32 * i]; // ?" for spot in spots)
+
+
+def test_a_reader_that_never_ends_is_ended(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (installed / "extras" / "python" / "ncu_report.py").write_text("import time\ntime.sleep(600)")
+    monkeypatch.setattr("fathom.sounding.ncu.report.PATIENCE_S", 3)
+    with pytest.raises(BadInputError, match="did not end within 3 s"):
+        import_ncu([report(tmp_path)], tmp_path / "o")
+
+
 def test_units_that_names_tell_are_those_that_ncu_prints() -> None:
     header, units = list(csv.reader((READER.parent / "crafted-h200.csv").open()))[:2]
     told = {name: unit_of(name) for name in header if unit_of(name)}

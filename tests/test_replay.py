@@ -18,7 +18,7 @@ from fathom.cli.main import app
 from fathom.errors import BadInputError
 from fathom.sounding import import_traces
 from tests.simulator import US, Do, Machine, simulate
-from tests.timelines import Timeline, store_of
+from tests.timelines import OTHER, Timeline, store_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "soundings" / "train_gpt-h200.fathom.zip"
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "traces"
@@ -223,6 +223,8 @@ def checkpointed(steps: int) -> Timeline:
             made.op(name, at + begin * US, at + end * US, parent=parent)
             launched = at + (end - 2) * US
             made.kernel(launched + 3 * US, launched + 5 * US, launched)
+        batch = at + 60 * US  # that a loader's thread copies meanwhile
+        made.kernel(batch + 1, batch + US, batch, kind="copy", stream=9, thread=OTHER)
     return made
 
 
@@ -232,6 +234,8 @@ def test_without_what_is_repeated_host_and_device_are_spared(tmp_path: Path) -> 
     assert found.gain_ms == pytest.approx(40e-3)  # from the function's begin to its own product
     (row,) = (row for row in found.moved if row.entry == "compute")
     assert row.after_ms == pytest.approx(row.before_ms * 2 / 5, rel=1e-3)
+    (row,) = (row for row in found.moved if row.entry == "copy")
+    assert row.after_ms == pytest.approx(row.before_ms) and row.before_ms > 0
     half = replay.predict([parse("recomputed=0.5")])
     assert half.gain_ms == pytest.approx(20e-3)
 

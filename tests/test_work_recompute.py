@@ -44,15 +44,58 @@ def test_what_checkpointing_repeats_is_told_from_the_backward_pass(reentrant: bo
     assert work["product"].sum() - work["again"].sum() == work_of(checkpointed(None))["product"].sum()
 
 
+def between(layer: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    with torch.profiler.record_function("mine"):
+        x = layer(x)
+    x = x.exp()
+    with torch.profiler.record_function("mine too"):
+        return layer(x)
+
+
+FORMS = {
+    "plain": lambda layer, x, run: run(layer, x),
+    "residual": lambda layer, x, run: x + run(layer, x),
+    "in regions": lambda layer, x, run: run(lambda given: between(layer, given), x),
+    "nested": lambda layer, x, run: x + run(lambda given: given + run(layer, given), x),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("reentrant", [True, False])
-def test_when_it_is_repeated_is_apart_from_what_the_backward_pass_does_itself(reentrant: bool) -> None:
-    ops = checkpointed(reentrant)
-    forward, backward = (ops.filter(pl.col("name") == f"aten::{name}") for name in ("linear", "mm"))
-    held = regions(ops)
-    starts, ends = forward["start_ns"].to_numpy(), forward["end_ns"].to_numpy()
-    assert (covered(held, starts, ends) == ends - starts).sum() == LAYERS - 1
-    assert len(backward)
-    assert not covered(held, backward["start_ns"].to_numpy(), backward["end_ns"].to_numpy()).any()
+def test_when_it_is_repeated_is_apart_from_what_the_backward_pass_does_itself(
+    reentrant: bool, form: str
+) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    layer, x = torch.nn.Linear(SIZE, SIZE), torch.rand(SIZE, SIZE, requires_grad=True)
+
+    def step() -> None:
+        FORMS[form](layer, x, lambda *given: checkpoint(*given, use_reentrant=reentrant)).sum().backward()
+
+    ops = recorded(step)
+    names = {"linear": [], "mm": [], "exp": []}
+    for name, found in names.items():
+        rows = ops.filter(pl.col("name") == f"aten::{name}")
+        starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+        found += (covered(regions(ops), starts, ends) == ends - starts).tolist()
+    assert names["mm"] and not any(names["mm"])
+    once = 2 if form == "in regions" else 1
+    assert not any(names["linear"][:once]) and all(names["linear"][once:]) and len(names["linear"]) > once
+    assert names["exp"] in ([], [False, True])
+
+
+def test_algebra_and_hooks_of_the_backward_pass_repeat_nothing() -> None:
+    matrix = (torch.rand(SIZE, SIZE) + SIZE * torch.eye(SIZE)).requires_grad_()
+    weight = torch.rand(SIZE, SIZE)
+
+    def step() -> None:
+        hidden = matrix * 2
+        hidden.register_hook(lambda gradient: gradient @ weight)
+        (torch.linalg.inv(hidden).sum() + torch.cdist(matrix, weight).sum()).backward()
+
+    ops = recorded(step).with_columns(kind=pl.lit("op"))
+    assert ops["name"].str.contains("LinalgInvExBackward").any()
+    assert not regions(ops).length and work_of(ops)["again"].sum() == 0
 
 
 def test_without_checkpointing_nothing_is_repeated() -> None:

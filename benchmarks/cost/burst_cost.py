@@ -241,11 +241,15 @@ class Burst:
     def __call__(self, on: bool) -> None:
         """Begin, or end."""
         if "activities" in self._only and on:
-            self._activities.enable(lambda: self._torch.cuda._sleep(1))
+            self._activities.enable(self._launch)
         if self._collector is not None:
             self._collector.start() if on else self._collector.stop()
         if "activities" in self._only and not on:
             self._activities.disable()
+
+    def _launch(self) -> bool:
+        self._torch.cuda._sleep(1)
+        return True
 
     def check(self) -> None:
         """Write and decode: raises OverflowedError where the buffer was too small."""
@@ -295,8 +299,9 @@ def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         **(ratio(logs(bursts)) or {}),
         "median": ratio(logs(bursts), statistics.median),
         "of_medians": ratio(logs(bursts, of_medians)),
+        "of_first_steps": ratio(logs(bursts, mean, first)),
         "sham": ratio(logs(shams)),
-        "over_sham": over(logs(bursts), logs(shams)),
+        "over_sham": over(found),
         "before_ms": before,
         "beside_ms": [statistics.median([one.before.ms for one in run]) for run in found],
         "after": [statistics.median(run["between_ms"]) / was for run, was in zip(runs, before, strict=True)],
@@ -315,9 +320,19 @@ def of_medians(stretch: Stretch) -> float:
     return statistics.median(stretch.steps)
 
 
-def logs(runs: Sequence[Sequence[Tried]], length: Callable[[Stretch], float] = mean) -> list[list[float]]:
-    """Of each run that has any: steps inside over those beside."""
-    found = [[_log(length(one.before), length(one.inside), length(one.after)) for one in run] for run in runs]
+def first(stretch: Stretch) -> float:
+    """Its first step alone, by the host."""
+    return stretch.steps[0]
+
+
+def logs(
+    runs: Sequence[Sequence[Tried]],
+    beside: Callable[[Stretch], float] = mean,
+    inside: Callable[[Stretch], float] | None = None,
+) -> list[list[float]]:
+    """Of each run that has any: steps inside over those beside, by these lengths; `inside` as `beside`."""
+    own = inside or beside
+    found = [[_log(beside(one.before), own(one.inside), beside(one.after)) for one in run] for run in runs]
     return [run for run in found if run]
 
 
@@ -332,16 +347,24 @@ def ratio(
     return dict(zip(("ratio", "low", "high"), bounds(runs, statistic), strict=True)) if runs else None
 
 
-def over(bursts: list[list[float]], shams: list[list[float]]) -> dict[str, float] | None:
-    """The mean of the one over that of the other, from drawing both anew."""
-    if not bursts or not shams:
+def over(runs: Sequence[Sequence[Tried]]) -> dict[str, float] | None:
+    """Bursts over shams, of runs with both; the interval from drawing runs and what each tried anew."""
+    sides = [[logs([[one for one in run if one.sham is sham]]) for sham in (False, True)] for run in runs]
+    pairs = [(bursts[0], shams[0]) for bursts, shams in sides if bursts and shams]
+    if not pairs:
         return None
     draw = np.random.default_rng(0)
-    sides = [np.concatenate(runs) for runs in (bursts, shams)]
-    drawn = [np.mean([draw.choice(side, len(side)) for _ in range(RESAMPLES)], axis=1) for side in sides]
-    low, high = np.percentile(drawn[0] - drawn[1], [2.5, 97.5])
-    value = sides[0].mean() - sides[1].mean()
-    return {name: float(np.exp(log)) for name, log in (("ratio", value), ("low", low), ("high", high))}
+    drawn = [
+        _difference([[draw.choice(side, len(side)) for side in pairs[run]] for run in chosen])
+        for chosen in draw.integers(len(pairs), size=(RESAMPLES, len(pairs)))
+    ]
+    told = _difference(pairs), *np.percentile(drawn, [2.5, 97.5])
+    return {name: float(np.exp(log)) for name, log in zip(("ratio", "low", "high"), told, strict=True)}
+
+
+def _difference(pairs: Sequence[Sequence[Any]]) -> float:
+    bursts, shams = (np.concatenate(side).mean() for side in zip(*pairs, strict=True))
+    return float(bursts - shams)
 
 
 def summary(options: argparse.Namespace) -> None:

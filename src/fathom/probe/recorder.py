@@ -117,12 +117,17 @@ class Recorder:
             self.sampler.start()
         return True
 
-    def _launch(self) -> None:
-        """A kernel that the program does not see: it takes no memory, and no mode of torch's meets it."""
+    def _launch(self) -> bool:
+        """Launch what the program does not see: it takes no memory, and no mode of torch's meets it."""
         cuda = self._session.torch.cuda
-        if cuda.is_initialized():
-            with suppress(RuntimeError), cuda.device(device_in_use(cuda)):
+        if not cuda.is_initialized():
+            return False
+        try:
+            with cuda.device(device_in_use(cuda)):
                 cuda._sleep(1)
+        except RuntimeError:  # of a program that failed
+            return False
+        return True
 
     def _elsewhere(self) -> bool:
         """Whether what is prepared or runs belongs to another thread."""

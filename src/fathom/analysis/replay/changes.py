@@ -17,10 +17,9 @@ DEVICE = {
     "communication": ("collective",),
 }
 CAUSES = ("python", "dispatching", "gc", "allocator", "compilation", "checkpoint")
+# What the backward pass repeats of the forward pass: the host's time, and the work that it launched.
+AGAIN = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)
-AGAIN = (
-    "recomputed"  # what the backward pass repeats of the forward pass: the host's time, and what it launched
-)
 DEVICE_SIDE = (
     "device-gap",
     "launch-latency",
@@ -44,7 +43,7 @@ _MOST = 1e6  # a factor, or a piece in ms: beyond it lengths leave what nanoseco
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    "input, sync, recomputed, " + ", ".join(CAUSES)
+    f"input, sync, {AGAIN}, " + ", ".join(CAUSES)
 )
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array, covered
 from fathom.analysis.replay.changes import AGAIN, CAUSES, DEVICE, Change
 from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
@@ -130,10 +129,14 @@ def _of_kinds(pieces: Pieces, change: Change) -> Array:
 
 
 def _launched_again(part: Part) -> Array:
-    """Pieces of what is repeated of the forward pass; a processor's own are no launch's."""
-    pieces = part.pieces
-    when = np.where(pieces.launched == BEFORE_ALL, pieces.start, pieces.launched)
-    return covered(part.team.again, when, when + 1) > 0
+    """Pieces that the team launched meanwhile, or a processor's own; collectives are met by other ranks."""
+    pieces, called = part.pieces, part.pieces.call >= 0
+    if called.any():
+        mine = called & part.calls.team[np.maximum(pieces.call, 0)] & ~pieces.of_kind("collective")
+        when = np.where(mine, pieces.launched, pieces.start)
+    else:
+        mine, when = np.ones(len(called), bool), pieces.start
+    return mine & (covered(part.team.again, when, when + 1) > 0)
 
 
 def named_pieces(part: Part, change: Change) -> Array:

@@ -1,8 +1,9 @@
 """What the backward pass computes a second time: activation checkpointing.
 
-Autograd runs each node of the backward pass in a region of its own. The node of a built-in op never calls
-the composites that a model's forward pass is written in: where they show up under it, an unpack hook is
-running a part of the forward pass again. `CheckpointFunctionBackward` does so itself.
+Autograd runs each node of the backward pass in a region of its own, and in it the node's function. That of a
+built-in op calls none of the composites that a model's forward pass is written in, but for linear algebra:
+where they show up in it, an unpack hook is running a part of the forward pass again. What a node calls beside
+its function are hooks on tensors. `CheckpointFunctionBackward` runs the part itself.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ from fathom.analysis.work.tree import Flags, Rows, rows_of
 
 _NODE = "autograd::engine::evaluate_function: "
 _BUILT_IN = _NODE + r".*Backward\d+$"
+# Whose formulas multiply matrices (torch/csrc/autograd/FunctionsManual.cpp).
+_ALGEBRA = (
+    r": (\w*(Linalg|Cholesky|Triangular|Ormqr|Householder|Inverse|Logdet)\w*|Lu\w*|MatrixExp|Cdist"
+    r"|EuclideanDist)Backward"
+)
 _REENTRANT = "CheckpointFunctionBackward"  # a node, and the function in it
 _CHECKPOINT = _NODE + _REENTRANT
 _FORWARD = (
@@ -31,40 +37,57 @@ def recomputed(ops: pl.DataFrame, parent: Rows) -> Flags:
     if not names.unique().str.starts_with(_NODE).any():
         return np.zeros(len(names), dtype=bool)
     node = names.str.starts_with(_NODE).to_numpy()
-    again = names.str.contains(_BUILT_IN).to_numpy() | (names == _CHECKPOINT).to_numpy()
+    built_in = names.str.contains(_BUILT_IN) & ~names.str.contains(_ALGEBRA)
+    again = (built_in | (names == _CHECKPOINT)).to_numpy()
     inside = _inherit(parent, node, again)  # the innermost node decides
     checkpoint = _inherit(parent, node, (names == _CHECKPOINT).to_numpy())
-    composite = names.is_in(_FORWARD).to_numpy()
+    composite = names.is_in(_FORWARD).to_numpy() & ~_child_of(parent, node)
     return (inside & _inherit(parent, composite | node, composite)) | (checkpoint & ~node)
 
 
 def regions(ops: pl.DataFrame) -> Spans:
     """When a part of the forward pass runs again, the Python between its ops included.
 
-    That is what a node of the backward pass begins with, up to what it does itself or to the nodes that it
-    calls. `ops` has the columns id, parent, name, phase, burst, start_ns and end_ns.
+    That is what a node's function begins with, up to what it does itself or to the nodes that it calls.
+    `ops` has the columns id, parent, name, phase, burst, start_ns and end_ns.
     """
     parent = rows_of(ops, ops, "parent")
     names = ops["name"].fill_null("")
-    again = recomputed(ops, parent) & ~names.str.ends_with(_REENTRANT).to_numpy()
-    first = again & (parent >= 0)
-    first[first] = ~again[parent[first]]
-    if not first.any():
+    node = names.str.starts_with(_NODE).to_numpy()
+    function = _child_of(parent, node)
+    repeats, owners = _up_to(function, recomputed(ops, parent) & ~function, parent)
+    if not len(owners):
         return NOTHING
-    told = {
-        "repeats": names.str.contains(ONLY_FORWARD) | pl.Series(again),
-        "node": names.str.starts_with(_NODE),
-    }
+    told = {"repeats": pl.Series(repeats) | names.str.contains(ONLY_FORWARD), "node": pl.Series(node)}
     rows = ops.select("start_ns", "end_ns", **told).with_columns(
         owner=pl.Series(parent), row=pl.int_range(pl.len())
     )
-    inside = rows.filter(pl.col("owner").is_in(np.unique(parent[first])))
+    inside = rows.filter(pl.col("owner").is_in(owners))
     last = inside.filter("repeats", ~pl.col("node")).group_by("owner").agg(last=pl.col("end_ns").max())
     own = pl.col("node") | (~pl.col("repeats") & (pl.col("start_ns") >= pl.col("last")))
     after = inside.join(last, on="owner").filter(own).group_by("owner").agg(after=pl.col("start_ns").min())
-    owners = last.join(after, on="owner", how="left").join(rows, left_on="owner", right_on="row")
-    ends = owners["after"].fill_null(owners["end_ns"])
-    return union(owners["start_ns"].to_numpy(), ends.to_numpy())
+    found = last.join(after, on="owner", how="left").join(rows, left_on="owner", right_on="row")
+    return union(found["start_ns"].to_numpy(), found["after"].fill_null(found["end_ns"]).to_numpy())
+
+
+def _child_of(parent: Rows, callers: Flags) -> Flags:
+    """Rows that one of `callers` calls."""
+    found = parent >= 0
+    found[found] = callers[parent[found]]
+    return found
+
+
+def _up_to(stop: Flags, marked: Flags, parent: Rows) -> tuple[Flags, Rows]:
+    """`marked` and what calls them up to the rows that `stop`, and those: programs have regions too."""
+    seen, stops = marked.copy(), np.zeros(len(parent), dtype=bool)
+    current = np.flatnonzero(marked)
+    while len(current):
+        current = parent[current]
+        current = np.unique(current[current >= 0])
+        stops[current[stop[current]]] = True
+        current = current[~stop[current] & ~seen[current]]
+        seen[current] = True
+    return seen, np.flatnonzero(stops)
 
 
 def _inherit(parent: Rows, decides: Flags, value: Flags) -> Flags:

@@ -48,7 +48,7 @@ class Activities:
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
-        self.enabled = self._refused = False
+        self.enabled = self._refused = self._launched = False
 
     def ready(self, touch: Callable[[], None]) -> bool:
         """Whether nobody else holds CUPTI, and it keeps the host's time."""
@@ -94,14 +94,14 @@ class Activities:
         self._ask("cuptiGetTimestamp", ctypes.byref(now))
         return abs(now.value - time.time_ns()) < NEAR_NS
 
-    def enable(self, launch: Callable[[], None] = lambda: None) -> None:
+    def enable(self, launch: Callable[[], bool] = lambda: False) -> None:
         """Begin to record. Raises CuptiError.
 
         CUPTI takes a third of a millisecond for the first launch after that: `launch` makes it, with torch's
-        kernel that spins, which is not told.
+        kernel that spins, which is not told, and returns whether it did.
         """
         self._switch_on()
-        launch()
+        self._launched = launch()
 
     def _switch_on(self) -> None:
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
@@ -126,7 +126,9 @@ class Activities:
 
     def save(self, path: str) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""
-        events = _without_first([event(kind, address) for kind, address in self._records()])
+        events = [event(kind, address) for kind, address in self._records()]
+        if self._launched:
+            events = _without_first(events)
         base = min((one["ts"] for one in events), default=0)
         for one in events:
             one["ts"], one["dur"] = (one["ts"] - base) / 1e3, one["dur"] / 1e3
@@ -176,8 +178,9 @@ class Activities:
 
 
 def _without_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    first = min(events, key=lambda one: one["args"]["correlation"], default=None)
-    return [one for one in events if one is not first or FIRST not in one["name"]]
+    ours = [one for one in events if FIRST in one["name"]]
+    first = min(ours, key=lambda one: one["args"]["correlation"], default=None)
+    return [one for one in events if one is not first]
 
 
 def activities() -> Activities | None:

@@ -116,8 +116,11 @@ def _import(
     try:
         try:
             return imported(report)
-        except NoReaderError as error:
-            say(f"without source lines and instructions, which only NVIDIA's reader tells: {error}")
+        except BadInputError as error:
+            if shapes:
+                raise
+            why = error.why if isinstance(error, NoReaderError) else str(error)
+            say(f"by what ncu prints, without source lines and instructions: {why}")
             return imported(as_csv(report, environment))
     except BadInputError as error:
         if shapes and target.shape and target.shape not in shapes:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import json
 import math
 import os
 import sys
@@ -38,10 +39,11 @@ def main() -> int:
         return _failed(NOT_LOADED, f"{type(error).__name__}: {_first(error)}")
     try:
         context = reader.load_report(report)
-        launches = [_launch(action) for action in _kernels(context)]
+        launches = [msgspec.to_builtins(_launch(action)) for action in _kernels(context)]
+        text = json.dumps(launches, ensure_ascii=False)
     except Exception as error:
         return _failed(UNREADABLE, _first(error))
-    Path(result).write_bytes(msgspec.json.encode(launches))
+    Path(result).write_bytes(text.encode("utf-8", "replace"))  # sources need not be UTF-8
     return 0
 
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,12 +21,18 @@ from fathom.sounding.ncu.lines import bad
 VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder that Nsight Compute is installed in
 MODULE = "ncu_report"
 UNREADABLE, NOT_LOADED = 3, 4  # exit statuses of `reading`
+PATIENCE_S = 600
 _READER, _FILE = Path("extras") / "python", f"{MODULE}.py"
 _INSTALLED = ("usr/local/cuda*/nsight-compute*", "opt/nvidia/nsight-compute/*", "usr/lib/nsight-compute")
 
 
 class NoReaderError(BadInputError):
-    """NVIDIA's reader is not there, or does not work here; ncu's CSV can still be read."""
+    """NVIDIA's reader is not there, or does not work here (`why`); ncu's CSV can still be read."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        exported = f"ncu --import {path.name} --page raw --csv > {path.stem}.csv"
+        super().__init__(f"{path} cannot be imported: {why}, or export it where ncu is: {exported}.")
+        self.why = why
 
 
 def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
@@ -33,34 +40,41 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
     folder = find_reader(path, ncu)
     with tempfile.TemporaryDirectory(prefix="fathom-ncu-") as own:
         result = Path(own) / "launches.json"
-        done = _run(folder, path, result)
-        said = (done.stderr.strip().splitlines() or [""])[-1]
-        if done.returncode == UNREADABLE:
+        status, said = _run(folder, path, result)
+        if status == UNREADABLE:
             raise bad(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
-        if done.returncode == NOT_LOADED:
-            raise NoReaderError(f"{path} cannot be imported: {folder / _FILE} does not load ({said}).")
-        if done.returncode:
-            raise NoReaderError(f"{path} cannot be imported: {_died(done.returncode)}; {_exported(path)}.")
+        if status == NOT_LOADED:
+            raise NoReaderError(path, f"{folder / _FILE} does not load ({said}); mend its installation")
+        if status != 0:
+            raise NoReaderError(
+                path, f"Nsight Compute's reader {_ended(status, said)}; try another version of it"
+            )
         return msgspec.json.decode(result.read_bytes(), type=list[Launch])
 
 
-def _run(*words: Path) -> subprocess.CompletedProcess[str]:
+def _run(*words: Path) -> tuple[int | None, str]:
+    """The exit status of `reading`, None where it takes for ever, and the last that it said."""
     command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
-    return subprocess.run(command, env=_environment(), capture_output=True, text=True, check=False)
+    how: dict[str, Any] = {"env": _environment(), "timeout": PATIENCE_S, "capture_output": True}
+    try:
+        done = subprocess.run(command, text=True, errors="replace", check=False, **how)
+    except subprocess.TimeoutExpired:
+        return None, ""
+    return done.returncode, (done.stderr.strip().splitlines() or [""])[-1][:120]
 
 
 def _environment() -> dict[str, str]:
-    """With this process's own places of modules, Fathom's among them."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    """With this process's own places of modules, Fathom's among them, and not the current folder."""
+    places = os.pathsep.join(filter(None, sys.path))
+    return {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
 
 
-def _died(status: int) -> str:
-    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
-    return f"Nsight Compute's reader ended with {name}"
-
-
-def _exported(path: Path) -> str:
-    return f"export it where ncu is: ncu --import {path.name} --page raw --csv > {path.stem}.csv"
+def _ended(status: int | None, said: str) -> str:
+    if status is None:
+        return f"did not end within {PATIENCE_S} s"
+    if -status in set(signal.Signals):
+        return f"ended with {signal.Signals(-status).name}"
+    return f"ended with status {status} ({said})"
 
 
 def find_reader(path: Path, ncu: Path | None = None) -> Path:
@@ -68,10 +82,8 @@ def find_reader(path: Path, ncu: Path | None = None) -> Path:
     for folder in reader_folders(ncu):
         if (folder / _FILE).is_file():
             return folder
-    raise NoReaderError(
-        f"{path} cannot be imported: reading it takes {_FILE} of an installed Nsight Compute, which was not "
-        f"found; name its ncu with {VARIABLE}, or {_exported(path)}."
-    )
+    why = f"reading it takes {_FILE} of an installed Nsight Compute, which was not found; name its ncu with "
+    raise NoReaderError(path, why + VARIABLE)
 
 
 def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[Path]:
