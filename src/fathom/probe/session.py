@@ -11,6 +11,7 @@ from typing import Any
 
 from fathom.probe.chooser import Chooser, Signal
 from fathom.probe.conductor import Conductor
+from fathom.probe.ending import end_quietly
 from fathom.probe.host import HostWindow
 from fathom.probe.lull import Lull
 from fathom.probe.phases import Orders
@@ -232,6 +233,7 @@ class Session:
         if done and not self._stopped:
             self._stopped = True
             self.flush()
+            end_quietly()
             with open(os.path.join(self.raw, "stop"), "w", encoding="utf-8") as file:
                 file.write(str(self.k))
 

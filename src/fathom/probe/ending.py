@@ -1,0 +1,24 @@
+"""The end of a program that `--stop-after` interrupts, without tracebacks of the interruption."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # what a thread meets whose peers are gone
+
+
+def end_quietly() -> None:
+    """From here on nothing is told of an interrupt, nor of threads that lose whom they talk to."""
+    tell, tell_of_thread = sys.excepthook, threading.excepthook
+
+    def of_main(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            tell(kind, error, trace)
+
+    def of_thread(told: threading.ExceptHookArgs) -> None:
+        if not issubclass(told.exc_type, CUT_OFF):
+            tell_of_thread(told)
+
+    sys.excepthook, threading.excepthook = of_main, of_thread
