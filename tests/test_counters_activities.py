@@ -264,7 +264,7 @@ def test_a_burst_begins_with_a_launch_of_its_own(
     monkeypatch.setattr(recorder, "activities", lambda: activities)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet([], "kineto"))
     monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet([], "sampler"))
-    monkeypatch.setattr(recorder, "device_in_use", lambda _: 1)
+    monkeypatch.setattr("fathom.probe.counters.activities.device_in_use", lambda _: 1)
     lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
     monkeypatch.setattr(ours, "_wait_for_device", lambda: None)

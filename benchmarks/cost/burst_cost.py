@@ -37,6 +37,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -214,9 +215,12 @@ class Burst:
     def __init__(
         self, torch: Any, counters: dict[str, Any], file: Path, buffer_bytes: int, only: Sequence[str] = PARTS
     ) -> None:
+        from fathom.probe.counters.activities import launch
+
         self._torch, self._names, self._file = torch, counters["groups"][0], file
         self._interval = int(counters.get("interval_ns") or 20_000)
         self._buffer_bytes, self._only = buffer_bytes, only
+        self.first = partial(launch, torch.cuda)
         self._activities: Any = None
         self._collector: Any = None
         self.samples = self.records = 0
@@ -241,15 +245,11 @@ class Burst:
     def __call__(self, on: bool) -> None:
         """Begin, or end."""
         if "activities" in self._only and on:
-            self._activities.enable(self._launch)
+            self._activities.enable(self.first)
         if self._collector is not None:
             self._collector.start() if on else self._collector.stop()
         if "activities" in self._only and not on:
             self._activities.disable()
-
-    def _launch(self) -> bool:
-        self._torch.cuda._sleep(1)
-        return True
 
     def check(self) -> None:
         """Write and decode: raises OverflowedError where the buffer was too small."""

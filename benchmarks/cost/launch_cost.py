@@ -25,6 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from burst_cost import Burst
 from cost_commands import append, device_name
 
 REPEATED, ROUNDS, SAMPLED, WARM_UP = 40, 60, 14, 30
@@ -89,42 +90,17 @@ def told(on: Sequence[Round], off: Sequence[Round], kinds: int) -> list[dict[str
     return found
 
 
-def records(
-    torch: Any, activities: Any, launches: Launches, launch: Callable[[], bool]
-) -> list[dict[str, float]]:
-    """With CUPTI's records of the device's work."""
+def compared(burst: Burst, launches: Launches, rounds: int, warm_up: int) -> list[dict[str, float]]:
+    """Rounds in a burst, each right after one without."""
     on, off = [], []
-    for _ in range(ROUNDS):
-        activities.ready(torch.cuda.synchronize)
-        launches()
-        off.append(launches())
-        activities.enable(launch)
-        on.append(launches())
-        activities.disable()
-        activities.drop()
-    return told(on, off, len(launches.ops))
-
-
-def samples(
-    torch: Any, activities: Any, launches: Launches, counters: dict[str, Any]
-) -> list[dict[str, float]]:
-    """With samples of the first group of counters."""
-    from fathom.probe.counters.cupti import CuptiCollector
-
-    collector = CuptiCollector(0, BUFFER_BYTES)
-    activities.ready(torch.cuda.synchronize)
-    collector.open()
-    on, off = [], []
-    for _ in range(SAMPLED):
-        activities.ready(torch.cuda.synchronize)
-        collector.configure(counters["groups"][0], int(counters.get("interval_ns") or 20_000))
-        for _ in range(WARM_UP):
+    for _ in range(rounds):
+        burst.arm()
+        for _ in range(warm_up):
             launches()
         off.append(launches())
-        collector.start()
+        burst(True)
         on.append(launches())
-        collector.stop()
-    collector.close()
+        burst(False)
     return told(on, off, len(launches.ops))
 
 
@@ -138,25 +114,22 @@ def main() -> None:
     import torch
 
     from fathom.machine import known_machine
-    from fathom.probe.counters.activities import activities
 
+    counters = known_machine().get("counters")
+    if not counters:
+        sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
     launches = Launches(torch)
     for _ in range(WARM_UP):
         launches()
-    found, counters = activities(), known_machine().get("counters")
-    if found is None or not counters:
-        sys.exit("the libcupti that torch loads is not known, or no counters are; qualify them first")
-
-    def made() -> bool:
-        torch.cuda._sleep(1)
-        return True
-
     options.out.mkdir(parents=True, exist_ok=True)
+    given = torch, counters, options.out / "trace.json", BUFFER_BYTES
+    records, made, samples = (Burst(*given, [part]) for part in ("activities", "activities", "sampling"))
+    records.first = lambda: False
     row = {
         "device": device_name(),
-        "records": records(torch, found, launches, lambda: False),
-        "made": records(torch, found, launches, made),
-        "sampling": samples(torch, found, launches, counters),
+        "records": compared(records, launches, ROUNDS, 1),
+        "made": compared(made, launches, ROUNDS, 1),
+        "sampling": compared(samples, launches, SAMPLED, WARM_UP),
     }
     append(options.out / "launches.jsonl", row)
 

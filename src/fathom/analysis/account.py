@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.entries import MS, busy_ms, entries_of, take_off_observer, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
-from fathom.analysis.intervals import Spans, spans, union
+from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.results import Abstained, Device, Entry, Window
@@ -101,7 +101,7 @@ def account(
     found = subjects(timeline, kind)
     asked, kind = kind, kind or _kind(steps, found)
     waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
-    waited = union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy())
+    waited = of_rows(waits)
     runs, left_out = undisturbed(stretches(steps, kind), first_profiled(steps), waited)
     busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
     unmeasured = bool(runs) and not runs[0].measured

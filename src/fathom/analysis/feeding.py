@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.causes import ALIASES, REGIONS
-from fathom.analysis.intervals import Array, Spans, covered, intersect, union
+from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
 from fathom.analysis.windows import Windows
 
 MS = 1e6
@@ -35,7 +35,7 @@ def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: in
         return None
     result: dict[str, Any] = {"batches": batches.height} if batches.height else {}
     if steps:
-        waited = intersect(union(waits["start_ns"].to_numpy(), waits["end_ns"].to_numpy()), within).length
+        waited = intersect(of_rows(waits), within).length
         result |= {"wait_ms": waited / steps / MS, "wait_share": waited / within.length}
     result |= _medians(batches)
     workers = batches.drop_nulls("worker").partition_by("worker", as_dict=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.intervals import NOTHING, Array, Spans, merge, spans, subtract, union
+from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
 
 Label = tuple[str, str]  # cause, detail
 DETAILS = 8  # a cause with more different details than this is shown without them
@@ -60,7 +60,7 @@ class HostRecords:
         mine = self.known.filter(pl.col("thread") == thread)
         found = []
         for (cause, detail), rows in mine.group_by("cause", "detail", maintain_order=True):
-            held = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+            held = of_rows(rows)
             found.append(((str(cause), str(detail)), held))
         found.append((("dispatching", ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
         return sorted(found, key=lambda one: _rank(one[0][0]))
@@ -80,8 +80,7 @@ def _rank(cause: str) -> int:
 
 
 def _of(table: pl.DataFrame, thread: int) -> Spans:
-    rows = table.filter(pl.col("thread") == thread)
-    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    return of_rows(table.filter(pl.col("thread") == thread))
 
 
 def host_records(

@@ -5,9 +5,12 @@ Every function is vectorised and takes and returns `Spans`; lengths are exact in
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import polars as pl
 
 Array = np.ndarray
 
@@ -44,6 +47,11 @@ def union(starts: Array, ends: Array) -> Spans:
     reach = np.maximum.accumulate(ends)
     opens = np.flatnonzero(np.concatenate(([True], starts[1:] > reach[:-1])))
     return Spans(starts[opens], reach[np.append(opens[1:] - 1, len(reach) - 1)])
+
+
+def of_rows(rows: pl.DataFrame) -> Spans:
+    """When any of some records ran: their columns start_ns and end_ns."""
+    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
 
 
 def merge(*sets: Spans) -> Spans:

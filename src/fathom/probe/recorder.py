@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from fathom.probe.counters.activities import Activities, activities
+from fathom.probe.counters.activities import Activities, activities, launch
 from fathom.probe.counters.sampler import Sampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
@@ -110,23 +110,11 @@ class Recorder:
         if self._snapshot is not None:
             self._snapshot.begin()
         elif isinstance(self._tracer, Activities):
-            self._tracer.enable(self._launch)
+            self._tracer.enable(lambda: launch(self._session.torch.cuda))
         else:
             self._tracer.enable()
         if job.phase == "counters":
             self.sampler.start()
-        return True
-
-    def _launch(self) -> bool:
-        """Launch what the program does not see: it takes no memory, and no mode of torch's meets it."""
-        cuda = self._session.torch.cuda
-        if not cuda.is_initialized():
-            return False
-        try:
-            with cuda.device(device_in_use(cuda)):
-                cuda._sleep(1)
-        except RuntimeError:  # of a program that failed
-            return False
         return True
 
     def _elsewhere(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import NOTHING, Array, Spans, covered, union
+from fathom.analysis.intervals import Array, Spans, covered, of_rows
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions
 
@@ -46,7 +47,7 @@ class Team:
     """A caller and the autograd engine's threads, which run on its behalf while it waits: one sequence.
 
     Intervals lie between neighbouring `knots`. `call` is the call that an interval lies in, or -1;
-    `masks` tells by cause which intervals it holds, `again` when a part of the forward pass is repeated.
+    `masks` tells by cause which intervals it holds.
     """
 
     threads: set[int]
@@ -54,7 +55,11 @@ class Team:
     call: Array
     masks: dict[str, Array]
     ops: pl.DataFrame
-    again: Spans = NOTHING
+
+    @cached_property
+    def again(self) -> Spans:
+        """When a part of the forward pass is repeated; few changes ask."""
+        return regions(self.ops)
 
     @property
     def lengths(self) -> Array:
@@ -65,7 +70,7 @@ class Team:
         """Intervals inside ops whose name matches the change's pattern."""
         names = [name for name in self.ops["name"].unique().to_list() if change.matches(name)]
         rows = self.ops.filter(pl.col("name").is_in(names))
-        return self._inside(union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()))
+        return self._inside(of_rows(rows))
 
     def recomputing(self) -> Array:
         """Intervals in which a part of the forward pass is repeated."""
@@ -89,7 +94,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
     knots = np.unique(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
     ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
-    team = Team(threads, knots, _calls_of(knots, calls), {}, ops, regions(mine[0]))
+    team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:
         team.label(host.activity(host.caller))
     return team
@@ -155,11 +160,11 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     in_process = ops.filter(here, pl.col("name").str.contains(causes.IN_PROCESS))
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
-    found = union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    found = of_rows(rows)
     own = pl.concat(
         [t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)]
     )
-    worked = covered(union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy()), *found)
+    worked = covered(of_rows(own), *found)
     alone = worked < SHARE * (found.ends - found.starts)
     return _until_a_call(Spans(found.starts[alone], found.ends[alone]), calls.filter(here))
 

@@ -133,7 +133,7 @@ def _launched_again(part: Part) -> Array:
     pieces, called = part.pieces, part.pieces.call >= 0
     if called.any():
         mine = called & part.calls.team[np.maximum(pieces.call, 0)] & ~pieces.of_kind("collective")
-        when = np.where(mine, pieces.launched, pieces.start)
+        when = pieces.launched
     else:
         mine, when = np.ones(len(called), bool), pieces.start
     return mine & (covered(part.team.again, when, when + 1) > 0)

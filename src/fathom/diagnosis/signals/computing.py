@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.analysis.intervals import Spans, intersect, subtract, union
+from fathom.analysis.intervals import NOTHING, Spans, intersect, merge, of_rows, subtract, union
 from fathom.analysis.work.tree import NONE
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.recorded import Recorded
@@ -16,7 +15,6 @@ from fathom.diagnosis.signals.rows import Computing
 from fathom.diagnosis.signals.value import signal
 
 MS = 1e6
-EMPTY = np.zeros(0, np.int64)
 LONG_NS = 1_000_000  # more than asking for an op takes, under a profiler too
 OFTEN, TWICE = 0.5, 2  # of the steps: what comes in fewer is another matter than what each of them computes
 LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
@@ -57,22 +55,15 @@ def _own(recorded: Recorded, inside: list[int]) -> list[bool]:
 def _alone(recorded: Recorded, rows: pl.DataFrame) -> Spans:
     """When nothing is waited for and no other thread is in an op: a forward pass is silent while the backward
     pass runs."""
-    waits = _spans(recorded.store.table("waits", recorded.account.rank).collect())
+    waits = of_rows(recorded.store.table("waits", recorded.account.rank).collect())
     found = []
     for (thread,), mine in rows.group_by("thread"):
         others = recorded.ops.filter(pl.col("thread") != thread, pl.col("kind") == "op")
-        alone = subtract(union(mine["at"].to_numpy(), mine["until"].to_numpy()), _spans(others))
+        alone = subtract(union(mine["at"].to_numpy(), mine["until"].to_numpy()), of_rows(others))
         alone = subtract(alone, waits)
         long = alone.ends - alone.starts >= LONG_NS
         found.append(Spans(alone.starts[long], alone.ends[long]))
-    starts, ends = (
-        np.concatenate([getattr(one, side) for one in found] or [EMPTY]) for side in ("starts", "ends")
-    )
-    return union(starts, ends)
-
-
-def _spans(rows: pl.DataFrame) -> Spans:
-    return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    return merge(NOTHING, *found)
 
 
 def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.intervals import covered, intersect, subtract, union
+from fathom.analysis.intervals import covered, intersect, of_rows, subtract, union
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.pauses import SHORT_NS
 from fathom.diagnosis.signals.processor import meeting
@@ -36,7 +36,7 @@ def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
     stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.filter(name=name)
-    whole = intersect(union(every["start_ns"].to_numpy(), every["end_ns"].to_numpy()), recorded.used)
+    whole = intersect(of_rows(every), recorded.used)
     lines = every["source"].drop_nulls().mode().sort()
     return Held(
         name,

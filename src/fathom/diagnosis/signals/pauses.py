@@ -21,16 +21,14 @@ EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with w
 @signal("device.short_pauses_ms", "ms a step")
 def short_pauses(recorded: Recorded) -> float:
     """What the device is idle in pauses too short to hold anything but launching."""
-    windows, steps = recorded.account.windows, recorded.steps
-    assert windows is not None
     busy = recorded.busy
     total = 0
-    for start, end in zip(windows.starts[windows.used], windows.ends[windows.used], strict=True):
+    for start, end in zip(*recorded.used, strict=True):
         inner = (busy.ends > start) & (busy.starts < end)
         edges = np.concatenate(([start], np.stack((busy.starts, busy.ends), 1)[inner].ravel(), [end]))
         pauses = np.diff(np.clip(edges, start, end))[::2]
         total += int(pauses[pauses < SHORT_NS].sum())
-    return total / steps / MS
+    return total / recorded.steps / MS
 
 
 @signal("host.holds", "a step")

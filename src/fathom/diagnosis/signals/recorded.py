@@ -11,7 +11,7 @@ import polars as pl
 
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
-from fathom.analysis.intervals import Spans, union
+from fathom.analysis.intervals import Spans, of_rows
 from fathom.analysis.results import Device, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
@@ -102,7 +102,7 @@ class Recorded:
     @cached_property
     def busy(self) -> Spans:
         """When the device had work."""
-        return union(self.kernels["start_ns"].to_numpy(), self.kernels["end_ns"].to_numpy())
+        return of_rows(self.kernels)
 
     @cached_property
     def links(self) -> Links:

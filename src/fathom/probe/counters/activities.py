@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.probe.counters.records import KINDS, event, kind_of
+from fathom.probe.device import device_in_use
 from fathom.probe.whole import whole
 
 BUFFER_BYTES, AT_HAND = 2 << 20, 4  # a kernel takes some 220 bytes; each thread that launches has a buffer
@@ -22,7 +23,7 @@ NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
 LOOK_S = 0.02
 FORCED = 1
-FIRST = "spin_kernel"  # torch's, for the launch that nobody's step should pay
+FIRST = "spin_kernel"  # what `launch` launches
 TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
 
 Requested = ctypes.CFUNCTYPE(
@@ -94,14 +95,14 @@ class Activities:
         self._ask("cuptiGetTimestamp", ctypes.byref(now))
         return abs(now.value - time.time_ns()) < NEAR_NS
 
-    def enable(self, launch: Callable[[], bool] = lambda: False) -> None:
+    def enable(self, first: Callable[[], bool] = lambda: False) -> None:
         """Begin to record. Raises CuptiError.
 
-        CUPTI takes a third of a millisecond for the first launch after that: `launch` makes it, with torch's
-        kernel that spins, which is not told, and returns whether it did.
+        CUPTI takes a third of a millisecond for the first launch after that: `first` makes it, as `launch`
+        does, and tells whether it did; it is not told.
         """
         self._switch_on()
-        self._launched = launch()
+        self._launched = first()
 
     def _switch_on(self) -> None:
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
@@ -175,6 +176,19 @@ class Activities:
         code = getattr(self._library, name)(*arguments)
         if code:
             raise CuptiError(f"{name} failed with status {code}")
+
+
+def launch(cuda: Any) -> bool:
+    """Launch what the program does not see, of `torch.cuda`: it takes no memory, and no mode of torch's meets
+    it. Whether it did."""
+    if not cuda.is_initialized():
+        return False
+    try:
+        with cuda.device(device_in_use(cuda)):
+            cuda._sleep(1)
+    except RuntimeError:  # of a program that failed
+        return False
+    return True
 
 
 def _without_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -114,21 +114,25 @@ def _import(
         )
 
     try:
-        try:
-            return imported(report)
-        except BadInputError as error:
-            if shapes:
-                raise
-            why = error.why if isinstance(error, NoReaderError) else str(error)
-            say(f"by what ncu prints, without source lines and instructions: {why}")
-            return imported(as_csv(report, environment))
+        return imported(report)
     except BadInputError as error:
-        if shapes and target.shape and target.shape not in shapes:
-            raise CannotProfileError(
-                f"{target.family} was not reached: the launches of its name had the shapes "
-                f"{', '.join(sorted(shapes))}; choose another with --launch."
-            ) from None
-        raise CannotProfileError(f"ncu left no usable result: {error}") from None
+        if shapes:
+            raise _unusable(error, target, shapes) from None
+        why = error.why if isinstance(error, NoReaderError) else str(error)
+    say(f"by what ncu prints, without source lines and instructions: {why}")
+    try:
+        return imported(as_csv(report, environment))
+    except BadInputError as error:
+        raise _unusable(error, target, shapes) from None
+
+
+def _unusable(error: BadInputError, target: Target, shapes: set[str]) -> CannotProfileError:
+    if shapes and target.shape and target.shape not in shapes:
+        return CannotProfileError(
+            f"{target.family} was not reached: the launches of its name had the shapes "
+            f"{', '.join(sorted(shapes))}; choose another with --launch."
+        )
+    return CannotProfileError(f"ncu left no usable result: {error}")
 
 
 def families_of(store: Store) -> list[str]:
