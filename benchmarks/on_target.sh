@@ -171,11 +171,10 @@ print(*(sys.argv[3:] or list(techniques()))[int(sys.argv[1])::int(sys.argv[2])])
     wait
 }
 
-equal() { # what is left of ten kernels against themselves and with 2 % planted, shared among the GPUs;
-    # twelve side by side take two minutes, and what is not done at the end is lost: MINUTES ends two before
+equal() { # ten kernels against themselves and with 2 % planted, shared among the GPUs, one process on each; what
+    # lies in OUT/equal is not repeated. Twelve take two minutes; what is not done at the end is lost: MINUTES
+    # ends two before
     gpus=$(gpus)
-    mkdir -p "$out/equal" # with what was proven so far, as long as the referee is the same
-    tar -xJf benchmarks/results/equal_sides_begun.tar.xz -C "$out" --skip-old-files || true
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.referee.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-12}" --minutes "${MINUTES:-7}"
 }

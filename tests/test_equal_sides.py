@@ -20,7 +20,7 @@ from fathom.referee.samples import Block, Race
 from fathom.timing import decide
 from tests.clocks import FakeClock
 
-TRIALS, ROUNDS = 100, 12  # rounds of a race at most
+TRIALS, ROUNDS = 500, 12
 Row = dict[str, Any]
 
 
@@ -49,18 +49,23 @@ def rounds(found: list[Row], kernel: str, planted: bool) -> list[tuple[list[int]
     return [pair[::-1] if turn else pair for turn, each in zip(turned, pairs, strict=True) for pair in each]
 
 
-def judged(found: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> int:
+def most(found: list[Row], kernel: str) -> int:
+    """Rounds of a race at most: those of the kernel's longest proof, which its budget ended, or more."""
+    return max(ROUNDS, *(len(row["baseline"]) for row in found if row["kernel"] == kernel))
+
+
+def judged(found: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> float:
     """Of a hundred races over those samples, how many end as they have to."""
     good = 0
     for seed in range(TRIALS):
         clock, random = FakeClock(), np.random.default_rng(seed)
         kernel = names[seed % len(names)]
         sampler = Replayed(rounds(found, kernel, planted), random, clock)
-        settings = Settings(budget_s=2 * ROUNDS)
+        settings = Settings(budget_s=2 * most(found, kernel))
         ratio = race(sampler, settings, iter(range(1000)), lambda *_: [], clock).ratio("")
         wanted = (FASTER if sampler.swapped else SLOWER,) if planted else ("same", "ambiguous")
         good += decide(ratio) in wanted
-    return good
+    return 100 * good / TRIALS
 
 
 needs_proofs = pytest.mark.skipif(not equal_sides.RESULT.exists(), reason="no proofs of a GPU are kept")

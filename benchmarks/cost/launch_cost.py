@@ -6,7 +6,8 @@ Whole steps scatter by more than that (`burst_cost.py`). Here rounds of small to
 after the other, run with and without records of the device's work, or samples of counters, switched by the
 same classes as in a recording. Of each launch the median with is compared with the median without:
 `first_us` is what the first dozen of a thread take more, `launch_us` what each of the others does. `made`
-is with a launch of Fathom's own right after records are switched on, as in a recording.
+is with a launch of Fathom's own right after records are switched on, as in a recording. An H200's line is
+kept as results/launch_cost.json.
 
 Needs qualified counters (`fathom machine measure --only counters`) and no table library.
 """

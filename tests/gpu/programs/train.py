@@ -16,9 +16,9 @@ class Noise(Dataset):
         return 10_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if kind == "loader" and index % 32 == 0:
+        if kind == "loader":
             time.sleep(delay_s)
-        return torch.full((512,), float(index % 7))
+        return torch.full((32, 512), float(index % 7))
 
 
 class SlowFile(io.BytesIO):
@@ -36,7 +36,7 @@ def main() -> None:
     model = torch.nn.Sequential(*[torch.nn.Linear(512, 512) for _ in range(8)]).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     busy = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
-    for step, batch in enumerate(DataLoader(Noise(), batch_size=32)):
+    for step, batch in enumerate(DataLoader(Noise(), batch_size=None)):
         if step == 60:
             break
         x = batch.cuda()
