@@ -21,7 +21,7 @@ from fathom.referee.settings import Settings
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError
 from fathom.timing import Ratio, compare, decide, midmean, settled
-from fathom.timing.ratio import student
+from fathom.timing.ratio import by_chance, student
 from tests.clocks import FakeClock
 
 RECORDED = Path(__file__).parent / "data" / "referee_blocks.json"
@@ -77,11 +77,23 @@ def resampled(seed: int) -> Draw:
     return draw
 
 
+def held_up(seed: int) -> Draw:
+    """A machine on which other work now and then takes a processor for a while: a block in four takes some
+    twelve times as long, as two threads of linear algebra do that wait for each other."""
+    random = np.random.default_rng(seed)
+
+    def draw(gain: float) -> list[float]:
+        longer = np.exp(random.normal(2.5, 0.8)) if random.random() < 0.25 else 1.0
+        return list(1e6 * gain * longer * (1 + random.normal(0, 0.01, SAMPLES)))
+
+    return draw
+
+
 def decisions(machine: Callable[[int], Draw], gain: float, trials: int = 100) -> Counter[str]:
     return Counter(decide(run(machine(seed), gain)[0].ratio("")) for seed in range(trials))
 
 
-@pytest.mark.parametrize("machine", [noisy, resampled])
+@pytest.mark.parametrize("machine", [noisy, resampled, held_up])
 def test_equal_sides_are_not_told_apart(machine: Callable[[int], Draw]) -> None:
     found = decisions(machine, 1.0)
     assert found["faster"] + found["slower"] <= 2, found
@@ -193,6 +205,22 @@ def test_scatter_between_processes_is_in_the_interval() -> None:
     one, other = compare(quiet, quiet[::-1]), compare(apart, apart[::-1])
     assert one and other and one.high and one.low and other.high and other.low
     assert one.high - one.low < 0.001 < 0.05 < other.high - other.low
+
+
+def test_one_pair_that_was_held_up_makes_no_gain_of_five_that_lie_on_its_side_by_chance() -> None:
+    # one call against itself on two busy cores: what the bootstrap alone took for 1.6 times as fast
+    logs = -0.027, -0.066, -0.046, -0.076, -2.727, -0.027
+    ratio = compare([[1e6]] * 6, [[1e6 * np.exp(log)] for log in logs])
+    assert ratio and ratio.high and ratio.high > 1
+    assert decide(ratio) == "ambiguous"
+
+
+@pytest.mark.parametrize("pairs", [5, 6, 9])
+def test_the_sign_test_counts_the_outcomes_that_are_as_one_sided(pairs: int) -> None:
+    every = np.array(list(itertools.product((-1.0, 1.0), repeat=pairs)))
+    for outcome in every:
+        as_one_sided = np.abs(every.sum(axis=1)) >= abs(outcome.sum())
+        assert by_chance(outcome) == pytest.approx(as_one_sided.mean())
 
 
 def test_students_quantiles_agree_with_the_table() -> None:

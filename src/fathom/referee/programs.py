@@ -15,6 +15,7 @@ from signal import SIGKILL
 from fathom.errors import BadInputError
 from fathom.referee.blocks import Seeds
 from fathom.referee.compare.decode import Saved
+from fathom.referee.conclusion import conclude
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
 from fathom.referee.race import comparisons, race
@@ -143,8 +144,7 @@ def _compared(verdict: Verdict, sampler: Programs, agree: float | None) -> None:
 def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
     verdict.timings = comparisons(run, settings.margin)
     if verdict.timings:
-        only = verdict.timings[0]
-        verdict.verdict, verdict.ratio, verdict.interval = only.decision, only.ratio, only.interval
+        conclude(verdict, verdict.timings[0])
 
 
 def _words(command: str) -> Command:

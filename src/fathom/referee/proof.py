@@ -16,6 +16,7 @@ from fathom.referee.blocks import ProcessSampler
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
+from fathom.referee.conclusion import conclude
 from fathom.referee.inspecting import Inspection, Opponent, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where, beside
@@ -151,6 +152,6 @@ def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
 def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:
     chosen = next((one for one in verdict.timings if settings.decides(one.cache)), None)
     if chosen is not None:
-        verdict.ratio, verdict.interval, verdict.verdict = chosen.ratio, chosen.interval, chosen.decision
+        conclude(verdict, chosen)
     verdict.excuse(pair.allow)
     return verdict

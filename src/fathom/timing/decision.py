@@ -8,6 +8,7 @@ from fathom.timing.ratio import Ratio
 
 Decision = Literal["faster", "slower", "same", "ambiguous"]
 MARGIN = 0.01
+SETTLED = 0.25  # of the margin: as narrow as an interval has to be that decides nothing
 SHARE = 0.1  # of a gain that its interval may be wide to either side
 
 
@@ -30,5 +31,5 @@ def settled(ratio: Ratio | None, margin: float = MARGIN) -> bool:
         return False
     half = (ratio.high - ratio.low) / 2
     if decide(ratio, margin) == "ambiguous":
-        return half <= margin / 4
+        return half <= margin * SETTLED
     return half <= max(margin / 2, SHARE * abs(1 - ratio.value))
