@@ -81,6 +81,11 @@ def test_what_no_number_of_pairs_settles_is_not_asked_more_time_for() -> None:
     assert "more time does not" in str(doubt(scattered(20, 0.03), MARGIN))
 
 
+def test_processes_that_take_many_times_as_long_are_no_thousands_of_per_cent_apart() -> None:
+    note = str(doubt(compared([1e6, 3e7] * 4, [1e6, 1e6, 3e7, 3e7] * 2), MARGIN))
+    assert "differ 30-fold" in note
+
+
 def test_a_ratio_at_the_end_of_the_margin_is_told_as_that() -> None:
     found = scattered(40, 0.001, 1 + MARGIN)
     assert found.decision == "ambiguous" and found.settled

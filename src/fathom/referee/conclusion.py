@@ -32,7 +32,8 @@ def doubt(found: Comparison, margin: float) -> str | None:
             "--margin decides which side of it counts."
         )
     scatter = max(_scatter(found.baseline.blocks), _scatter(found.candidate.blocks))
-    told = f"Processes of the same side differ by {scatter:.1%} (the middle half of them)"
+    apart = f"by {scatter:.1%}" if scatter < 1 else f"{1 + scatter:.0f}-fold"
+    told = f"Processes of the same side differ {apart} (the middle half of them)"
     if scatter > DISTURBED:
         return f"{told}: something else uses the machine, or their own work varies. Prove it undisturbed."
     return f"{told}, so {found.pairs} pairs tell the ratio to ± {half:.1%}; {_more(found, half, margin)}."
@@ -50,5 +51,5 @@ def _more(found: Comparison, half: float, margin: float) -> str:
 
 
 def _scatter(blocks: list[float]) -> float:
-    low, middle, high = np.percentile(blocks, [25, 50, 75])
-    return float((high - low) / middle)
+    low, high = np.percentile(blocks, [25, 75])
+    return float(high / low - 1)
