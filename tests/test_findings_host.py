@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from dataclasses import replace
 from functools import cache
@@ -12,28 +11,24 @@ from typing import Any
 import pytest
 
 import fathom
-from fathom.analysis import account
 from fathom.analysis.replay import Replay, parse
 from fathom.diagnosis.rules import Candidate
 from fathom.diagnosis.signals import (
     Asked,
-    Broken,
     Compiled,
     Computing,
     Held,
     Holds,
     Rare,
-    Recorded,
     Reserved,
     Row,
     Searches,
-    Signal,
     Signals,
-    Stretched,
 )
 from fathom.sounding.raw.importer import import_raw
 from tests.faults.kept import take
 from tests.findings_fakes import compute, idle, raised, signals
+from tests.findings_read import read
 from tests.probe_programs import launch
 from tests.timelines import Timeline, store_of
 
@@ -220,6 +215,12 @@ def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_pa
     assert "MyFunction" not in names  # of the program, in Python
 
 
+def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
+    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 1e8)), "host-fragmentation")
+    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 0.9e9)), "host-fragmentation") == {}
+    assert raised(signals(device_reserved=Reserved(1e9, 1e8, 1e6)), "host-fragmentation") == {}
+
+
 # the program's own Python
 
 COMPUTING = Computing(22.0, 3.0, "train.py(17): metric")
@@ -325,209 +326,6 @@ def test_one_long_pause_in_an_op_is_not_launching():
     assert raised(given, "host-launch-bound") == {}
 
 
-# compiled pieces, memory
-
-
-def test_compiled_functions_that_go_on_within_another_are_a_broken_graph():
-    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0}
-    broken = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
-    assert raised(broken, "host-graph-breaks")["host-graph-breaks"].gain_ms == 3.0
-    layers = signals(
-        [compute("a", 10.0)], host_compiled=Compiled({0: 1, 1: 1, 2: 1}, 24.0, 0.0, 0.0), **known
-    )
-    assert raised(layers, "host-graph-breaks") == {}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("how", "resumed"), [("within", 2.0), ("apart", 0.0)])
-def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, resumed):
-    pytest.importorskip("torch")
-    run = launch(tmp_path, "breaks.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
-    assert run.status == 0, run.err
-    import_raw(tmp_path, tmp_path / "out.fathom")
-    compiled = read(tmp_path / "out.fathom")["host.compiled"]
-    assert (compiled.regions, compiled.resumed) == (3.0, resumed)
-    assert (compiled.between_ms > 0) == (resumed > 0)
-
-
-LAUNCHING = [compute("a", 2.0), idle("dispatching", 5.0), idle("launch latency", 3.0)]
-LOOP = Broken("forward", "net.py:34", "Tensor.item(); graph break in loop", 0.9)
-KINDS = ("host-graph-breaks", "host-launch-bound")
-
-
-def test_launches_of_a_frame_that_the_compiler_gave_up_are_its_break():
-    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "step_mean_ms": 10.0, "step_idle_ms": 8.0}
-    plain = raised(signals(LAUNCHING, **known), *KINDS)
-    broken = raised(signals(LAUNCHING, host_given_up=[LOOP], **known), *KINDS)
-    assert (set(plain), set(broken)) == ({"host-launch-bound"}, {"host-graph-breaks"})
-    launching, given_up = plain["host-launch-bound"], broken["host-graph-breaks"]
-    for same in ("changes", "given", "spill", "part", "claims"):
-        assert getattr(given_up, same) == getattr(launching, same)
-    assert given_up.source == LOOP.place
-    assert LOOP.why in given_up.evidence[0].text and given_up.evidence[0].value == 90.0
-
-
-@pytest.mark.parametrize(
-    ("regions", "frames"),
-    [
-        (1.0, [LOOP]),  # the step runs something compiled
-        (0.0, [replace(LOOP, share=0.2)]),  # most of it was never to be compiled
-        (0.0, []),
-        (0.0, Signal(None, "", "nothing was compiled")),
-    ],
-)
-def test_launches_that_no_break_explains_stay_launches(regions, frames):
-    known = {"host_compiled": Compiled({0: 1}, regions, 0.0, 0.0), "host_given_up": frames}
-    assert set(raised(signals(LAUNCHING, **known), *KINDS)) == {"host-launch-bound"}
-
-
-def test_a_step_that_waits_for_no_launch_has_nothing_to_gain_from_one_graph():
-    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "host_given_up": [LOOP]}
-    assert raised(signals([compute("a", 9.9), idle("dispatching", 0.1)], **known), *KINDS) == {}
-
-
-def test_launches_are_told_where_no_compiler_was_looked_for():
-    assert set(raised(signals(LAUNCHING), "host-launch-bound")) == {"host-launch-bound"}
-
-
-def test_a_broken_graph_names_its_reasons_with_the_most_places_first():
-    places = [
-        Broken("f", "net.py:3", "print"),
-        Broken("f", "net.py:7", "item"),
-        Broken("g", "net.py:9", "item"),
-    ]
-    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0, "host_breaks": places}
-    given = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
-    told = raised(given, "host-graph-breaks")["host-graph-breaks"].evidence[2:]
-    assert [(one.text, one.value) for one in told] == [
-        ("break at net.py:7: item", 2),
-        ("break at net.py:3: print", 1),
-    ]
-
-
-GIVEN_UP = {"loop": ["looping"], "between": [], "none": [], "elsewhere": []}
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize("how", [*GIVEN_UP, "eager"])
-def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
-    pytest.importorskip("torch")
-    run = launch(tmp_path, "given_up.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
-    assert run.status == 0, run.err
-    store = import_raw(tmp_path, tmp_path / "out.fathom")
-    assert store.manifest.problems == []
-    given = read(tmp_path / "out.fathom")
-    if how == "eager":
-        assert not run.of("dynamo") and given.get("host.given_up").why.startswith("nothing was compiled")
-        return
-    found = given["host.given_up"]
-    assert [one.function for one in found] == GIVEN_UP[how]
-    assert all(one.share > 0.9 and one.place.endswith("given_up.py:15") for one in found)
-    assert [one.place.rpartition(":")[2] for one in given["host.breaks"]] == ["22"] * (how == "between")
-    assert (given["host.compiled"].regions > 0) == (how in ("between", "none"))
-
-
-def test_memory_that_ever_more_of_is_of_no_use_is_fragmented():
-    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 1e8)), "host-fragmentation")
-    assert raised(signals(device_reserved=Reserved(1e9, 1e9, 0.9e9)), "host-fragmentation") == {}
-    assert raised(signals(device_reserved=Reserved(1e9, 1e8, 1e6)), "host-fragmentation") == {}
-
-
-# other processes and threads
-
-
-def test_kernels_that_are_held_up_whatever_they_are_share_their_device():
-    ledger = [compute("a", 6.0), compute("b", 4.0)]
-    held = raised(signals(ledger, device_stretched=Stretched(4.0, 2.0, 2)), "device-other-process")
-    assert held["device-other-process"].changes == ("all-kernels=0.600000",)
-    for other in (Stretched(4.0, 2.0, 1), Stretched(0.1, 2.0, 2)):
-        assert raised(signals(ledger, device_stretched=other), "device-other-process") == {}
-
-
-@pytest.mark.parametrize(("busy", "cores", "raises"), [(16.0, 16, True), (12.0, 16, False), (8.0, 8, False)])
-def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores, raises):
-    known = {"input_workers": 9, "host_busy_cores": busy, "host_cores": cores}
-    found = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
-    assert bool(found) == raises
-
-
-def crowding(threads: int | None = 4, workers: int = 12, **more: Any) -> Signals:
-    """A step of 10 ms, half of it waiting for workers of 16 cores that take 160 ms for a batch."""
-    known = {"input_workers": workers, "input_lost_ms": 5.0, "host_cores": 16, "host_busy_cores": 10.0}
-    told = {} if threads is None else {"input_threads": threads}
-    stages = {"input_stages_ms": {"fetch": 160.0, "read": 1.0, "decode": 0.0}}
-    return signals([compute("a", 5.0), idle("input", 5.0)], **known | told | stages | more)
-
-
-CLAIMING = ("host-cpu-oversubscription", "input-slow-transform", "input-pinning")
-
-
-def test_threads_of_workers_beyond_the_cores_are_what_the_step_waits_for():
-    (found,) = raised(crowding(), *CLAIMING).values()
-    assert found.kind == "host-cpu-oversubscription" and found.gain_ms == 5.0
-    assert [(claim.entry, claim.ms) for claim in found.claims] == [("idle: input", 5.0)]
-    assert (48, "threads") in [(line.value, line.unit) for line in found.evidence]
-    assert not any(line.unit == "%" for line in found.evidence)
-
-
-def test_waiting_for_a_processor_is_told_where_it_is_known():
-    found = raised(crowding(input_cpu_wait_share=0.4), *CLAIMING)["host-cpu-oversubscription"]
-    assert [line.value for line in found.evidence if line.unit == "%"] == [pytest.approx(40.0)]
-
-
-def test_threads_are_at_fault_however_quick_most_batches_are():
-    """Batches that take 16 ms mostly, and then a second for many in a row, keep up by their median."""
-    found = raised(crowding(input_stages_ms={"fetch": 16.0}), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"}
-
-
-@pytest.mark.parametrize(
-    ("given", "kind"),
-    [
-        (crowding(1), "input-slow-transform"),
-        (crowding(None), "input-slow-transform"),
-        (crowding(4, workers=4), "input-slow-transform"),  # 16 threads for 16 cores
-        (crowding(input_cpu_wait_share=0.01), "input-slow-transform"),  # they do not use their threads
-        (crowding(input_stages_ms={"fetch": 160.0, "decode": 120.0}), "input-slow-decode"),
-        (
-            crowding(input_stages_ms={"fetch": 160.0, "read": 120.0}, input_read_bytes=1e8),
-            "input-storage-bound",
-        ),
-        (crowding(input_stages_ms={"fetch": 16.0, "pin": 9.0}), "input-pinning"),
-    ],
-)
-def test_what_takes_one_thread_or_has_its_core_is_no_crowd(given, kind):
-    assert set(raised(given, *CLAIMING)) == {kind}
-
-
-def test_workers_that_sleep_until_other_threads_are_done_do_not_read():
-    stages = {"fetch": 160.0, "read": 120.0}
-    found = raised(crowding(input_stages_ms=stages, input_read_bytes=136.0), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"}
-
-
-@pytest.mark.parametrize("given", [crowding(input_lost_ms=0.0), crowding(workers=0)])
-def test_who_does_not_wait_or_has_no_workers_has_no_crowd(given):
-    assert "host-cpu-oversubscription" not in raised(given, *CLAIMING)
-
-
-def test_busy_cores_that_tell_of_other_libraries_leave_nothing_to_the_loader():
-    found = raised(crowding(1, workers=9, host_busy_cores=16.0), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"} and found[CLAIMING[0]].confidence < 0.85
-
-
-@pytest.mark.parametrize(
-    ("usable", "quota", "known"), [(32, None, True), (16, None, False), (32, 8.0, False)]
-)
-def test_busy_cores_are_the_program_s_where_it_may_use_them_all(usable, quota, known, monkeypatch):
-    from fathom.diagnosis.signals import input as loading
-
-    monkeypatch.setattr(loading, "busy_percent", lambda _: 50.0)
-    cpu = {"logical_cores": 32, "usable_cores": usable, "quota_cores": quota}
-    given = Signals(None, Recorded(None, {"host": {"cpu": cpu}}, None, None))
-    assert given.get("host.busy_cores").value == (16.0 if known else None)
-
-
 # recordings
 
 
@@ -535,14 +333,6 @@ def test_busy_cores_are_the_program_s_where_it_may_use_them_all(usable, quota, k
 def recorded(name: str) -> Signals:
     """Signals of a recording of the suite."""
     return read(take(KEPT, f"{name}.2", Path(SCRATCH.name)))
-
-
-def read(path: Path) -> Signals:
-    from fathom.diagnosis.examine import _step
-
-    store = fathom.open(path).store
-    rank = account(store, 0, store.machine)
-    return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
 
 
 @pytest.mark.parametrize(
@@ -579,29 +369,6 @@ def test_short_pauses_are_a_part_of_what_the_device_is_idle(name):
 @pytest.mark.parametrize("name", ["input.padding.faulty", "kernels.loss_by_hand.faulty"])
 def test_work_of_other_sizes_is_not_held_up(name):
     assert recorded(name)["device.stretched"].ms == 0.0
-
-
-def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path):
-    """An H200's: Dynamo gave up the frame that the step runs in; with another, or none, it is no cause."""
-    path = take(KEPT, "host.broken_graphs.faulty.2", tmp_path)
-    manifest = json.loads((path / "manifest.json").read_text())
-    facts = manifest["ranks"][0]["facts"]
-    (frame,) = facts["compiler"]["given_up"]
-    elsewhere = {**facts["compiler"], "given_up": [{**frame, "function": "elsewhere"}]}
-    broken, plain, other = (
-        examined_with(path, manifest, compiler) for compiler in (facts["compiler"], None, elsewhere)
-    )
-    assert frame["function"] == "forward" and broken[0]["id"] == "host-graph-breaks"
-    assert sum(one["id"] in KINDS for one in broken) == 1
-    assert plain[0]["id"] == other[0]["id"] == "host-launch-bound"
-    assert (broken[0]["gain_ms"], broken[0]["claims"]) == (plain[0]["gain_ms"], plain[0]["claims"])
-
-
-def examined_with(path, manifest, compiler):
-    """The findings where Dynamo had told that."""
-    manifest["ranks"][0]["facts"]["compiler"] = compiler
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    return fathom.open(path).examine().findings
 
 
 def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():

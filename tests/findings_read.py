@@ -1,0 +1,16 @@
+"""Signals of a sounding, as rules are given them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fathom
+from fathom.analysis import account
+from fathom.diagnosis.examine import _step
+from fathom.diagnosis.signals import Recorded, Signals
+
+
+def read(path: Path) -> Signals:
+    store = fathom.open(path).store
+    rank = account(store, 0, store.machine)
+    return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
