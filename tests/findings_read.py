@@ -10,7 +10,11 @@ from fathom.diagnosis.examine import _step
 from fathom.diagnosis.signals import Recorded, Signals
 
 
-def read(path: Path) -> Signals:
+def recorded(path: Path) -> Recorded:
     store = fathom.open(path).store
     rank = account(store, 0, store.machine)
-    return Signals(None, Recorded(store, store.machine, rank, _step([rank])))
+    return Recorded(store, store.machine, rank, _step([rank]))
+
+
+def read(path: Path) -> Signals:
+    return Signals(None, recorded(path))

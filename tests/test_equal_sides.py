@@ -57,11 +57,11 @@ def most(found: list[Row], kernel: str) -> int:
 def judged(found: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> float:
     """Of a hundred races over those samples, how many end as they have to."""
     good = 0
+    known = [(rounds(found, name, planted), Settings(budget_s=2 * most(found, name))) for name in names]
     for seed in range(TRIALS):
         clock, random = FakeClock(), np.random.default_rng(seed)
-        kernel = names[seed % len(names)]
-        sampler = Replayed(rounds(found, kernel, planted), random, clock)
-        settings = Settings(budget_s=2 * most(found, kernel))
+        own, settings = known[seed % len(names)]
+        sampler = Replayed(own, random, clock)
         ratio = race(sampler, settings, iter(range(1000)), lambda *_: [], clock).ratio("")
         wanted = (FASTER if sampler.swapped else SLOWER,) if planted else ("same", "ambiguous")
         good += decide(ratio) in wanted

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from fathom.diagnosis.signals import (
-    Recorded,
-    Signals,
-    Stretched,
-)
+from fathom.diagnosis.signals import Recorded, Signals, Stretched
 from tests.findings_fakes import compute, idle, raised, signals
 
 

@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 
 import fathom
-from fathom.analysis import account
 from fathom.diagnosis import examine
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.signals import Recorded, Signals
+from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.recorded import OpPaths
-from fathom.sounding import Manifest, Rank, Writer, conform, open_store
+from fathom.sounding import Manifest, Rank, Writer, conform
 from tests.faults.labels import builders
+from tests.findings_read import read, recorded
 from tests.running import run_fathom
 from tests.small_sounding import MS, START, make
 
@@ -27,12 +27,6 @@ EXAMPLE = ROOT / "examples" / "soundings" / "train_gpt-h200.fathom.zip"
 TRACES = sorted((ROOT / "shared" / "traces").glob("*.json.gz")) or sorted(
     (ROOT.parent / "shared" / "traces").glob("*.json.gz")
 )
-
-
-def recorded(folder: Path) -> Recorded:
-    store = open_store(folder)
-    examination = examine(store)
-    return Recorded(store, store.machine, account(store, 0, store.machine), examination.step)
 
 
 def check(examination) -> None:
@@ -123,7 +117,7 @@ def test_short_kernels_far_apart_are_launch_bound(tmp_path):
 
 def test_work_of_a_family_sums_to_its_row(tmp_path):
     launching(tmp_path / "made.fathom")
-    given = Signals(None, recorded(tmp_path / "made.fathom"))
+    given = read(tmp_path / "made.fathom")
     assert {(one.family, one.ops, one.count) for one in given["kernels.work"]} == {
         ("add", ("aten::add",), 40.0)
     }
@@ -183,7 +177,7 @@ def test_calls_between_the_mark_of_a_lone_step_and_its_window_are_that_steps(tmp
 
 def test_signals_are_read_once(tmp_path):
     launching(tmp_path / "made.fathom")
-    given = Signals(None, recorded(tmp_path / "made.fathom"))
+    given = read(tmp_path / "made.fathom")
     assert given["kernels.work"] is given["kernels.work"]
     assert given.get("device.gpu").why == "the device is not in the recorded inventory of its machine"
 
@@ -259,6 +253,6 @@ def test_only_tokens_that_the_program_reports_are_told(tmp_path, source, tokens,
     writer = Writer(tmp_path / "made.fathom")
     writer.write(0, "steps", conform("steps", steps.with_columns(phases)))
     writer.finish(Manifest(name="made", ranks=[Rank(rank=0)]), {})
-    found = Signals(None, recorded(tmp_path / "made.fathom")).get("input.told_tokens")
+    found = read(tmp_path / "made.fathom").get("input.told_tokens")
     assert found.value == told
     assert told is not None or "fathom.step(tokens=" in found.why

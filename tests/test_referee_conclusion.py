@@ -19,20 +19,18 @@ from fathom.referee.verdict import Comparison, Verdict
 # ten proofs while another process proved on the same GPU, each block by its midmean in ns
 BESIDE_ANOTHER = Path(__file__).parent / "data" / "referee_two_on_one_gpu.json"
 MARGIN = 0.01
+Blocks = list[list[float]]
 
 
-def compared(baseline: list[Any], candidate: list[Any], margin: float = MARGIN) -> Comparison:
-    sides = [
-        [Block({"": block if isinstance(block, list) else [float(block)]}) for block in side]
-        for side in (baseline, candidate)
-    ]
-    (found,) = comparisons(Race(*sides), margin)
+def compared(baseline: Blocks, candidate: Blocks) -> Comparison:
+    sides = [[Block({"": block}) for block in side] for side in (baseline, candidate)]
+    (found,) = comparisons(Race(*sides), MARGIN)
     return found
 
 
 def scattered(pairs: int, scatter: float, ratio: float = 1.0, seed: int = 0) -> Comparison:
     random = np.random.default_rng(seed)
-    plain, tuned = 1e6 * np.exp(random.normal(0, scatter, (2, pairs)))
+    plain, tuned = 1e6 * np.exp(random.normal(0, scatter, (2, pairs, 1)))
     return compared(plain.tolist(), (ratio * tuned).tolist())
 
 
@@ -52,7 +50,7 @@ def test_proofs_alone_on_a_gpu_blame_nothing_else() -> None:
     assert any(told) and not [note for note in told if note and "something else" in note]
 
 
-def _sides(row: dict[str, Any]) -> tuple[list[Any], list[Any]]:
+def _sides(row: dict[str, Any]) -> tuple[Blocks, Blocks]:
     return row["baseline"], row["candidate"]
 
 
@@ -82,7 +80,7 @@ def test_what_no_number_of_pairs_settles_is_not_asked_more_time_for() -> None:
 
 
 def test_processes_that_take_many_times_as_long_are_no_thousands_of_per_cent_apart() -> None:
-    note = str(doubt(compared([1e6, 3e7] * 4, [1e6, 1e6, 3e7, 3e7] * 2), MARGIN))
+    note = str(doubt(compared([[1e6], [3e7]] * 4, [[1e6], [1e6], [3e7], [3e7]] * 2), MARGIN))
     assert "differ 30-fold" in note
 
 

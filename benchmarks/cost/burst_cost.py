@@ -44,7 +44,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from cost_commands import add_folder, append, device_name, keep, lines, run
-from launcher import execute, pinned, script
+from launcher import as_started, execute, pinned
 from stretches import RESAMPLES, bounds
 
 LINES = "bursts.jsonl"
@@ -167,33 +167,12 @@ class Course:
 def child(options: argparse.Namespace) -> None:
     """Inside the measured process: the program, with a hook on its optimizer's steps."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    from fathom.machine import known_machine
-
-    counters = known_machine().get("counters")
-    if not counters:
-        sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
-    burst = Burst(torch, counters, options.out / "trace.json", options.buffer << 20, options.only)
+    burst = Burst(torch, counters_here(), options.out / "trace.json", options.buffer << 20, options.only)
     done = torch.cuda.synchronize, burst, burst.kineto
     limits = {"rest_s": options.rest, "warm_s": options.warm, "most_s": options.seconds}
     course = Course(options.steps, options.bursts, *done, **limits)
-
-    def counted(*_: Any) -> None:
-        course()
-        if course.ended:
-            raise KeyboardInterrupt
-
-    register_optimizer_step_post_hook(counted)
-    file = script(options.program)
-    sys.path.insert(0, str(file.parent))
-    sys.argv = [str(file), *options.arguments]
-    try:
-        runpy.run_path(str(file), run_name="__main__")
-    except KeyboardInterrupt:
-        pass
-    if not course.ended:
-        sys.exit(f"{options.program} ended too early; give it more steps after --")
+    follow(course, options.program, options.arguments)
     row = {
         "program": options.program,
         "device": device_name(),
@@ -207,6 +186,34 @@ def child(options: argparse.Namespace) -> None:
         "records": burst.records,
     }
     append(options.out / LINES, row, shown=False)
+
+
+def counters_here() -> dict[str, Any]:
+    """What was qualified on this machine."""
+    from fathom.machine import known_machine
+
+    counters: dict[str, Any] | None = known_machine().get("counters")
+    if not counters:
+        sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
+    return counters
+
+
+def follow(course: Course, program: str, arguments: list[str]) -> None:
+    """Run the program in this process until the course has ended."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def counted(*_: Any) -> None:
+        course()
+        if course.ended:
+            raise KeyboardInterrupt
+
+    register_optimizer_step_post_hook(counted)
+    try:
+        runpy.run_path(as_started(program, arguments), run_name="__main__")
+    except KeyboardInterrupt:
+        pass
+    if not course.ended:
+        sys.exit(f"{program} ended too early; give it more steps after --")
 
 
 class Burst:

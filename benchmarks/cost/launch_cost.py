@@ -18,7 +18,6 @@ import argparse
 import os
 import queue
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,7 +25,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from burst_cost import Burst
+from burst_cost import Burst, counters_here
 from cost_commands import append, device_name
 
 REPEATED, ROUNDS, SAMPLED, WARM_UP = 40, 60, 14, 30
@@ -114,11 +113,7 @@ def main() -> None:
     os.environ["TEARDOWN_CUPTI"] = "1"
     import torch
 
-    from fathom.machine import known_machine
-
-    counters = known_machine().get("counters")
-    if not counters:
-        sys.exit("no counters are known here; qualify them with `fathom machine measure --only counters`")
+    counters = counters_here()
     launches = Launches(torch)
     for _ in range(WARM_UP):
         launches()

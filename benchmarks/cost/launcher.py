@@ -31,6 +31,14 @@ def script(name: str) -> Path:
     return here if here.exists() else ROOT / "examples" / f"{name}.py"
 
 
+def as_started(program: str, arguments: list[str]) -> str:
+    """The program's file, with `sys.path` and `sys.argv` of this process as if it had been started by it."""
+    file = script(program)
+    sys.path.insert(0, str(file.parent))
+    sys.argv = [str(file), *arguments]
+    return str(file)
+
+
 def under_fathom(command: list[str], folder: Path, options: list[str]) -> list[str]:
     """`command`, recorded into `folder` as raw records."""
     return [sys.executable, "-m", "fathom", "run", "--raw", "-o", str(folder), *options, "--", *command]

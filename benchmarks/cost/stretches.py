@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from cost_commands import add_folder, append, device_name, keep, lines, run
-from launcher import RECORDING, execute, pinned, records, script, under_fathom
+from launcher import RECORDING, as_started, execute, pinned, records, under_fathom
 
 LINES = "stretches.jsonl"
 SETTLE, WARM_UP = 40, 100  # steps before the clean phase, and before the first stretch
@@ -95,8 +95,7 @@ def orders(seed: int) -> Iterator[bool]:
 
 def child(options: argparse.Namespace) -> None:
     """Inside the recorded process: the program, switched after each of its steps."""
-    file = script(options.program)
-    sys.path.insert(0, str(file.parent))
+    file = as_started(options.program, [*options.arguments, "--times", str(options.times)])
     import common  # of the programs
 
     switch, lap = Switch(options.sham, options.seed), common.Stopwatch.lap
@@ -106,9 +105,8 @@ def child(options: argparse.Namespace) -> None:
         switch()
 
     common.Stopwatch.lap = lap_and_switch
-    sys.argv = [str(file), *options.arguments, "--times", str(options.times)]
     try:
-        runpy.run_path(str(file), run_name="__main__")
+        runpy.run_path(file, run_name="__main__")
     finally:
         switch.turn(True)
     told = json.loads(options.times.read_text())

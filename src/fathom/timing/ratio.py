@@ -51,7 +51,8 @@ def compare(
     if not usable:
         return None
     logs = np.array([np.log(statistic(b)) - np.log(statistic(a)) for a, b in usable])
-    value, pairs = float(np.exp(logs.mean())), len(logs)
+    mean, pairs = logs.mean(), len(logs)
+    value = float(np.exp(mean))
     if pairs < LEAST_PAIRS:
         return Ratio(value, None, None, pairs)
     drawn = np.random.default_rng(seed).integers(0, pairs, (RESAMPLES, pairs))
@@ -59,7 +60,7 @@ def compare(
     low, high = np.quantile(logs[drawn].mean(axis=1), [tail, 1 - tail])
     if not low <= 0 <= high and by_chance(logs) > 1 - confidence:
         reach = student((1 + confidence) / 2, pairs - 1) * logs.std(ddof=1) / sqrt(pairs)
-        low, high = min(low, logs.mean() - reach), max(high, logs.mean() + reach)
+        low, high = min(low, mean - reach), max(high, mean + reach)
     return Ratio(value, float(np.exp(low)), float(np.exp(high)), pairs)
 
 
