@@ -70,6 +70,7 @@ class Entry(msgspec.Struct):
     unit: str | None = None  # the ceiling of what matrix units do of it
     product_flops: float = 0.0  # what they do, a step; recomputation included
     recomputed_flops: float = 0.0  # of those, what repeats a part of the forward pass
+    inferred: bool = False  # ms was derived from the profiled step, not measured in clean steps
 
 
 class Utilisation(msgspec.Struct):
@@ -105,6 +106,7 @@ class Device(msgspec.Struct):
     utilisation: Utilisation | None = None
     added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
     micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
+    profiled_ledger: list[Entry] = []  # of the profiled steps: sums to total_ms
 
 
 class SlowStep(msgspec.Struct):
@@ -225,6 +227,24 @@ class Trial(msgspec.Struct):
     share: float  # of the mean step
 
 
+class Verdict(msgspec.Struct):
+    """What bounds the step, and the first thing to do about it."""
+
+    bound: str  # input, host, launch, communication, copy, memory, compute, unknown
+    headline: str  # one sentence: what bounds the step, and what share of the machine it reaches
+    action: str  # one imperative sentence; "" where nothing is known to help
+    gain_ms: float | None  # of the finding
+    finding: str | None  # id of the finding that the action comes from
+
+
+class Part(msgspec.Struct):
+    """One part of the account, which leads from the machine's measured peak to the step as it is."""
+
+    part: str  # what the time goes to
+    ms: float  # of the step; the parts sum to it
+    owner: str  # "peak", "finding ID", "lead FAMILY", or "unexplained"
+
+
 class Examination(msgspec.Struct):
     """Everything that Fathom has to say about one sounding."""
 
@@ -241,3 +261,5 @@ class Examination(msgspec.Struct):
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short
     leads: list[Lead] = []  # those that would save most first
     kinds: list[StepKind] = []  # of steps, that of the ledger first, then those that take most time
+    verdict: Verdict | None = None  # null without a ledger
+    account: list[Part] = []  # of the ledger's step; [] without one

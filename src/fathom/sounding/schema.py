@@ -50,6 +50,7 @@ OPS = {
     "provenance": pl.String,  # for compiled kernels: what they were made of
     "module": pl.String,
     "source": pl.String,  # file:line of the user's innermost frame
+    "inferred": pl.Boolean,  # placed between launches from the attribution phase: its times are no measurement
     **_RECORDED,
 }
 LAUNCHES = {
@@ -86,6 +87,16 @@ WAITS = {
     "start_ns": _TIME,
     "end_ns": _TIME,
     "detail": pl.String,
+    **_RECORDED,
+}
+STACKS = {  # one row a sample of one host thread, taken from outside the process
+    "time_ns": _TIME,
+    "thread": pl.Int64,
+    "running": pl.Boolean,  # on a processor or ready for one; false: blocked
+    "call": pl.String,  # the system call that it blocks in; null while it runs
+    "function": pl.String,  # of the program's innermost frame
+    "source": pl.String,  # file:line of that frame
+    "stack": pl.String,  # all frames, outermost first: "function (file:line);..."
     **_RECORDED,
 }
 SAMPLES: Schema = {
@@ -155,6 +166,7 @@ TABLES: dict[str, Schema] = {
     "launches": LAUNCHES,
     "kernels": KERNELS,
     "waits": WAITS,
+    "stacks": STACKS,
     "samples": SAMPLES,
     "counters": COUNTERS,
     "input": INPUT,
