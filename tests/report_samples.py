@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from fathom.analysis.results import Abstained, Device, Entry, Examination, Integrity, Step, Window
+from fathom.analysis.results import (
+    Abstained,
+    Device,
+    Energy,
+    Entry,
+    Examination,
+    Input,
+    Integrity,
+    Memory,
+    Problem,
+    Step,
+    Window,
+    Worker,
+)
 
 GEMM = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_16x16_128x2_tn_align8> 64x1x1·128x1x1"
 
@@ -64,14 +77,9 @@ def gpu(**changes: Any) -> Examination:
         step=step,
         devices=[one],
         integrity=Integrity(True, []),
-        input={
-            "batches": 40,
-            "wait_ms": 3.03,
-            "fetch_ms": 41.7,
-            "workers": [{"worker": 0, "fetch_ms": 40.0}],
-        },
-        memory={"peak_allocated_bytes": 7 * 2**30, "peak_reserved_bytes": 9 * 2**30},
-        energy={"per_step_j": 24.91, "mean_power_w": 641.3},
+        input=Input(batches=40, wait_ms=3.03, fetch_ms=41.7, workers=[Worker(0, fetch_ms=40.0)]),
+        memory=Memory(peak_allocated_bytes=7 * 2**30, peak_reserved_bytes=9 * 2**30),
+        energy=Energy(per_step_j=24.91, mean_power_w=641.3),
         abstained=[
             Abstained("FLOPs of triton_poi_0", "no shapes"),
             Abstained("FLOPs of triton_red_1", "no shapes"),
@@ -93,7 +101,7 @@ def gpu(**changes: Any) -> Examination:
 
 def damaged() -> Examination:
     """An imported trace with problems, without a clean step."""
-    problems = [{"what": "bad-duration", "text": "Kernels end before they begin.", "count": 3, "rank": 1}]
+    problems = [Problem("bad-duration", "Kernels end before they begin.", 3, 1)]
     step = Step(None, 101.0, None, 5, "train", source="profiler")
     one = device(1)
     one.observer_ms = None

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fathom.analysis.results import Examination
+from fathom.analysis.results import Examination, Memory
 from tests.timelines import Timeline, examination_of, nanoseconds
 
 MS = 1_000_000
@@ -122,9 +122,9 @@ def test_energy_is_the_counters_rise_over_clean_steps(tmp_path: Path) -> None:
     powered(made, 100, -1)
     found = examination_of(tmp_path / "s.fathom", made).energy
     assert found is not None
-    assert found["per_step_j"] == pytest.approx(5)
-    assert found["mean_power_w"] == pytest.approx(500)
-    assert found["host_per_step_j"] == pytest.approx(1)
+    assert found.per_step_j == pytest.approx(5)
+    assert found.mean_power_w == pytest.approx(500)
+    assert found.host_per_step_j == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_memory_is_the_largest_peak(tmp_path: Path) -> None:
     made.add("memory", time_ns=2, device=0, event="peak", allocated=7, reserved=9)
     made.add("memory", time_ns=3, device=0, event="now", allocated=70, reserved=90)
     found = examination_of(tmp_path / "s.fathom", made).memory
-    assert found == {"peak_allocated_bytes": 7, "peak_reserved_bytes": 9, "peak_device_bytes": 1079}
+    assert found == Memory(7, 9, 1079)
 
 
 def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) -> None:
@@ -169,13 +169,13 @@ def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) 
         made.add("input", loader=0, batch=number, worker=number % 2, start_ns=start, wait_ns=2 * MS, **stages)
     found = examination_of(tmp_path / "s.fathom", made).input
     assert found is not None
-    assert (found["wait_ms"], found["wait_share"]) == (pytest.approx(2), pytest.approx(0.2))
-    assert (found["fetch_ms"], found["collate_ms"]) == (30, 1)
-    assert [(w["worker"], w["batches"], w["fetch_ms"]) for w in found["workers"]] == [
+    assert (found.wait_ms, found.wait_share) == (pytest.approx(2), pytest.approx(0.2))
+    assert (found.fetch_ms, found.collate_ms) == (30, 1)
+    assert [(w.worker, w.batches, w.fetch_ms) for w in found.workers] == [
         (0, 10, 30),
         (1, 10, 30),
     ]
-    assert not {"threads", "cpu_wait_share"} & found.keys()  # not recorded
+    assert found.threads is found.cpu_wait_share is None  # not recorded
 
 
 @pytest.mark.parametrize(("threads", "shown"), [(1, None), (4, 4)])
@@ -192,9 +192,9 @@ def test_input_tells_threads_and_waits_for_processors_of_all_batches_together(
             "input", loader=0, batch=number, worker=0, start_ns=start, wait_ns=1, threads=threads, **stages
         )
     found = examination_of(tmp_path / "s.fathom", made).input
-    assert found is not None and found.get("threads") == shown
-    assert found["cpu_wait_share"] == pytest.approx(4 * 40 / (4 * 91 + 16 * 9))
-    assert found["workers"][0].get("threads") == shown
+    assert found is not None and found.threads == shown
+    assert found.cpu_wait_share == pytest.approx(4 * 40 / (4 * 91 + 16 * 9))
+    assert found.workers[0].threads == shown
 
 
 def test_the_contract_is_kept(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_copy_of_a_batch_counts_whether_compute_hides_it_or_not(tmp_path):
     timeline.kernel(1100, 1900, 1010)
     timeline.kernel(1300, 1350, 1020, kind="copy", direction="DtoH pinned", stream=9)
     found = examination_of(tmp_path / "s", timeline)
-    assert found.input["copy_ms"] == pytest.approx((60 + 40) / 2 / 1e6)
+    assert found.input.copy_ms == pytest.approx((60 + 40) / 2 / 1e6)
 
 
 @pytest.mark.parametrize("phase", ["settle", "clean"])

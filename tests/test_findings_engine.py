@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from fathom.analysis import Abstained
 from fathom.analysis.replay import Gain
-from fathom.analysis.results import Trial
-from fathom.diagnosis.engine import findings, plain
+from fathom.analysis.results import Trial, Where
+from fathom.diagnosis.engine import findings
 from fathom.diagnosis.engine.claims import Sized, disjoint
 from fathom.diagnosis.engine.predict import MOST, predict
 from fathom.diagnosis.rules import Candidate, Claim, Evidence, Rule
@@ -186,28 +186,21 @@ def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
     )
     given = signals([compute("a", 8.0), idle("gc", 2.0)])
     found, _ = findings(given, [one_rule(one)])
-    told = plain(found)[0]
-    assert told["title"] == "Python's garbage collector stops the training thread"
-    assert told["where"] == {
-        "rank": 0,
-        "device": "cuda:0",
-        "module": None,
-        "region": None,
-        "source": "train.py(7)",
-        "family": None,
-    }
-    assert (told["gain_ms"], told["share"]) == (2.0, 0.2)
-    assert told["changes"] == ["gc=0"]
-    assert told["technique"] is None
-    assert "gc.freeze" in told["remedy"]
+    told = found[0]
+    assert told.title == "Python's garbage collector stops the training thread"
+    assert told.where == Where(0, "cuda:0", source="train.py(7)")
+    assert (told.gain_ms, told.share) == (2.0, 0.2)
+    assert told.changes == ["gc=0"]
+    assert told.technique is None
+    assert "gc.freeze" in told.remedy
 
 
 def test_an_observed_gain_is_a_share_of_the_step_that_it_was_observed_in():
     seen = Trial("gc", 40, 5, 24.0, 20.0, 25.0, 20.0, 5.0, 4.0, 6.0, 0.2)
     given = signals([compute("a", 8.0), idle("gc", 2.0)], **{"step.trials": {"gc": seen}})
     one = Candidate("host-garbage-collection", [Claim("idle: gc", "", 2.0)], [], ("gc=0",))
-    (told,) = plain(findings(given, [one_rule(one)])[0])
-    assert (told["gain_ms"], told["share"], told["observed"]) == (5.0, 0.2, True)
+    ((told,), _) = findings(given, [one_rule(one)])
+    assert (told.gain_ms, told.share, told.observed) == (5.0, 0.2, True)
 
 
 def test_what_cannot_reach_a_hundredth_of_the_step_is_not_even_replayed():

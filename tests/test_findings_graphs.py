@@ -132,10 +132,10 @@ def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path):
     broken, plain, other = (
         examined_with(path, manifest, compiler) for compiler in (facts["compiler"], None, elsewhere)
     )
-    assert frame["function"] == "forward" and broken[0]["id"] == "host-graph-breaks"
-    assert sum(one["id"] in KINDS for one in broken) == 1
-    assert plain[0]["id"] == other[0]["id"] == "host-launch-bound"
-    assert (broken[0]["gain_ms"], broken[0]["claims"]) == (plain[0]["gain_ms"], plain[0]["claims"])
+    assert frame["function"] == "forward" and broken[0].id == "host-graph-breaks"
+    assert sum(one.id in KINDS for one in broken) == 1
+    assert plain[0].id == other[0].id == "host-launch-bound"
+    assert (broken[0].gain_ms, broken[0].claims) == (plain[0].gain_ms, plain[0].claims)
 
 
 def examined_with(path, manifest, compiler):

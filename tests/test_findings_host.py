@@ -316,9 +316,9 @@ def test_a_loop_in_python_is_found_on_a_processor_and_not_on_its_mended_twin(tmp
         assert run.status == 0, run.err
         import_raw(folder, folder / "out.fathom")
         steps[form] = fathom.open(folder / "out.fathom").examine()
-    (found,) = [one for one in steps["loop"].findings if one["id"] == "host-python"]
-    assert not any(one["id"] == "host-python" for one in steps["tensor"].findings)
-    assert 0 < found["low_ms"] < found["high_ms"] < steps["loop"].step.clean_ms
+    (found,) = [one for one in steps["loop"].findings if one.id == "host-python"]
+    assert not any(one.id == "host-python" for one in steps["tensor"].findings)
+    assert 0 < found.low_ms < found.high_ms < steps["loop"].step.clean_ms
 
 
 def test_one_long_pause_in_an_op_is_not_launching():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fathom.analysis import Step, account
+from fathom.analysis.results import Input
 from fathom.diagnosis.signals import (
     Call,
     HostWork,
@@ -176,9 +177,9 @@ def test_the_first_batch_of_a_loader_that_begins_in_the_step_cannot_be_hidden(se
         for k, name in enumerate(("aten::empty", "aten::random_", "aten::item")):
             made.op(name, (seed + 10 + k) * ms, (seed + 11 + k) * ms)
     (found,) = examination_of(tmp_path / "s.fathom", made).findings
-    assert found["id"] == "input-too-few-workers" and found["gain_ms"] == pytest.approx(gain, rel=0.03)
-    assert found["low_ms"] < gain < found["high_ms"]
-    assert any("a loader's first" in line["text"] for line in found["evidence"]) == (gain < 500)
+    assert found.id == "input-too-few-workers" and found.gain_ms == pytest.approx(gain, rel=0.03)
+    assert found.low_ms < gain < found.high_ms
+    assert any("a loader's first" in line.text for line in found.evidence) == (gain < 500)
 
 
 @pytest.mark.parametrize(("seed", "first"), [(-5, 0.0), (12, 0.0), (395, 0.25)])
@@ -288,5 +289,5 @@ def test_a_processor_loses_all_that_it_waits_for_batches():
     """Recording slows its steps down, so that what a replayed one takes longer would hide the wait."""
     alone = SimpleNamespace(subjects=[SimpleNamespace(index=None)])
     step = Step(clean_ms=0.43, timeline_ms=0.61, ci_ms=None, n=238, kind="train", clean_mean_ms=0.455)
-    given = Signals(None, Recorded(None, {}, alone, step, feeding={"wait_ms": 0.19}))
+    given = Signals(None, Recorded(None, {}, alone, step, feeding=Input(wait_ms=0.19)))
     assert given.get("input.lost_ms").value == 0.19

@@ -36,15 +36,15 @@ def check(examination) -> None:
     )
     taken: dict[tuple[str, str], float] = {}
     for one in examination.findings:
-        assert one["id"] in kinds()
-        assert 0 <= one["confidence"] <= 1
-        if one["gain_ms"] is not None:
-            assert 0 <= one["low_ms"] <= one["gain_ms"] <= one["high_ms"]
-        for claim in one["claims"]:
-            key = (claim["entry"], claim["detail"])
-            taken[key] = taken.get(key, 0.0) + claim["ms"]
+        assert one.id in kinds()
+        assert 0 <= one.confidence <= 1
+        if one.gain_ms is not None:
+            assert 0 <= one.low_ms <= one.gain_ms <= one.high_ms
+        for claim in one.claims:
+            key = (claim.entry, claim.detail)
+            taken[key] = taken.get(key, 0.0) + claim.ms
     assert all(ms <= ledgers[row] + 1e-6 for row, ms in taken.items())
-    gains = [one["gain_ms"] for one in examination.findings if one["gain_ms"] is not None]
+    gains = [one.gain_ms for one in examination.findings if one.gain_ms is not None]
     assert gains == sorted(gains, reverse=True)
     assert not [one for one in examination.abstained if "its rule failed" in one.why]
 
@@ -111,8 +111,8 @@ def test_short_kernels_far_apart_are_launch_bound(tmp_path):
     examination = examine(launching(tmp_path / "made.fathom"))
     check(examination)
     first = examination.findings[0]
-    assert first["id"] == "host-launch-bound"
-    assert first["gain_ms"] > 0.5 * examination.step.timeline_ms
+    assert first.id == "host-launch-bound"
+    assert first.gain_ms > 0.5 * examination.step.timeline_ms
 
 
 def test_work_of_a_family_sums_to_its_row(tmp_path):
@@ -191,7 +191,7 @@ def test_soundings_without_ops_and_without_anything_have_no_findings(tmp_path):
 
 def unwell(builder, form: str, folder: Path) -> list[str]:
     build = importlib.import_module(builder.module).build
-    return [one["id"] for one in examine(build(form, 3).write(folder / f"{form}.fathom")).findings]
+    return [one.id for one in examine(build(form, 3).write(folder / f"{form}.fathom")).findings]
 
 
 @pytest.mark.parametrize("builder", builders(), ids=lambda builder: builder.name)

@@ -288,7 +288,7 @@ def test_a_window_without_device_work_is_flagged(tmp_path: Path) -> None:
     timeline.kernel(1000, 2000, launched=1000)
     timeline.op("aten::x", 2500, 3100)
     found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [problem["what"] for problem in found.integrity.problems] == ["step-without-device-work"]
+    assert [problem.what for problem in found.integrity.problems] == ["step-without-device-work"]
     assert not found.integrity.ok
     assert nanoseconds(found.devices[0])["compute"] == 1000
 
@@ -298,7 +298,7 @@ def test_a_window_is_not_said_to_lack_what_others_have_where_there_are_none(tmp_
     timeline.steps(1000, 2000)
     timeline.kernel(3000, 4000, launched=2500)
     (found,) = examination_of(tmp_path / "s.fathom", timeline).integrity.problems
-    assert found["what"] == "step-without-device-work" and "others" not in found["text"]
+    assert found.what == "step-without-device-work" and "others" not in found.text
 
 
 def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
@@ -307,7 +307,7 @@ def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, 
     timeline.steps(5000, 7000, 9000)
     timeline.op("aten::mm", 5100, 8900)
     found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [(row["what"], row["count"]) for row in found.integrity.problems] == [("timeline-lost", 2)]
+    assert [(row.what, row.count) for row in found.integrity.problems] == [("timeline-lost", 2)]
     assert nanoseconds(found.devices[0]) == {"compute": 600, "idle: python": 400}
 
 
@@ -317,7 +317,7 @@ def test_a_burst_whose_calls_launched_nothing_counts(tmp_path: Path, timeline: T
     timeline.step(5000, 7000)
     timeline.call("cudaDeviceSynchronize", 6990, 6995)
     found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [row["what"] for row in found.integrity.problems] == ["step-without-device-work"]
+    assert [row.what for row in found.integrity.problems] == ["step-without-device-work"]
 
 
 def test_work_that_starts_before_its_launch_is_flagged(tmp_path: Path, timeline: Timeline) -> None:
@@ -325,7 +325,7 @@ def test_work_that_starts_before_its_launch_is_flagged(tmp_path: Path, timeline:
     timeline.kernel(1000, 2000, launched=1000)
     timeline.kernel(3000, 9000, launched=8000)
     found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [problem["what"] for problem in found.integrity.problems] == ["early-start"]
+    assert [problem.what for problem in found.integrity.problems] == ["early-start"]
 
 
 def test_micro_steps_are_inside_their_window(tmp_path: Path) -> None:
@@ -441,5 +441,5 @@ def test_launches_without_device_work_are_flagged(tmp_path: Path) -> None:
     timeline.call("cudaGraphLaunch", 1200, 1210, correlation=2)
     found = examination_of(tmp_path / "s.fathom", timeline)
     (problem,) = found.integrity.problems
-    assert (problem["what"], problem["count"]) == ("device-work-missing", 2)
+    assert (problem.what, problem.count) == ("device-work-missing", 2)
     assert not found.integrity.ok

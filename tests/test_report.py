@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Abstained, Entry, Step
+from fathom.analysis.results import Abstained, Claimed, Entry, Finding, Shown, Step, Where
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture, to_json
 from fathom.report.bars import bar, cells
@@ -131,21 +131,19 @@ def test_without_a_step_nothing_is_said_to_be_absent():
 
 
 def test_a_figure_is_not_cut_off_its_words():
-    one = {
-        "id": "input-too-few-workers", "title": "Waits", "where": {}, "claims": [], "gain_ms": 6.0,
-        "evidence": [{"text": "words " * 30, "value": 31.8, "unit": "ms a step"}],
-        "low_ms": 5.0, "high_ms": 7.0, "share": 0.1, "confidence": 0.8,
-    }  # fmt: skip
+    evidence = [Shown("words " * 30, 31.8, "ms a step")]
+    one = finding("input-too-few-workers", [], evidence=evidence)
     assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[one]), 80)
 
 
+def finding(kind: str, claims: list[Claimed], **more) -> Finding:
+    given = {"evidence": [], "gain_ms": 6.0, "low_ms": 5.0, "high_ms": 7.0, "share": 0.1} | more
+    words = {"mechanism": "why", "remedy": "mend", "check": ""}
+    return Finding(kind, "A title", Where(), claims=claims, confidence=0.8, **words, **given)
+
+
 def full(**more) -> str:
-    claims = [{"entry": "compute", "detail": "mul", "ms": 6.0}]
-    one = {
-        "id": "kernels-unfused-norm", "title": "A norm", "where": {}, "evidence": [], "claims": claims,
-        "gain_ms": 6.0, "low_ms": 5.0, "high_ms": 7.0, "share": 0.1, "confidence": 0.8, "mechanism": "why",
-        "remedy": "mend", "check": "", "technique": None, **more,
-    }  # fmt: skip
+    one = finding("kernels-unfused-norm", [Claimed("compute", "mul", 6.0)], **more)
     out = StringIO()
     print_findings([one, one], console=Console(file=out, width=100, no_color=True))
     return out.getvalue()

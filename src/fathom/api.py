@@ -7,13 +7,13 @@ import re
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import polars as pl
 
     from fathom.analysis.replay import Prediction, Replay
-    from fathom.analysis.results import Examination, Step
+    from fathom.analysis.results import Examination, Finding, Step
     from fathom.recorder import Session
     from fathom.sounding import Manifest, Store
 
@@ -72,7 +72,7 @@ class Sounding:
         return _rows(self.examine(), "windows")
 
     @property
-    def findings(self) -> list[dict[str, Any]]:
+    def findings(self) -> list[Finding]:
         """Named causes of loss."""
         return self.examine().findings
 

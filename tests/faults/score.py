@@ -16,6 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.faults.labels import HERE, Program
 
 ROOT = HERE.parents[1]
@@ -66,7 +68,7 @@ def case_of(program: Program, form: str, severity: int, examination: Any) -> Cas
     mean, median = (
         step.get(key) if plain else getattr(step, key, None) for key in ("clean_mean_ms", "clean_ms")
     )
-    found = plain["findings"] if plain else examination.findings
+    found = plain["findings"] if plain else msgspec.to_builtins(examination.findings)
     return Case(program, form, severity, list(found), median if mean is None else mean)
 
 

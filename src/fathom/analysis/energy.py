@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fathom.analysis.intervals import Array
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, DeviceEnergy, Energy
 from fathom.analysis.steps import Stretch
 
 LEAST_S = 1.0  # counters advance ten to fifty times a second: less than this would show their grain
@@ -34,13 +33,18 @@ class Spent:
     seconds: float
     steps: int
 
-    def result(self, prefix: str = "") -> dict[str, float]:
-        """Joules a step and mean power."""
-        power = self.joules / self.seconds
-        return {f"{prefix}per_step_j": self.joules / self.steps, f"{prefix}mean_power_w": power}
+    @property
+    def per_step_j(self) -> float:
+        """Joules a step."""
+        return self.joules / self.steps
+
+    @property
+    def mean_power_w(self) -> float:
+        """Watts over all of it."""
+        return self.joules / self.seconds
 
 
-def energy(ranks: list[Metered]) -> tuple[dict[str, Any] | None, list[Abstained]]:
+def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
     """Joules a step, summed over the devices of all ranks, beside those of the host; or why not."""
     seconds = max((_seconds(rank.stretches) for rank in ranks), default=0.0)
     if seconds < LEAST_S:
@@ -54,21 +58,22 @@ def energy(ranks: list[Metered]) -> tuple[dict[str, Any] | None, list[Abstained]
         for (rank, device), why in spent.items()
         if isinstance(why, str)
     ]
-    result: dict[str, Any] = {}
+    result = Energy()
     known = {key: value for key, value in spent.items() if isinstance(value, Spent)}
     if known and not whys:  # a sum that lacks a device would be taken for the whole
-        parts = {key: value.result() for key, value in known.items()}
-        result = {name: sum(p[name] for p in parts.values()) for name in ("per_step_j", "mean_power_w")}
-        if len(parts) > 1:
-            result["devices"] = [{"rank": rank, "device": device, **p} for (rank, device), p in parts.items()]
+        parts = [DeviceEnergy(*key, one.per_step_j, one.mean_power_w) for key, one in known.items()]
+        result.per_step_j = sum(one.per_step_j for one in parts)
+        result.mean_power_w = sum(one.mean_power_w for one in parts)
+        result.devices = parts if len(parts) > 1 else []
     host = _spent(ranks[0].telemetry, HOST, ranks[0].stretches)
     if isinstance(host, str):
         whys.append(Abstained("energy of the host", host))
     else:
-        result |= host.result("host_")
-    if result:
-        result["source"] = "energy counters over the clean steps"
-    return result or None, whys
+        result.host_per_step_j, result.host_mean_power_w = host.per_step_j, host.mean_power_w
+    if result == Energy():
+        return None, whys
+    result.source = "energy counters over the clean steps"
+    return result, whys
 
 
 def _seconds(found: list[Stretch]) -> float:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
 from fathom.analysis.causes import ALIASES, REGIONS
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
+from fathom.analysis.results import Input, Worker
 from fathom.analysis.windows import Windows
 
 MS = 1e6
@@ -24,7 +23,7 @@ def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     return regions.select("start_ns", "end_ns")
 
 
-def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> dict[str, Any] | None:
+def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
     """Milliseconds that a step waited and their share, medians by stage and worker; None without a loader.
 
     `waits` has start_ns and end_ns, `batches` is one rank's input table; `within` is when the `steps` ran.
@@ -33,17 +32,16 @@ def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: in
     batches = inside if inside.height else batches
     if batches.is_empty() and waits.is_empty():
         return None
-    result: dict[str, Any] = {"batches": batches.height} if batches.height else {}
+    result = Input(batches=batches.height or None)
     if steps:
         waited = intersect(of_rows(waits), within).length
-        result |= {"wait_ms": waited / steps / MS, "wait_share": waited / within.length}
-    result |= _medians(batches)
+        result.wait_ms, result.wait_share = waited / steps / MS, waited / within.length
+    _set_medians(result, batches)
     workers = batches.drop_nulls("worker").partition_by("worker", as_dict=True)
-    if workers:
-        result["workers"] = [
-            {"worker": key[0], "batches": rows.height, **_medians(rows)}
-            for key, rows in sorted(workers.items())
-        ]
+    for key, rows in sorted(workers.items()):
+        worker = Worker(int(key[0]), rows.height)
+        _set_medians(worker, rows)
+        result.workers.append(worker)
     return result
 
 
@@ -62,22 +60,25 @@ def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
     return asked, asked + 1
 
 
-def _medians(batches: pl.DataFrame) -> dict[str, float]:
-    values = {stage: batches[f"{stage}_ns"].median() for stage in STAGES}
-    found = {f"{stage}_ms": value / MS for stage, value in values.items() if isinstance(value, int | float)}
+def _set_medians(to: Input | Worker, batches: pl.DataFrame) -> None:
+    for stage in STAGES:
+        median = batches[f"{stage}_ns"].median()
+        if isinstance(median, int | float):
+            setattr(to, f"{stage}_ms", median / MS)
     size = batches["read_bytes"].median()
-    return found | ({"read_bytes": size} if isinstance(size, int | float) else {}) | _held_up(batches)
+    to.read_bytes = size if isinstance(size, int | float) else None
+    _set_waits_for_processors(to, batches)
 
 
-def _held_up(batches: pl.DataFrame) -> dict[str, float]:
+def _set_waits_for_processors(to: Input | Worker, batches: pl.DataFrame) -> None:
     """How many threads torch computes with in a worker, where more than one, and what of its time they wait.
 
     The share is of all batches together: those that wait may be few, and long.
     """
-    found: dict[str, float] = {}
     threads = batches["threads"].median()
     if isinstance(threads, int | float) and threads > 1:
-        found["threads"] = int(threads)
+        to.threads = int(threads)
     known = batches.drop_nulls(["cpu_wait_ns", "fetch_ns"])
     waited, fetch, collate = (int(known[f"{name}_ns"].sum()) for name in ("cpu_wait", "fetch", "collate"))
-    return found | ({"cpu_wait_share": waited / (fetch + collate)} if fetch + collate else {})
+    if fetch + collate:
+        to.cpu_wait_share = waited / (fetch + collate)

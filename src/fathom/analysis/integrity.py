@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis import results
 from fathom.analysis.causes import LAUNCH
 from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import covered, union
@@ -17,12 +18,9 @@ ROUNDING_NS = 1000  # what older profilers round times to
 
 
 def integrity(manifest: Manifest, found: list[Problem]) -> Integrity:
-    """All problems, as plain dicts; `ok` is False when one of them may falsify a sum."""
+    """All problems; `ok` is False when one of them may falsify a sum."""
     every = [*manifest.problems, *found]
-    rows = [
-        {"what": p.what, "text": p.text, "count": p.count, "rank": p.rank, "spoils": list(p.spoils)}
-        for p in every
-    ]
+    rows = [results.Problem(p.what, p.text, p.count, p.rank, list(p.spoils)) for p in every]
     return Integrity(not any(p.spoils for p in every), rows)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
+
+from fathom.analysis.results import AllocatorPeak, Memory
 
 HOST = -1
 
 
-def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> dict[str, Any] | None:
+def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> Memory | None:
     """Bytes at the peak; None where nothing was recorded.
 
     The allocator's peaks are the largest over devices, which `devices` lists where there are several.
@@ -20,16 +20,16 @@ def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) ->
         .agg(peak_allocated_bytes=pl.col("allocated").max(), peak_reserved_bytes=pl.col("reserved").max())
         .sort("rank", "device")
     )
-    found: dict[str, Any] = {}
-    if peaks.height:
-        found |= {name: peaks[name].max() for name in ("peak_allocated_bytes", "peak_reserved_bytes")}
-    if (used := _most(telemetry, devices)) is not None:
-        found["peak_device_bytes"] = used
-    if (resident := _most(telemetry, [HOST])) is not None:
-        found["peak_resident_bytes"] = resident
-    if peaks.height > 1:
-        found["devices"] = peaks.to_dicts()
-    return found or None
+    each = [AllocatorPeak(**row) for row in peaks.iter_rows(named=True)]
+    reserved = [one.peak_reserved_bytes for one in each if one.peak_reserved_bytes is not None]
+    found = Memory(
+        peak_allocated_bytes=max((one.peak_allocated_bytes for one in each), default=None),
+        peak_reserved_bytes=max(reserved, default=None),
+        peak_device_bytes=_most(telemetry, devices),
+        peak_resident_bytes=_most(telemetry, [HOST]),
+        devices=each if len(each) > 1 else [],
+    )
+    return None if found == Memory() else found
 
 
 def _most(telemetry: pl.DataFrame, devices: list[int]) -> int | None:

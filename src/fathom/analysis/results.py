@@ -126,11 +126,96 @@ class Abstained(msgspec.Struct):
     why: str
 
 
+class Problem(msgspec.Struct):
+    """Something damaged, missing or noteworthy in the recording."""
+
+    what: str  # a short id: "bad-duration", "stream-overlap", ...
+    text: str  # one sentence
+    count: int = 1
+    rank: int | None = None
+    spoils: list[str] = []  # tables whose sums it may falsify
+
+
 class Integrity(msgspec.Struct):
-    """Whether the recording can be trusted."""
+    """Whether the recording can be trusted: `ok` is False where a problem may falsify a sum."""
 
     ok: bool
-    problems: list[dict[str, Any]]
+    problems: list[Problem]
+
+
+class Worker(msgspec.Struct, omit_defaults=True):
+    """One loading process: its batches, and medians of what making one took. Null: not recorded."""
+
+    worker: int
+    batches: int = 0
+    fetch_ms: float | None = None
+    read_ms: float | None = None
+    decode_ms: float | None = None
+    transform_ms: float | None = None
+    collate_ms: float | None = None
+    pin_ms: float | None = None
+    copy_ms: float | None = None
+    read_bytes: float | None = None
+    threads: int | None = None
+    cpu_wait_share: float | None = None
+
+
+class Input(msgspec.Struct, omit_defaults=True):
+    """The input pipeline: waits a step, and medians a batch by stage. Null: not recorded."""
+
+    batches: int | None = None  # that the medians are of
+    wait_ms: float | None = None  # a step
+    wait_share: float | None = None  # of the step
+    fetch_ms: float | None = None
+    read_ms: float | None = None
+    decode_ms: float | None = None
+    transform_ms: float | None = None
+    collate_ms: float | None = None
+    pin_ms: float | None = None
+    copy_ms: float | None = None  # of a step's copies to the device, hidden ones too
+    read_bytes: float | None = None
+    threads: int | None = None  # of torch in each loading process, where more than one
+    cpu_wait_share: float | None = None  # of making a batch: waiting for a processor
+    workers: list[Worker] = []
+
+
+class AllocatorPeak(msgspec.Struct):
+    """The most that one device's allocator held, in bytes."""
+
+    rank: int
+    device: int | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+
+
+class Memory(msgspec.Struct, omit_defaults=True):
+    """Peaks of memory in bytes; of several devices the largest. Null: not recorded."""
+
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    peak_device_bytes: int | None = None
+    peak_resident_bytes: int | None = None  # of the host
+    devices: list[AllocatorPeak] = []  # where there are several
+
+
+class DeviceEnergy(msgspec.Struct):
+    """One device's share of the energy."""
+
+    rank: int
+    device: int
+    per_step_j: float
+    mean_power_w: float
+
+
+class Energy(msgspec.Struct, omit_defaults=True):
+    """Energy of a clean step, summed over devices, beside the host's. Null: not known."""
+
+    per_step_j: float | None = None
+    mean_power_w: float | None = None
+    devices: list[DeviceEnergy] = []  # where there are several
+    host_per_step_j: float | None = None
+    host_mean_power_w: float | None = None
+    source: str = ""
 
 
 class Where(msgspec.Struct):
@@ -251,10 +336,10 @@ class Examination(msgspec.Struct):
     step: Step
     devices: list[Device]
     integrity: Integrity
-    input: dict[str, Any] | None
-    memory: dict[str, Any] | None
-    energy: dict[str, Any] | None
-    findings: list[dict[str, Any]] = []  # each a Finding, those that save most first
+    input: Input | None
+    memory: Memory | None
+    energy: Energy | None
+    findings: list[Finding] = []  # those that save most first
     slow: list[SlowStep] = []
     what_if: list[Trial] = []
     abstained: list[Abstained] = []

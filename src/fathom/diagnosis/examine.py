@@ -10,8 +10,9 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
-from fathom.analysis.results import Lead, Trial
-from fathom.diagnosis.engine import findings, leads, plain
+from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Trial
+from fathom.diagnosis.engine.findings import findings
+from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.step_kinds import OTHER_KIND, kinds_of_ranks, lacking, named, of_ledger
@@ -83,21 +84,21 @@ def _findings(
     machine: dict[str, Any],
     accounts: list[Account],
     step: Step,
-    feeding: dict[str, Any] | None,
-    memory: dict[str, Any] | None,
+    feeding: Input | None,
+    memory: Memory | None,
     tried: dict[str, Trial],
-) -> tuple[list[dict[str, Any]], list[Lead], list[Abstained]]:
+) -> tuple[list[Finding], list[Lead], list[Abstained]]:
     """Of the first rank with a ledger: ranks run alike. Of a result of ncu, by its counters."""
     if families := families_of(store):
         told, untold = profiled(store, families)
-        return plain(told), [], untold
+        return told, [], untold
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
         return [], [], []
     recorded = Recorded(store, machine, account, step, feeding, memory, tried)
     signals = Signals(None, recorded)
     found, abstained = findings(signals)
-    return plain(found), leads(signals, found), abstained
+    return found, leads(signals, found), abstained
 
 
 def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:
@@ -143,7 +144,7 @@ def _total(amounts: list[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(amounts) else None
 
 
-def _energy(store: Store, accounts: list[Account]) -> tuple[dict[str, Any] | None, list[Abstained]]:
+def _energy(store: Store, accounts: list[Account]) -> tuple[Energy | None, list[Abstained]]:
     if not any(account.clean for account in accounts):
         return None, []
     return analysis.energy(
@@ -154,24 +155,25 @@ def _energy(store: Store, accounts: list[Account]) -> tuple[dict[str, Any] | Non
     )
 
 
-def _feeding(store: Store, accounts: list[Account]) -> dict[str, Any] | None:
+def _feeding(store: Store, accounts: list[Account]) -> Input | None:
     """The first rank's that loads anything: ranks load alike."""
     for account in accounts:
         within, steps = account.measured()
         batches = store.table("input", account.rank).collect()
         if found := analysis.feeding(account.input_waits, batches, within, steps):
-            return found if account.copy_ms is None else found | {"copy_ms": account.copy_ms}
+            found.copy_ms = found.copy_ms if account.copy_ms is None else account.copy_ms
+            return found
     return None
 
 
-def _memory(store: Store, accounts: list[Account]) -> dict[str, Any] | None:
+def _memory(store: Store, accounts: list[Account]) -> Memory | None:
     devices = sorted({index for account in accounts for index in account.indices})
     peaks = store.table("memory").filter(pl.col("event") == "peak").collect()
     return analysis.memory(peaks, store.table("telemetry").collect(), devices)
 
 
 def _missing(
-    store: Store, accounts: list[Account], feeding: dict[str, Any] | None, memory: dict[str, Any] | None
+    store: Store, accounts: list[Account], feeding: Input | None, memory: Memory | None
 ) -> list[Abstained]:
     """What this recording could not tell, where no analysis has said so itself."""
     imported = store.manifest.made_by == "import"

@@ -75,7 +75,7 @@ def seen(store: Store, named: str = "") -> Seen:
 
 def seen_in(examination: Examination, counted: bool = False) -> Seen:
     """What an examination shows. `counted`: whether counters of kernels were recorded with it."""
-    shown = {one["id"]: FINDING for one in examination.findings}
+    shown = {one.id: FINDING for one in examination.findings}
     why = {one.what.removeprefix(_ABOUT): one.why for one in examination.abstained if _about_kind(one.what)}
     if not counted:
         why |= {kind: NO_COUNTERS for kind, row in table().items() if row.get("counters") and kind not in why}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.results import Abstained, Lead
+from fathom.analysis.results import Abstained, Claimed, Finding, Lead, Shown
 from fathom.diagnosis.kinds import kinds
 from fathom.report import leads, units
 from fathom.report.screen import cells, console_or_default, put
@@ -24,7 +23,6 @@ ALONE = "Each gain is predicted for its cause alone: together they save less tha
 HOST = "The rest of that time is then spent waiting, mostly for the host: its launches set the pace."
 LEAST = 12  # columns for words beside a figure
 LESS = 0.7  # of the device's own rows: a gain below that is worth a word
-Finding = dict[str, Any]
 
 
 def none(unseen: int, stepped: bool = True, told: str = "the report says why") -> str:
@@ -48,7 +46,7 @@ def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = T
         said = textwrap.wrap(none(unseen, stepped, BELOW), width - 2)
         yield from (Text(f"  {line}", "dim") for line in said)
     for one in found[:SHOWN]:
-        yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one["title"], "bold"))
+        yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one.title, "bold"))
         yield Text(f"    {_first_line(one, width - 4)}", "dim")
     if len(found) > SHOWN:
         yield Text(f"  and {len(found) - SHOWN} more: fathom findings SOUNDING", "dim")
@@ -56,9 +54,9 @@ def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = T
 
 def _first_line(one: Finding, width: int) -> str:
     """What shows it, shortened so that there is room for what explains it; where it lies if there is more."""
-    explain = f"fathom explain {one['id']}"
+    explain = f"fathom explain {one.id}"
     room = width - len(explain) - 3
-    shown = _shown(one["evidence"][0], room) if one["evidence"] else units.shorten(_place(one), room)
+    shown = _shown(one.evidence[0], room) if one.evidence else units.shorten(_place(one), room)
     line = f"{shown} · {explain}"
     place = _place(one)
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
@@ -81,32 +79,30 @@ def print_findings(
 def _every(found: Sequence[Finding], width: int) -> Iterator[Text]:
     for one in found:
         yield from _full(one, width)
-    if sum(one["gain_ms"] is not None for one in found) > 1:
+    if sum(one.gain_ms is not None for one in found) > 1:
         yield Text()
         yield Text(ALONE, "dim")
 
 
 def _full(one: Finding, width: int) -> Iterator[Text]:
     yield Text()
-    yield Text.assemble((one["title"], "bold"), (f"   {one['id']}", "dim"))
+    yield Text.assemble((one.title, "bold"), (f"   {one.id}", "dim"))
     yield Text.assemble(("  saves  ", "dim"), (_gain(one), "green"), (_sure(one), "dim"))
-    yield from _part("", [one["unpredicted"]] if one.get("unpredicted") else [], width)
+    yield from _part("", [one.unpredicted] if one.unpredicted else [], width)
     yield from _part("where", [place] if (place := _place(one)) else [], width)
-    yield from _part("shown", [_shown(line) for line in one["evidence"]], width)
-    yield from _part("costs", [_claimed(claim) for claim in one["claims"][:SHOWN]], width)
+    yield from _part("shown", [_shown(line) for line in one.evidence], width)
+    yield from _part("costs", [_claimed(claim) for claim in one.claims[:SHOWN]], width)
     yield from _part("", [HOST] if _limited(one) else [], width)
-    yield from _part("why", [one["mechanism"]], width)
-    yield from _part("mend", one["remedy"].rstrip().splitlines(), width, "cyan")
-    yield from _part(
-        "try", [f"fathom lab run {one['technique']}"] if one.get("technique") else [], width, "cyan"
-    )
-    yield from _part("check", [one["check"]] if one["check"] else [], width)
+    yield from _part("why", [one.mechanism], width)
+    yield from _part("mend", one.remedy.rstrip().splitlines(), width, "cyan")
+    yield from _part("try", [f"fathom lab run {one.technique}"] if one.technique else [], width, "cyan")
+    yield from _part("check", [one.check] if one.check else [], width)
 
 
 def _limited(one: Finding) -> bool:
     """Whether much of the device's time that goes is not gained."""
-    taken = sum(claim["ms"] for claim in one["claims"] if claim["entry"] == "compute")
-    return one["gain_ms"] is not None and one["gain_ms"] < LESS * taken
+    taken = sum(claim.ms for claim in one.claims if claim.entry == "compute")
+    return one.gain_ms is not None and one.gain_ms < LESS * taken
 
 
 def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
@@ -118,38 +114,40 @@ def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iter
 
 def _gain(one: Finding) -> str:
     """`3.2 ms a step (2.1–4.3)`, `costs no time`."""
-    if one["gain_ms"] is None:
-        return "not predicted" if one["claims"] or one.get("unpredicted") else "costs no time"
-    low, high = units.significant(one["low_ms"], 2), units.significant(one["high_ms"], 2)
-    share = f"{100 * one['share']:.0f} %" if one["share"] is not None else ""
-    doubt = units.perhaps(one["gain_ms"], one["low_ms"], one["high_ms"])
-    return f"{doubt}{units.significant(one['gain_ms'], 2)} ms ({low}–{high}) {share}".rstrip()
+    if one.gain_ms is None:
+        return "not predicted" if one.claims or one.unpredicted else "costs no time"
+    low_ms = one.gain_ms if one.low_ms is None else one.low_ms
+    high_ms = one.gain_ms if one.high_ms is None else one.high_ms
+    low, high = units.significant(low_ms, 2), units.significant(high_ms, 2)
+    share = f"{100 * one.share:.0f} %" if one.share is not None else ""
+    doubt = units.perhaps(one.gain_ms, low_ms, high_ms)
+    return f"{doubt}{units.significant(one.gain_ms, 2)} ms ({low}–{high}) {share}".rstrip()
 
 
 def _sure(one: Finding) -> str:
-    share = " of the step" if one["gain_ms"] is not None and one["share"] is not None else ""
-    sure = f"{share} · {100 * one['confidence']:.0f} % sure of the cause"
-    if not one.get("observed"):
+    share = " of the step" if one.gain_ms is not None and one.share is not None else ""
+    sure = f"{share} · {100 * one.confidence:.0f} % sure of the cause"
+    if not one.observed:
         return sure
-    before = one.get("predicted_ms")
+    before = one.predicted_ms
     return sure + (
         " · observed" if before is None else f" · observed; predicted {units.significant(before, 2)} ms"
     )
 
 
 def _place(one: Finding) -> str:
-    where = one["where"]
-    known = [where[key] for key in ("source", "module", "region", "family") if where.get(key)]
+    where = one.where
+    known = [part for part in (where.source, where.module, where.region, where.family) if part]
     return " · ".join(known[:2])
 
 
-def _shown(line: dict[str, Any], width: int | None = None) -> str:
+def _shown(line: Shown, width: int | None = None) -> str:
     """Words and figure; where `width` is too narrow the words are cut: they say little without the figure."""
-    figure = f": {units.significant(line['value'])} {line['unit']}".rstrip()
-    words = line["text"] if width is None else units.shorten(line["text"], max(width - len(figure), LEAST))
+    figure = f": {units.significant(line.value)} {line.unit}".rstrip()
+    words = line.text if width is None else units.shorten(line.text, max(width - len(figure), LEAST))
     return words + figure
 
 
-def _claimed(claim: dict[str, Any]) -> str:
-    name = f"{claim['entry']} {claim['detail']}".rstrip()
-    return f"{units.duration(claim['ms'])} of {units.shorten(name, 70)}"
+def _claimed(claim: Claimed) -> str:
+    name = f"{claim.entry} {claim.detail}".rstrip()
+    return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.results import Integrity, Step
+from fathom.analysis.results import Integrity, Problem, Step
 from fathom.report import units
 
 UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
@@ -75,10 +75,9 @@ def integrity(found: Integrity) -> list[Text]:
     return [Text(title, style), *(_problem(problem, style) for problem in found.problems)]
 
 
-def _problem(problem: dict[str, Any], style: str) -> Text:
-    text = str(problem.get("text") or problem.get("what", ""))
-    where = [] if problem.get("rank") is None else [f"rank {problem['rank']}"]
-    count = problem.get("count", 1)
+def _problem(problem: Problem, style: str) -> Text:
+    text, count = problem.text or problem.what, problem.count
+    where = [] if problem.rank is None else [f"rank {problem.rank}"]
     times = [f"{count:,} times"] if count > 1 and str(count) not in text.replace(",", "") else []
     aside = f" ({', '.join(where + times)})" if where or times else ""
     return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))

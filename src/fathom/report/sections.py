@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import msgspec
 from rich.text import Text
 
-from fathom.analysis.results import Abstained, Device, Entry, Examination
+from fathom.analysis.results import Abstained, Device, Energy, Entry, Examination, Input, Memory
 from fathom.report import units
 from fathom.report.ledger import groups
 
@@ -29,8 +30,9 @@ _COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
 _COLUMN_OF = {"ops": "compute"}
 
 
-def facts(title: str, section: dict[str, Any] | None, width: int) -> Iterator[Text]:
+def facts(title: str, found: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
     """One section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
+    section = msgspec.to_builtins(found)
     if not section:
         return
     pairs = [pair for key, value in section.items() if not _is_rows(value) for pair in _pairs(key, value)]

@@ -50,7 +50,7 @@ OPS = {
     "provenance": pl.String,  # for compiled kernels: what they were made of
     "module": pl.String,
     "source": pl.String,  # file:line of the user's innermost frame
-    "inferred": pl.Boolean,  # placed between launches from the attribution phase: its times are no measurement
+    "inferred": pl.Boolean,  # placed between launches from attribution: times not measured
     **_RECORDED,
 }
 LAUNCHES = {

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
 from fathom.analysis import Abstained
 from fathom.analysis.results import Claimed, Finding, Shown, Where
 from fathom.diagnosis.engine.claims import Sized, disjoint
@@ -91,8 +89,3 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
         observed=one.observed,
         predicted_ms=one.predicted,
     )
-
-
-def plain(found: Iterable[Finding]) -> list[dict]:
-    """As the dicts that an Examination holds."""
-    return [msgspec.to_builtins(one) for one in found]

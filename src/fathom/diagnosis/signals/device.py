@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from fathom.analysis.results import Memory
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Reserved, Sensors
 from fathom.diagnosis.signals.value import signal
@@ -48,8 +49,8 @@ def memory_bytes(recorded: Recorded) -> int | None:
 @signal("device.used_bytes", "B")
 def used_bytes(recorded: Recorded) -> int:
     """What the allocator held at most; else what the device did."""
-    memory = recorded.memory or {}
-    found = memory.get("peak_reserved_bytes") or memory.get("peak_device_bytes")
+    memory = recorded.memory or Memory()
+    found = memory.peak_reserved_bytes or memory.peak_device_bytes
     if not found:
         raise UnknownSignalError("how much memory was in use at most was not recorded")
     return int(found)
@@ -69,7 +70,7 @@ def reserved(recorded: Recorded) -> Reserved:
 @signal("device.allocated_bytes", "B")
 def allocated_bytes(recorded: Recorded) -> int:
     """What tensors took at most, by torch's allocator."""
-    found = (recorded.memory or {}).get("peak_allocated_bytes")
+    found = (recorded.memory or Memory()).peak_allocated_bytes
     if not found:
         raise UnknownSignalError("how much memory was allocated at most was not recorded")
     return int(found)

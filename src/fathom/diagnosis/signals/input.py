@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import polars as pl
 
 from fathom.analysis import Abstained
 from fathom.analysis.causes import IN_PROCESS, REGIONS
 from fathom.analysis.replay import parse
+from fathom.analysis.results import Input
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
@@ -25,7 +23,7 @@ NO_STAGES = "the loader's stages were not recorded"
 NO_CLEAN = "no clean step was recorded"
 
 
-def _fed(recorded: Recorded) -> Mapping[str, Any]:
+def _fed(recorded: Recorded) -> Input:
     if recorded.feeding is None:
         raise UnknownSignalError(NO_LOADER)
     return recorded.feeding
@@ -34,7 +32,7 @@ def _fed(recorded: Recorded) -> Mapping[str, Any]:
 @signal("input.wait_ms", "ms a step")
 def wait_ms(recorded: Recorded) -> float | None:
     """What the steps that stand for the program waited for a batch."""
-    return _fed(recorded).get("wait_ms")
+    return _fed(recorded).wait_ms
 
 
 @signal("input.lost_ms", "ms a step")
@@ -67,7 +65,9 @@ def _fed_ms(recorded: Recorded) -> float:
 @signal("input.stages_ms", "ms a batch")
 def stages(recorded: Recorded) -> dict[str, float]:
     """Medians by stage: `fetch` holds `decode` and `read`, but not `collate`."""
-    found = {stage: float(ms) for stage in STAGES if (ms := _fed(recorded).get(f"{stage}_ms")) is not None}
+    found = {
+        stage: float(ms) for stage in STAGES if (ms := getattr(_fed(recorded), f"{stage}_ms")) is not None
+    }
     if "fetch" not in found:
         raise UnknownSignalError(NO_STAGES)
     return found
@@ -76,7 +76,7 @@ def stages(recorded: Recorded) -> dict[str, float]:
 @signal("input.read_bytes", "B a batch")
 def read_bytes(recorded: Recorded) -> float | None:
     """The median of what came from files while a batch's samples were fetched."""
-    return _fed(recorded).get("read_bytes")
+    return _fed(recorded).read_bytes
 
 
 @signal("input.told_tokens", "a step")
@@ -123,7 +123,7 @@ def threads(recorded: Recorded) -> int:
 @signal("input.cpu_wait_share")
 def cpu_wait_share(recorded: Recorded) -> float | None:
     """Of the time that batches take workers: ready to run, with no processor to run on."""
-    return _fed(recorded).get("cpu_wait_share")
+    return _fed(recorded).cpu_wait_share
 
 
 @signal("input.regions")

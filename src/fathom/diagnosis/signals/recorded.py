@@ -12,7 +12,7 @@ import polars as pl
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
 from fathom.analysis.intervals import Spans, of_rows
-from fathom.analysis.results import Device, Trial
+from fathom.analysis.results import Device, Input, Memory, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
@@ -34,8 +34,8 @@ class Recorded:
     machine: dict[str, Any]
     account: Account
     step: Step
-    feeding: dict[str, Any] | None = None
-    memory: dict[str, Any] | None = None
+    feeding: Input | None = None
+    memory: Memory | None = None
     tried: dict[str, Trial] = field(default_factory=dict)  # by kind
     read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
 
