@@ -36,6 +36,7 @@ from tests.running import environment
 from tests.small_sounding import make
 
 ROOT = HERE.parents[1]
+BOUNDS = {"input", "host", "launch", "communication", "copy", "memory", "compute"}  # of the verdict
 EVERY = (*programs(), *builders())
 FAULTY = [program for program in EVERY if program.fault.kind]
 SAMPLE = (
@@ -56,11 +57,13 @@ SAMPLE = (
 def test_every_kind_is_described_in_full():
     assert len(kinds()) >= 45
     for name, kind in kinds().items():
-        told = {"id", "group", "title", "mechanism", "shows", "remedy", "references"}
+        told = {"id", "group", "title", "bound", "action", "mechanism", "shows", "remedy", "references"}
         assert set(kind) - {"techniques", "trial"} == told, name
         assert kind["group"] in GROUPS and name.startswith(kind["group"] + "-")
         assert name == name.lower() and " " not in name
-        assert all(kind[key].strip() for key in ("title", "mechanism", "shows", "remedy"))
+        assert all(kind[key].strip() for key in ("title", "action", "mechanism", "shows", "remedy"))
+        assert kind["bound"] and set(kind["bound"]) <= BOUNDS, name
+        assert not kind["action"].endswith("."), name
         assert kind["references"] and all(link.startswith("https://") for link in kind["references"])
 
 

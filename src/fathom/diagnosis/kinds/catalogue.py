@@ -16,7 +16,8 @@ GROUPS = ("input", "host", "kernels", "device", "numbers")
 class Kind:
     """One kind of finding, in words. `techniques` of the lab mend it, the most telling first.
 
-    `trial` is what `fathom run --what-if` leaves out to observe its gain.
+    `bound` are the verdict's words for a step that this cause holds back, the usual one first. `action` is
+    the first thing to do. `trial` is what `fathom run --what-if` leaves out to observe its gain.
     """
 
     id: str
@@ -28,6 +29,8 @@ class Kind:
     references: tuple[str, ...]
     techniques: tuple[str, ...] = ()
     trial: str | None = None
+    bound: tuple[str, ...] = ()
+    action: str = ""
 
 
 @cache
@@ -38,7 +41,7 @@ def kinds() -> dict[str, Kind]:
 
 
 def _kind(row: dict[str, Any]) -> Kind:
-    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques")}
+    lists = {name: tuple(row.get(name, ())) for name in ("references", "techniques", "bound")}
     return Kind(**{**row, **lists})
 
 
