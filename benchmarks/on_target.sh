@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side
+# agreement, faults, unrelated, compiled, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side
 # by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
@@ -14,6 +14,7 @@
 #     python benchmarks/cost/cost.py summary OUT/cost
 #     python benchmarks/cost/burst_cost.py summary OUT/bursts
 #     python -m benchmarks.referee.equal_sides summary OUT/equal
+#     python -m benchmarks.accuracy.compiling score OUT
 set -euo pipefail
 part=$1 out=$(realpath -m "$2")
 cd "$(dirname "$0")/.."
@@ -157,6 +158,14 @@ faults() { # ONLY="GROUP/NAME …" or all that is not kept yet, on all GPUs at o
 unrelated() { # UNRELATED="PROGRAM/FAULT …" or what is left of the programs that no rule was built on
     "$python" -m benchmarks.unrelated.record record "$out/unrelated" --minutes "${MINUTES:-8}" \
         $([ "${UNRELATED:-}" ] && echo --only $UNRELATED || echo --missing) --gpus "$(gpus)" --tar "$out/unrelated.tar"
+}
+
+compiled() { # PROGRAMS or ten ordinary programs, eager and compiled: about four minutes on 16 cores
+    "$python" -m fathom machine measure --only hbm,l2.read,latency,matmul.bf16,matmul.tf32,matmul.fp32 --json > "$out/machine.json"
+    "$python" -m benchmarks.accuracy.compiling record "$out/compiled" --minutes "${MINUTES:-4}" \
+        $([ "${PROGRAMS:-}" ] && echo --only $PROGRAMS) || true
+    tar -C "$out/compiled" -c --exclude=cache . | split -b 15M -d - "$out/compiled.tar." # parts that travel
+    rm -rf "$out/compiled"
 }
 
 lab() { # the referee's verdicts on NAMES or all techniques, shared among the GPUs; what is proven is kept in FATHOM_HOME

@@ -1,0 +1,254 @@
+"""What torch.compile gains, against what `framework-not-compiled` predicts from the eager recording alone.
+
+    python -m benchmarks.accuracy.compiling record OUT --minutes 4  # on the target
+    python -m benchmarks.accuracy.compiling score OUT               # here
+
+`record` first compiles all programs side by side, which fills the compiler's cache, and then records each by
+itself. It needs no library but Python's and torch. `score` also takes the parts of a tar that
+`benchmarks/on_target.sh compiled OUT` leaves; it writes `results/compiling.json`, and with `--keep`
+the soundings of the eager programs to tests/data/compiling.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cost.launcher import ROOT, execute, script, start, under_fathom
+
+RESULT = ROOT / "benchmarks" / "results" / "compiling.json"
+KEPT = ROOT / "tests" / "data" / "compiling"
+KIND = "framework-not-compiled"
+FORMS = ("eager", "compiled")
+AT_ONCE = 5  # compilations: each has processes of its own
+COMPILE_S = 150  # for all of them
+RUN_S = 90  # for one recording
+WORTH = 0.03  # of the step: a program that gains less has no gain that could be predicted
+RECORDED = ("--no-measure", "--depth", "timeline", "--stop-after", "--replace", "-q")
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    file: str
+    arguments: tuple[str, ...] = ()
+
+    def command(self, form: str, steps: int, more: list[str]) -> list[str]:
+        compiled = ["--compile"] if form == "compiled" else []
+        return [
+            sys.executable, str(script(self.file)), *self.arguments, "--steps", str(steps), *compiled, *more
+        ]  # fmt: skip
+
+
+PROGRAMS = (
+    Program("train_gpt", "train_gpt"),
+    Program("launch_bound", "launch_bound"),
+    *(
+        Program(task, "ordinary", (task,))
+        for task in (
+            "vision",
+            "convolutions",
+            "ranking",
+            "speech",
+            "table",
+            "diffusion",
+            "messages",
+            "language",
+        )
+    ),
+)
+
+
+def record(options: argparse.Namespace) -> int:
+    """Record every program in both forms, and leave OUT/NAME.tar.gz of each; 1 where one is missing."""
+    options.folder.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + 60 * options.minutes
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((options.folder / "cache").resolve()))
+    programs = [one for one in PROGRAMS if not options.only or one.name in options.only]
+    fill_cache(programs, options)
+    missing = 0
+    for program in programs:
+        if time.monotonic() > until:
+            print(f"{program.name}: no time is left", flush=True)
+            missing += 1
+        elif not (options.folder / f"{program.name}.tar.gz").exists():
+            missing += not record_one(program, options)
+    return int(missing > 0)
+
+
+def fill_cache(programs: list[Program], options: argparse.Namespace) -> None:
+    """Compile all programs, AT_ONCE side by side."""
+    begun, waiting, running = time.monotonic(), list(programs), {}
+    while (waiting or running) and time.monotonic() - begun < COMPILE_S:
+        while waiting and len(running) < AT_ONCE:
+            one = waiting.pop(0)
+            log = options.folder / f"{one.name}-compile.txt"
+            running[one.name] = start(one.command("compiled", 4, options.more), log)
+        for name in [name for name, process in running.items() if process.poll() is not None]:
+            print(f"{name}: compiled, status {running.pop(name).returncode}", flush=True)
+        time.sleep(0.2)
+    for process in running.values():
+        process.kill()
+        process.wait()
+    print(f"compiled in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def record_one(program: Program, options: argparse.Namespace) -> bool:
+    """Both forms of a program, as one archive; False, with the end of its log, where that fails."""
+    folder = options.folder / program.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for form in FORMS:
+        command = program.command(form, options.steps, options.more)
+        under = ["timeout", str(RUN_S), *under_fathom(command, folder / f"{form}.fathom", list(RECORDED))]
+        log = folder / f"{form}.txt"
+        outcome = execute(under, log)
+        print(f"{program.name} {form}: status {outcome.status}, {outcome.wall_s:.0f} s", flush=True)
+        if outcome.status:
+            print("\n".join(log.read_text(errors="replace").splitlines()[-8:]), flush=True)
+            return False
+    with tarfile.open(options.folder / f"{program.name}.tar.gz", "w:gz", compresslevel=6) as tar:
+        tar.add(folder, program.name)
+    shutil.rmtree(folder)
+    return True
+
+
+def score(options: argparse.Namespace) -> int:
+    """Examine both recordings of each program, write the figures, print a table."""
+    join(options.folder)
+    rows = [scored(archive, options.keep) for archive in sorted(options.folder.glob("*.tar.gz"))]
+    result = summary(rows)
+    RESULT.write_text(json.dumps(result, indent=1) + "\n")
+    print(table(result))
+    return 0
+
+
+def join(folder: Path) -> None:
+    """Unpack the parts of a tar that lie in `folder`, if there are any."""
+    parts = sorted(folder.glob("compiled.tar.*"))
+    if parts:
+        whole = b"".join(part.read_bytes() for part in parts)
+        with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+            tar.extractall(folder, filter="data")
+
+
+def scored(archive: Path, keep: bool) -> dict[str, Any]:
+    """A row: what was predicted of the eager recording, and what the compiled one came to."""
+    name = archive.name.removesuffix(".tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(archive.parent, filter="data")
+    eager, compiled = (examined(archive.parent / name / f"{form}.fathom") for form in FORMS)
+    if keep:
+        kept(name, archive.parent / name / "eager.fathom")
+    return row(name, eager, compiled)
+
+
+def examined(sounding: Path) -> dict[str, Any]:
+    """The JSON report of raw records."""
+    fathom = [sys.executable, "-m", "fathom"]
+    if not list(sounding.glob("rank-*/*.parquet")):
+        subprocess.run([*fathom, "import", str(sounding)], check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run([*fathom, "report", "--json", str(sounding)], check=True, capture_output=True)
+    return json.loads(done.stdout)
+
+
+def kept(name: str, sounding: Path) -> None:
+    """The sounding without its raw records, packed."""
+    KEPT.mkdir(parents=True, exist_ok=True)
+    into = KEPT / f"{name}.fathom.zip"
+    into.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "fathom", "pack", str(sounding), "-o", str(into)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def row(name: str, eager: dict[str, Any], compiled: dict[str, Any]) -> dict[str, Any]:
+    """Steps are means of clean ones, in milliseconds; `place` is the finding's, from 1."""
+    before, after = (one["step"]["clean_mean_ms"] or one["step"]["clean_ms"] for one in (eager, compiled))
+    ids = [one["id"] for one in eager["findings"]]
+    place = ids.index(KIND) + 1 if KIND in ids else None
+    finding = eager["findings"][place - 1] if place else {}
+    return {
+        "program": name,
+        "eager_ms": before,
+        "compiled_ms": after,
+        "gained_ms": before - after,
+        "place": place,
+        "predicted_ms": finding.get("gain_ms"),
+        "low_ms": finding.get("low_ms"),
+        "high_ms": finding.get("high_ms"),
+        "findings": [(one["id"], one["gain_ms"]) for one in eager["findings"]],
+        "after": [(one["id"], one["gain_ms"]) for one in compiled["findings"]],
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The error is of the gain, over programs that gain WORTH of their step; no finding predicts nothing."""
+    worth = [one for one in rows if one["gained_ms"] >= WORTH * one["eager_ms"]]
+    errors = [abs((one["predicted_ms"] or 0.0) / one["gained_ms"] - 1) for one in worth]
+    stated = [one for one in rows if one["low_ms"] is not None]
+    inside = [one["low_ms"] <= one["gained_ms"] <= one["high_ms"] for one in stated]
+    return {
+        "programs": len(rows),
+        "gained": len(worth),
+        "median_error": statistics.median(errors) if errors else None,
+        "inside": sum(inside) / len(inside) if inside else None,
+        "rows": rows,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    lines = [f"{'program':14}{'eager':>8}{'compiled':>9}{'gained':>8}  predicted (interval), place"]
+    for one in result["rows"]:
+        told = "none"
+        if one["place"]:
+            told = f"{one['predicted_ms']:.2f} ({one['low_ms']:.2f} to {one['high_ms']:.2f}), {one['place']}"
+        figures = (one["eager_ms"], one["compiled_ms"], one["gained_ms"])
+        lines.append(f"{one['program']:14}" + "".join(f"{ms:8.2f} " for ms in figures) + f" {told}")
+    error, inside = (result[name] for name in ("median_error", "inside"))
+    if error is not None:
+        lines.append(f"median error {error:.0%} of {result['gained']} gains")
+    if inside is not None:
+        lines.append(f"outcomes inside their interval {inside:.0%}")
+    return "\n".join(lines)
+
+
+def bench() -> str:
+    """The figures that were kept, as a table."""
+    if not RESULT.exists():
+        return f"No figures in {RESULT}: `benchmarks/on_target.sh compiled OUT` records the programs."
+    return table(json.loads(RESULT.read_text()))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    for command in (record, score):
+        sub = commands.add_parser(command.__name__, help=(command.__doc__ or "").splitlines()[0])
+        sub.set_defaults(command=command)
+        sub.add_argument("folder", type=Path)
+        if command is score:
+            sub.add_argument("--keep", action="store_true", help="keep the eager soundings for tests")
+            continue
+        sub.add_argument("--only", nargs="+", metavar="NAME", help=", ".join(p.name for p in PROGRAMS))
+        sub.add_argument("--minutes", type=float, default=4.0, help="start no recording after them")
+        sub.add_argument("--steps", type=int, default=4000, help="at most; recording ends the program")
+        sub.add_argument("--more", nargs=argparse.REMAINDER, default=[], help="options of the programs")
+    options = parser.parse_args()
+    raise SystemExit(options.command(options))
+
+
+if __name__ == "__main__":
+    main()
