@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fathom.analysis.rates import check_rates
 from fathom.analysis.results import Device, Entry
-from fathom.analysis.roofline import at_ceiling, beyond, needs, utilisation
+from fathom.analysis.roofline import at_ceiling, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of
@@ -178,8 +179,11 @@ def test_many_small_kernels_are_bound_by_their_launches() -> None:
 def test_work_that_is_quicker_than_its_ceiling_is_pointed_at() -> None:
     usual, above = entry("compute", 5.0, 5.2), entry("compute", 4.0, 9.0)
     small, idle = entry("compute", 0.05, 1.0), entry("idle: python", 3.0)
-    assert beyond(device(usual, above, small, idle)) is above
-    assert beyond(device(usual, small, idle, entry("compute", 4.0))) is None
+    for one in (usual, above, small):
+        one.own_ms, one.bound = one.ms, "hbm"
+    check_rates([usual, above, small, idle], LIMITS, None)
+    assert [bool(one.problem) for one in (usual, above, small, idle)] == [False, True, True, False]
+    assert above.problem == "225 % of the measured ceiling (hbm)"
 
 
 def test_a_step_cannot_need_longer_than_it_took() -> None:

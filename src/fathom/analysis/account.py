@@ -11,9 +11,10 @@ from fathom.analysis.entries import MS, busy_ms, entries_of, take_off_observer, 
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
+from fathom.analysis.rates import check_rates
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device, Entry, Window
-from fathom.analysis.roofline import at_ceiling, beyond, utilisation
+from fathom.analysis.results import Abstained, Device, Window
+from fathom.analysis.roofline import at_ceiling, utilisation
 from fathom.analysis.steps import (
     Clean,
     Stretch,
@@ -25,6 +26,7 @@ from fathom.analysis.steps import (
 )
 from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
 from fathom.analysis.windows import HOST, Windows, dominant
+from fathom.machine.datasheet import find as sheet_named
 from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
@@ -108,7 +110,7 @@ def account(
     ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
     runs = [] if ahead else runs
     result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits, steps)
-    for subject, work in zip(found, works(store, rank, found, machine), strict=True):
+    for subject, work in zip(found, works(store, rank, found, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     if found and found[0].index is not None:
         result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
@@ -168,20 +170,11 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
     if limits is None:
         why = "no ceilings of its machine are known; `fathom machine measure` measures them there"
         to.abstained.append(Abstained(f"{device.device} at ceiling", why))
+    check_rates(device.ledger, limits, sheet_named({"name": device.name}))
     at_ceiling(device, limits)
-    if above := beyond(device):
-        to.abstained.append(Abstained(f"{device.device} at ceiling", _too_low(above)))
     step_ms = to.clean.median_ms if to.clean else device.total_ms
     if step_ms:
         device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
-
-
-def _too_low(above: Entry) -> str:
-    share = (above.at_ceiling_ms or 0.0) / above.ms
-    return (
-        f"{above.detail or above.entry} ran at {share:.0%} of its ceiling, so that was measured too low: "
-        "measure again while the machine is idle, with `fathom machine measure`"
-    )
 
 
 def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> None:

@@ -27,12 +27,13 @@ def windows_of(ledger: Ledger) -> list[Window]:
 
 
 def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
-    """The ledger's entries, largest first. `work` has name, flops, bytes and why, a step."""
+    """The ledger's entries, largest first. `work` has entry, name, flops, bytes and why, a step."""
     used = ledger.windows.used.nonzero()[0]
     rows = ledger.rows.filter(pl.col("window").is_in(used.tolist()))
     counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
     totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
-    done = {} if work is None else {row["name"]: row for row in work.iter_rows(named=True)}
+    done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
+    own = _own_ns(ledger)
     found = []
     for row in totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows(named=True):
         count = None if row["count"] is None else row["count"] / len(used)
@@ -40,9 +41,17 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
         if entry.entry == ENTRIES[WAITING]:
             entry.at_ceiling_ms = 0.0
         elif entry.entry in WORKING:
-            _add_work(entry, done.get(entry.detail))
+            entry.own_ms = own.get((entry.entry, entry.detail), row["ns"]) / len(used) / MS
+            _add_work(entry, done.get((entry.entry, entry.detail)))
         found.append(entry)
     return found
+
+
+def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
+    """By entry and detail: how long its pieces ran in the used windows, what other work hid of them too."""
+    used = ledger.own.filter(pl.col("window").is_in(ledger.windows.used.nonzero()[0].tolist()))
+    totals = used.group_by("entry", "detail").agg(pl.col("own_ns").sum())
+    return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
 
 
 def busy_ms(ledger: Ledger) -> float:
@@ -54,13 +63,13 @@ def busy_ms(ledger: Ledger) -> float:
 
 
 def _add_work(entry: Entry, work: dict | None) -> None:
-    """What the entry's kernels had to do, and how fast they did it in the time that is theirs."""
+    """What the entry's kernels had to do, and how fast they did it while they ran."""
     if work is None:
         entry.abstained = "its work is not known"
         return
     entry.flops, entry.bytes = work["flops"], work["bytes"]
-    entry.flops_per_s = _rate(entry.flops, entry.ms)
-    entry.bytes_per_s = _rate(entry.bytes, entry.ms)
+    entry.flops_per_s = _rate(entry.flops, entry.own_ms)
+    entry.bytes_per_s = _rate(entry.bytes, entry.own_ms)
     entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / MS
     entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
     entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
@@ -69,8 +78,8 @@ def _add_work(entry: Entry, work: dict | None) -> None:
         entry.abstained = work["why"] or "its work is not known"
 
 
-def _rate(amount: float | None, ms: float) -> float | None:
-    return None if amount is None else amount / (ms / 1e3)
+def _rate(amount: float | None, ms: float | None) -> float | None:
+    return None if amount is None or not ms else amount / (ms / 1e3)
 
 
 def take_off_observer(entries: list[Entry], added_ms: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
@@ -14,17 +14,24 @@ from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, overlaps
 from fathom.analysis.windows import Windows
 
+_PIECES = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "own_ns": pl.Int64}
 SCHEMA = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "ns": pl.Int64, "count": pl.Int64}
 
 
 @dataclass
 class Ledger:
-    """`rows` is a frame of SCHEMA: entries by window index, summing to each window's length."""
+    """`rows` is a frame of SCHEMA: entries by window index, summing to each window's length.
+
+    `own` has window, entry, detail and own_ns: how long the entry's pieces run in the window, each in full,
+    while other work hides them too. Rates are over these. The processor's ledger has none: its pieces hide
+    nothing.
+    """
 
     windows: Windows
     rows: pl.DataFrame
     carried_in_ns: Array  # by window: work inside it that began before it
     carried_out_ns: Array  # work that began before its end, after its end
+    own: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PIECES))
 
 
 def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
@@ -32,7 +39,22 @@ def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecord
     bursts = np.unique(windows.bursts).tolist()
     frames = [_burst(work.of(burst), windows, host[burst], burst) for burst in bursts]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
-    return Ledger(windows, rows.sort("window", "ns", descending=[False, True]), *_carried(work, windows))
+    rows = rows.sort("window", "ns", descending=[False, True])
+    return Ledger(windows, rows, *_carried(work, windows), _own(work, windows))
+
+
+def _own(work: DeviceWork, windows: Windows) -> pl.DataFrame:
+    """Durations of the pieces by window and entry: their parts inside, however many run at the same time."""
+    piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(windows.starts, windows.ends))
+    mine = work.burst[piece] == windows.bursts[window]
+    width = max(len(work.groups), 1)
+    keys, inverse = np.unique((window * width + work.group[piece])[mine], return_inverse=True)
+    lengths = np.bincount(inverse, weights=(parts.ends - parts.starts)[mine], minlength=len(keys))
+    rows = [
+        (key // width, ENTRIES[work.groups[key % width][0]], work.groups[key % width][1], int(ns))
+        for key, ns in zip(keys.tolist(), lengths.tolist(), strict=True)
+    ]
+    return pl.DataFrame(rows, schema=_PIECES, orient="row")
 
 
 def _burst(work: DeviceWork, windows: Windows, host: HostRecords, burst: int) -> pl.DataFrame:

@@ -70,6 +70,8 @@ class Entry(msgspec.Struct):
     unit: str | None = None  # the ceiling of what matrix units do of it
     product_flops: float = 0.0  # what they do, a step; recomputation included
     recomputed_flops: float = 0.0  # of those, what repeats a part of the forward pass
+    own_ms: float | None = None  # its pieces' durations in the recorded steps, hidden parts too: for rates
+    problem: str = ""  # its rate cannot be: how far it is above which ceiling
     inferred: bool = False  # ms was derived from the profiled step, not measured in clean steps
 
 

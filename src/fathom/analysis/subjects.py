@@ -12,7 +12,8 @@ from fathom.analysis.device import detail, device_work
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, micro_windows
-from fathom.analysis.processor import processor_ledger
+from fathom.analysis.peers import PIECE
+from fathom.analysis.processor import OPS, processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
@@ -74,8 +75,17 @@ def _processor(timeline: Timeline, kind: str | None) -> Subject:
     return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)
 
 
-def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]) -> list[pl.DataFrame]:
-    """The work of each subject's entries by name (kernel families and copies, or ops), and what bounds it."""
+def works(
+    store: Store,
+    rank: int,
+    found: list[Subject],
+    machine: dict[str, Any],
+    met: pl.DataFrame | None = None,
+) -> list[pl.DataFrame]:
+    """The work of each subject's entries by name (kernel families and copies, or ops), and what bounds it.
+
+    `met` tells when the peers of its collectives were there.
+    """
     if not found:
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
@@ -84,7 +94,7 @@ def works(store: Store, rank: int, found: list[Subject], machine: dict[str, Any]
     foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
     ops, steps = ops.filter(~foreign), steps.filter(~foreign)
     bounds = [limits_of(machine, subject.index) for subject in found]
-    return [_work(store, rank, *one, ops, calls, steps) for one in zip(found, bounds, strict=True)]
+    return [_work(store, rank, *one, ops, calls, steps, met) for one in zip(found, bounds, strict=True)]
 
 
 def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
@@ -104,10 +114,15 @@ def _work(
     ops: pl.DataFrame,
     calls: pl.DataFrame,
     steps: pl.DataFrame,
+    met: pl.DataFrame | None,
 ) -> pl.DataFrame:
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
-        return op_work(ops, bounds, steps, limits)
-    kernels = store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail())
-    return family_work(ops, calls, kernels.collect(), bounds, steps, limits).rename({"family": "name"})
+        return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(OPS))
+    kernels = (
+        store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail()).collect()
+    )
+    if met is not None:
+        kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
+    return family_work(ops, calls, kernels, bounds, steps, limits).rename({"family": "name"})

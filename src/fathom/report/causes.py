@@ -1,4 +1,4 @@
-"""What each kind of time means, for a person who has never seen a ledger. 22 letters fit 80 columns."""
+"""What each kind of time means, for a person who has never seen a ledger. 25 letters fit 80 columns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ MEANING = {
     "idle: checkpoint": "state was saved",
     "idle: dispatching": "launches were prepared",
     "idle: python": "Python ran between ops",
-    "idle: launch latency": "launched, not started",
+    "idle: launch latency": "launched, not yet running",
     "idle: device gap": "work waited for work",
     "idle: no work": "nothing was requested",
     "idle: unexplained": "no record explains it",
     "waiting for peers": "other ranks were late",
-    "moving bytes": "all ranks were there",
 }

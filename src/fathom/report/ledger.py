@@ -63,6 +63,11 @@ def _kind_of(entry: Entry) -> str:
     return "communication" if entry.entry in _COMMUNICATION else entry.entry.partition(":")[0]
 
 
+def ran_ms(entry: Entry) -> float:
+    """How long its pieces run a step, hidden parts too: what rates and shares of a ceiling are over."""
+    return entry.ms if entry.own_ms is None else entry.own_ms
+
+
 def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], list[Entry]]:
     """The entries worth a line, at most `top`, and the rest; None folds none, and one alone stays."""
     if top is None:

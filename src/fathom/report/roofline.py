@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Entry
 from fathom.report import units
-from fathom.report.ledger import name
+from fathom.report.ledger import name, ran_ms
 
 _WIDTH = 63  # of the columns right of the name
 _BOUND = 18
@@ -34,7 +34,7 @@ def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
 def _row(entry: Entry, room: int, flops: float) -> Text:
     need = entry.at_ceiling_ms or 0.0
     rates = f"{units.rate(entry.flops_per_s, flops):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
-    share = 100 * need / entry.ms
+    share = 100 * need / ran_ms(entry)
     label = f"{units.shorten(name(entry), room - 1):<{room}}"
     bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"
     line = Text(f"{label}{units.significant(entry.ms):>8}{_intensity(entry):>8}{rates}  {bound}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,13 +12,18 @@ from fathom.analysis.results import Device, Entry
 from fathom.report import units
 from fathom.report.bars import bar, cells
 from fathom.report.causes import MEANING
-from fathom.report.ledger import Group, fold, groups, name
+from fathom.report.ledger import Group, fold, groups, name, ran_ms
 
 WIDE = 90  # from here on there is room for long bars
-RATES = 34  # columns of percent, runs, TFLOP/s and GB/s
+RATES = 36  # columns of percent, and of runs, TFLOP/s and GB/s or the words of idle time
 CEILING = 11  # column of the share of the ceiling, where ceilings are known
 COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
 RECORDING, SHORTER = "what recording added", "the recorded steps were shorter"
+MARK, NAMED = "!", 3
+WHY_ABOVE = (
+    "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
+    "(fathom machine measure)."
+)
 LOUD = 0.05  # of the clean step: a recording that added more than this stands out
 
 
@@ -70,6 +76,18 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
     yield Text(f"{'step, as profiled':<{columns.name}}{whole}", "bold")
     yield from _to_clean(columns, device, total)
     yield from _speed_of_light(columns, device, total)
+    yield from _above(device, width)
+
+
+def _above(device: Device, width: int) -> Iterator[Text]:
+    """The rates that no machine reaches, by name, under the table that marks them."""
+    above = [entry for entry in device.ledger if entry.problem]
+    if not above:
+        return
+    named = [f"{units.shorten(name(entry), 40)} at {entry.problem}" for entry in above[:NAMED]]
+    more = [f"{len(above) - NAMED} more"] if len(above) > NAMED else []
+    text = f"{MARK} above its ceiling: {'; '.join(named + more)}. {WHY_ABOVE}"
+    yield from (Text(line, "yellow") for line in textwrap.wrap(text, width, subsequent_indent="  "))
 
 
 def _lines(
@@ -128,7 +146,7 @@ def _tail(columns: Columns, entry: Entry) -> str:
     meaning = MEANING.get(entry.entry)
     if meaning:
         return f"  {meaning}"
-    return _work(columns, [entry], entry.flops_per_s, entry.bytes_per_s)
+    return _work(columns, [entry], entry.flops_per_s, entry.bytes_per_s, MARK if entry.problem else "")
 
 
 def _work(
@@ -136,19 +154,22 @@ def _work(
     entries: list[Entry],
     flops_per_s: float | None = None,
     bytes_per_s: float | None = None,
+    mark: str = "",
 ) -> str:
+    """Runs, rates and share of the ceiling; `mark` goes before the last of them."""
     counts = [entry.count for entry in entries if entry.count is not None]
     runs = _runs(sum(counts) if counts else None)
-    share = f"{_of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
-    rates = f"{units.rate(flops_per_s, columns.flops[1]):>9}{units.rate(bytes_per_s, 1e9):>8}"
+    share = f"{mark + _of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
+    moved = ("" if columns.ceiling else mark) + units.rate(bytes_per_s, 1e9)
+    rates = f"{units.rate(flops_per_s, columns.flops[1]):>9}{moved:>8}"
     return f"{runs:>6}{rates}{share}".rstrip()
 
 
 def _of_ceiling(entries: list[Entry]) -> str:
     """How near the entries are to their ceilings together; nothing where much is not known."""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
-    ms, needed = sum(entry.ms for entry in known), sum(entry.at_ceiling_ms or 0.0 for entry in known)
-    return units.share(needed, ms) if needed and ms >= COMPLETE * sum(e.ms for e in entries) else ""
+    ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
+    return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""
 
 
 def _runs(count: float | None) -> str:

@@ -8,7 +8,7 @@ from fathom.machine.limits import Limits
 
 NEED = {"need_ns": pl.Float64, "bound": pl.String, "unbounded": pl.String, "unit": pl.String}
 # fp32 products that tensor cores ran in TF32, by the kernel's name: cuBLAS (nvjet: A, B and C in s), CUTLASS
-_TF32 = r"tf32|s1688gemm|tensorop_s\d+|nvjet_(?:sm\d+_)?s[a-z]{2}_"
+TF32 = r"tf32|s1688gemm|tensorop_s\d+|nvjet_(?:sm\d+_)?s[a-z]{2}_"
 _S = 1e9
 
 
@@ -41,7 +41,7 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
 
 def _unit() -> pl.Expr:
     """The ceiling of the arithmetic: matrix units for products, perhaps in TF32; else vectors."""
-    tf32 = (pl.col("work_dtype") == "fp32") & pl.col("name").str.contains(_TF32)
+    tf32 = (pl.col("work_dtype") == "fp32") & pl.col("name").str.contains(TF32)
     matrix = pl.when(tf32).then(pl.lit("tf32")).otherwise("work_dtype")
     vector = pl.when(pl.col("work_dtype") == "fp64").then(pl.lit("fp64")).otherwise(pl.lit("fp32"))
     return pl.when("product").then(pl.lit("matmul.") + matrix).otherwise(pl.lit("vector.") + vector)

@@ -12,7 +12,7 @@ WORK, LAUNCHES = "work", "launches"
 _IDLE = "idle"
 WORKING = ("compute", "ops")
 LITTLE = 0.01  # of the working time: what may hide products without making the FLOPs a lower bound
-BEYOND, SEEN = 1.1, 0.01  # of the time at the ceiling, of the step: from there on the ceiling is none
+BEYOND = 1.1  # times the peak: from there on it was measured too low
 CONVENTION = (
     "MFU: algorithmic FLOPs of matrix products, convolutions and attention (causal masks halved, "
     "recomputation not counted) a step over the peak of their dtype; HFU: the same with what was recomputed"
@@ -34,13 +34,6 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
     device.at_ceiling_ms = max(needed, launched)
     device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES
     device.at_ceiling_known = sum(entry.ms for entry in known) / busy
-
-
-def beyond(device: Device) -> Entry | None:
-    """The work that most exceeds its ceiling, so that the ceiling cannot be one; None where none does."""
-    least = SEEN * (device.total_ms or 0.0)
-    above = [e for e in device.ledger if e.ms > least and (e.at_ceiling_ms or 0.0) > BEYOND * e.ms]
-    return max(above, key=lambda entry: (entry.at_ceiling_ms or 0.0) - entry.ms, default=None)
 
 
 def utilisation(
@@ -67,7 +60,7 @@ def utilisation(
 
 def _beaten(products: list[Entry], limits: Limits) -> bool:
     """Whether products ran faster than the peaks that were measured: no share of such peaks says anything."""
-    took = sum(entry.ms for entry in products)
+    took = sum(entry.ms if entry.own_ms is None else entry.own_ms for entry in products)
     share = _share(products, limits.arithmetic, took, again=True) if took else None
     return share is not None and share > BEYOND
 

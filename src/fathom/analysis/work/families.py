@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.roofline import needs
+from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
+from fathom.analysis.roofline import TF32, needs
 from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.dtypes import DTYPES
@@ -31,19 +32,22 @@ def family_work(
     steps: pl.DataFrame | None = None,
     limits: Limits | None = None,
 ) -> pl.DataFrame:
-    """Work by kernel family, mean over the used windows (start_ns, end_ns, used): one row a family.
+    """Work by entry and kernel family, mean over the used windows (start_ns, end_ns, used): one row each.
 
-    family: as in `kernels`, for copies their direction; flops, bytes: a step, null unless known for all the
-    family's time in the windows; dtype: of the arithmetic, where it is one; known: share of the family's time
-    whose bytes are known; why: the commonest reason where something is null. An op's work is shared over its
-    kernels by their time; a kernel counts by the part of it that lies in used windows. The marks (mark_ns) of
-    `steps` align bursts whose ops hold none. With `limits` also need_ns, bound and unbounded: the time that
-    the work needs at those rates, a step, the resource that sets most of it, and why the time is null.
-    product: the FLOPs that matrix units do; unit: the ceiling that bounds those.
+    entry: as in the ledger; a collective counts once: as moving bytes from its `arrived_ns`, where `kernels`
+    has that column and a value, else as communication. family: as in `kernels`, for copies their direction;
+    flops, bytes: a step, null unless known for all the family's time in the windows; dtype: of the
+    arithmetic, where it is one; known: share of the family's time whose bytes are known; why: the commonest
+    reason where something is null. An op's work is shared over its kernels by their time; a kernel counts by
+    the part of it that lies in used windows. The marks (mark_ns) of `steps` align bursts whose ops hold none.
+    With `limits` also need_ns, bound and unbounded: the time that the work needs at those rates, a step, the
+    resource that sets most of it, and why the time is null. product: the FLOPs that matrix units do; unit:
+    the ceiling that bounds those.
     """
     used = windows.filter(pl.col("used"))
-    inside = _inside(kernels, used)
+    inside = _inside(_from_arrival(kernels), used)
     frame = kernel_works(ops, launches, kernels, steps).with_columns(
+        entry=_entry(kernels),
         family=pl.coalesce(kernels["family"], kernels["direction"], kernels["name"]),
         inside=pl.Series(inside),
     )
@@ -52,7 +56,27 @@ def family_work(
     span = pl.col("time") * pl.col("inside")
     known = span.filter(pl.col("bytes").is_not_null()).sum() / span.sum()
     steps_used = max(used.height, 1)
-    return frame.group_by("family").agg(*totals(steps_used), *bounded(steps_used), known=known).sort("family")
+    rows = frame.group_by("entry", "family").agg(*totals(steps_used), *bounded(steps_used), known=known)
+    return rows.sort("family", "entry")
+
+
+def _from_arrival(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Collectives begin to move bytes when the last peer is there."""
+    if "arrived_ns" not in kernels.columns:
+        return kernels
+    return kernels.with_columns(start_ns=pl.coalesce("arrived_ns", "start_ns"))
+
+
+def _entry(kernels: pl.DataFrame) -> pl.Series:
+    """The ledger's entry that each kernel's work belongs to."""
+    kind = pl.col("kind")
+    met = pl.col("arrived_ns") if "arrived_ns" in kernels.columns else pl.lit(None, pl.Int64)
+    moves = pl.when(met < pl.col("end_ns")).then(pl.lit(ENTRIES[MOVING])).otherwise(pl.lit(ENTRIES[WAITING]))
+    shared = pl.when(met.is_null()).then(pl.lit(ENTRIES[COMMUNICATION])).otherwise(moves)
+    copies = (
+        pl.when(kind.is_in(["copy", "set"])).then(pl.lit(ENTRIES[COPY])).otherwise(pl.lit(ENTRIES[COMPUTE]))
+    )
+    return kernels.select(entry=pl.when(kind == "collective").then(shared).otherwise(copies))["entry"]
 
 
 def kernel_works(
@@ -99,7 +123,11 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     calls = (
         frame.filter(computes & (pl.col("owner") >= 0))
         .group_by(unit, maintain_order=True)
-        .agg(whole=pl.col("time").sum(), names=pl.col("name").first())
+        .agg(
+            whole=pl.col("time").sum(),
+            names=pl.col("name").first(),
+            tf32=pl.col("name").filter(pl.col("name").str.contains(TF32)).first(),
+        )
     )
     rows = ops.select(SIGNATURE)[calls["owner"].to_numpy()]
     works = works_of(rows.with_columns(element=_element(rows, calls["names"])))
@@ -110,6 +138,8 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(
         pl.col("flops", "bytes") * part,
         product=pl.col("product").fill_null(False) & computes,
+        # Kernels that help a product (split-K reduction, layout) share its FLOPs, and so its arithmetic.
+        name=pl.coalesce(pl.when(computes & pl.col("product")).then("tf32"), "name"),
         abstained=pl.coalesce("why", "abstained"),
     )
 
