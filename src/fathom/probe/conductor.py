@@ -12,6 +12,7 @@ from fathom.probe.chooser import Signal
 from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault, guarded
+from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
 from fathom.probe.recorder import Recorder
@@ -47,6 +48,7 @@ class Conductor:
         self._device = 0
         self._trigger = os.path.join(session.raw, "trigger")
         self._trials = session.trials
+        self.beacon = Beacon(session)
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self._frames = 0  # that Dynamo had tried when it was last asked
         self.capturing = self.foreign_profiler = False
@@ -167,6 +169,7 @@ class Conductor:
         ):
             self._mind_counters()
             self.phases.interrupted()
+        self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
         if (orders.phase, orders.burst) != (self._before.phase, self._before.burst):
             self._enter(k, ns)
 
@@ -259,6 +262,7 @@ class Conductor:
 
     def end(self, k: int) -> None:
         """Save what runs, and take the last readings."""
+        self.safely(self.beacon.follow, "end")
         self.safely(self._trials.finish)
         if self._recorder is not None:
             self.safely(self._recorder.stop, k)

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fathom.probe.conductor import Conductor
 from fathom.probe.faults import guarded
+from fathom.probe.frames import main_thread
 from fathom.probe.phases import Job
 
 PATIENCE_S, POLL_S, LENGTH_S = 0.5, 0.02, 5.0
@@ -53,7 +54,9 @@ class HostWindow:
             job = Job("timeline", 1)
             if self._over.is_set() or not self._session.conductor.recorder.arm(job):
                 return
-            self._session.conductor.recorder.start(job, 0, BURST)
+            conductor = self._session.conductor
+            conductor.recorder.start(job, 0, BURST)
+            conductor.safely(conductor.beacon.follow, job.phase, main_thread())
             self._open = True
             self._session.host_mark(0, "timeline", BURST)
 
@@ -64,5 +67,7 @@ class HostWindow:
             if not self._open:
                 return
             self._open = False
+            conductor = self._session.conductor
+            conductor.safely(conductor.beacon.follow, "end")
             self._session.host_mark(1, "transition", BURST + 1)
             self._session.conductor.recorder.stop(1)

@@ -19,10 +19,12 @@ from fathom.recorder.launch import child_environment, flush_output, spawn, write
 from fathom.recorder.plan import Plan
 from fathom.recorder.sensors import all_sensors
 from fathom.recorder.signals import Inbox, PortableInbox, inbox
+from fathom.recorder.stacks import StackSampler
 from fathom.recorder.supervise import Ending, Supervisor
 from fathom.recorder.telemetry import Telemetry
 
 Say = Callable[[str], None]
+STACKS = "host stacks"
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,18 @@ def record(
     known = machine()
     plan = met(plan, known, environment)
     made = NewFolder(folder, replace)
+    raw = folder / "raw"
     try:
-        plan.write(folder / "raw")
-        write_launch(folder / "raw", command, environment, known, name=folder.stem)
-        with inbox() as signals:  # before any library starts a thread, which would take signals from us
-            around = child_environment(environment, folder / "raw", sampled=plan.counters is not None)
+        plan.write(raw)
+        write_launch(raw, command, environment, known, name=folder.stem)
+        with (
+            inbox() as signals,
+            StackSampler(raw) as stacks,
+        ):  # signals first: threads would take them from us
+            around = child_environment(environment, raw, sampled=plan.counters is not None)
             child = spawn(path, command, around, signals.mask)
             made.keep()
-            return Recording(folder, _wait(child, plan, folder / "raw", environment, signals, say))
+            return Recording(folder, _wait(child, plan, raw, environment, signals, say, stacks))
     except CannotLaunchError:
         made.undo()
         raise
@@ -77,11 +83,13 @@ def _wait(
     environment: Mapping[str, str],
     signals: Inbox | PortableInbox,
     say: Say,
+    stacks: StackSampler,
 ) -> Ending:
     sensors, why_no_gpu = all_sensors(child, environment)
     with Telemetry(raw, sensors) as telemetry:
         end = Supervisor(child, raw, signals, stop=plan.stop_after is not None, say=say).wait()
-    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_no_gpu, plan), _lacks(raw, plan))):
+    why_not = {"telemetry of the GPU": why_no_gpu, STACKS: stacks.fault}
+    for fault in filter(None, (telemetry.fault, _keep(end, raw, why_not, plan), _lacks(raw, plan))):
         say(fault)
     return end
 
@@ -92,9 +100,9 @@ def _lacks(raw: Path, plan: Plan) -> str | None:
     return f"no hardware counters were sampled: {why}" if why else None
 
 
-def _keep(end: Ending, raw: Path, why_no_gpu: str | None, plan: Plan) -> str | None:
+def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) -> str | None:
     """Write `end.json`; a full disk must not cost the program its exit status."""
-    abstained = [{"what": "telemetry of the GPU", "why": why_no_gpu}] if why_no_gpu else []
+    abstained = [{"what": what, "why": why} for what, why in why_not.items() if why]
     try:
         end.write(raw, abstained + plan.abstained)
     except OSError as error:

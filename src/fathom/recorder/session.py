@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
 from fathom.machine import known_machine
+from fathom.probe.frames import allow
 from fathom.recorder.counters import met
 from fathom.recorder.finish import finish
 from fathom.recorder.folder import NewFolder
@@ -40,6 +41,7 @@ class Session:
         plan.write(raw)
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)
+        allow(self._sampler.pid)
         try:
             _probe_start(raw, plan)
         except ImportError:

@@ -72,11 +72,12 @@ class Telemetry:
 
 
 def main(raw: str, program: str) -> None:
-    """Sample for a program that records itself, until it closes our standard input."""
+    """Sample sensors and stacks for a program that records itself, until it closes our standard input."""
     from fathom.recorder.sensors import all_sensors
+    from fathom.recorder.stacks import StackSampler
 
     sensors, _ = all_sensors(int(program))
-    with Telemetry(Path(raw), sensors):
+    with StackSampler(Path(raw)), Telemetry(Path(raw), sensors):
         sys.stdin.buffer.read()
 
 

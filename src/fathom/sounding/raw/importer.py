@@ -12,6 +12,7 @@ from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import Found, samples
+from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
@@ -49,9 +50,11 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     marked = steps.relabelled(steps.marks(process), settled)
     found, shifts, problems = _traces(raw, process, marked, number, settled)
     sampled = samples(raw, process, number, settled)
+    stacked, rate = stacks(raw.path, process.pid, marked)
     own = {
         "samples": sampled.table,
         "steps": steps.steps(marked, steps.micro(process), steps.device_boundaries(process, marked)),
+        "stacks": stacked,
         "waits": tables.waits(process, marked),
         "input": tables.batches(process, raw.processes, marked),
         "memory": tables.memory(process, marked),
@@ -59,11 +62,13 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     }
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
     own["steps"] = decoding.told(own["steps"], found.get("ops"))
+    own["stacks"] = clocks.move(own["stacks"], ["time_ns"], shifts, "time_ns")
     own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
     own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
     for name, frame in {**found, **own}.items():
         writer.write(number, name, frame)
     about = _about(process, number, shifts, sampled)
+    about.facts.update(rate)
     return Recorded(about, _phases(marked, number), problems + sampled.problems)
 
 

@@ -1,0 +1,20 @@
+"""Where the frames of this process lie in memory, so that another process can read them while it runs."""
+
+from fathom.probe.frames.beacon import FIFO, LAYOUT, SAMPLED, Beacon, main_thread
+from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
+from fathom.probe.frames.memory import PAGE, Memory, allow
+
+__all__ = [
+    "FIFO",
+    "LAYOUT",
+    "PAGE",
+    "SAMPLED",
+    "Beacon",
+    "Layout",
+    "Memory",
+    "NotHereError",
+    "allow",
+    "calibrate",
+    "main_thread",
+    "thread_state",
+]

@@ -1,0 +1,97 @@
+"""Tells the recorder which thread to sample, and when: a line into a named pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import sysconfig
+import threading
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
+from fathom.probe.threads import native_id
+
+FIFO, LAYOUT = "stacks.fifo", "frames-{pid}.json"
+SAMPLED = ("timeline", "slow")  # phases whose steps are sampled
+WHAT = "host stacks"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+
+class Told(Protocol):
+    """The recording that is told why there are no stacks."""
+
+    raw: str
+
+    def note(self, what: str, text: str) -> None:
+        """Tell the user something, once."""
+
+
+class Beacon:
+    """Switches the sampling of one thread on and off. Costs nothing but a system call at either."""
+
+    def __init__(self, session: Told) -> None:
+        self._session = session
+        self._layout: Layout | None = None
+        self._fifo: int | None = None
+        self._off = False  # for good: nobody samples, or nothing can be sampled
+        self._on = False
+
+    def follow(self, phase: str, ident: int | None = None) -> None:
+        """Sample in these phases alone: the calling thread, or the thread `ident`."""
+        wanted = phase in SAMPLED
+        if wanted == self._on or self._off:
+            return
+        self._on = wanted
+        state = (thread_state(ident) if self._ready() else 0) if wanted else 0
+        if not self._off:
+            self._send({"pid": os.getpid(), "thread": _native(ident), "state": state})
+
+    def _ready(self) -> bool:
+        """Open the pipe, which fails where nobody samples, and calibrate before the first sample."""
+        if self._layout is not None:
+            return True
+        try:
+            self._fifo = os.open(
+                os.path.join(self._session.raw, FIFO), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
+            )
+            self._layout = calibrate()
+            self._leave(self._layout)
+        except OSError:
+            self._off = True
+        except NotHereError as why:
+            self._off = True
+            self._session.note(WHAT, str(why))
+        return not self._off
+
+    def _leave(self, layout: Layout) -> None:
+        paths = sysconfig.get_paths()
+        record: dict[str, Any] = {
+            "pid": os.getpid(),
+            "layout": asdict(layout),
+            "standard": sorted({paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)}),
+            "fathom": _PACKAGE,
+            "folder": os.getcwd(),
+        }
+        path = os.path.join(self._session.raw, LAYOUT.format(pid=os.getpid()))
+        with open(f"{path}.part", "w", encoding="utf-8") as file:
+            json.dump(record, file)
+        os.replace(f"{path}.part", path)
+
+    def _send(self, message: dict[str, int]) -> None:
+        try:
+            os.write(self._fifo or -1, json.dumps(message).encode() + b"\n")
+        except OSError:  # the recorder has ended, or does not keep up
+            self._off = True
+
+
+def _native(ident: int | None) -> int:
+    if ident is None or ident == threading.get_ident():
+        return native_id()
+    threads = (thread.native_id for thread in threading.enumerate() if thread.ident == ident)
+    return next(threads, None) or 0
+
+
+def main_thread() -> int:
+    """The main thread's identifier."""
+    return threading.main_thread().ident or 0

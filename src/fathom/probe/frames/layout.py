@@ -1,0 +1,311 @@
+"""Where this interpreter keeps its frames and code objects: searched for in its own memory, then verified.
+
+No offset is written down here. Each is where a pointer lies that Python itself tells us (`id(frame.f_code)`),
+so a build that differs is either understood or refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from fathom.probe.frames.memory import Memory
+
+OLDEST = (3, 11)
+TAGS = ~3  # of a pointer: 3.14 marks references in the lowest bits
+_STATE_BYTES, _FRAME_BYTES = 1024, 96
+_EACH = 6  # strings of each kind
+_KINDS = (
+    ("ascii", "fathom"),
+    ("latin-1", "f\xe9th"),
+    ("utf-16-le", "f\u20acth"),
+    ("utf-32-le", "f\U0001f600th"),
+)
+
+
+class NotHereError(Exception):
+    """The frames of this interpreter cannot be read from outside; the message says why."""
+
+
+@dataclass
+class Layout:
+    """Byte offsets, as JSON-able values."""
+
+    current: list[int]  # from the thread state to the innermost frame: pointers to follow
+    code: int  # in a frame
+    previous: int
+    instruction: int
+    name: int  # in a code object
+    filename: int
+    first_line: int
+    table: int
+    bytecode: int  # where its instructions begin
+    code_type: int  # address of the type of code objects
+    nothing: int  # address of None, which stands for the code of frames between C and Python
+    length: int  # in a str or bytes object
+    kind: int  # in a str object: a byte that says how it is encoded
+    kind_mask: int
+    encodings: list[list[Any]]  # masked kind, encoding, offset of the data
+    data: int  # in a bytes object
+
+
+def calibrate() -> Layout:
+    """The layout of this interpreter. Raises NotHereError where it is not understood."""
+    if sys.implementation.name != "cpython" or sys.version_info < OLDEST:
+        version = f"{sys.implementation.name} {sys.version.split()[0]}"
+        raise NotHereError(f"frames of {version} cannot be read (CPython 3.11 or later is needed)")
+    if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or sys.byteorder != "little":
+        raise NotHereError("frames of a free-threaded, 32-bit or big-endian Python cannot be read")
+    try:
+        memory = Memory(os.getpid())
+    except OSError as error:
+        raise NotHereError(f"the memory of processes cannot be read here ({error.strerror})") from None
+    try:
+        layout = _search(memory)
+        if not verified(memory, layout):
+            raise NotHereError("the frames read from memory are not those that Python reports")
+        return layout
+    except OSError as error:
+        raise NotHereError(f"the interpreter's memory could not be searched ({error})") from None
+    finally:
+        memory.close()
+
+
+def thread_state(ident: int | None = None) -> int:
+    """Address of the calling thread's state, or of the thread `ident`'s; 0 where there is none."""
+    api = ctypes.pythonapi
+    api.PyThreadState_Get.restype = ctypes.c_void_p
+    own = int(api.PyThreadState_Get())
+    if ident is None or ident == threading.get_ident():
+        return own
+    memory = Memory(os.getpid())
+    place = _words(memory, own).index(threading.get_ident())
+    api.PyInterpreterState_Get.restype = api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
+    api.PyThreadState_Next.restype = ctypes.c_void_p
+    state = api.PyInterpreterState_ThreadHead(ctypes.c_void_p(api.PyInterpreterState_Get()))
+    while state and _words(memory, state)[place] != ident:
+        state = api.PyThreadState_Next(ctypes.c_void_p(state))
+    memory.close()
+    return int(state or 0)
+
+
+def _words(memory: Memory, address: int, size: int = _STATE_BYTES) -> list[int]:
+    """64-bit words from `address`; fewer where the page ends."""
+    size = size if memory.load(address, size) else 4096 - address % 4096
+    return list(memory.words[: size // 8]) if memory.load(address, size) else []
+
+
+def _search(memory: Memory) -> Layout:
+    codes = _codes()
+    strings = _strings(memory)
+    sample = b"fathom reads its own memory"
+    frames = _below(memory)
+    return Layout(
+        current=_current(memory, frames["pointer"]),
+        code=frames["code"],
+        previous=frames["previous"],
+        instruction=frames["instruction"],
+        bytecode=frames["bytecode"],
+        name=_field(memory, codes, lambda code: id(code.co_qualname)),
+        filename=_field(memory, codes, lambda code: id(code.co_filename)),
+        table=_field(memory, codes, lambda code: id(code.co_linetable)),
+        first_line=_field(memory, codes, lambda code: code.co_firstlineno, "I"),
+        code_type=id(CodeType),
+        nothing=id(None),
+        data=_place(memory.read(id(sample), sample.__sizeof__()), sample),
+        **strings,
+    )
+
+
+def _codes() -> list[CodeType]:
+    """Code objects that differ in every field."""
+    functions: list[Any] = [
+        calibrate,
+        _search,
+        Memory.load,
+        Memory.__init__,
+        threading.Thread.join,
+        os.fspath,
+    ]
+    functions += [os.walk, struct.Struct, sysconfig.get_paths, threading.Timer.run]
+    return [function.__code__ for function in functions if hasattr(function, "__code__")]
+
+
+def _field(memory: Memory, codes: list[CodeType], value: Callable[[CodeType], int], form: str = "Q") -> int:
+    """The offset at which every code object holds its value."""
+    step = struct.calcsize(form)
+    places: set[int] | None = None
+    for code in codes:
+        data = memory.read(id(code), min(code.__sizeof__(), 256))
+        values = struct.unpack_from(f"<{len(data) // step}{form}", data)
+        here = {step * i for i, word in enumerate(values) if word == value(code)}
+        places = here if places is None else places & here
+    return _only(places, "code objects")
+
+
+def _strings(memory: Memory) -> dict[str, Any]:
+    """How a str says its length and encoding, and where its data begin."""
+    made = ["".join(list(text) * times) for _, text in _KINDS for times in range(2, 2 + _EACH)]
+    data = [memory.read(id(text), text.__sizeof__()) for text in made]
+    length = _only(_equal(data, [len(text) for text in made]), "the length of a str")
+    place = _only({i for i in range(16, 48) if _tells_kind([one[i] for one in data])}, "the kind of a str")
+    kinds = [one[place] for one in data[::_EACH]]
+    mask = 0
+    for kind in kinds:
+        mask |= kind ^ kinds[0]
+    encodings = [
+        [kinds[i] & mask, encoding, _place(data[i * _EACH], made[i * _EACH].encode(encoding))]
+        for i, (encoding, _) in enumerate(_KINDS)
+    ]
+    return {"length": length, "kind": place, "kind_mask": mask, "encodings": encodings}
+
+
+def _tells_kind(values: list[int]) -> bool:
+    """Whether a byte is the same in all str of one kind, and another in those of each other kind."""
+    each = [set(values[i : i + _EACH]) for i in range(0, len(values), _EACH)]
+    return all(len(one) == 1 for one in each) and len(set.union(*each)) == len(_KINDS)
+
+
+def _equal(data: list[bytes], values: list[int]) -> set[int]:
+    """Offsets of the 64-bit words that hold each object's value."""
+    pairs = zip(data, values)  # noqa: B905 - Python 3.10
+    return set.intersection(
+        *({i for i in range(16, 48, 8) if _word(one, i) == value} for one, value in pairs)
+    )
+
+
+def _word(data: bytes, place: int) -> int:
+    return int.from_bytes(data[place : place + 8], "little")
+
+
+def _below(memory: Memory, depth: int = 3) -> dict[str, int]:
+    """Offsets in frames, from those of this function, which calls itself, and of its callers."""
+    if depth:
+        return _between(memory, depth - 1)
+    frames = _chain(sys._getframe(), 6)
+    pointer, code = _pointer(memory, frames)
+    at = [memory.word(id(frame) + pointer) for frame in frames]
+    words = [struct.unpack(f"<{_FRAME_BYTES // 8}Q", memory.read(address, _FRAME_BYTES)) for address in at]
+    pairs = range(len(at) - 1)
+    previous = {8 * i for i in range(len(words[0])) if all(words[j][i] == at[j + 1] for j in pairs)}
+    instruction, bytecode = _instruction(words[1:], frames[1:])
+    return {
+        "pointer": pointer,
+        "code": code,
+        "previous": _only(previous, "the frame before"),
+        "instruction": instruction,
+        "bytecode": bytecode,
+    }
+
+
+def _between(memory: Memory, depth: int) -> dict[str, int]:
+    """A caller of `_below` with another code object."""
+    return _below(memory, depth)
+
+
+def _chain(frame: FrameType | None, most: int) -> list[FrameType]:
+    frames: list[FrameType] = []
+    while frame is not None and len(frames) < most:
+        frames.append(frame)
+        frame = frame.f_back
+    return frames
+
+
+def _pointer(memory: Memory, frames: list[FrameType]) -> tuple[int, int]:
+    """Offsets of the interpreter's frame in a frame object, and of the code in that."""
+    places: set[tuple[int, int]] | None = None
+    for frame in frames:
+        here = set()
+        for offset in range(16, 64, 8):
+            try:
+                data = memory.read(memory.word(id(frame) + offset), _FRAME_BYTES)
+            except OSError:
+                continue
+            words = struct.unpack(f"<{_FRAME_BYTES // 8}Q", data)
+            here |= {(offset, 8 * i) for i, word in enumerate(words) if word & TAGS == id(frame.f_code)}
+        places = here if places is None else places & here
+    if not places:
+        raise NotHereError("frames hold no pointer to their code")
+    return min(places)
+
+
+def _instruction(words: list[tuple[int, ...]], frames: list[FrameType]) -> tuple[int, int]:
+    """Offsets of the instruction in a frame, and of the first instruction in a code object."""
+    for i in range(len(words[0])):
+        bases = {word[i] - id(f.f_code) - f.f_lasti for word, f in zip(words, frames)}  # noqa: B905
+        if len(bases) == 1 and 0 < (base := bases.pop()) < 1024:
+            return 8 * i, base
+    raise NotHereError("frames hold no pointer to their instruction")
+
+
+def _current(memory: Memory, pointer: int) -> list[int]:
+    """The way from a thread's state to its innermost frame, as functions at several depths see it."""
+    state, ways = thread_state(), None
+    for depth in range(3):
+        here = _ways(memory, state, pointer, depth)
+        ways = here if ways is None else [way for way in ways if way in here]
+    if not ways:
+        raise NotHereError("the thread's state holds no pointer to its frame")
+    return min(ways, key=len)
+
+
+def _ways(memory: Memory, state: int, pointer: int, depth: int) -> list[list[int]]:
+    if depth:
+        return _ways(memory, state, pointer, depth - 1)
+    own = memory.word(id(sys._getframe()) + pointer)
+    read, file, words, few = os.preadv, memory.file, memory.words, [memory.page[0][:32]]
+    data = bytearray(_STATE_BYTES)
+    size = read(
+        file, [data], state
+    )  # no Python function is called from here on: this frame stays the innermost
+    ways = []
+    for i, word in enumerate(memoryview(data)[: size // 8 * 8].cast("Q")):
+        if word == own:
+            ways.append([8 * i])
+        try:
+            known = read(file, few, word) == 32
+        except (OSError, OverflowError):
+            continue
+        ways.extend([8 * i, 8 * j] for j in range(4) if known and words[j] == own)
+    return ways
+
+
+def verified(memory: Memory, layout: Layout) -> bool:
+    """Whether a walk through memory meets the frames that Python reports."""
+    frames = _chain(sys._getframe(), 1000)
+    state = thread_state()
+    address = state
+    for offset in layout.current:
+        address = memory.word(address + offset)
+    expected = [(id(frame.f_code), frame.f_lasti) for frame in frames]
+    walked: list[tuple[int, int]] = []
+    while address and len(walked) <= 4 * len(expected):
+        code = memory.word(address + layout.code) & TAGS
+        lasti = memory.word(address + layout.instruction) - code - layout.bytecode
+        walked.append((code, lasti))
+        address = memory.word(address + layout.previous)
+    codes = {code for code, _ in expected}
+    walked = [one for one in walked if one[0] in codes]
+    start = next((i for i, one in enumerate(walked) if one[0] == expected[0][0]), len(walked))
+    return walked[start + 1 : start + len(expected)] == expected[1:]
+
+
+def _place(data: bytes, part: bytes) -> int:
+    place = data.find(part)
+    if place < 0:
+        raise NotHereError("the data of str or bytes objects lie elsewhere")
+    return place
+
+
+def _only(places: set[int] | None, what: str) -> int:
+    if not places:
+        raise NotHereError(f"{what} could not be located in memory")
+    return min(places)

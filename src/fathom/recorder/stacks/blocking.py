@@ -1,0 +1,177 @@
+"""Whether a thread runs, and the system call that it blocks in."""
+
+from __future__ import annotations
+
+import os
+import platform
+
+# Calls that block, by number.
+_X86_64 = {
+    0: "read",
+    1: "write",
+    7: "poll",
+    8: "lseek",
+    16: "ioctl",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    20: "writev",
+    23: "select",
+    24: "sched_yield",
+    34: "pause",
+    35: "nanosleep",
+    40: "sendfile",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    61: "wait4",
+    9: "mmap",
+    11: "munmap",
+    28: "madvise",
+    65: "semop",
+    73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    2: "open",
+    3: "close",
+    4: "stat",
+    5: "fstat",
+    6: "lstat",
+    72: "fcntl",
+    82: "rename",
+    87: "unlink",
+    128: "rt_sigtimedwait",
+    202: "futex",
+    208: "io_getevents",
+    217: "getdents64",
+    220: "semtimedop",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    242: "mq_timedsend",
+    243: "mq_timedreceive",
+    247: "waitid",
+    257: "openat",
+    262: "newfstatat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+    285: "fallocate",
+    295: "preadv",
+    296: "pwritev",
+    299: "recvmmsg",
+    307: "sendmmsg",
+    332: "statx",
+    426: "io_uring_enter",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+}
+_AARCH64 = {
+    63: "read",
+    64: "write",
+    65: "readv",
+    66: "writev",
+    67: "pread64",
+    68: "pwrite64",
+    69: "preadv",
+    22: "epoll_pwait",
+    25: "fcntl",
+    29: "ioctl",
+    32: "flock",
+    35: "unlinkat",
+    47: "fallocate",
+    56: "openat",
+    57: "close",
+    61: "getdents64",
+    62: "lseek",
+    70: "pwritev",
+    71: "sendfile",
+    72: "pselect6",
+    73: "ppoll",
+    79: "newfstatat",
+    80: "fstat",
+    82: "fsync",
+    83: "fdatasync",
+    95: "waitid",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    124: "sched_yield",
+    137: "rt_sigtimedwait",
+    182: "mq_timedsend",
+    183: "mq_timedreceive",
+    192: "semtimedop",
+    193: "semop",
+    202: "accept",
+    203: "connect",
+    206: "sendto",
+    207: "recvfrom",
+    211: "sendmsg",
+    212: "recvmsg",
+    215: "munmap",
+    222: "mmap",
+    233: "madvise",
+    242: "accept4",
+    243: "recvmmsg",
+    260: "wait4",
+    269: "sendmmsg",
+    291: "statx",
+    276: "renameat2",
+    426: "io_uring_enter",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+}
+CALLS = {"x86_64": _X86_64, "AMD64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
+RUNNING = ("R", "W")  # states of a thread that runs or is ready to
+
+State = tuple[bool | None, str | None]
+
+
+class Activity:
+    """Reads the state of one thread. None stands for what this system does not say."""
+
+    def __init__(self, pid: int, thread: int, root: str = "/proc") -> None:
+        folder = f"{root}/{pid}/task/{thread}"
+        self._names = CALLS.get(platform.machine(), {})
+        self._call = _open(f"{folder}/syscall")
+        self._stat = _open(f"{folder}/stat") if self._call is None else None
+
+    def now(self) -> State:
+        """Whether the thread runs, or is ready to, and the call that it blocks in where it does not."""
+        try:
+            if self._call is not None:
+                return self._by_call(os.pread(self._call, 16, 0))
+            if self._stat is not None:
+                return os.pread(self._stat, 512, 0).rpartition(b") ")[2][:1].decode() in RUNNING, None
+        except OSError:
+            pass
+        return None, None
+
+    def _by_call(self, text: bytes) -> State:
+        number = text.split(b" ", 1)[0].strip()
+        if not number.isdigit():  # "running", or -1: blocked outside a call, as in a page fault
+            return number == b"running", "page fault" if number == b"-1" else None
+        return False, self._names.get(int(number), f"system call {int(number)}")
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self._call, self._stat):
+            if file is not None:
+                os.close(file)
+        self._call = self._stat = None
+
+
+def _open(path: str) -> int | None:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        os.pread(file, 16, 0)
+    except OSError:
+        os.close(file)
+        return None
+    return file

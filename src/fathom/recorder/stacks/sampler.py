@@ -1,0 +1,119 @@
+"""The sampler: a thread of the recorder that waits on a named pipe for the program to say when and whom."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import threading
+import time
+from pathlib import Path
+
+from fathom.probe.frames import FIFO, Memory
+from fathom.recorder.stacks.target import Target
+
+PERIOD = 0.001  # seconds between two samples
+# Share of one processor that sampling may take. Where there are few, it takes them from the program.
+FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
+MOST_COST = 0.001  # seconds of a round that count: a batch that is written now and then costs more
+THIN_OUT = 20_000  # samples of a stretch after which the period doubles
+
+
+class StackSampler:
+    """Samples every process that asks for it, as a context. `fault` says why not, or why no longer."""
+
+    def __init__(self, raw: Path, period: float = PERIOD, processors: int | None = None) -> None:
+        self._raw, self._period = raw, period
+        few = (processors or len(os.sched_getaffinity(0))) < FEW_PROCESSORS
+        self._duty = DUTY_OF_FEW if few else DUTY
+        self._cost = 0.0  # processor seconds that a round took lately
+        self._targets: dict[int, Target] = {}
+        self._pending = b""
+        self._over = False
+        self._pipe: int | None = None
+        self._thread: threading.Thread | None = None
+        self.fault = why_no_stacks()
+
+    def __enter__(self) -> StackSampler:
+        if self.fault is None:
+            try:
+                os.mkfifo(self._raw / FIFO)
+                self._pipe = os.open(self._raw / FIFO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:
+                self.fault = f"no named pipe can be made in {self._raw} ({error.strerror})"
+                return self
+            self._thread = threading.Thread(target=self._run, name="fathom-stacks", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is None or self._pipe is None:
+            return
+        self._over = True
+        os.write(self._pipe, b"\n")
+        self._thread.join(timeout=5)
+        os.close(self._pipe)
+        (self._raw / FIFO).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        try:
+            self._sample()
+            for target in self._targets.values():
+                target.end()
+        except Exception as error:  # the recording matters more
+            self.fault = f"sampling stopped: {getattr(error, 'strerror', None) or error}"
+
+    def _sample(self) -> None:
+        assert self._pipe is not None
+        due, spent = 0.0, time.thread_time()
+        while not self._over:
+            active = [target for target in self._targets.values() if target.on]
+            wait = max(0.0, due - time.monotonic()) if active else None
+            if select.select([self._pipe], [], [], wait)[0]:
+                self._read()
+                spent = time.thread_time()
+                continue
+            for target in active:
+                target.sample()
+            before, spent = spent, time.thread_time()
+            self._cost += 0.1 * (min(spent - before, MOST_COST) - self._cost)
+            due = time.monotonic() + self._pause(active)
+
+    def _pause(self, active: list[Target]) -> float:
+        """Seconds until the next round; not always the same, lest it falls in step with the program."""
+        thinned = 1 << min(20, max(target.samples for target in active) // THIN_OUT)
+        return max(self._period * thinned, self._cost / self._duty) * random.uniform(0.75, 1.25)
+
+    def _read(self) -> None:
+        assert self._pipe is not None
+        *lines, self._pending = (self._pending + os.read(self._pipe, 65536)).split(b"\n")
+        for line in lines:
+            try:
+                told = json.loads(line)
+                self._switch(told["pid"], told["thread"], told["state"])
+            except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that is gone
+                continue
+
+    def _switch(self, pid: int, thread: int, state: int) -> None:
+        if pid not in self._targets and state:
+            self._targets[pid] = Target(self._raw, pid)
+        if state:
+            self._targets[pid].begin(thread, state)
+        elif pid in self._targets:
+            self._targets[pid].end()
+
+
+def why_no_stacks() -> str | None:
+    """Why this process cannot read the memory of those that it starts; None where it can."""
+    try:
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    if scope >= 2 and os.geteuid() != 0:
+        return f"the kernel forbids reading the memory of a child (kernel.yama.ptrace_scope is {scope})"
+    try:
+        Memory(os.getpid()).close()
+    except OSError as error:
+        return f"the memory of processes cannot be read here ({error.strerror})"
+    return None

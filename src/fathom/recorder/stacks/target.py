@@ -1,0 +1,120 @@
+"""One process whose thread is sampled, and the file that its samples go to."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from fathom.probe.frames import LAYOUT, Layout, Memory
+from fathom.recorder.stacks.blocking import Activity
+from fathom.recorder.stacks.codes import Codes, Frame, TornError
+from fathom.recorder.stacks.walk import Chain, Walker
+
+BATCH = 4096  # samples that are written at once
+MOST_KNOWN = 50_000  # chains that are remembered
+
+
+class Target:
+    """Samples one thread of the process `pid` into `raw/stacks-PID.jsonl`."""
+
+    def __init__(self, raw: Path, pid: int) -> None:
+        told = json.loads((raw / LAYOUT.format(pid=pid)).read_text())
+        layout, memory = Layout(**told["layout"]), Memory(pid)
+        self.pid = pid
+        self.on = False
+        self._path = raw / f"stacks-{pid}.jsonl"
+        self._walker, self._codes = Walker(memory, layout), Codes(memory, layout)
+        self._activity: Activity | None = None
+        self._state = self._thread = self._torn = self._start_ns = self.samples = 0
+        self._chains: dict[Chain, int | None] = {}  # to numbers of stacks; None: torn
+        self._places: dict[tuple[int, int], int] = {}  # to numbers of frames
+        self._frames: dict[Frame, int] = {}
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._rows: list[tuple[int, bool | None, str | None, Chain]] = []
+        self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
+
+    def begin(self, thread: int, state: int) -> None:
+        """A stretch begins. What was known of addresses is looked at again: they are reused."""
+        self.end()
+        self._chains.clear()
+        self._places.clear()
+        self.on, self._thread, self._state = True, thread, state
+        self._torn = self.samples = 0
+        self._start_ns = time.time_ns()
+        self._activity = Activity(self.pid, thread)
+
+    def end(self) -> None:
+        """The stretch has ended: write what is pending."""
+        if not self.on:
+            return
+        self.on = False
+        if self._activity is not None:
+            self._activity.close()
+        self._write()
+        times = {"start_ns": self._start_ns, "end_ns": time.time_ns()}
+        self._append([{"t": "stretch", **times, "samples": self.samples, "dropped": self._torn}])
+
+    def sample(self) -> None:
+        """Take one sample; a torn one is dropped, and a process that is gone ends the stretch."""
+        assert self._activity is not None
+        now = time.time_ns()
+        running, call = self._activity.now()
+        chain = self._walker.walk(self._state)
+        self.samples += 1
+        if chain is None:
+            self._torn += 1
+            if self._walker.gone(self._state):
+                self.end()
+            return
+        self._rows.append((now, running, call, chain))
+        if len(self._rows) >= BATCH:
+            self._write()
+
+    def _stack(self, chain: Chain) -> int | None:
+        """The number of a chain's stack; None where it was torn."""
+        if chain not in self._chains:
+            if len(self._chains) >= MOST_KNOWN:
+                self._chains.clear()
+            self._chains[chain] = self._resolved(chain)
+        return self._chains[chain]
+
+    def _resolved(self, chain: Chain) -> int | None:
+        try:
+            frames = [self._frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)]
+        except (TornError, OSError, UnicodeDecodeError):
+            return None
+        stack = tuple(frame for frame in reversed(frames) if frame >= 0)
+        number = self._stacks.get(stack)
+        if number is None:
+            number = self._stacks[stack] = len(self._stacks)
+            self._new["stacks"].append(stack)
+        return number
+
+    def _frame(self, code: int, instruction: int) -> int:
+        """The number of a frame; -1 for one of the interpreter's own."""
+        place = code, instruction
+        if place not in self._places:
+            frame = self._codes.frame(code, instruction)
+            if frame is not None and frame not in self._frames:
+                self._frames[frame] = len(self._frames)
+                self._new["frames"].append(frame)
+            self._places[place] = -1 if frame is None else self._frames[frame]
+        return self._places[place]
+
+    def _write(self) -> None:
+        """Resolve and write what is pending: seldom within a stretch, for it takes milliseconds."""
+        resolved = [(now, running, call, self._stack(chain)) for now, running, call, chain in self._rows]
+        rows = [row for row in resolved if row[3] is not None]
+        self._torn += len(resolved) - len(rows)
+        new: list[dict[str, Any]] = [{"t": name, "rows": rows} for name, rows in self._new.items() if rows]
+        if rows:
+            new.append({"t": "samples", "thread": self._thread, "rows": rows})
+        self._rows, self._new = [], {"frames": [], "stacks": []}
+        self._append(new)
+
+    def _append(self, records: list[dict[str, Any]]) -> None:
+        if records:
+            with self._path.open("a") as file:
+                file.write("".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records))

@@ -1,0 +1,61 @@
+"""The frames of a thread, read from its process's memory while it runs."""
+
+from __future__ import annotations
+
+import os
+
+from fathom.probe.frames import PAGE, Layout, Memory
+
+MOST_FRAMES = 512
+TAGS = ~3  # of pointers to code objects, as CPython 3.14 marks them
+
+Chain = tuple[int, ...]  # code object, instruction, code object, instruction …: innermost first
+
+
+class Walker:
+    """Walks the frames of threads of one process. Reads whole pages: most frames of a thread share a few."""
+
+    def __init__(self, memory: Memory, layout: Layout) -> None:
+        self._memory = memory
+        self._current = layout.current
+        self._code, self._previous, self._instruction = (
+            offset // 8 for offset in (layout.code, layout.previous, layout.instruction)
+        )
+        self._size = 8 * (1 + max(self._code, self._previous, self._instruction))
+
+    def walk(self, state: int) -> Chain | None:
+        """The chain of the thread whose state lies at `state`; None where the read was torn or failed."""
+        try:
+            return self._chain(state)
+        except (OSError, OverflowError):
+            return None
+
+    def _chain(self, frame: int) -> Chain | None:
+        """As fast as Python allows: this runs a thousand times a second."""
+        memory = self._memory
+        read, file, words, page, single = os.preadv, memory.file, memory.words, memory.page, memory.single
+        code, previous, instruction, size = self._code, self._previous, self._instruction, self._size
+        for offset in self._current:
+            read(file, single, frame + offset)
+            frame = words[0]
+        chain: list[int] = []
+        loaded = -1
+        while frame:
+            if frame & 7 or len(chain) > 2 * MOST_FRAMES:
+                return None
+            within = frame & (PAGE - 1)
+            if within + size > PAGE:
+                read(file, page, frame)
+                loaded, place = -1, 0
+            else:
+                if frame - within != loaded:
+                    loaded = frame - within
+                    read(file, page, loaded)
+                place = within >> 3
+            chain += (words[place + code] & TAGS, words[place + instruction])
+            frame = words[place + previous]
+        return tuple(chain) if chain else None
+
+    def gone(self, state: int) -> bool:
+        """Whether the thread's state cannot be read any more: its process has ended."""
+        return not self._memory.load(state, 8)

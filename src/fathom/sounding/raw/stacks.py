@@ -1,0 +1,113 @@
+"""The `stacks` table, from the samples that the recorder took of one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fathom.sounding.raw.folder import Record
+from fathom.sounding.raw.tables import in_phases
+from fathom.sounding.schema import TABLES, empty
+
+SAMPLED = ("timeline", "slow", "clean")  # phases whose samples are kept
+_PACKAGES = ("/site-packages/", "/dist-packages/")
+_TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs that have no file
+
+Frame = tuple[str, str, int]  # function, file, line
+
+
+class Samples:
+    """Samples of one process as they were written: `frames` and `stacks` are numbered in order."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.stacks: list[list[int]] = []
+        self.rows: list[tuple[int, int, bool | None, str | None, int]] = []
+        self.stretches: list[Record] = []
+
+    def take(self, record: Record) -> None:
+        """Add one record. Raises KeyError, TypeError or ValueError where it is damaged."""
+        kind = record["t"]
+        if kind == "frames":
+            self.frames += [(str(name), str(file), int(line)) for name, file, line in record["rows"]]
+        elif kind == "stacks":
+            self.stacks += record["rows"]
+        elif kind == "samples":
+            thread = int(record["thread"])
+            self.rows += [(ns, thread, running, call, stack) for ns, running, call, stack in record["rows"]]
+        elif kind == "stretch":
+            self.stretches.append(record)
+
+
+def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Record]:
+    """The table, and facts about the sampling (empty where there was none)."""
+    samples = _read(raw / f"stacks-{pid}.jsonl")
+    if not samples.rows:
+        return empty("stacks"), {}
+    names = [_texts(stack, samples.frames, _about(raw, pid)) for stack in samples.stacks]
+    known = pl.DataFrame(
+        [(i, *texts) for i, texts in enumerate(names)],
+        schema={"number": pl.Int64, "function": pl.String, "source": pl.String, "stack": pl.String},
+        orient="row",
+    )
+    schema = {"time_ns": pl.Int64, "thread": pl.Int64, "running": pl.Boolean, "call": pl.String}
+    rows = pl.DataFrame(samples.rows, schema={**schema, "number": pl.Int64}, orient="row", strict=False)
+    table = in_phases(rows.join(known, on="number"), "time_ns", marked).filter(pl.col("phase").is_in(SAMPLED))
+    return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples)}
+
+
+def _read(file: Path) -> Samples:
+    """Whatever can be read: a torn line ends it, for later lines count on earlier ones."""
+    samples = Samples()
+    if file.is_file():
+        for line in file.read_bytes().split(b"\n"):
+            try:
+                samples.take(json.loads(line))
+            except (KeyError, TypeError, ValueError):
+                if line.strip():
+                    break
+    return samples
+
+
+def _about(raw: Path, pid: int) -> Record:
+    try:
+        return dict(json.loads((raw / f"frames-{pid}.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
+def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, str, str]:
+    """Function and source of the program's innermost frame, and all frames, outermost first."""
+    chosen = [frames[number] for number in stack if number < len(frames)]
+    own = next(_programs(chosen, about), chosen[-1] if chosen else ("", "", 0))
+    every = ";".join(f"{name} ({file}:{line})" for name, file, line in chosen)
+    return own[0], f"{own[1]}:{own[2]}", every
+
+
+def _programs(stack: list[Frame], about: Record) -> Iterator[Frame]:
+    """The program's frames, innermost first: neither libraries' nor Python's nor Fathom's."""
+    for frame in reversed(stack):
+        if is_program(frame[1], about):
+            yield frame
+
+
+def is_program(file: str, about: Record) -> bool:
+    """Whether a file is the program's own."""
+    if file.startswith("<"):
+        return file.startswith(_TYPED)
+    if any(package in file for package in _PACKAGES):
+        return False
+    folders = [*about.get("standard", []), about.get("fathom") or "/fathom/probe"]
+    return not file.startswith(tuple(f"{folder.rstrip('/')}/" for folder in folders))
+
+
+def _facts(samples: Samples) -> dict[str, Any]:
+    """How many samples were taken and dropped, and how many a second."""
+    taken = sum(int(one.get("samples", 0)) for one in samples.stretches)
+    seconds = sum(one["end_ns"] - one["start_ns"] for one in samples.stretches) / 1e9
+    dropped = sum(int(one.get("dropped", 0)) for one in samples.stretches)
+    return {"samples": taken, "dropped": dropped, "per_s": taken / seconds if seconds else None}
