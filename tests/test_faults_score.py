@@ -7,8 +7,8 @@ import json
 import msgspec
 import pytest
 
-from fathom.analysis.results import Examination, Integrity, Step
-from tests.faults import score
+from fathom.analysis.results import Entry, Examination, Integrity, Step
+from tests.faults import score, verdicts
 from tests.faults.labels import Fault, Program, builders
 from tests.faults.tables import tables
 
@@ -22,8 +22,8 @@ def finding(name: str, gain: float | None = None, low: float | None = None, high
     return {"id": name, "gain_ms": gain, "low_ms": low, "high_ms": high}
 
 
-def case(program: Program, form: str, step_ms: float, *findings) -> score.Case:
-    return score.Case(program, form, 2, list(findings), step_ms)
+def case(program: Program, form: str, step_ms: float, *findings, **more) -> score.Case:
+    return score.Case(program, form, 2, list(findings), step_ms, **more)
 
 
 def test_the_place_of_the_true_cause():
@@ -116,17 +116,67 @@ def test_confusion_counts_first_findings_of_every_form():
 def test_bars_are_met_or_not_or_not_measured():
     nothing = score.score([])
     assert {bar["met"] for bar in nothing["bars"].values()} == {None}
+    slow, quick = {"host": 5.0, "memory": 5.0}, {"memory": 5.0}
     right = [
-        case(fault(), "faulty", 10.0, finding("host-python", 5.0, 4.5, 5.5)),
-        case(fault(), "mended", 5.0),
+        case(fault(), "faulty", 10.0, finding("host-python", 5.0, 4.5, 5.5), bound="host", by_bound=slow),
+        case(fault(), "mended", 5.0, bound="memory", by_bound=quick),
     ]
     assert {bar["met"] for bar in score.score(right)["bars"].values()} == {True}
+    two = finding("host-logging", 5.0), finding("host-python", 1.0, 0.0, 4.0)
     wrong = [
-        case(fault(), "faulty", 10.0, finding("host-logging", 5.0), finding("host-python", 1.0, 0.0, 4.0)),
-        case(fault(), "mended", 5.0, finding("host-logging", 1.0)),
+        case(fault(), "faulty", 10.0, *two, bound="input", by_bound=slow),
+        case(fault(), "mended", 5.0, finding("host-logging", 1.0), bound="memory", by_bound=quick),
     ]
     told = score.score(wrong)["bars"]
     assert {name for name, bar in told.items() if bar["met"] is False} == set(told) - {"third"}
+
+
+def ledger(**ms: float) -> list[Entry]:
+    bounds = {"memory": "hbm", "compute": "matmul.bf16"}
+    rows = {"launch": "idle: dispatching", "input": "idle: input", "gc": "idle: gc", "copy": "copy"}
+    return [
+        Entry(rows.get(name, "compute"), "", value, bound=bounds.get(name, "")) for name, value in ms.items()
+    ]
+
+
+def test_a_ledger_is_summed_by_bound():
+    told = verdicts.by_bound(ledger(memory=1, compute=2, unknown=3, launch=4, input=5, gc=6, copy=7))
+    known = {"memory": 1, "compute": 2, "device": 3, "launch": 4, "input": 5, "host": 6, "copy": 7}
+    assert told == known
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"memory": 6.0, "compute": 1.0, "launch": 3.0}, {"memory"}),
+        ({"memory": 3.0, "compute": 2.5, "launch": 3.0}, {"memory", "compute"}),
+        ({"memory": 3.0, "compute": 1.0, "launch": 3.0}, {"memory", "launch"}),
+        ({"device": 3.0, "": 9.0}, {"memory", "compute", "unknown"}),
+        ({"input": 3.0, "host": 1.0}, {"input"}),
+    ],
+)
+def test_what_bounds_a_ledger_is_its_largest_side_and_what_ties_with_it(told, expected):
+    assert verdicts.right(told) == expected
+
+
+def test_a_fault_bounds_its_program_if_it_costs_more_than_what_else_does():
+    twin = {"memory": 10.0, "launch": 2.0}
+    assert verdicts.right_of_fault(fault("input-collate"), twin, 30.0) == {"input"}
+    assert verdicts.right_of_fault(fault("input-collate"), twin, 1.0) == {"memory"}
+    assert verdicts.right_of_fault(fault("host-launch-bound"), twin, 7.0) == {"launch", "memory"}
+    assert verdicts.right_of_fault(fault("kernels-divergence"), {"device": 9.0}, 1.0) == {"compute", "memory"}
+
+
+def test_verdicts_are_judged_by_both_forms():
+    cases = [
+        case(fault(), "faulty", 30.0, bound="host", by_bound={"host": 20.0, "memory": 10.0}),
+        case(fault(), "mended", 10.0, bound="compute", by_bound={"memory": 10.0}),
+        case(fault(name="alone"), "faulty", 10.0, bound="host", by_bound={"memory": 10.0}),
+        case(fault(name="no ledger"), "faulty", 10.0),
+    ]
+    told = verdicts.verdicts(cases)
+    assert (told["cases"], told["verdict"]) == (3, pytest.approx(2 / 3))
+    assert told["wrong_verdicts"] == {"host/a 2 mended": ["compute", ["memory"]]}
 
 
 def test_synthetic_recordings_are_counted_apart():

@@ -12,13 +12,15 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from fathom.analysis.results import Entry
 from tests.faults.labels import HERE, Program
+from tests.faults.verdicts import by_bound, verdicts
 
 ROOT = HERE.parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "findings.json"
@@ -32,6 +34,7 @@ BARS = {
     "error": ("median absolute error of predicted gains", 0.15),
     "coverage": ("outcomes inside the stated interval", 0.80),
     "width": ("median width of intervals, of the gain", 0.40),
+    "verdict": ("verdict names what bounds the step", 0.95),
 }
 
 
@@ -44,6 +47,8 @@ class Case:
     severity: int
     findings: list[dict[str, Any]]
     step_ms: float | None
+    bound: str | None = None  # of the verdict
+    by_bound: dict[str, float] = field(default_factory=dict)  # ms of the ledger; {} without one
 
     @property
     def name(self) -> str:
@@ -69,7 +74,15 @@ def case_of(program: Program, form: str, severity: int, examination: Any) -> Cas
         step.get(key) if plain else getattr(step, key, None) for key in ("clean_mean_ms", "clean_ms")
     )
     found = plain["findings"] if plain else msgspec.to_builtins(examination.findings)
-    return Case(program, form, severity, list(found), median if mean is None else mean)
+    step_ms, whole = median if mean is None else mean, plain or msgspec.to_builtins(examination)
+    bound = (whole.get("verdict") or {}).get("bound")
+    return Case(program, form, severity, list(found), step_ms, bound, by_bound(_ledger(whole)))
+
+
+def _ledger(examination: dict[str, Any]) -> list[Entry]:
+    """Of the first device, which the findings are of."""
+    devices = examination["devices"] or [{"ledger": []}]
+    return msgspec.convert(devices[0]["ledger"], list[Entry])
 
 
 def place(case: Case, strictly: bool = False) -> int | None:
@@ -236,6 +249,7 @@ def score(cases: list[Case]) -> dict[str, Any]:
         "false": false,
         "prediction": prediction(found),
         "confusion": confusion(real),
+        "verdicts": verdicts(real),
         "gains": [asdict(gain) for gain in found],
         "synthetic": {"accuracy": accuracy(synthetic), "false": false_findings(synthetic)},
     }
@@ -244,12 +258,13 @@ def score(cases: list[Case]) -> dict[str, Any]:
 
 def bars(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each bar with its figure, None where nothing was measured, and whether it is met."""
-    figures = {name: {**result["accuracy"], **result["prediction"]}.get(name) for name in BARS}
+    known = {**result["accuracy"], **result["prediction"], **result["verdicts"]}
+    figures = {name: known.get(name) for name in BARS}
     unfaulted = [one for one in result["false"] if one["form"] == "mended"]
     figures["false"] = len(unfaulted) if result["recordings"] else None
     told = {}
     for name, (text, limit) in BARS.items():
-        figure, at_least = figures[name], name in ("first", "third", "coverage")
+        figure, at_least = figures[name], name in ("first", "third", "coverage", "verdict")
         met = None if figure is None else figure >= limit if at_least else figure <= limit
         told[name] = {"text": text, "bar": limit, "figure": figure, "met": met}
     return told

@@ -15,6 +15,7 @@ def tables(result: dict[str, Any]) -> str:
         ("expected and missing", _lines(result["accuracy"]["missed"])),
         ("known gaps", _lines(f"{n}: {at or 'missing'}" for n, at in result["accuracy"]["gaps"].items())),
         ("false findings", _lines(map(_false, result["false"]))),
+        ("wrong verdicts", _lines(map(_verdict, result["verdicts"]["wrong_verdicts"].items()))),
         ("predicted and realised gain, ms a step", _gains(result["gains"])),
         ("faults that cost under 5 % here", _lines(result["prediction"]["cost_nothing_here"])),
         ("synthetic telemetry", _synthetic(result["synthetic"])),
@@ -46,6 +47,11 @@ def _confusion(table: dict[str, dict[str, int]]) -> str:
 def _false(one: dict[str, Any]) -> str:
     part = "" if one["share"] is None else f", {one['share']:.0%} of the step"
     return f"{one['case']} ({one['form']}): {one['finding']}{part}"
+
+
+def _verdict(one: tuple[str, tuple[str | None, list[str]]]) -> str:
+    case, (said, right) = one
+    return f"{case}: {said}, not {' or '.join(right)}"
 
 
 def _gains(rows: list[dict[str, Any]]) -> str:

@@ -329,7 +329,9 @@ class Part(msgspec.Struct):
 
     part: str  # what the time goes to
     ms: float  # of the step; the parts sum to it
-    owner: str  # "peak", "finding ID", "lead FAMILY", or "unexplained"
+    owner: (
+        str  # "peak", "ceiling", "finding ID", "lead FAMILY", "kernels CLASS", "cause CAUSE", "unexplained"
+    )
 
 
 class Examination(msgspec.Struct):

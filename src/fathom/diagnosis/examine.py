@@ -10,12 +10,14 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
-from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Trial
+from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Part, Trial, Verdict
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.step_kinds import OTHER_KIND, kinds_of_ranks, lacking, named, of_ledger
+from fathom.diagnosis.verdict import conclude
+from fathom.machine.limits import limits_of
 from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval
@@ -46,6 +48,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
     else:
         tried, untried, found, far, unfound = [], [], [], [], [Abstained("findings", OTHER_KIND)]
+    verdict, parts = _conclusion(machine, accounts, step, found, far)
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -69,7 +72,20 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         sounding=_about(store),
         leads=far,
         kinds=kinds,
+        verdict=verdict,
+        account=parts,
     )
+
+
+def _conclusion(
+    machine: dict[str, Any], accounts: list[Account], step: Step, found: list[Finding], far: list[Lead]
+) -> tuple[Verdict | None, list[Part]]:
+    """Of the device that the findings are of."""
+    account = next((one for one in accounts if one.devices), None)
+    if account is None:
+        return None, []
+    index = account.subjects[0].index
+    return conclude(account.devices[0], step, found, far, limits_of(machine, index))
 
 
 def _accounts(

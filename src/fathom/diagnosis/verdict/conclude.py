@@ -1,0 +1,27 @@
+"""Verdict and account of one device's step, from what was examined of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
+from fathom.diagnosis.verdict.account import account_of
+from fathom.diagnosis.verdict.pieces import pieces
+from fathom.diagnosis.verdict.verdict import verdict_of
+from fathom.machine.limits import Limits
+
+
+def conclude(
+    device: Device | None,
+    step: Step,
+    findings: Sequence[Finding],
+    leads: Sequence[Lead],
+    limits: Limits | None,
+) -> tuple[Verdict | None, list[Part]]:
+    """None and no parts without a ledger. `limits` are the measured rates that bound the device's work."""
+    if device is None or not device.ledger:
+        return None, []
+    known = limits is not None and device.utilisation is not None and device.utilisation.mfu is not None
+    found = pieces(device, findings, leads, limits.arithmetic if limits is not None and known else {})
+    stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
+    return verdict_of(device, found, findings, stalled_ms), account_of(found)

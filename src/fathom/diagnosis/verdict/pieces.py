@@ -1,0 +1,265 @@
+"""The ledger cut into pieces, each with its part of the account, its owner and its bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fathom.analysis.results import Device, Entry, Finding, Lead
+from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.verdict.classes import class_of
+
+PEAK, CEILING, UNEXPLAINED = "peak", "ceiling", "unexplained"
+NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
+SMALL_CAUSE = 0.01  # of the step: no finding is expected below it
+
+# The order of the parts, from the peak down.
+AT_PEAK, BY_NATURE, PRECISION, NEEDLESS, SLOW, COMMUNICATION, COPY, IDLE = range(8)
+PRECISIONS = frozenset(
+    (
+        "kernels-tf32-off",
+        "kernels-no-mixed-precision",
+        "kernels-double-precision",
+        "kernels-tensor-cores-idle",
+    )
+)
+NEEDLESS_WORK = frozenset(
+    (
+        "input-padding",
+        "kernels-for-loop-optimizer",
+        "kernels-gradient-memset",
+        "kernels-kv-cache-concat",
+        "kernels-materialised-mask",
+        "kernels-math-attention",
+        "kernels-memory-headroom",
+        "kernels-needless-backward",
+        "kernels-needless-casts",
+        "kernels-needless-recomputation",
+        "kernels-transposes",
+        "kernels-unfused-elementwise",
+        "kernels-unfused-loss",
+        "kernels-unfused-norm",
+        "kernels-unfused-optimizer",
+    )
+)
+WORK = ("compute", "ops")
+LAUNCHING = ("dispatching", "launch latency", "device gap")
+COLLECTIVE = ("communication", "waiting for peers", "moving bytes")
+ON_DEVICE = ("compute", "memory")
+_IDLE_BOUNDS = {
+    "input": "input",
+    "dispatching": "launch",
+    "launch latency": "launch",
+    "device gap": "launch",
+    "waiting for peers": "communication",
+    "no work": "",
+    "unexplained": "unknown",
+}  # any other cause is the host's
+_NEEDS_PLACE = "python"  # says nothing without the function that ran
+_IDLE_WORDS = {
+    "input": "idle: waiting for input",
+    "dispatching": "idle: launches not yet prepared",
+    "launch latency": "idle: launch latency",
+    "device gap": "idle: between kernels",
+    "waiting for peers": "idle: waiting for peers",
+    "no work": "no work requested",
+    "unexplained": "idle: no cause recorded",
+    "python": "idle: Python between operations",
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Milliseconds a step of one row of the ledger, under one part of the account.
+
+    `bound` is a verdict's word, "" for time in which nobody asked for work.
+    """
+
+    part: str
+    owner: str
+    bound: str
+    stage: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Known:
+    """What decides a row's pieces: `claims` by row, families with a lead, rates of matrix units in FLOP/s."""
+
+    step_ms: float
+    claims: Mapping[tuple[str, str], list[tuple[Finding, float]]]
+    leads: frozenset[str]
+    peaks: Mapping[str, float]
+    python: str  # the bound of Python between operations
+
+
+def pieces(
+    device: Device, findings: Iterable[Finding], leads: Iterable[Lead], peaks: Mapping[str, float]
+) -> list[Piece]:
+    """Pieces that sum to the device's ledger; claims are in the ledger's own milliseconds.
+
+    `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty where MFU is
+    not known, so that no part of the work counts as done at the peak.
+    """
+    claims: dict[tuple[str, str], list[tuple[Finding, float]]] = {}
+    for one in findings:
+        for claim in one.claims:
+            claims.setdefault((claim.entry, claim.detail), []).append((one, claim.ms))
+    named = frozenset(one.where.family or "" for one in leads)
+    step_ms = sum(row.ms for row in device.ledger)
+    known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger))
+    taking = [row for row in device.ledger if row.ms > 0]
+    return [piece for row in taking for piece in _row(row, known) if piece.ms > 0]
+
+
+def _bound_of_python(ledger: list[Entry]) -> str:
+    """Python that takes no longer than the launches that it prepares is a part of launching."""
+    took: dict[str, float] = {}
+    for row in ledger:
+        took[_cause(row)] = took.get(_cause(row), 0.0) + row.ms
+    launching = sum(took.get(cause, 0.0) for cause in LAUNCHING)
+    return "launch" if took.get(_NEEDS_PLACE, 0.0) <= launching else "host"
+
+
+def _row(row: Entry, known: Known) -> Iterator[Piece]:
+    if row.entry in WORK:
+        yield from _work(row, known)
+    elif row.entry in COLLECTIVE or row.entry == "copy":
+        yield from _moved(row, known)
+    else:
+        claimed, left = _claimed(row, row.ms, known)
+        yield from claimed
+        yield _idle(row, left, known)
+
+
+def _claimed(row: Entry, most: float, known: Known) -> tuple[list[Piece], float]:
+    """The findings' pieces of at most `most` milliseconds of a row, and what they leave of those."""
+    wanted = known.claims.get((row.entry, row.detail), [])
+    total = sum(ms for _, ms in wanted)
+    share = min(1.0, most / total) if total > 0 else 0.0
+    found = [_of_finding(row, one, ms * share) for one, ms in wanted]
+    return found, max(most - total * share, 0.0)
+
+
+def _of_finding(row: Entry, one: Finding, ms: float) -> Piece:
+    stage = PRECISION if one.id in PRECISIONS else NEEDLESS if one.id in NEEDLESS_WORK else _stage(row)
+    return Piece(one.title, f"finding {one.id}", _bound_of_claim(row, one), stage, ms)
+
+
+def _stage(row: Entry) -> int:
+    if row.entry in WORK:
+        return SLOW
+    return COMMUNICATION if row.entry in COLLECTIVE else COPY if row.entry == "copy" else IDLE
+
+
+def _bound_of_claim(row: Entry, one: Finding) -> str:
+    """The bound of the finding's kind that suits the row: work is bound on the device, waits are not."""
+    kind, own = kinds().get(one.id), _bound(row)
+    on_device = row.entry in WORK
+    suiting = [bound for bound in (kind.bound if kind else ()) if (bound in ON_DEVICE) == on_device]
+    keeps = own in suiting and not row.entry.startswith("idle")
+    return own if keeps or not suiting else suiting[0]
+
+
+def _bound(row: Entry) -> str:
+    """What a row's time is bound by where no finding explains it."""
+    if row.entry in WORK:
+        return _bound_of_work(row)
+    if row.entry in COLLECTIVE:
+        return "communication"
+    if row.entry == "copy":
+        return "copy"
+    return _IDLE_BOUNDS.get(_cause(row), "host")
+
+
+def _bound_of_work(row: Entry) -> str:
+    if row.bound.startswith(("matmul.", "vector.")):
+        return "compute"
+    if row.bound:
+        return "memory"
+    return "compute" if row.product_flops else class_of(row.detail).bound or "unknown"
+
+
+def _cause(row: Entry) -> str:
+    return row.entry.partition(":")[2].strip()
+
+
+def _work(row: Entry, known: Known) -> Iterator[Piece]:
+    """What matrix units need at their peak, findings' claims of the rest, the ceiling's share, the loss."""
+    bound = _bound(row)
+    peak = known.peaks.get(row.unit or "", 0.0)
+    at_peak, again = (_at(peak, flops) for flops in _algorithmic_and_recomputed(row))
+    ideal = min(at_peak, row.ms)
+    yield Piece("matrix work at the measured peak", PEAK, bound, AT_PEAK, ideal)
+    claimed, left = _claimed(row, row.ms - ideal, known)
+    yield from claimed
+    kept = left / (row.ms - ideal) if row.ms > ideal else 0.0
+    repeated = min(again, row.ms - ideal) * kept
+    yield Piece("recomputation at the measured peak", "cause recomputation", bound, NEEDLESS, repeated)
+    left -= repeated
+    if row.at_ceiling_ms is None:
+        yield Piece("work without a known ceiling", UNEXPLAINED, bound, SLOW, left)
+        return
+    nature = min(max(row.at_ceiling_ms - ideal - again, 0.0) * kept, left)
+    yield Piece(_nature(row), CEILING, bound, BY_NATURE, nature)
+    yield _slow(row, left - nature, bound, known)
+
+
+def _algorithmic_and_recomputed(row: Entry) -> tuple[float, float]:
+    return row.product_flops - row.recomputed_flops, row.recomputed_flops
+
+
+def _at(peak: float, flops: float) -> float:
+    """Milliseconds of so many FLOPs at `peak`; none where it is not known."""
+    return flops / peak * 1e3 if peak else 0.0
+
+
+def _nature(row: Entry) -> str:
+    """Why a row cannot run at the matrix units' peak."""
+    if row.bound.startswith("vector."):
+        return "arithmetic outside the matrix units at its ceiling"
+    if row.bound.startswith("matmul."):
+        return "matrix work not counted by MFU at its ceiling"
+    products = " of matrix products" if row.product_flops else ""
+    return f"memory traffic{products} at the measured bandwidth"
+
+
+def _slow(row: Entry, ms: float, bound: str, known: Known) -> Piece:
+    """The loss below the ceiling, by family where it is large, else by class."""
+    if row.detail in known.leads or ms >= NAMED * known.step_ms:
+        return Piece(f"{row.detail} below its ceiling", f"lead {row.detail}", bound, SLOW, ms)
+    found = class_of(row.detail).name
+    if not found:
+        return Piece("small kernels below their ceilings", UNEXPLAINED, bound, SLOW, ms)
+    return Piece(f"small {found} kernels below their ceilings", f"kernels {found}", bound, SLOW, ms)
+
+
+def _moved(row: Entry, known: Known) -> Iterator[Piece]:
+    """Exposed collectives and copies: at the link's ceiling, and beyond it."""
+    claimed, left = _claimed(row, row.ms, known)
+    yield from claimed
+    stage, bound = _stage(row), _bound(row)
+    if left < NAMED * known.step_ms:
+        small = "copies" if stage == COPY else "communication"
+        yield Piece(f"small exposed {small}", f"cause {small}", bound, stage, left)
+        return
+    name = f"{row.detail} copies" if stage == COPY else f"{row.entry} {row.detail}".strip()
+    owner = f"cause {name}"
+    at_best = min(row.at_ceiling_ms or 0.0, row.ms) * (left / row.ms)
+    yield Piece(f"exposed {name} at the ceiling", owner, bound, stage, at_best)
+    waits = row.entry == "waiting for peers"
+    beyond = f"exposed {name}" + ("" if waits or row.at_ceiling_ms is None else " below the ceiling")
+    yield Piece(beyond, owner, bound, stage, left - at_best)
+
+
+def _idle(row: Entry, ms: float, known: Known) -> Piece:
+    """A cause that no finding explains is its own owner, but for Python that has no place."""
+    cause = _cause(row)
+    bound = known.python if cause == _NEEDS_PLACE else _bound(row)
+    if cause == "unexplained" or not cause:
+        return Piece(_IDLE_WORDS["unexplained"], UNEXPLAINED, "unknown", IDLE, ms)
+    words = _IDLE_WORDS.get(cause, f"idle: {cause}")
+    if cause == _NEEDS_PLACE and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
+        return Piece(words, UNEXPLAINED, bound, IDLE, ms)
+    placed = cause == _NEEDS_PLACE and row.detail
+    return Piece(f"{words}: {row.detail}" if placed else words, f"cause {cause}", bound, IDLE, ms)

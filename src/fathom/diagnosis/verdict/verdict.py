@@ -1,0 +1,110 @@
+"""What bounds the step, in one sentence, with the first thing to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from fathom.analysis.results import Device, Finding, Verdict
+from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
+
+HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0013-verdict.md)
+LEAST = 0.0005  # of the peak: less is no use of matrix units to speak of
+_PHRASES = {
+    "input": "Input-bound: {who} waits for the next batch {share} of the {step} step",
+    "host": "Host-bound: {who} waits for the host {share} of the {step} step",
+    "launch": "Launch-bound: {who} waits for kernel launches {share} of the {step} step",
+    "communication": "Communication-bound: exposed communication takes {share} of the {step} step",
+    "copy": "Copy-bound: exposed copies take {share} of the {step} step",
+    "memory": "Memory-bound: work limited by memory bandwidth takes {share} of the {step} step",
+    "compute": "Compute-bound: arithmetic takes {share} of the {step} step",
+    "unknown": "Nothing recorded says what bounds the {step} step",
+}
+
+
+def bounds_ms(
+    found: Iterable[Piece], findings: Iterable[Finding] = (), stalled_ms: float = 0.0
+) -> dict[str, float]:
+    """Milliseconds by bound, without time in which nothing was requested.
+
+    `stalled_ms` is what rare long steps add to the mean one. The ledger has usual steps only, so a finding
+    whose gain exceeds its claims has its cause there.
+    """
+    total: dict[str, float] = {}
+    for piece in found:
+        if piece.bound:
+            total[piece.bound] = total.get(piece.bound, 0.0) + piece.ms
+    for one in findings:
+        rare = min((one.gain_ms or 0.0) - sum(claim.ms for claim in one.claims), stalled_ms)
+        kind = kinds().get(one.id)
+        if rare > 0 and kind and kind.bound:
+            stalled_ms -= rare
+            total[kind.bound[0]] = total.get(kind.bound[0], 0.0) + rare
+    return total
+
+
+def bound_of(total: dict[str, float]) -> str:
+    """The word for what bounds a step.
+
+    Work on the device is one side, each kind of wait another: a kernel behind a late host or loader is
+    hidden, so a wait of HIDING of that work already sets the pace. Of the work itself the larger half counts.
+    """
+    working = sum(total.get(bound, 0.0) for bound in ON_DEVICE)
+    waits = {bound: ms for bound, ms in total.items() if bound not in ON_DEVICE}
+    wait = max(waits, key=lambda bound: waits[bound], default="unknown")
+    if waits.get(wait, 0.0) >= HIDING * working:
+        return wait if waits.get(wait) else "unknown"
+    return max(ON_DEVICE, key=lambda bound: total.get(bound, 0.0))
+
+
+def verdict_of(
+    device: Device, found: Sequence[Piece], findings: Sequence[Finding], stalled_ms: float
+) -> Verdict:
+    """What bounds the step of the device's ledger, of which `found` are the pieces."""
+    total = bounds_ms(found, findings, stalled_ms)
+    bound = bound_of(total)
+    top = next((one for one in findings if one.gain_ms or (one.gain_ms is None and one.claims)), None)
+    step_ms = sum(row.ms for row in device.ledger)
+    share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
+    return Verdict(
+        bound=bound,
+        headline=_headline(device, bound, share, step_ms),
+        action="" if top is None else _action(top),
+        gain_ms=None if top is None else top.gain_ms,
+        finding=None if top is None else top.id,
+    )
+
+
+def _action(one: Finding) -> str:
+    kind = kinds().get(one.id)
+    return f"{kind.action}." if kind and kind.action else ""
+
+
+def _headline(device: Device, bound: str, share: float, step_ms: float) -> str:
+    who = "the processor" if device.device == "cpu" else "the GPU"
+    said = _PHRASES[bound].format(who=who, share=_percent(share), step=_duration(step_ms))
+    reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
+    return f"{said}; it reaches {' and '.join(reached)}." if reached else f"{said}."
+
+
+def _mfu(device: Device) -> str:
+    used = device.utilisation
+    return "" if used is None or used.mfu is None or used.mfu < LEAST else f"{_percent(used.mfu)} MFU"
+
+
+def _speed_of_light(device: Device, step_ms: float) -> str:
+    if device.at_ceiling_ms is None or not step_ms:
+        return ""
+    return f"{_percent(min(device.at_ceiling_ms / step_ms, 1.0))} of the speed of light"
+
+
+def _percent(share: float) -> str:
+    percent = 100 * share
+    return f"{percent:.0f} %" if percent >= 9.5 else f"{percent:.1f} %"
+
+
+def _duration(ms: float) -> str:
+    for unit, scale in (("s", 1e-3), ("ms", 1.0)):
+        if ms * scale >= 1:
+            return f"{ms * scale:.3g} {unit}"
+    return f"{ms * 1e3:.3g} µs"
