@@ -151,6 +151,11 @@ ROWS = st.lists(
 )
 
 
+def test_what_the_clean_step_differs_by_keeps_its_sign():
+    rows = Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm"), Entry("unattributed", "", -1.0)
+    assert by_owner(device(*rows)) == {"ceiling": 6.0, UNEXPLAINED: -1.0}
+
+
 @given(ROWS, st.lists(st.floats(0, 150), max_size=8))
 def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
     claims = [(row.entry, row.detail, ms) for row, ms in zip(rows, wanted, strict=False)]

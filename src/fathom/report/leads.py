@@ -14,10 +14,10 @@ from fathom.report import units
 from fathom.report.ledger import name
 from fathom.report.screen import cells, console_or_default, put
 
-TITLE = "far from the ceiling"
+TITLE = "Headroom"
 ROOM = 16  # an op needs at least that much
-FOLLOWS = "saved at {aim:.0f} % of it: distances, no causes"
-NONE = "Nearer its ceiling no kernel family would save 1 % of the step, as far as ceilings are known."
+FOLLOWS = "time saved if the kernel reached {aim:.0f} % of its ceiling (no cause identified)"
+NONE = "No kernel family with a known ceiling would save 1 % of the step by coming closer to it."
 PART = 24  # of a name: a part of it is found, too
 _WORD = re.compile(r"\w+")
 

@@ -8,7 +8,18 @@ from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import findings, heading, kinds, leads, roofline, sections, table, trials
+from fathom.report import (
+    account,
+    findings,
+    heading,
+    kinds,
+    leads,
+    opening,
+    roofline,
+    sections,
+    table,
+    trials,
+)
 
 MARGIN = 1
 
@@ -36,10 +47,13 @@ def page(
 def _paragraphs(
     examination: Examination, detailed: list[Device], width: int, top: int | None, with_roofline: bool
 ) -> Iterator[list[Text] | Iterator[Text]]:
+    if examination.integrity.ok:
+        yield opening.section(examination, width)
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity)
     yield heading.step_lines(examination.step, width)
     yield kinds.section(examination.kinds, width)
+    yield account.section(examination.account, width, every=top is None)
     if not any(one.what == "findings" for one in examination.abstained):  # those of another kind
         unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
         yield findings.section(examination.findings, unseen, width, stepped)

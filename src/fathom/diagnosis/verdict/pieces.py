@@ -42,7 +42,7 @@ NEEDLESS_WORK = frozenset(
         "kernels-unfused-optimizer",
     )
 )
-WORK = ("compute", "ops")
+WORK, UNATTRIBUTED = ("compute", "ops"), "unattributed"
 LAUNCHING = ("dispatching", "launch latency", "device gap")
 COLLECTIVE = ("communication", "waiting for peers", "moving bytes")
 ON_DEVICE = ("compute", "memory")
@@ -108,8 +108,8 @@ def pieces(
     named = frozenset(one.where.family or "" for one in leads)
     step_ms = sum(row.ms for row in device.ledger)
     known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger))
-    taking = [row for row in device.ledger if row.ms > 0]
-    return [piece for row in taking for piece in _row(row, known) if piece.ms > 0]
+    taking = [row for row in device.ledger if row.ms]
+    return [piece for row in taking for piece in _row(row, known) if piece.ms]
 
 
 def _bound_of_python(ledger: list[Entry]) -> str:
@@ -122,7 +122,9 @@ def _bound_of_python(ledger: list[Entry]) -> str:
 
 
 def _row(row: Entry, known: Known) -> Iterator[Piece]:
-    if row.entry in WORK:
+    if row.entry == UNATTRIBUTED or row.ms < 0:  # by which the clean step differs from what was recorded
+        yield Piece("difference to the recorded steps", UNEXPLAINED, "", IDLE, row.ms)
+    elif row.entry in WORK:
         yield from _work(row, known)
     elif row.entry in COLLECTIVE or row.entry == "copy":
         yield from _moved(row, known)

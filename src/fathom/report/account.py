@@ -1,0 +1,81 @@
+"""The account as a table: from the matrix units' peak down to the step, each part with its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.text import Text
+
+from fathom.analysis.results import Entry, Part
+from fathom.report import units
+from fathom.report.bars import bar
+from fathom.report.ledger import name
+
+MOST = 10  # parts with a line of their own
+SMALL = 0.02  # of the step: smaller parts share a line
+TITLE, TOTAL = "account of the step", "step"
+SLOW, REST = "smaller losses below ceilings", "smaller parts"
+OWNER = 30  # columns
+BAR = 10
+_COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red"}
+_LEAD, _FINDING, _CAUSE = "lead ", "finding ", "cause "
+_KERNELS = (_LEAD, "kernels ")
+
+
+def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[Text]:
+    """The largest parts in their order and the rest in one line; `every`: all of them."""
+    if not parts:
+        return
+    total = sum(part.ms for part in parts)
+    digits = units.decimals(total)
+    ms = max(len(f"{total:.{digits}f}"), 6) + 2
+    room = width - ms - 9 - BAR - OWNER
+    yield Text(f"{TITLE:<{room}}{'ms':>{ms}}{'%':>7}  {'':<{BAR}}  owner", "dim underline")
+    shown = _shown(parts, total, every)
+    for part in shown:
+        line = Text(f"{_label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{_share(part.ms, total):>7}  ")
+        line.append(bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
+        owner = units.shorten(_owner(part), OWNER - 2)
+        yield line.append(f"  {owner}", "bold" if part.owner.startswith(_FINDING) else "dim")
+    for label, left in _folded([part for part in parts if part not in shown]):
+        yield Text(f"{label:<{room}}{left:>{ms}.{digits}f}{_share(left, total):>7}", "dim")
+    yield Text(f"{TOTAL:<{room}}{total:>{ms}.{digits}f}{100:>7.1f}", "bold")
+
+
+def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
+    """The largest ones in the account's order; one small part alone gets its line, too."""
+    if every:
+        return list(parts)
+    largest = sorted(parts, key=lambda part: -part.ms)[:MOST]
+    least = min((part.ms for part in largest if part.ms >= SMALL * total), default=0.0)
+    shown = [part for part in parts if part.ms >= max(least, SMALL * total)][:MOST]
+    return shown if len(parts) - len(shown) > 1 else list(parts)
+
+
+def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
+    """Kernels below their ceilings in one line, all else in another."""
+    slow = [part.ms for part in rest if part.owner.startswith(_KERNELS)]
+    others = [part.ms for part in rest if not part.owner.startswith(_KERNELS)]
+    for words, some in ((SLOW, slow), (REST, others)):
+        if some:
+            yield f"{len(some)} {words}", sum(some)
+
+
+def _share(ms: float, total: float) -> str:
+    return units.share(ms, total) if ms >= 0 else f"-{units.share(-ms, total)}"
+
+
+def _label(part: Part, room: int) -> str:
+    """The part's name; of a family as the ledger writes it."""
+    if not part.owner.startswith(_LEAD):
+        return units.shorten(part.part, room)
+    family = part.owner.removeprefix(_LEAD)
+    words = part.part.removeprefix(family)
+    return units.shorten(name(Entry("compute", family, part.ms)), room - len(words)) + words
+
+
+def _owner(part: Part) -> str:
+    """`lead` of a family that stands in its line already, `launch latency` of a cause."""
+    if part.owner.startswith(_LEAD):
+        return "lead"
+    return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)
