@@ -9,8 +9,8 @@ import polars as pl
 
 from fathom.analysis import causes
 from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
+from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
 
-Label = tuple[str, str]  # cause, detail
 DETAILS = 8  # a cause with more different details than this is shown without them
 
 
@@ -29,6 +29,8 @@ class HostRecords:
     autograd: set[int]
     caller: int | None
     extent: dict[int, tuple[int, int]]  # first and last event of each thread
+    samples: Samples | None = None  # stacks of the caller, where they were sampled
+    lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
     _own: dict[int, list[tuple[Label, Spans]]] = field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
@@ -52,8 +54,17 @@ class HostRecords:
                     labelled.append((label, left))
                     taken = merge(taken, left)
         runs = subtract(self._running_python(thread), taken)
-        self._own[thread] = [*labelled, (("python", ""), runs)]
+        labelled = [*labelled, ((PYTHON, ""), runs)]
+        self._own[thread] = [part for one in labelled for part in self._by_line(thread, *one)]
         return self._own[thread]
+
+    def _by_line(self, thread: int, label: Label, held: Spans) -> list[tuple[Label, Spans]]:
+        """Python's and dispatching's time by the sampled line, and without what samples call otherwise."""
+        split = (PYTHON, DISPATCHING) if self.lines_of_ops else (PYTHON,)
+        runner = self.caller if thread in self.autograd else thread
+        if self.samples is None or label[0] not in split or runner != self.samples.thread:
+            return [(label, held)]
+        return self.samples.split(held, label[0])
 
     def _records(self, thread: int) -> list[tuple[Label, Spans]]:
         """The thread's own records by cause, in order of precedence; they may overlap."""
@@ -62,7 +73,7 @@ class HostRecords:
         for (cause, detail), rows in mine.group_by("cause", "detail", maintain_order=True):
             held = of_rows(rows)
             found.append(((str(cause), str(detail)), held))
-        found.append((("dispatching", ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
+        found.append(((DISPATCHING, ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
         return sorted(found, key=lambda one: _rank(one[0][0]))
 
     def _running_python(self, thread: int) -> Spans:

@@ -12,6 +12,7 @@ from fathom.analysis.device import ENTRIES, DeviceWork
 from fathom.analysis.gaps import Row, explain
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, overlaps
+from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 
 _PIECES = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "own_ns": pl.Int64}
@@ -39,7 +40,7 @@ def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecord
     bursts = np.unique(windows.bursts).tolist()
     frames = [_burst(work.of(burst), windows, host[burst], burst) for burst in bursts]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
-    rows = rows.sort("window", "ns", descending=[False, True])
+    rows = few_lines(rows).sort("window", "ns", descending=[False, True])
     return Ledger(windows, rows, *_carried(work, windows), _own(work, windows))
 
 

@@ -11,6 +11,7 @@ from fathom.analysis.gaps import Row, host_side
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, intersect, overlaps
 from fathom.analysis.ledger import SCHEMA, Ledger, collect
+from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 
 OPS = "ops"
@@ -29,6 +30,7 @@ def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRe
     ]
     rows = pl.concat(frames) if frames else pl.DataFrame(schema=SCHEMA)
     nothing = np.zeros(len(windows.starts), np.int64)
+    rows = few_lines(rows)
     return Ledger(windows, rows.sort("window", "ns", descending=[False, True]), nothing, nothing)
 
 

@@ -12,6 +12,7 @@ from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.peers import PIECE
+from fathom.analysis.sampled import Setting, samples_of
 from fathom.analysis.windows import HOST
 from fathom.sounding import Store
 from fathom.sounding.manifest import Rank
@@ -20,6 +21,7 @@ from fathom.sounding.silence import SILENCE, hole_in
 _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
+_STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "burst"]
 
 
 @dataclass
@@ -33,6 +35,7 @@ class Timeline:
     kernels: pl.DataFrame
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
+    stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
     lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
     holes: list[tuple[int, int]] = field(default_factory=list)  # in which nothing at all was recorded
 
@@ -54,14 +57,24 @@ class Timeline:
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
         """The host's records of each burst."""
-        caller = self.caller
+        caller, setting = self.caller, self.setting
         found = {}
         for burst in np.unique(bursts).tolist():
             ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
             marked = steps.drop_nulls("thread")
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
-            found[burst] = host_records(ops, calls, waits, marks, caller, self.about.pid)
+            records = host_records(ops, calls, waits, marks, caller, self.about.pid)
+            records.samples = samples_of(_of(self.stacks, burst), setting)
+            records.lines_of_ops = setting.engine
+            found[burst] = records
         return found
+
+    @property
+    def setting(self) -> Setting:
+        """What decides between causes of a sample."""
+        kinds = self.steps["kind"].drop_nulls()
+        training = bool(kinds.str.starts_with("train").any())
+        return Setting(training, (self.about.world or 1) > 1, bool(self.devices))
 
 
 def read_timeline(
@@ -81,7 +94,8 @@ def read_timeline(
     if phase == "timeline":
         every = kinds_apart(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
-    found = Timeline(about, steps, ops, calls, kernels, waits, every, lost)
+    stacks = _read(store, rank, phase, "stacks", _STACKS)
+    found = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, lost)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
         found.holes = _holes(found)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():

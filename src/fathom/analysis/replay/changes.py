@@ -16,7 +16,7 @@ DEVICE = {
     "copy": ("copy", "set"),
     "communication": ("collective",),
 }
-CAUSES = ("python", "dispatching", "gc", "allocator", "compilation", "checkpoint")
+CAUSES = ("python", "dispatching", "blocked", "gc", "allocator", "compilation", "checkpoint")
 # What the backward pass repeats of the forward pass: the host's time, and the work that it launched.
 AGAIN = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)

@@ -23,10 +23,12 @@ def replayed(
         _moved(table if host else table.clear(), ("start_ns", "end_ns"), maps)
         for table in (timeline.ops, timeline.calls, timeline.waits)
     )
+    sampled = timeline.stacks if host else timeline.stacks.clear()
+    stacks = _moved(sampled, ("time_ns",), maps)
     steps = _apart(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
     steps = steps.with_columns(timeline.steps["thread"])
     kernels = _kernels(timeline.kernels, parts, epoch, at, maps)
-    return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every)
+    return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks)
 
 
 class _Map:

@@ -1,0 +1,177 @@
+"""What sampled stacks say of a thread's time: splitting sets of time, causes, and the ledger's lines."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fathom.analysis.intervals import Spans, spans
+from fathom.analysis.sampled import (
+    MOST_LINES,
+    OTHER_LINES,
+    REACH_NS,
+    Samples,
+    Setting,
+    few_lines,
+    label,
+    samples_of,
+)
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+LABELS = [
+    ("python", "f (p.py:1)"),
+    ("python", "g (p.py:2)"),
+    ("blocked", "read in f (p.py:1)"),
+    ("no work", ""),
+]
+
+
+def random_samples(generator: random.Random, until: int) -> Samples:
+    times = sorted(generator.sample(range(until), generator.randrange(1, 40)))
+    codes = [generator.randrange(len(LABELS)) for _ in times]
+    return Samples(1, np.array(times), np.array(codes), LABELS)
+
+
+def random_set(generator: random.Random, until: int) -> Spans:
+    cuts = sorted(generator.sample(range(until), 2 * generator.randrange(1, 20)))
+    return spans(cuts[::2], cuts[1::2])
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_every_instant_goes_to_the_nearest_sample_inside_the_set(seed: int) -> None:
+    generator = random.Random(seed)
+    until = generator.choice([400, 3000])
+    samples, held = random_samples(generator, until), random_set(generator, until)
+    split = samples.split(held, "python")
+    inside = [
+        (int(t), samples.labels[c])
+        for t, c in zip(samples.times, samples.label, strict=True)
+        if any(s <= t < e for s, e in zip(*held, strict=True))
+    ]
+    owner: dict[int, tuple[str, str]] = {}
+    for key, parts in split:
+        for start, end in zip(*parts, strict=True):
+            for instant in range(start, end):
+                assert instant not in owner
+                owner[instant] = key
+    covered = {i for s, e in zip(*held, strict=True) for i in range(s, e)}
+    assert set(owner) == covered
+    for instant, key in owner.items():
+        distance = min((abs(t - instant) for t, _ in inside), default=None)
+        nearest = {one for t, one in inside if abs(t - instant) == distance} or {("python", "")}
+        assert key in nearest
+
+
+def test_time_far_from_every_sample_stays_without_a_line() -> None:
+    samples = Samples(1, np.array([0]), np.array([0]), LABELS)
+    split = dict(samples.split(spans([0], [5 * REACH_NS]), "python"))
+    assert split["python", "f (p.py:1)"].length == REACH_NS
+    assert split["python", ""].length == 4 * REACH_NS
+
+
+def test_dispatching_keeps_its_cause_whatever_a_sample_says() -> None:
+    samples = Samples(1, np.array([10, 50]), np.array([0, 2]), LABELS)
+    split = dict(samples.split(spans([0], [100]), "dispatching"))
+    assert {key: one.length for key, one in split.items()} == {
+        ("dispatching", "f (p.py:1)"): 30,
+        ("dispatching", ""): 70,
+    }
+
+
+def stacked(*frames: str) -> str:
+    """A stack, outermost frame first; `std:` stands for the standard library's folder, `torch:` for torch's."""
+    places = [
+        frame.replace("std:", "/usr/lib/python3.11/").replace("torch:", f"{TORCH}/") for frame in frames
+    ]
+    return ";".join(["<module> (/p/a.py:1)", *places])
+
+
+PLACE = "train (train.py:7)"
+WAITS = "Condition.wait (std:threading.py:320)"
+QUEUE = stacked("Queue.get (std:queue.py:171)", WAITS)
+BACKWARD = stacked("_engine_run_backward (torch:autograd/graph.py:829)")
+LOOP = stacked("Server.run (/v/site-packages/uvicorn/server.py:9)", "Runner.run (std:asyncio/runners.py:7)")
+CASES = [
+    (True, None, stacked(), Setting(), ("python", PLACE)),
+    (None, None, stacked(), Setting(), ("python", PLACE)),
+    (False, "clock_nanosleep", stacked(), Setting(), ("blocked", f"clock_nanosleep in {PLACE}")),
+    (False, "epoll_wait", LOOP, Setting(), ("no work", PLACE)),
+    (False, "accept4", stacked(), Setting(), ("no work", PLACE)),
+    (False, "poll", stacked("select (std:selectors.py:4)"), Setting(), ("no work", PLACE)),
+    (
+        False,
+        "poll",
+        stacked("wait (std:multiprocessing/connection.py:9)", "select (std:selectors.py:4)"),
+        Setting(),
+        ("blocked", f"poll in {PLACE}"),
+    ),
+    (
+        False,
+        "poll",
+        stacked("get (/v/site-packages/urllib3/w.py:9)"),
+        Setting(),
+        ("blocked", f"poll in {PLACE}"),
+    ),
+    (False, "futex", QUEUE, Setting(), ("no work", PLACE)),
+    (False, "futex", QUEUE, Setting(training=True), ("input", "queue.get")),
+    (False, "poll", stacked("__next__ (torch:utils/data/dataloader.py:7)", WAITS), Setting(), ("input", "")),
+    (False, "futex", stacked("wait (torch:distributed/c10d.py:28)"), Setting(), ("waiting for peers", "")),
+    (False, "futex", BACKWARD, Setting(several_ranks=True), ("waiting for peers", "")),
+    (False, "futex", BACKWARD, Setting(engine=True), ("python", PLACE)),
+    (
+        True,
+        None,
+        stacked("Session.flush (/x/fathom/probe/session.py:9)", "dumps (std:json/__init__.py:1)"),
+        Setting(),
+        ("profiling overhead", ""),
+    ),
+    (
+        True,
+        None,
+        stacked("wrapper (/x/fathom/probe/hooks/waits.py:9)", "save (torch:serialization.py:1)"),
+        Setting(),
+        ("python", PLACE),
+    ),
+]
+
+
+@pytest.mark.parametrize(("running", "call", "stack", "setting", "expected"), CASES)
+def test_a_sample_names_its_cause(
+    running: bool | None, call: str | None, stack: str, setting: Setting, expected: tuple[str, str]
+) -> None:
+    assert label(running, call, "train", "/p/train.py:7", stack, setting=setting) == expected
+
+
+def test_samples_are_of_the_thread_that_has_most() -> None:
+    rows = [(t, 7, True, None, "f", "/p/a.py:1", "f (/p/a.py:1)") for t in (30, 10, 20)]
+    rows.append((15, 8, True, None, "g", "/p/a.py:9", "g (/p/a.py:9)"))
+    names = ["time_ns", "thread", "running", "call", "function", "source", "stack"]
+    found = samples_of(pl.DataFrame(rows, schema=names, orient="row"), Setting())
+    assert found is not None
+    assert (found.thread, found.times.tolist(), found.labels) == (7, [10, 20, 30], [("python", "f (a.py:1)")])
+    assert samples_of(pl.DataFrame(schema=names), Setting()) is None
+
+
+def test_small_lines_become_one_row_and_nothing_is_lost() -> None:
+    generator = random.Random(3)
+    rows: list[tuple[int, str, str, int, int | None]] = [
+        (w, "idle: python", f"f (p.py:{i})", generator.randrange(1, 10**6) >> i, None)
+        for w in range(4)
+        for i in range(20)
+    ]
+    rows += [(w, "compute", f"k{i}", 50, 2) for w in range(4) for i in range(20)] + [
+        (0, "idle: python", "", 5, None)
+    ]
+    schema = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "ns": pl.Int64, "count": pl.Int64}
+    before = pl.DataFrame(rows, schema=schema, orient="row")
+    after = few_lines(before)
+    for columns in (["window", "entry"], ["entry"]):
+        sums = [one.group_by(columns).agg(pl.col("ns").sum()).sort(columns) for one in (before, after)]
+        assert sums[0].equals(sums[1])
+    lines = after.filter(entry="idle: python")["detail"].unique().to_list()
+    assert len(lines) <= MOST_LINES + 2
+    assert {OTHER_LINES, "", "f (p.py:0)"} <= set(lines)
+    assert after.filter(entry="compute").equals(before.filter(entry="compute"))
