@@ -132,6 +132,18 @@ class Computing:
 
 
 @dataclass(frozen=True)
+class HostLine:
+    """A row of the ledger that names a line; `own` is the share of its samples in no library's code."""
+
+    entry: str
+    detail: str
+    ms: float
+    function: str
+    source: str
+    own: float
+
+
+@dataclass(frozen=True)
 class LoaderRegions:
     """Whether the program's own process loads batches (num_workers=0), and the line that asks for them.
 

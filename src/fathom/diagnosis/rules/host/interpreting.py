@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from fathom.analysis.sampled import where
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
-from fathom.diagnosis.signals import Computing, Signals
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
+from fathom.diagnosis.signals import Computing, HostLine, Signals
 
 LEAST = 0.25  # of the step: small models pay some of it for every op
 LONG = 0.05  # of it, on a device that idles meanwhile
+OWN = 0.5  # of a line's samples: more of them in libraries, and it only calls them
+SHOWN = 3  # lines
 LEFT = 0.1  # of it: something has to ask for the ops
 
 
@@ -19,7 +24,8 @@ def interpreting(signals: Signals) -> Found:
         return _on_processor(signals)
     late = {one.kind: one for one in late_launches(signals)}
     if late.keys() & {"host-python", "host-thread-contention"}:
-        return [one for kind, one in late.items() if kind == "host-python"]
+        lines = sampled(signals)
+        return [_at_line(one, lines) for kind, one in late.items() if kind == "host-python"]
     return _beside_launches(signals)
 
 
@@ -36,6 +42,7 @@ def _beside_launches(signals: Signals) -> Found:
         evidence=[
             Evidence("long computations in Python between ops", own.count, "a step"),
             Evidence("the device idles in them", own.idle_ms, "ms a step"),
+            *_shares(signals),
         ],
         changes=("python=0.1",),
         spill=(PYTHON,),
@@ -43,14 +50,34 @@ def _beside_launches(signals: Signals) -> Found:
         doubt=0.25,
         confidence=0.8,
         check="fathom what-if SOUNDING 'python=0.1'",
-        source=own.source,
+        source=next((line.source for line in sampled(signals)), own.source),
     )
+
+
+def sampled(signals: Signals) -> list[HostLine]:
+    """Lines of the program's own code in which Python ran, longest first; none without sampled stacks."""
+    lines: list[HostLine] = signals.get("host.lines").value or []
+    return [line for line in lines if line.entry == PYTHON and line.own >= OWN]
+
+
+def _shares(signals: Signals) -> list[Evidence]:
+    """The longest lines, and their share of Python's time."""
+    python = spent(signals, PYTHON)
+    return [
+        Evidence(f"of Python's time is in {where(line.function, line.source)}", 100 * line.ms / python, "%")
+        for line in sampled(signals)[:SHOWN]
+    ]
+
+
+def _at_line(candidate: Candidate, lines: list[HostLine]) -> Candidate:
+    return replace(candidate, source=lines[0].source) if lines else candidate
 
 
 def _on_processor(signals: Signals) -> Found:
     """A profiler makes the pauses between ops longer, so it is their share that counts."""
     share = spent(signals, PYTHON) / signals["step.timeline_ms"]
     if share < LEAST:
+        yield from _in_functions(signals)
         return
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     yield Candidate(
@@ -59,9 +86,31 @@ def _on_processor(signals: Signals) -> Found:
         evidence=[
             Evidence("of the recorded step Python runs between ops", 100 * share, "%"),
             Evidence("ops are asked for", sum(signals["host.ops"].values()), "a step"),
+            *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * share * mean,
         doubt=0.4,
         confidence=0.7,
-        check="py-spy top -- COMMAND; fathom what-if SOUNDING 'python=0.1'",
+        check="fathom what-if SOUNDING 'python=0.1'",
+        source=next((line.source for line in sampled(signals)), None),
     )
+
+
+def _in_functions(signals: Signals) -> Found:
+    """Functions of the program that compute for long, where other Python only asks for ops."""
+    functions: dict[tuple[str, str], list[HostLine]] = {}
+    for line in sampled(signals):
+        functions.setdefault((line.function, line.source.rpartition(":")[0]), []).append(line)
+    for lines in functions.values():
+        ms = sum(line.ms for line in lines)
+        if ms >= LONG * signals["step.timeline_ms"]:
+            yield Candidate(
+                kind="host-python",
+                claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
+                evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *_shares(signals)],
+                gain_ms=(1 - LEFT) * ms,
+                doubt=0.3,
+                confidence=0.75,
+                check=f"the function {lines[0].function} at {lines[0].source}",
+                source=lines[0].source,
+            )
