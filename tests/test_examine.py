@@ -140,6 +140,43 @@ def test_energy_abstains_with_a_reason(tmp_path: Path, steps: int, energy: bool,
     assert any(why in one.why for one in found.abstained if one.what.startswith("energy"))
 
 
+def test_energy_comes_from_later_steps_where_clean_ones_are_too_few(tmp_path: Path) -> None:
+    made = recorded([10.0] * 20)
+    for number in range(200):  # after the profiler they are 12 ms long
+        start = 30 * S + number * 12 * MS
+        row = {**made.tables["steps"][0], "step": 1000 + number, "burst": 9, "phase": "clean"}
+        made.add("steps", **{**row, "mark_ns": start, "end_ns": start + 12 * MS})
+    for number in range(300):
+        time = 9 * S + number * 100 * MS
+        made.add("telemetry", device=0, time_ns=time, energy_j=50.0 * number, power_w=500.0)
+    found = examination_of(tmp_path / "s.fathom", made)
+    told = found.energy
+    assert found.step.n == 20 and told is not None
+    assert (told.per_step_low_j, told.per_step_high_j) == (pytest.approx(5), pytest.approx(1300 / 220))
+    assert (
+        told.per_step_low_j < told.per_step_j < told.per_step_high_j
+        and "after the profiler ran" in told.source
+    )
+
+
+def test_sampled_power_takes_the_place_of_a_missing_counter(tmp_path: Path) -> None:
+    made = recorded([10.0] * 200)
+    for number in range(80):
+        made.add("telemetry", device=0, time_ns=9 * S + number * 100 * MS, power_w=300.0)
+    told = examination_of(tmp_path / "s.fathom", made).energy
+    assert told is not None and told.per_step_j == pytest.approx(3)
+    assert told.source.startswith("sampled power")
+
+
+def test_energy_of_samples_and_tokens_is_that_of_a_step_of_them(tmp_path: Path) -> None:
+    made = recorded([10.0] * 200)
+    powered(made, 500, 0)
+    found = examination_of(tmp_path / "s.fathom", made)
+    a_step = found.step.tokens_per_s * found.step.clean_mean_ms / 1e3
+    assert found.energy.per_token_j == pytest.approx(found.energy.per_step_j / a_step)
+    assert found.energy.per_sample_j is not None
+
+
 def test_a_counter_that_falls_is_not_trusted(tmp_path: Path) -> None:
     made = recorded([10.0] * 200)
     powered(made, 500, 0)

@@ -1,100 +1,189 @@
-"""Energy of a step: what a counter rose by over whole clean stretches."""
+"""Energy of a step: what counters rose by over clean steps, or what power they showed beside them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import polars as pl
 
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained, DeviceEnergy, Energy
-from fathom.analysis.steps import Stretch
+from fathom.analysis.steps import Stretch, stretches
 
 LEAST_S = 1.0  # counters advance ten to fifty times a second: less than this would show their grain
+MOSTLY = 0.5  # of the time from the first step to the last, in which steps have to run
 HOST = -1
+OWN = "energy counters over the clean steps"
+LATER = "mean power of unprofiled steps after the profiler ran, over the clean step"
+WHOLE = "mean power from the first step to the last, profiled ones included, over the clean step"
+SAMPLED = "sampled power, as there is no energy counter: "
 
 
 @dataclass
 class Metered:
-    """One rank: its telemetry, its clean steps, and the devices that worked for it."""
+    """One rank: its telemetry, its clean steps, and the devices that worked for it.
+
+    `steps` (of all phases), their `kind` and the clean step's mean serve where the clean steps are too few.
+    """
 
     rank: int
     telemetry: pl.DataFrame
     stretches: list[Stretch]
     devices: list[int]
+    steps: pl.DataFrame = field(default_factory=pl.DataFrame)
+    kind: str = ""
+    step_ms: float | None = None
+
+
+@dataclass
+class Meter:
+    """Readings of one device's cumulated joules; `sampled`: summed from its power."""
+
+    times: Array
+    joules: Array
+    sampled: bool = False
+
+    def rise(self, start_ns: int, end_ns: int) -> float:
+        """Joules between two times."""
+        base, since = self.times[0], (self.times - self.times[0]).astype(float)
+        first, last = np.interp([float(start_ns - base), float(end_ns - base)], since, self.joules)
+        return float(last - first)
 
 
 @dataclass
 class Spent:
-    """Joules and seconds of the clean steps on one device."""
+    """Joules a step with the interval that holds them, and mean power."""
 
-    joules: float
-    seconds: float
-    steps: int
-
-    @property
-    def per_step_j(self) -> float:
-        """Joules a step."""
-        return self.joules / self.steps
-
-    @property
-    def mean_power_w(self) -> float:
-        """Watts over all of it."""
-        return self.joules / self.seconds
+    per_step_j: float
+    mean_power_w: float
+    low_j: float
+    high_j: float
+    source: str
 
 
 def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
     """Joules a step, summed over the devices of all ranks, beside those of the host; or why not."""
-    seconds = max((_seconds(rank.stretches) for rank in ranks), default=0.0)
-    if seconds < LEAST_S:
-        why = f"the clean steps took {seconds:.2f} s together, and the counters need {LEAST_S:g} s"
-        return None, [Abstained("energy", why)]
-    spent = {
-        (r.rank, device): _spent(r.telemetry, device, r.stretches) for r in ranks for device in r.devices
-    }
+    spent = {(rank.rank, device): _spent(rank, device) for rank in ranks for device in rank.devices}
     whys = [
         Abstained(f"energy of cuda:{device} (rank {rank})", why)
         for (rank, device), why in spent.items()
         if isinstance(why, str)
     ]
-    result = Energy()
     known = {key: value for key, value in spent.items() if isinstance(value, Spent)}
+    result = Energy()
     if known and not whys:  # a sum that lacks a device would be taken for the whole
-        parts = [DeviceEnergy(*key, one.per_step_j, one.mean_power_w) for key, one in known.items()]
-        result.per_step_j = sum(one.per_step_j for one in parts)
-        result.mean_power_w = sum(one.mean_power_w for one in parts)
-        result.devices = parts if len(parts) > 1 else []
-    host = _spent(ranks[0].telemetry, HOST, ranks[0].stretches)
+        _add(result, known)
+    host = _spent(ranks[0], HOST)
     if isinstance(host, str):
         whys.append(Abstained("energy of the host", host))
     else:
         result.host_per_step_j, result.host_mean_power_w = host.per_step_j, host.mean_power_w
-    if result == Energy():
-        return None, whys
-    result.source = "energy counters over the clean steps"
-    return result, whys
+        result.source = result.source or host.source
+    return (None if result == Energy() else result), _one_reason(whys)
+
+
+def _add(to: Energy, known: dict[tuple[int, int], Spent]) -> None:
+    parts = [DeviceEnergy(*key, one.per_step_j, one.mean_power_w) for key, one in known.items()]
+    to.per_step_j = sum(one.per_step_j for one in parts)
+    to.mean_power_w = sum(one.mean_power_w for one in parts)
+    to.devices = parts if len(parts) > 1 else []
+    to.source = "; ".join(dict.fromkeys(one.source for one in known.values()))
+    low, high = sum(one.low_j for one in known.values()), sum(one.high_j for one in known.values())
+    if low < high:
+        to.per_step_low_j, to.per_step_high_j = low, high
+
+
+def _one_reason(whys: list[Abstained]) -> list[Abstained]:
+    """What all lack for one reason is said once."""
+    if len(whys) > 1 and len({one.why for one in whys}) == 1:
+        return [Abstained("energy", whys[0].why)]
+    return whys
+
+
+def _spent(rank: Metered, device: int) -> Spent | str:
+    """Of the clean steps; where they are too short, of those after the profiler, then of all; or why not."""
+    meter = _meter(rank.telemetry, device)
+    if isinstance(meter, str):
+        return meter
+    for found in (_of_clean, _of_later, _of_all):
+        if spent := found(rank, meter):
+            spent.source = (SAMPLED if meter.sampled else "") + spent.source
+            return spent
+    seconds = _seconds(rank.stretches)
+    return f"the clean steps took {seconds:.2f} s together, and the sensors need {LEAST_S:g} s"
+
+
+def _meter(telemetry: pl.DataFrame, device: int) -> Meter | str:
+    """The device's energy counter, else the sum of its sampled power."""
+    rows = telemetry.filter(pl.col("device") == device).sort("time_ns")
+    counted = rows.drop_nulls("energy_j")
+    if counted.height >= 2:
+        joules = counted["energy_j"].to_numpy()
+        if (np.diff(joules) < 0).any():
+            return "its energy counter fell while the program ran"
+        return Meter(counted["time_ns"].to_numpy(), joules)
+    powered = rows.drop_nulls("power_w") if "power_w" in rows.columns else rows.clear()
+    if powered.height < 2:
+        return "it has no energy counter that can be read"
+    times, watts = powered["time_ns"].to_numpy(), powered["power_w"].to_numpy()
+    each = np.diff(times) / 1e9 * (watts[:-1] + watts[1:]) / 2
+    return Meter(times, np.concatenate([[0.0], np.cumsum(each)]), sampled=True)
+
+
+def _of_clean(rank: Metered, meter: Meter) -> Spent | None:
+    found = _metered(rank.stretches, meter)
+    if found is None:
+        return None
+    joules, seconds, steps = found
+    return Spent(joules / steps, joules / seconds, joules / steps, joules / steps, OWN)
+
+
+def _of_later(rank: Metered, meter: Meter) -> Spent | None:
+    """Of steps that are a little longer after the profiler ran: the time between draws at most mean power."""
+    if rank.steps.is_empty() or not rank.step_ms:
+        return None
+    found = _metered(stretches(rank.steps, rank.kind), meter)
+    if found is None:
+        return None
+    joules, seconds, steps = found
+    low, high = sorted((joules / seconds * rank.step_ms / 1e3, joules / steps))
+    return Spent((low + high) / 2, joules / seconds, low, high, LATER)
+
+
+def _of_all(rank: Metered, meter: Meter) -> Spent | None:
+    """Of all steps: the device rests while Fathom reads its counters, so their mean power is a floor."""
+    if rank.steps.is_empty() or not rank.step_ms:
+        return None
+    rows = rank.steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    starts, ends = rows["mark_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    if not len(starts):
+        return None
+    start, end = max(int(starts.min()), int(meter.times[0])), min(int(ends.max()), int(meter.times[-1]))
+    ran = int((np.minimum(ends, end) - np.maximum(starts, start)).clip(0).sum())
+    if end - start < LEAST_S * 1e9 or ran < MOSTLY * (end - start):
+        return None
+    power = meter.rise(start, end) / (end - start) * 1e9
+    most = max(power, _most(meter, start, end))
+    low, high = (watts * rank.step_ms / 1e3 for watts in (power, most))
+    return Spent((low + high) / 2, power, low, high, WHOLE)
+
+
+def _most(meter: Meter, start: int, end: int) -> float:
+    """Watts of the second with most joules."""
+    begins = np.arange(start, end - int(LEAST_S * 1e9) + 1, int(LEAST_S * 1e9) // 2)
+    return max(meter.rise(int(at), int(at + LEAST_S * 1e9)) / LEAST_S for at in begins)
+
+
+def _metered(found: list[Stretch], meter: Meter) -> tuple[float, float, int] | None:
+    """Joules, seconds and steps of the stretches that the readings cover; None of less than LEAST_S."""
+    inside = [s for s in found if meter.times[0] <= s.start_ns and s.end_ns <= meter.times[-1]]
+    seconds = _seconds(inside)
+    if seconds < LEAST_S:
+        return None
+    joules = sum(meter.rise(s.start_ns, s.end_ns) for s in inside)
+    return joules, seconds, sum(s.count for s in inside)
 
 
 def _seconds(found: list[Stretch]) -> float:
     return sum(stretch.end_ns - stretch.start_ns for stretch in found) / 1e9
-
-
-def _spent(telemetry: pl.DataFrame, device: int, found: list[Stretch]) -> Spent | str:
-    """What the counter rose by in the stretches that its samples cover, or why that is not known."""
-    known = telemetry.filter(pl.col("device") == device).drop_nulls("energy_j").sort("time_ns")
-    if known.height < 2:
-        return "it has no energy counter that can be read"
-    times, joules = known["time_ns"].to_numpy(), known["energy_j"].to_numpy()
-    if (np.diff(joules) < 0).any():
-        return "its energy counter fell while the program ran"
-    inside = [s for s in found if times[0] <= s.start_ns and s.end_ns <= times[-1]]
-    seconds = _seconds(inside)
-    if seconds < LEAST_S:
-        return f"only {seconds:.2f} s of clean steps lie between its samples"
-    rose = sum(_at(times, joules, s.end_ns) - _at(times, joules, s.start_ns) for s in inside)
-    return Spent(rose, seconds, sum(s.count for s in inside))
-
-
-def _at(times: Array, joules: Array, when: int) -> float:
-    return float(np.interp(float(when - times[0]), (times - times[0]).astype(float), joules))

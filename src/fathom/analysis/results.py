@@ -213,6 +213,10 @@ class Energy(msgspec.Struct, omit_defaults=True):
     """Energy of a clean step, summed over devices, beside the host's. Null: not known."""
 
     per_step_j: float | None = None
+    per_step_low_j: float | None = None  # with per_step_high_j the interval of an estimate
+    per_step_high_j: float | None = None
+    per_sample_j: float | None = None
+    per_token_j: float | None = None
     mean_power_w: float | None = None
     devices: list[DeviceEnergy] = []  # where there are several
     host_per_step_j: float | None = None

@@ -39,9 +39,9 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     other = named(kinds, kind)
     if other is not None:
         accounts, kinds = _accounts(store, machine, met.of, other.name), of_ledger(kinds, other)
-    energy, no_energy = _energy(store, accounts)
-    feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     step = _step(accounts)
+    energy, no_energy = _energy(store, accounts, step)
+    feeding, memory = _feeding(store, accounts), _memory(store, accounts)
     if other is None:
         tried, untried = _trials(store, accounts)
         seen = {one.kind: one for one in tried}
@@ -160,15 +160,27 @@ def _total(amounts: list[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(amounts) else None
 
 
-def _energy(store: Store, accounts: list[Account]) -> tuple[Energy | None, list[Abstained]]:
+def _energy(store: Store, accounts: list[Account], step: Step) -> tuple[Energy | None, list[Abstained]]:
     if not any(account.clean for account in accounts):
         return None, []
-    return analysis.energy(
-        [
-            analysis.Metered(a.rank, store.table("telemetry", a.rank).collect(), a.stretches, a.indices)
-            for a in accounts
-        ]
-    )
+    metered = [
+        analysis.Metered(
+            one.rank,
+            store.table("telemetry", one.rank).collect(),
+            one.stretches,
+            one.indices,
+            one.steps,
+            one.kind,
+            one.clean.mean_ms if one.clean else None,
+        )
+        for one in accounts
+    ]
+    found, why = analysis.energy(metered)
+    if found is not None and found.per_step_j is not None and step.clean_mean_ms:
+        a_second = found.per_step_j / step.clean_mean_ms * 1e3
+        found.per_sample_j = a_second / step.samples_per_s if step.samples_per_s else None
+        found.per_token_j = a_second / step.tokens_per_s if step.tokens_per_s else None
+    return found, why
 
 
 def _feeding(store: Store, accounts: list[Account]) -> Input | None:
