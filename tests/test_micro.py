@@ -45,7 +45,7 @@ def test_micro_steps_are_as_long_as_their_work(tmp_path, lead):
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.lists(st.integers(1000, MS), min_size=2, max_size=5), min_size=1, max_size=5),
+    st.lists(st.lists(st.integers(200_000, MS), min_size=2, max_size=5), min_size=1, max_size=5),
     st.integers(0, 2 * MS),
 )
 def test_sub_windows_tile_their_window(tmp_path_factory, lengths, lead):

@@ -148,11 +148,30 @@ def test_threads_of_a_worker_and_its_wait_for_a_processor_come_with_its_batch(tm
     assert found.rows() == [(4, 25), (None, None)]  # the worker died before it told of the second
 
 
-def test_of_two_processes_that_are_the_same_rank_one_is_told(tmp_path):
+def test_two_processes_that_are_the_same_rank_are_both_kept_and_named(tmp_path):
     few, many = [process(7), clock(), marks(0, 3)], [process(8), clock(), marks(0, 30)]
     store = import_raw(write(tmp_path, {7: few, 8: many}))
-    assert len(store.table("steps").collect()) == 29
-    assert [one["what"] for one in store.manifest.abstained] == ["processes"]
+    assert [len(store.table("steps", rank).collect()) for rank in store.ranks] == [29, 2]
+    assert [rank.pid for rank in store.manifest.ranks] == [8, 7]
+    (problem,) = store.manifest.problems
+    assert problem.what == "processes" and not problem.spoils
+    assert "(process 8)" in problem.text and "rank 1 is" in problem.text and "--rank N" in problem.text
+
+
+def test_of_many_processes_that_are_one_rank_some_are_left_out_in_words(tmp_path):
+    every = {pid: [process(pid), clock(), marks(0, 2 + pid)] for pid in range(1, 13)}
+    store = import_raw(write(tmp_path, every))
+    assert len(store.ranks) == 8 and "; 4 more are left out." in store.manifest.problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("reason", "ended"), [("exception ValueError", "exception"), ("exit", "exited"), ("os._exit", "exited")]
+)
+def test_a_status_is_no_crash_unless_an_exception_ended_the_program(tmp_path, reason, ended):
+    end = {"t": "end", "ns": 1, "steps": 6, "reason": reason, "devices": {}}
+    told = {"ended": "exited", "exit_status": 1}
+    store = import_raw(write(tmp_path, {7: [process(7), clock(), marks(0, 6), end]}, end=told))
+    assert store.manifest.ended == ended
 
 
 def test_ranks_have_tables_of_their_own(tmp_path):
@@ -205,7 +224,8 @@ def test_a_damaged_file_of_the_parent_is_told(tmp_path, name):
 @pytest.mark.parametrize(
     ("end", "ended"),
     [
-        ({"ended": "crashed", "exit_status": 1}, "crashed"),
+        ({"ended": "crashed", "exit_status": 139}, "crashed"),
+        ({"ended": "exited", "exit_status": 3}, "exited"),
         ({"ended": "stopped", "exit_status": 0}, "stopped"),
         ({"ended": "finished", "exit_status": 0}, "no-steps"),
     ],

@@ -26,7 +26,7 @@ def raw_run(folder: Path, *words: object, **env: str) -> subprocess.CompletedPro
 def test_the_exit_status_is_the_programs(tmp_path, status):
     assert raw_run(tmp_path, "sh", "-c", f"exit {status}").returncode == status
     end = record(tmp_path / "out.fathom", "end")
-    assert (end["exit_status"], end["ended"]) == (status, "crashed" if status else "finished")
+    assert (end["exit_status"], end["ended"]) == (status, "exited" if status else "finished")
 
 
 @pytest.mark.parametrize(

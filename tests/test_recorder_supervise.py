@@ -23,11 +23,11 @@ INT, TERM = signal.SIGINT, signal.SIGTERM
     ("code", "asked", "stopped", "ended", "status"),
     [
         (0, set(), False, "finished", 0),
-        (7, set(), False, "crashed", 7),
+        (7, set(), False, "exited", 7),
         (130, set(), False, "interrupted", 130),
         (0, {INT}, False, "interrupted", 0),
         (1, {TERM}, False, "interrupted", 1),
-        (1, {signal.SIGUSR1}, False, "crashed", 1),
+        (1, {signal.SIGUSR1}, False, "exited", 1),
         (-signal.SIGINT, set(), False, "interrupted", 130),
         (-signal.SIGTERM, set(), False, "interrupted", 143),
         (-signal.SIGKILL, set(), False, "killed", 137),
@@ -125,7 +125,7 @@ def test_a_program_is_waited_for_by_either_inbox(kind, tmp_path):
     with kind() as inbox:
         end = Supervisor(process.pid, tmp_path, inbox, stop=False, say=lambda _: None).wait()
     process.returncode = 5
-    assert (end.ended, end.exit_status) == ("crashed", 5)
+    assert (end.ended, end.exit_status) == ("exited", 5)
 
 
 def test_the_tree_knows_grandchildren_and_their_memory():

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fathom.analysis.results import Abstained, Claimed, Entry, Finding, Shown, Step, Where
+from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture, to_json
 from fathom.report.bars import bar, cells
@@ -119,15 +120,23 @@ def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
     assert "no step of it" in page and "steps/s" not in page
 
 
-def test_without_findings_it_says_how_many_kinds_nobody_could_look_for():
+def test_without_findings_it_says_how_many_checks_ran():
+    count = len(kinds())
     none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
-    assert "No cause that costs 1 %" in none and "1 of " in none and "could not be looked for" in none
-    assert "could not be looked for" not in text(gpu(findings=[], abstained=[]))
+    assert f"Nothing found that costs 1 % of the step or more ({count - 1} of {count} checks ran)." in none
+    assert "checks ran" not in text(gpu(findings=[], abstained=[]))
+
+
+def test_where_no_check_ran_nothing_is_said_to_be_absent():
+    unseen = [Abstained(f"finding {kind}", "no shapes") for kind in kinds()]
+    page = text(gpu(findings=[], abstained=unseen))
+    assert f"Nothing was checked: all {len(kinds())} checks lacked data." in page
+    assert "Nothing found" not in page
 
 
 def test_without_a_step_nothing_is_said_to_be_absent():
     page = text(gpu(findings=[], abstained=[], step=Step(None, None, None, 0, "", "")))
-    assert "No cause" not in page and "none was recorded" in page
+    assert "Nothing found" not in page and "none was recorded" in page
 
 
 def test_a_figure_is_not_cut_off_its_words():
@@ -205,7 +214,21 @@ def test_problems_come_before_any_figure():
 
 
 def test_what_was_not_looked_at_is_named_with_its_reason():
-    assert "FLOPs of triton_poi_0, FLOPs of triton_red_1: no shapes" in text(gpu())
+    found = "FLOPs of triton_poi_0, FLOPs of triton_red_1"
+    assert f"{found}: no shapes" in text(gpu(), top=None)
+    assert f"Not analysed  {found} (reasons: --all)" in text(gpu())
+
+
+def test_a_reason_that_changes_a_figure_is_read_without_being_asked_for():
+    why = "steps after the profiler had run were 29% longer"
+    told = [
+        Abstained("later clean steps", why),
+        Abstained("energy", "too short"),
+        Abstained("input", "no loader"),
+    ]
+    page = text(gpu(abstained=told))
+    assert f"later clean steps: {why}" in page and "too short" not in page and "no loader" not in page
+    assert "Not analysed  energy, input (reasons: --all)" in page
 
 
 def test_several_devices_are_compared_and_one_is_detailed():

@@ -22,6 +22,31 @@ class Micro:
     place: int
 
 
+TOGETHER = 0.9  # of the step's work after its last opening: its batches were taken at once
+
+
+def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
+    """`steps` without the micro-steps of steps that take all their batches before they work on any.
+
+    Their openings are when batches were asked for, which then says nothing about micro-steps. `work` has
+    burst, at (when the host asked for it) and ns (how long it took).
+    """
+    inner = steps.filter(pl.col("parent").is_not_null())
+    if inner.is_empty():
+        return steps
+    last = inner.group_by("burst", "parent").agg(opened=pl.col("mark_ns").max())
+    whole = steps.filter(pl.col("parent").is_null()).select("burst", "mark_ns", "end_ns", parent="step")
+    found = whole.join(last, on=["burst", "parent"], nulls_equal=True).join(
+        work, on="burst", nulls_equal=True
+    )
+    found = found.filter(pl.col("at").is_between("mark_ns", "end_ns", closed="left"))
+    late = pl.col("ns").filter(pl.col("at") >= pl.col("opened")).sum() / pl.col("ns").sum()
+    shares = found.group_by("burst", "parent").agg(late=late)
+    if not shares.height or float(shares["late"].median() or 0.0) <= TOGETHER:  # type: ignore[arg-type]
+        return steps
+    return steps.filter(pl.col("parent").is_null())
+
+
 def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> list[Micro]:
     """Sub-windows of the used windows whose step has at least two micro-steps among `steps`.
 

@@ -11,7 +11,7 @@ import polars as pl
 from fathom.analysis.device import detail, device_work
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
 from fathom.analysis.ledger import Ledger, device_ledger
-from fathom.analysis.micro import Micro, micro_windows
+from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
 from fathom.analysis.processor import OPS, processor_ledger
 from fathom.analysis.recording import Timeline
@@ -63,7 +63,10 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
         boundary = Boundary.of(work)
         windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
         ledger = device_ledger(work, windows, timeline.host(windows.bursts))
-        micro = micro_windows(timeline.steps, windows, boundary)
+        asked = timeline.kernels.filter(device=index).select(
+            "burst", at=pl.coalesce("launched", "start_ns"), ns=pl.col("end_ns") - pl.col("start_ns")
+        )
+        micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
         yield Subject(index, ledger, check_device(work, ledger, label(index)), micro)
 
 
@@ -71,7 +74,9 @@ def _processor(timeline: Timeline, kind: str | None) -> Subject:
     boundary = Boundary.of(None)
     windows = make_windows(timeline.steps, boundary, kind, timeline.holes)
     ledger = processor_ledger(timeline.ops, windows, timeline.host(windows.bursts))
-    micro = micro_windows(timeline.steps, windows, boundary)
+    outermost = timeline.ops.filter(pl.col("kind") == "op", pl.col("parent").is_null())
+    asked = outermost.select("burst", at="start_ns", ns=pl.col("end_ns") - pl.col("start_ns"))
+    micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
     return Subject(None, ledger, check_processor(timeline.calls, ledger, CPU), micro)
 
 

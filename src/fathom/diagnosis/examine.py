@@ -61,7 +61,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         what_if=tried,
         abstained=[
             *(Abstained(**one) for one in store.manifest.abstained),
-            *(one for account in accounts for one in account.abstained),
+            *(one for account in accounts for one in _untold(account, accounts)),
             *_missing(store, accounts, feeding, memory),
             *no_energy,
             *met.abstained,
@@ -93,6 +93,16 @@ def _accounts(
 ) -> list[Account]:
     """One a rank."""
     return [analysis.account(store, rank, machine, met.get(rank), kind) for rank in store.ranks]
+
+
+def _untold(account: Account, accounts: list[Account]) -> list[Abstained]:
+    """What one rank's account could not say; after the first rank's, whose it is."""
+    if account is accounts[0]:
+        return account.abstained
+    whose = f" of rank {account.rank}"
+    return [
+        Abstained(one.what if "cuda:" in one.what else one.what + whose, one.why) for one in account.abstained
+    ]
 
 
 def _findings(

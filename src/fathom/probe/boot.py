@@ -12,6 +12,7 @@ from fathom.probe.faults import guarded
 from fathom.probe.plan import Plan
 from fathom.probe.session import Session
 
+EXCEPTION = "exception "  # what the reason of such an end begins with
 _registered = False
 
 
@@ -43,7 +44,13 @@ def stop(reason: str = "stopped") -> None:
 
 @guarded("the end of the recording")
 def _at_exit() -> None:
-    stop("exit")
+    stop("exit" if _uncaught() is None else f"{EXCEPTION}{_uncaught()}")
+
+
+def _uncaught() -> str | None:
+    """The name of the exception that ends this program; `sys.exit` is none."""
+    kind = getattr(sys, "last_type", None)  # Python sets it before it prints what nobody caught
+    return getattr(kind, "__name__", None)
 
 
 @guarded("recording across a fork")

@@ -28,7 +28,7 @@ class Ending:
 
     exit_status: int | None
     signal: str | None
-    ended: str  # finished, crashed, interrupted, killed, stopped
+    ended: str  # finished, exited (with a status other than 0), crashed, interrupted, killed, stopped
     end_ns: int
 
     def write(self, raw: Path, abstained: list[dict[str, str]]) -> None:
@@ -123,4 +123,6 @@ def _how(code: int, asked: set[int]) -> str:
         return "killed"
     if -code in _ASKED_TO_END or code == 130 or asked.intersection(_ASKED_TO_END):
         return "interrupted"
-    return "crashed" if code else "finished"
+    if code < 0:
+        return "crashed"
+    return "exited" if code else "finished"

@@ -68,4 +68,4 @@ def _unseen(explanation: Explanation, width: int) -> list[Text]:
         return []
     names = ", ".join(row["what"] for row in explanation.unseen)
     wrapped = textwrap.wrap(f"{names}: their counters were not collected", width - 4)
-    return [Text(), Text(" Not looked at", style="bold"), *(Text(f"   {line}") for line in wrapped)]
+    return [Text(), Text(" Not analysed", style="bold"), *(Text(f"   {line}") for line in wrapped)]

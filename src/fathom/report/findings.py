@@ -16,22 +16,22 @@ from fathom.report.sections import FINDING
 
 GAIN = 26  # columns
 SHOWN = 5  # in the report; `fathom findings` shows all
-NO_STEP = "Causes are looked for in the steps of a program, and none was recorded."
-NONE = "No cause that costs 1 % of the step or more was found."
-BELOW = "why is told below"
+NO_STEP = "Nothing was checked: findings are about the steps of a program, and none was recorded."
+NONE = "Nothing found that costs 1 % of the step or more"
 ALONE = "Each gain is predicted for its cause alone: together they save less than their sum."
 HOST = "The rest of that time is then spent waiting, mostly for the host: its launches set the pace."
 LEAST = 12  # columns for words beside a figure
 LESS = 0.7  # of the device's own rows: a gain below that is worth a word
 
 
-def none(unseen: int, stepped: bool = True, told: str = "the report says why") -> str:
-    """What to say without findings. `told`: where it says why kinds could not be looked for."""
+def none(unseen: int, stepped: bool = True) -> str:
+    """What to say without findings, where `unseen` checks lacked data."""
+    every = len(kinds())
     if not stepped:
         return NO_STEP
-    if not unseen:
-        return NONE
-    return f"{NONE} {unseen} of {len(kinds())} kinds could not be looked for: {told}."
+    if unseen >= every:
+        return f"Nothing was checked: all {every} checks lacked data."
+    return f"{NONE} ({every - unseen} of {every} checks ran)." if unseen else f"{NONE}."
 
 
 def unseen_of(abstained: Iterable[Abstained]) -> int:
@@ -43,7 +43,7 @@ def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = T
     """The largest findings: gain and title, where, one line of evidence."""
     yield Text("findings", "bold")
     if not found:
-        said = textwrap.wrap(none(unseen, stepped, BELOW), width - 2)
+        said = textwrap.wrap(none(unseen, stepped), width - 2)
         yield from (Text(f"  {line}", "dim") for line in said)
     for one in found[:SHOWN]:
         yield Text.assemble("  ", (f"{_gain(one):<{GAIN}}  ", "green"), (one.title, "bold"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import textwrap
 from pathlib import PurePath
 from typing import Any
 
@@ -14,6 +16,7 @@ UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps ar
 REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, and no step of it"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by what a step was told by
+SIGNALLED = 128  # and more: the exit status of a program that died of a signal
 _GOOD_ENDS = {"", "finished", "stopped"}
 
 
@@ -35,11 +38,21 @@ def headline(facts: dict[str, Any]) -> list[Text]:
 def _ended(ended: str, status: int | None) -> str:
     words = {
         "no-steps": "ran to its end without a step",
-        "crashed": "crashed",
+        "exception": "ended with an exception",
         "killed": "was killed",
         "interrupted": "was interrupted",
     }.get(ended, ended)
+    if ended in ("exited", "crashed") and status is not None:
+        died_of = status - SIGNALLED
+        return f"died of {_signal(died_of)}" if died_of > 0 else f"exited with status {status}"
     return words if not status else f"{words} (exit status {status})"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _machine(facts: dict[str, Any]) -> str:
@@ -66,21 +79,22 @@ def _date(facts: dict[str, Any]) -> str:
     return units.date(created) if created else ""
 
 
-def integrity(found: Integrity) -> list[Text]:
+def integrity(found: Integrity, width: int) -> list[Text]:
     """Nothing for a sound recording; else every problem, in red."""
     if found.ok and not found.problems:
         return []
     title = "This recording is damaged; what is damaged is kept out of every sum" if not found.ok else "Noted"
     style = "bold red" if not found.ok else "yellow"
-    return [Text(title, style), *(_problem(problem, style) for problem in found.problems)]
+    return [Text(title, style), *(line for one in found.problems for line in _problem(one, style, width))]
 
 
-def _problem(problem: Problem, style: str) -> Text:
+def _problem(problem: Problem, style: str, width: int) -> list[Text]:
     text, count = problem.text or problem.what, problem.count
     where = [] if problem.rank is None else [f"rank {problem.rank}"]
     times = [f"{count:,} times"] if count > 1 and str(count) not in text.replace(",", "") else []
     aside = f" ({', '.join(where + times)})" if where or times else ""
-    return Text(f"  ✗ {text}{aside}", style.removeprefix("bold "))
+    lines = textwrap.wrap(f"{text}{aside}", width, initial_indent="  ✗ ", subsequent_indent="    ")
+    return [Text(line, style.removeprefix("bold ")) for line in lines]
 
 
 def stepped(step: Step) -> bool:

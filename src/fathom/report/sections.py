@@ -1,7 +1,8 @@
-"""The parts below the ledger: input, memory, energy, other devices, and what was not looked at."""
+"""The parts below the ledger: input, memory, energy, other devices, and what was not analysed."""
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import msgspec
 from rich.text import Text
 
 from fathom.analysis.results import Abstained, Device, Energy, Entry, Examination, Input, Memory
+from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.ledger import groups
 
@@ -24,7 +26,15 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_c", lambda value: f"{value:.0f} °C"),
     ("_percent", lambda value: f"{units.significant(value)} %"),
 )
+# A stage of the loader that is a remainder: what its thread did not spend in user space.
+_LABELS = {"read": "system calls and waits"}
 MOST_ROWS = 4
+ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
+# Whose absence another figure of the report would show: their reasons are read without being asked for.
+_AFFECTS = re.compile(
+    r"observer of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
+)
+_SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says as much
 FINDING, FEW = "finding ", 2  # what abstentions of rules begin with; more kinds than this are counted
 _COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
 _COLUMN_OF = {"ops": "compute"}
@@ -115,7 +125,9 @@ def _pair(key: str, value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         for suffix, format_value in _FORMATS:
             if key.endswith(suffix):
-                return f"{key.removesuffix(suffix).replace('_', ' ')} {format_value(value)}"
+                name = key.removesuffix(suffix).replace("_", " ")
+                label = _LABELS.get(name, name) if suffix == "_ms" else name
+                return f"{label} {format_value(value)}"
         if key.endswith("_share"):
             return f"{key.replace('_', ' ')} {units.significant(100 * value)} %"
         value = f"{value:,}" if isinstance(value, int) else units.significant(value)
@@ -129,28 +141,45 @@ def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
         yield Text.assemble((f"{title if number == 0 else '':<10}", "bold"), line)
 
 
-def abstained(entries: Iterable[Abstained], width: int) -> Iterator[Text]:
-    """What could not be looked at; things with one reason share a line."""
+def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> Iterator[Text]:
+    """What was not analysed, on one line, and reasons that change a figure above; `every`: all reasons."""
     reasons: dict[str, list[str]] = {}
     for entry in entries:
         reasons.setdefault(entry.why, []).append(entry.what)
-    if reasons:
-        yield Text("Not looked at", "bold")
-    for why, what in reasons.items():
-        text = f"{', '.join(_few(what))}: {why}"
-        yield from (
-            Text(line, "dim")
-            for line in textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    if not reasons:
+        return
+    shown = {why: what for why, what in reasons.items() if every or _affects(why, what)}
+    folded = [name for why, what in reasons.items() if why not in shown for name in what]
+    text = f"{', '.join(_counted(folded))} ({UNFOLD})" if folded else ""
+    lines = textwrap.wrap(text, width, initial_indent=f"{ABSTAINED}  ", subsequent_indent="  ") or [ABSTAINED]
+    head, rest = lines[0].removeprefix(ABSTAINED), lines[1:]
+    yield Text.assemble((ABSTAINED, "bold"), (head, "dim"))
+    yield from (Text(line, "dim") for line in rest)
+    for why, what in shown.items():
+        wrapped = textwrap.wrap(
+            f"{', '.join(_few(what))}: {why}", width, initial_indent="  ", subsequent_indent="    "
         )
+        yield from (Text(line, "dim") for line in wrapped)
+
+
+def _affects(why: str, what: list[str]) -> bool:
+    return any(map(_AFFECTS.match, what)) and not _SAID.match(why)
+
+
+def _counted(what: list[str]) -> list[str]:
+    """How many checks lacked data, of how many; other things by name, each once."""
+    checks = {name for name in what if name.startswith(FINDING)}
+    others = dict.fromkeys(name for name in what if name not in checks)
+    return [*([f"{len(checks)} of {len(kinds())} checks lacked data"] if checks else []), *others]
 
 
 def _few(what: list[str]) -> list[str]:
     """Each once; of many kinds of findings only how many: the JSON has their names."""
     names = list(dict.fromkeys(what))
-    kinds = [name for name in names if name.startswith(FINDING)]
-    if len(kinds) <= FEW:
+    checks = [name for name in names if name.startswith(FINDING)]
+    if len(checks) <= FEW:
         return names
-    return [*(name for name in names if name not in kinds), f"{len(kinds)} kinds of findings"]
+    return [*(name for name in names if name not in checks), f"{len(checks)} kinds of findings"]
 
 
 def devices(found: list[Device], width: int) -> Iterator[Text]:

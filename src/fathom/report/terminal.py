@@ -50,7 +50,7 @@ def _paragraphs(
     if examination.integrity.ok:
         yield opening.section(examination, width)
     yield heading.headline(examination.sounding)
-    yield heading.integrity(examination.integrity)
+    yield heading.integrity(examination.integrity, width)
     yield heading.step_lines(examination.step, width)
     yield kinds.section(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None)
@@ -73,7 +73,7 @@ def _paragraphs(
             yield roofline.roofline(device, width, top)
     yield sections.slow(examination)
     yield _facts(examination, width)
-    yield sections.abstained(examination.abstained, width)
+    yield sections.abstained(examination.abstained, width, every=top is None)
 
 
 def _facts(examination: Examination, width: int) -> Iterator[Text]:

@@ -54,7 +54,7 @@ class Manifest(msgspec.Struct):
     created_ns: int = 0
     command: list[str] = []
     exit_status: int | None = None
-    ended: str = "finished"  # finished, crashed, interrupted, killed, stopped, no-steps
+    ended: str = "finished"  # finished, exited, exception, crashed, interrupted, killed, stopped, no-steps
     ranks: list[Rank] = []
     phases: list[Phase] = []
     versions: dict[str, str] = {}

@@ -21,6 +21,8 @@ SEED = ("aten::empty", "aten::random_", "aten::item")
 NO_LOADER = "no data loader was seen"
 NO_STAGES = "the loader's stages were not recorded"
 NO_CLEAN = "no clean step was recorded"
+NO_TOKENS = "the program reports no tokens, as fathom.step(tokens=…)"
+PADDED = "the loader's batches may hold padding: report the other tokens, as fathom.step(tokens=…)"
 
 
 def _fed(recorded: Recorded) -> Input:
@@ -90,14 +92,16 @@ def told_tokens(recorded: Recorded) -> float:
     shaped = told.filter(pl.col("phase") == "attribution")
     mean = (told if shaped.is_empty() else shaped)["tokens"].mean()
     if mean is None:
-        raise UnknownSignalError("the program reports no tokens, as fathom.step(tokens=…)")
+        raise UnknownSignalError(NO_TOKENS if rows["tokens"].drop_nulls().is_empty() else PADDED)
     return float(mean)  # type: ignore[arg-type]
 
 
 @signal("input.micro_steps")
 def micro_steps(recorded: Recorded) -> int:
     """How many batches a step takes."""
-    return max(len(recorded.device.micro_ms), 1)
+    steps = recorded.store.table("steps", recorded.account.rank).filter(phase="timeline").collect()
+    openings = steps.drop_nulls("parent").group_by("burst", "parent").len()["len"]
+    return max(int(openings.median() or 1), 1)  # type: ignore[arg-type]
 
 
 @signal("input.workers")

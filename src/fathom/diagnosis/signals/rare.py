@@ -13,25 +13,33 @@ from fathom.diagnosis.signals.value import signal
 MS = 1e6
 LONG = 3.0  # times a typical step
 LIKE = 0.5  # of the longest clean step: as long, and it is one of those
+SEEN = [*PHASES, "slow"]
 NONE = "none of the rare long steps was recorded in detail"
+SHORTER = "the longest step recorded in detail took {seen:.1f} ms, the rare long ones up to {rare:.1f} ms"
 
 
 @signal("step.rare", "ms")
 def rare(recorded: Recorded) -> Rare:
-    """The longest such step of the timeline or of the attribution."""
+    """The longest such step that was recorded in detail, because it was slow or by chance."""
     typical = typical_ms(recorded)
     if typical is None:
         raise UnknownSignalError("no clean steps were recorded")
     table = recorded.store.table("steps", recorded.account.rank).filter(pl.col("parent").is_null())
     steps = table.with_columns(ms=(pl.col("end_ns") - pl.col("mark_ns")) / MS).collect()
     longest = steps.filter(phase="clean")["ms"].max()
-    seen = steps.filter(pl.col("phase").is_in(PHASES)).sort("ms", descending=True)
+    seen = steps.filter(pl.col("phase").is_in(SEEN)).sort("ms", descending=True)
     least = max(LONG * typical, LIKE * float(longest or 0.0))  # type: ignore[arg-type]
-    if longest is None or seen.is_empty() or seen["ms"][0] < least:
+    if longest is None or seen.is_empty():
         raise UnknownSignalError(NONE)
+    if seen["ms"][0] < least:
+        slow = seen.filter(phase="slow").height
+        raise UnknownSignalError(SHORTER.format(seen=seen["ms"][0], rare=longest) if slow else NONE)
     step, others = seen.row(0, named=True), seen.tail(-1)
-    copied = [_copied(recorded, one) for one in others.iter_rows(named=True)]
-    count, size = _copied(recorded, step)
+    copies = _rows(recorded, "kernels").filter(
+        pl.col("direction").str.starts_with("DtoH"), pl.col("device").eq_missing(recorded.index)
+    )
+    copied = [_copied(copies, one) for one in others.iter_rows(named=True)]
+    count, size = _copied(copies, step)
     return Rare(
         step["ms"],
         count,
@@ -42,13 +50,18 @@ def rare(recorded: Recorded) -> Rare:
     )
 
 
+def _rows(recorded: Recorded, name: str) -> pl.DataFrame:
+    """Of all phases that recorded steps in detail."""
+    return recorded.store.table(name, recorded.account.rank).filter(pl.col("phase").is_in(SEEN)).collect()
+
+
 def _during(rows: pl.DataFrame, step: dict) -> pl.DataFrame:
     return rows.filter(pl.col("start_ns").is_between(step["mark_ns"], step["end_ns"]))
 
 
-def _copied(recorded: Recorded, step: dict) -> tuple[float, float]:
+def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
     """Copies from the device, and their bytes."""
-    rows = _during(recorded.kernels.filter(pl.col("direction").str.starts_with("DtoH")), step)
+    rows = _during(copies, step)
     return float(rows.height), float(rows["bytes"].sum() or 0)
 
 
@@ -61,6 +74,6 @@ def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
 
 def _source(recorded: Recorded, step: dict) -> str | None:
     """Where the program spent it, by its outermost ops."""
-    ops = _during(recorded.ops.filter(pl.col("kind") == "op"), step).drop_nulls("source")
+    ops = _during(_rows(recorded, "ops").filter(pl.col("kind") == "op"), step).drop_nulls("source")
     by_line = ops.group_by("source").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     return by_line.sort("ns", "source", descending=[True, False])["source"].first()  # type: ignore[return-value]

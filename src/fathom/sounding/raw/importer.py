@@ -17,6 +17,9 @@ from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
 
+MOST_OTHERS = 7  # processes beside those with ranks that are kept: pools may have hundreds
+
+
 def import_raw(folder: Path, output: Path | None = None, *, replace: bool = False) -> Store:
     """Make a sounding of `folder/raw`, in `folder` itself or in `output`, where `replace` overwrites one.
 
@@ -34,13 +37,20 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
 
 
 def _ranks(raw: Raw) -> dict[int, Process]:
-    """The processes that ran steps, by rank; of several with one rank the one with most marks."""
+    """The processes that ran steps, by rank.
+
+    Of several with one rank the one with most marks has it; the next ones get the numbers after the last rank.
+    """
+    marked = sorted(raw.processes, key=lambda process: -len(process.of("mark")))
     by_rank: dict[int, Process] = {}
-    for process in sorted(raw.processes, key=lambda process: -len(process.of("mark"))):
-        if process.of("mark"):
-            by_rank.setdefault(process.rank, process)
+    others: list[Process] = []
+    for process in (one for one in marked if one.of("mark")):
+        if by_rank.setdefault(process.rank, process) is not process:
+            others.append(process)
     if not by_rank:
         by_rank[0] = next((p for p in raw.processes if p.head.get("role") != "worker"), Process(0))
+    free = max(by_rank) + 1
+    by_rank |= {free + place: process for place, process in enumerate(others[:MOST_OTHERS])}
     return dict(sorted(by_rank.items()))
 
 

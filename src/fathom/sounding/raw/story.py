@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
 
+EXCEPTION = "exception "  # how the probe's reason for such an end begins
 # Notes that say what could not be looked at; all others are problems of the recording.
 ABSTAINING = (
     "memory",
@@ -49,15 +49,23 @@ def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:
         phases=[phase for one in recorded for phase in one.phases],
         versions=_versions(raw),
         environment={str(name): str(value) for name, value in (launch.get("environment") or {}).items()},
-        problems=[problem for one in recorded for problem in one.problems] + _problems(raw),
+        problems=[problem for one in recorded for problem in one.problems]
+        + _problems(raw)
+        + _others(raw, recorded),
         abstained=[*(end.get("abstained") or []), *_abstained(raw, marked)],
     )
 
 
 def _ended(told: str | None, processes: list[Process], marked: bool) -> str:
-    """What the parent saw; where it saw nothing, whether the processes came to their end in order."""
+    """What the parent saw; where it saw nothing, whether the processes came to their end in order.
+
+    A status other than 0 says that the program failed or wanted to say so; its process knows which.
+    """
     if told is None:
         told = "finished" if processes and all(process.of("end") for process in processes) else "killed"
+    ends = [str(end.get("reason")) for process in processes for end in process.of("end")]
+    if told == "exited" and any(reason.startswith(EXCEPTION) for reason in ends):
+        return "exception"
     return "no-steps" if told == "finished" and not marked else told
 
 
@@ -88,26 +96,34 @@ def _abstained(raw: Raw, marked: bool) -> list[dict[str, str]]:
     found = [{"what": what, "why": text} for what, text in _notes(raw) if _abstains(what)]
     if not marked:
         found.append({"what": "steps", "why": _why_no_steps(raw)})
-    return found + _left_out(raw)
+    return found
 
 
 def _abstains(what: str) -> bool:
     return what.partition(" ")[0] in ABSTAINING
 
 
-def _left_out(raw: Raw) -> list[dict[str, str]]:
-    stepped = Counter(process.rank for process in raw.processes if process.of("mark"))
-    extra = sum(stepped.values()) - len(stepped)
-    if not extra:
+def _others(raw: Raw, recorded: list[Recorded]) -> list[Problem]:
+    """Whether processes that are no ranks of one program ran steps, and how each is seen."""
+    count = sum(1 for process in raw.processes if process.of("mark"))
+    ranks = {process.rank for process in raw.processes if process.of("mark")}
+    if count <= len(ranks):
         return []
-    why = f"{extra + 1} processes ran steps as one rank; the one with most steps is shown"
-    return [{"what": "processes", "why": why}]
+    names = {process.pid: PurePath(str(process.head.get("program") or "")).name for process in raw.processes}
+    shown = [
+        f"rank {one.rank.rank} is {names.get(one.rank.pid or 0) or 'a program'} (process {one.rank.pid})"
+        for one in recorded
+    ]
+    lost = f"; {count - len(recorded)} more are left out" if count > len(recorded) else ""
+    text = f"{count} processes ran steps without ranks of their own: {', '.join(shown)}{lost}."
+    return [Problem("processes", f"{text} `fathom report --rank N` shows each.")]
 
 
 def _why_no_steps(raw: Raw) -> str:
-    if not raw.processes:
-        return "no process of the program imported torch, or nothing in it repeated; see --step-on"
-    return "nothing in the program repeated that steps could be counted by; mark them with fathom.step()"
+    """What to do about it: nothing that Fathom hooks repeated, or nothing of Fathom was in the program."""
+    if not any("torch" in (process.head.get("versions") or {}) for process in raw.processes):
+        return "no step was recognised; call fathom.step() where one ends, with or without torch"
+    return "nothing that marks a step happened twice; call fathom.step() where one ends"
 
 
 def _notes(raw: Raw) -> list[tuple[str, str]]:
