@@ -1,4 +1,4 @@
-"""Sentences of the report that were false once, and their mechanism: real small recordings, and rows by hand."""
+"""Sentences of the report that were false once, on real small recordings and on rows made by hand."""
 
 from __future__ import annotations
 

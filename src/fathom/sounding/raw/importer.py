@@ -16,7 +16,6 @@ from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
-
 MOST_OTHERS = 7  # processes beside those with ranks that are kept: pools may have hundreds
 
 
@@ -39,7 +38,7 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
 def _ranks(raw: Raw) -> dict[int, Process]:
     """The processes that ran steps, by rank.
 
-    Of several with one rank the one with most marks has it; the next ones get the numbers after the last rank.
+    Of several with one rank the one with most marks has it; the others are numbered after the last rank.
     """
     marked = sorted(raw.processes, key=lambda process: -len(process.of("mark")))
     by_rank: dict[int, Process] = {}
