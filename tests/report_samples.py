@@ -57,7 +57,9 @@ def device(rank: int = 0, entries: list[Entry] | None = None) -> Device:
     entries = ledger() if entries is None else entries
     total = sum(entry.ms for entry in entries)
     windows = [Window(0, round(total * 1e6), "train", True)]
-    return Device(rank, f"cuda:{rank}", windows, total, entries, -1.1, name="NVIDIA H200")
+    found = Device(rank, f"cuda:{rank}", windows, total + 1.1, entries, -1.1, name="NVIDIA H200")
+    found.profiled_ledger = [*entries, Entry("idle: dispatching", "", 1.1)]
+    return found
 
 
 def gpu(**changes: Any) -> Examination:
@@ -104,5 +106,5 @@ def damaged() -> Examination:
     problems = [Problem("bad-duration", "Kernels end before they begin.", 3, 1)]
     step = Step(None, 101.0, None, 5, "train", source="profiler")
     one = device(1)
-    one.observer_ms = None
+    one.observer_ms, one.total_ms = None, sum(entry.ms for entry in one.ledger)
     return gpu(step=step, devices=[one], integrity=Integrity(False, problems), energy=None)

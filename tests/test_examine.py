@@ -40,7 +40,7 @@ def recorded(
     return made
 
 
-def test_the_clean_step_is_the_median_and_leads_the_timeline_by_the_observer(tmp_path: Path) -> None:
+def test_the_ledger_is_of_the_median_clean_step(tmp_path: Path) -> None:
     found = examination_of(tmp_path / "s.fathom", recorded([10.0] * 19 + [50.0]))
     step = found.step
     assert (step.clean_ms, step.timeline_ms, step.n) == (pytest.approx(10), pytest.approx(12), 20)
@@ -48,36 +48,46 @@ def test_the_clean_step_is_the_median_and_leads_the_timeline_by_the_observer(tmp
     assert step.ci_ms == [pytest.approx(10), pytest.approx(10)]
     (device,) = found.devices
     assert device.observer_ms == pytest.approx(-2)
-    assert sum(e.clean_ms for e in device.ledger if e.clean_ms is not None) == pytest.approx(10)
-    assert {e.entry: e.clean_ms for e in device.ledger}["compute"] == pytest.approx(8)
+    assert sum(e.ms for e in device.ledger) == pytest.approx(10)
+    assert sum(e.ms for e in device.profiled_ledger) == pytest.approx(12)
+    assert sum(e.ms for e in device.mean_ledger) == pytest.approx(12)
+    rows = {e.entry: e for e in device.ledger}
+    assert rows["compute"].ms == rows["compute"].clean_ms == pytest.approx(8) and not rows["compute"].inferred
+    assert rows["idle: python"].inferred and rows["idle: launch latency"].inferred
     assert any("longer" in one.why for one in found.abstained if one.what.startswith("observer"))
 
 
-def test_what_idle_time_cannot_hold_stays_with_the_observer(tmp_path: Path) -> None:
-    (device,) = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1)).devices
-    clean = {entry.entry: entry.clean_ms for entry in device.ledger}
-    assert clean == {"compute": pytest.approx(8), "idle: python": 0, "idle: launch latency": 0}
+def test_device_work_that_clean_steps_have_no_room_for_has_a_row_and_is_a_problem(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1))
+    (device,) = found.devices
+    rows = {entry.entry: entry.ms for entry in device.ledger}
+    assert rows == {"compute": pytest.approx(8), "profiling overhead": pytest.approx(-3)}
+    assert [problem.what for problem in found.integrity.problems] == ["busy-beyond-clean"]
+    assert found.integrity.ok  # it falsifies no sum
     assert device.observer_ms == pytest.approx(-7)
 
 
 def test_a_rare_long_step_is_not_what_recording_added(tmp_path: Path) -> None:
     made = recorded([12.0] * 20)
+    (usual,) = examination_of(tmp_path / "usual.fathom", made).devices
     for row in (made.tables["steps"][-1], made.tables["kernels"][-1]):  # it evaluates: 40 ms more
         row["end_ns"] += 40 * MS
     found = examination_of(tmp_path / "s.fathom", made)
     (device,) = found.devices
     assert device.observer_ms == pytest.approx(12 - device.total_ms) and device.observer_ms < -10
     assert device.added_ms == pytest.approx(0)
-    assert all(entry.clean_ms == entry.ms for entry in device.ledger)
+    assert {e.entry: e.ms for e in device.ledger} == pytest.approx({e.entry: e.ms for e in usual.ledger})
     (why,) = (one.why for one in found.abstained if one.what.startswith("observer"))
-    assert why.startswith("the recorded steps are uneven")
+    assert why.startswith("the profiled steps are uneven")
 
 
 def test_a_faster_timeline_takes_nothing_off(tmp_path: Path) -> None:
     found = examination_of(tmp_path / "s.fathom", recorded([12.1] * 20))
     (device,) = found.devices
     assert device.observer_ms == pytest.approx(0.1)
-    assert all(entry.clean_ms == entry.ms for entry in device.ledger)
+    rows = {e.entry: e.ms for e in device.ledger}
+    profiled = {e.entry: e.ms for e in device.profiled_ledger}
+    assert rows == pytest.approx(profiled | {"unattributed": 0.1})
     assert not any(one.what.startswith("observer") for one in found.abstained)
 
 

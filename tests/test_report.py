@@ -45,11 +45,11 @@ def test_the_headline_names_command_machine_and_step():
         "python examples/train_gpt.py --steps 600",
         "NVIDIA H200",
         "torch 2.11.0",
-        "37.1 ms",
+        "38.2 ms",
         "n = 40",
     ):
         assert part in page
-    assert "27.0 steps/s · 172k tokens/s" in page
+    assert "26.2 steps/s · 172k tokens/s" in page
 
 
 def test_uneven_steps_show_their_mean_which_is_what_throughput_follows():
@@ -65,7 +65,7 @@ def test_groups_add_up_to_the_step_that_is_printed():
         float(re.search(rf"^ {kind} +([\d.]+)", page, re.M)[1])
         for kind in ("compute", "communication", "copy", "idle")
     ]
-    total = float(re.search(r"step, as profiled +([\d.]+)", page)[1])
+    total = float(re.search(r"clean step +([\d.]+)", page)[1])
     assert sum(printed) == pytest.approx(total, abs=0.021)
 
 
@@ -92,14 +92,43 @@ def test_idle_causes_are_explained():
     assert "no batch was ready" in line
 
 
-def test_the_observer_leads_from_the_profiled_step_to_the_clean_one():
+def test_the_table_is_of_the_clean_step_and_the_profiled_one_is_a_line():
     page = text(gpu())
-    profiled, observer, clean = (
-        float(re.search(rf"^ {label} +([-+\d.]+)", page, re.M)[1])
-        for label in ("step, as profiled", "observer", "clean step")
+    clean, profiled = (
+        float(re.search(rf"^ {label} +([\d.]+)", page, re.M)[1]) for label in ("clean step", "profiled step")
     )
-    assert profiled + observer == pytest.approx(clean)
-    assert clean == pytest.approx(37.1)
+    assert clean == pytest.approx(gpu().step.clean_ms, abs=0.01)
+    assert profiled == pytest.approx(gpu().step.timeline_ms, abs=0.01)
+    assert "  +2.9 " in next(line for line in page.splitlines() if "profiled step" in line)
+    assert "step, as profiled" not in page and "dispatching" not in page
+
+
+def test_the_profiled_ledger_is_printed_when_it_is_asked_for():
+    page = text(gpu(), profiled=True)
+    assert page.index("clean step  ") < page.index("   dispatching") < page.index("step, as profiled")
+
+
+def test_inferred_rows_are_marked_and_the_mark_explained():
+    one = device()
+    assert not any("≈" in line.plain for line in rows(one, 100, 12))
+    one.ledger[-4].inferred = True  # idle: python
+    marked = [line.plain for line in rows(one, 100, 12) if "≈" in line.plain]
+    assert [line.split()[0] for line in marked] == ["idle", "python", "≈"] and "≈6.2" in marked[1]
+
+
+def test_device_work_that_the_clean_step_has_no_room_for_is_a_row():
+    one = device(0, [work("a", 10.0, 1), Entry("profiling overhead", "in device work", -2.0)])
+    one.total_ms, one.observer_ms = 10.0, -2.0
+    lines = [line.plain for line in rows(one, 100, 12)]
+    (row,) = (line for line in lines if line.startswith("profiling overhead"))
+    assert "-2.00" in row and any(line.startswith("clean step") and "8.00" in line for line in lines)
+
+
+def test_the_mean_step_names_what_long_steps_hold():
+    one = device()
+    one.mean_ledger = [*one.ledger, Entry("idle: checkpoint", "", 4.0)]
+    (line,) = (line.plain for line in rows(one, 100, 12) if line.plain.startswith("mean step"))
+    assert "checkpoint +4.00" in line and f"{sum(e.ms for e in one.mean_ledger):.2f}" in line
 
 
 def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
@@ -180,37 +209,38 @@ def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
     assert tanh.split()[-3:] == ["4", "<0.001", "<0.001"]
 
 
-def test_a_loud_observer_is_flagged():
+def profiled_line(observer_ms, added_ms=None, width=80):
+    one = device()
+    one.total_ms = sum(entry.ms for entry in one.ledger) - observer_ms
+    one.observer_ms, one.added_ms = observer_ms, added_ms
+    return next(line for line in rows(one, width, 12) if line.plain.startswith("profiled step"))
+
+
+def test_much_profiling_overhead_stands_out():
     def style(observer_ms):
-        one = device()
-        one.observer_ms = observer_ms
-        return next(str(line.style) for line in rows(one, 100, 12) if line.plain.startswith("observer"))
+        return str(profiled_line(observer_ms).style)
 
     assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
 
 
 def test_uneven_steps_are_not_put_down_to_the_recording():
     def why(added_ms):
-        one = device()
-        one.observer_ms, one.added_ms = -9.0, added_ms
-        return next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
+        return profiled_line(-9.0, added_ms).plain
 
-    assert "what recording added" in why(8.5) and "mostly uneven steps" in why(0.4)
+    assert "profiling overhead" in why(8.5) and "mostly uneven steps" in why(0.4)
     assert len(why(0.4)) <= 80
 
 
-def test_recording_takes_nothing_away():
-    one = device()
-    one.observer_ms, one.added_ms = 9.0, -8.5
-    line = next(line.plain for line in rows(one, 80, 12) if line.plain.startswith("observer"))
-    assert "recording added" not in line and "recorded steps were shorter" in line
+def test_profiling_takes_nothing_away():
+    line = profiled_line(9.0, -8.5).plain
+    assert "overhead" not in line and "shorter than clean steps" in line
 
 
 def test_problems_come_before_any_figure():
     page = text(damaged())
     assert page.index("Kernels end before they begin. (rank 1, 3 times)") < page.index("101 ms")
     assert "as profiled, n = 5" in page
-    assert "clean step" not in page
+    assert "clean step  " not in page and "no clean step was recorded" in page
 
 
 def test_what_was_not_looked_at_is_named_with_its_reason():

@@ -103,18 +103,22 @@ def store_of(path: Path, *timelines: Timeline, **manifest: Any) -> Store:
 
 
 def examination_of(path: Path, *timelines: Timeline, **manifest: Any) -> Examination:
-    """The examination of such a sounding; every device's entries are checked to sum to its windows."""
+    """The examination of such a sounding; its ledgers are checked to sum."""
     found = examine(store_of(path, *timelines, **manifest))
     for device in found.devices:
         used = sum(window.end_ns - window.start_ns for window in device.windows if window.used)
-        assert sum(entry.ns for entry in device.ledger) == used
-        assert all(entry.ns > 0 for entry in device.ledger)
+        assert sum(entry.ns for entry in device.profiled_ledger) == used
+        assert all(entry.ns > 0 for entry in device.profiled_ledger)
+        if device.ledger and found.step.clean_ms is not None and device.rank == found.devices[0].rank:
+            assert sum(entry.ns for entry in device.ledger) == round(found.step.clean_ms * 1e6)
+        elif device.observer_ms is None:
+            assert device.ledger == device.profiled_ledger
     return found
 
 
 def nanoseconds(device: Device) -> dict[str, int]:
     """Entry to nanoseconds over the used windows; details are summed."""
     found: dict[str, int] = {}
-    for entry in device.ledger:
+    for entry in device.profiled_ledger:
         found[entry.entry] = found.get(entry.entry, 0) + entry.ns
     return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fathom.recorder import Session
     from fathom.sounding import Manifest, Store
 
-_DERIVED = ("windows", "ledger")
+_DERIVED = ("windows", "ledger", "profiled_ledger")
 
 
 class Sounding:
@@ -63,8 +63,16 @@ class Sounding:
 
     @property
     def ledger(self) -> pl.DataFrame:
-        """One row an entry and device: `rank`, `device`, `entry`, `detail`, `ms` (mean a step) …"""
+        """One row an entry and device, of the clean step: `rank`, `device`, `entry`, `detail`, `ms` …
+
+        Without a clean step, as in imported traces, the same as `profiled_ledger`.
+        """
         return _rows(self.examine(), "ledger")
+
+    @property
+    def profiled_ledger(self) -> pl.DataFrame:
+        """Like `ledger`, of the profiled steps, profiling overhead included."""
+        return _rows(self.examine(), "profiled_ledger")
 
     @property
     def windows(self) -> pl.DataFrame:
@@ -93,7 +101,7 @@ class Sounding:
         return self.store.table(name)
 
     def sql(self, query: str) -> pl.DataFrame:
-        """One SELECT over the recorded tables and `windows` and `ledger`. Raises BadInputError."""
+        """One SELECT over recorded tables, `windows`, `ledger`, `profiled_ledger`. Raises BadInputError."""
         from fathom.sounding import TABLES, select
 
         frames = {name: self.table(name) for name in TABLES}
@@ -126,7 +134,7 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
         for device in examination.devices
         for row in getattr(device, what)
     ]
-    kind = {"ledger": Entry, "windows": Window}[what]
+    kind = Window if what == "windows" else Entry
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
 
@@ -136,12 +144,13 @@ def _table(examination: Examination, most: int = 10) -> str:
     if not examination.devices:
         return ""
     device = examination.devices[0]
+    total = sum(entry.ms for entry in device.ledger)
     largest = sorted(device.ledger, key=lambda entry: -entry.ms)[:most]
     rows = "".join(
         f"<tr><td>{html.escape(e.entry)}</td><td>{html.escape(e.detail)}</td><td>{e.ms:,.3f}</td>"
-        f"<td>{e.ms / device.total_ms:.1%}</td></tr>"
+        f"<td>{e.ms / total:.1%}</td></tr>"
         for e in largest
-        if device.total_ms
+        if total
     )
     head = "<tr><th>entry</th><th>detail</th><th>ms a step</th><th>of the step</th></tr>"
     return f"<p>{html.escape(device.device)}</p><table>{head}{rows}</table>"

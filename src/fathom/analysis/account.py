@@ -7,13 +7,15 @@ from typing import Any
 
 import polars as pl
 
-from fathom.analysis.entries import MS, busy_ms, entries_of, take_off_observer, windows_of
+from fathom.analysis.causes import OVERHEAD
+from fathom.analysis.clean import Profiled, clean_entries, typical
+from fathom.analysis.entries import HOST_CAUSED, MS, busy_ms, entries_of, step_of, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.rates import check_rates
 from fathom.analysis.recording import Timeline, read_timeline
-from fathom.analysis.results import Abstained, Device, Window
+from fathom.analysis.results import Abstained, Device, Entry, Window
 from fathom.analysis.roofline import at_ceiling, utilisation
 from fathom.analysis.steps import (
     Clean,
@@ -25,6 +27,7 @@ from fathom.analysis.steps import (
     undisturbed,
 )
 from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
+from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine.datasheet import find as sheet_named
 from fathom.machine.limits import limits_of, peaks_of
@@ -39,8 +42,9 @@ LATER = "later clean steps"
 OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
 ENOUGH = 20  # steps, for a clean phase that begins after three, and a timeline after it
 SOON = 25  # steps, within which a timeline begins where their length settles at once
-MADE = "recording the timeline made steps"
-WERE = "other steps ran than the clean ones, or under other conditions: the recorded ones were"
+MADE = "profiled steps were {} than clean ones, so rows of host work are inferred"
+WERE = "profiled steps were {} than clean ones: other steps ran, or under other conditions"
+WORTH = 0.02  # of the clean step: device work that exceeds it by more is worth a word
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
 
@@ -56,9 +60,11 @@ class Account:
     subjects: list[Subject]
     input_waits: pl.DataFrame  # start_ns, end_ns
     steps: pl.DataFrame  # of all phases
+    waits: Waits  # of the steps' thread
     copy_ms: float | None = None  # a step's copies from the host
     devices: list[Device] = field(default_factory=list)
     abstained: list[Abstained] = field(default_factory=list)
+    problems_of_clean: list[Problem] = field(default_factory=list)
 
     @property
     def indices(self) -> list[int]:
@@ -73,7 +79,8 @@ class Account:
     @property
     def problems(self) -> list[Problem]:
         """What is wrong with the ledgers."""
-        return [problem for subject in self.subjects for problem in subject.problems]
+        found = [problem for subject in self.subjects for problem in subject.problems]
+        return found + self.problems_of_clean
 
     def measured(self) -> tuple[Spans, int]:
         """When the steps that stand for the program ran, and how many: clean ones, else the used windows."""
@@ -102,14 +109,16 @@ def account(
     steps = timeline.every
     found = subjects(timeline, kind)
     asked, kind = kind, kind or _kind(steps, found)
-    waits = input_waits(store.table("waits", rank).collect(), timeline.ops)
+    every_wait = store.table("waits", rank).collect()
+    waits = input_waits(every_wait, timeline.ops)
     waited = of_rows(waits)
     runs, left_out = undisturbed(stretches(steps, kind), first_profiled(steps), waited)
     busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
     unmeasured = bool(runs) and not runs[0].measured
     ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
     runs = [] if ahead else runs
-    result = Account(rank, kind, _source(timeline.steps, steps), clean_step(runs), runs, found, waits, steps)
+    source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
+    result = Account(rank, kind, source, clean_step(runs), runs, found, waits, steps, hooked)
     for subject, work in zip(found, works(store, rank, found, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     if found and found[0].index is not None:
@@ -149,13 +158,12 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     if not count:
         return
     device.total_ms = windows.total_ns / count / MS
-    device.ledger = entries_of(ledger, work)
+    device.ledger = device.profiled_ledger = entries_of(ledger, work)
     if subject.index is not None:
         device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / MS
         device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
     if to.clean is not None:
-        usual_ms = median((windows.ends - windows.starts)[windows.used]) / MS
-        _observe(to, device, to.clean.median_ms, usual_ms)
+        _observe(to, device, subject, to.clean)
     _bound(to, device, machine, subject.index)
 
 
@@ -177,18 +185,50 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
         device.utilisation = utilisation(device.ledger, step_ms, limits, peaks_of(machine, index))
 
 
-def _observe(to: Account, device: Device, clean_ms: float, usual_ms: float) -> None:
-    """Lead to the clean step: that is a median, so `usual_ms`, the recorded steps', tells what was added."""
-    total_ms = device.total_ms or 0.0
+def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> None:
+    """Lead to the clean step, and to the mean one where steps are uneven."""
+    windows, clean_ms, total_ms = subject.ledger.windows, clean.median_ms, device.total_ms or 0.0
+    usual_ms = median((windows.ends - windows.starts)[windows.used]) / MS
     device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
-    take_off_observer(device.ledger, device.added_ms)
+    device.ledger = _clean(to, device, subject, clean_ms, usual=True)
+    if clean.uneven:
+        device.mean_ledger = _clean(to, device, subject, clean.mean_ms, usual=False)
+    to.problems_of_clean += _too_busy(device, clean_ms)
     share, uneven = device.added_ms / clean_ms, total_ms / usual_ms - 1
     why = []
     if abs(share) > LARGE:
-        why.append(f"{MADE if share > 0 else WERE} {_change(share)}, so idle time is uncertain")
+        why.append((MADE if share > 0 else WERE).format(_change(share)))
     if abs(uneven) > LARGE:
-        why.append(f"the recorded steps are uneven: their mean is {_change(uneven)} than their median")
+        why.append(f"the profiled steps are uneven: their mean is {_change(uneven)} than their median")
     to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]
+
+
+def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[Entry]:
+    """The ledger of a clean step of `step_ms`; `usual`: of one that is near the median."""
+    windows = subject.ledger.windows
+    chosen = windows.used.copy()
+    if usual:
+        chosen[windows.used] = typical((windows.ends - windows.starts)[windows.used])
+    rows = step_of(subject.ledger, chosen)
+    ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
+    each = [to.waits.of_steps(to.stretches, some) for some in (usual, False)]
+    if subject.index is not None:
+        idle = {cause: sum(v for (e, _), v in ms.items() if e == HOST_CAUSED + cause) for cause in each[0]}
+        before = to.waits.of_windows(windows.starts[chosen], windows.ends[chosen])
+        each = [exposed(waits, before, idle) for waits in each]
+    return clean_entries(Profiled(device.profiled_ledger, ms, events), each[0], each[1], step_ms)
+
+
+def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
+    """A problem where the device works longer in the profiled step than the clean one takes."""
+    over = sum(-one.ms for one in device.ledger if one.entry == OVERHEAD)
+    if over <= WORTH * clean_ms:
+        return []
+    text = (
+        f"{device.device} works {over:.3g} ms longer in the profiled step than the clean step takes, so its "
+        "kernels were slower while the profiler ran, or other steps were profiled."
+    )
+    return [Problem("busy-beyond-clean", text, rank=device.rank)]
 
 
 def _change(share: float) -> str:

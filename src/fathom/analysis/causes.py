@@ -53,6 +53,9 @@ REGIONS = {
     ),
 }
 
+OVERHEAD = "profiling overhead"  # an entry: device work of profiled steps that clean ones have no room for
+UNATTRIBUTED = "unattributed"  # an entry: what clean steps take longer than any record shows
+DISPATCHING = "dispatching"  # where ops or runtime calls run
 IN_PROCESS = "_SingleProcessDataLoaderIter"  # of an input region: a loader without workers
 STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions whose names differ from step to step
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name

@@ -5,12 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
+from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry, Window
 from fathom.timing import median
 
 MS = 1e6
+Row = tuple[str, str]  # entry, detail
 HOST_CAUSED = "idle: "
 DEVICE_CAUSED = ("idle: device gap", "idle: no work")
 # Recording slows down what it records: ops, the Python between them, launches. Other waits come after them.
@@ -28,20 +30,17 @@ def windows_of(ledger: Ledger) -> list[Window]:
 
 def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
     """The ledger's entries, largest first. `work` has entry, name, flops, bytes and why, a step."""
-    used = ledger.windows.used.nonzero()[0]
-    rows = ledger.rows.filter(pl.col("window").is_in(used.tolist()))
-    counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
-    totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
     done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
     own = _own_ns(ledger)
+    steps = int(ledger.windows.used.sum())
     found = []
-    for row in totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows(named=True):
-        count = None if row["count"] is None else row["count"] / len(used)
-        entry = Entry(row["entry"], row["detail"], row["ns"] / len(used) / MS, ns=row["ns"], count=count)
+    for name, detail, ns, pieces in _totals(ledger, ledger.windows.used):
+        count = None if pieces is None or name.startswith(HOST_CAUSED) else pieces / steps
+        entry = Entry(name, detail, ns / steps / MS, ns=ns, count=count)
         if entry.entry == ENTRIES[WAITING]:
             entry.at_ceiling_ms = 0.0
         elif entry.entry in WORKING:
-            entry.own_ms = own.get((entry.entry, entry.detail), row["ns"]) / len(used) / MS
+            entry.own_ms = own.get((entry.entry, entry.detail), ns) / steps / MS
             _add_work(entry, done.get((entry.entry, entry.detail)))
         found.append(entry)
     return found
@@ -52,6 +51,23 @@ def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
     used = ledger.own.filter(pl.col("window").is_in(ledger.windows.used.nonzero()[0].tolist()))
     totals = used.group_by("entry", "detail").agg(pl.col("own_ns").sum())
     return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
+
+
+def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
+    """(milliseconds, pieces of work or recorded events) of the mean of those windows, by (entry, detail)."""
+    steps = int(windows.sum())
+    return {
+        (name, detail): (ns / steps / MS, (pieces or 0) / steps)
+        for name, detail, ns, pieces in _totals(ledger, windows)
+    }
+
+
+def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | None]]:
+    """(entry, detail, nanoseconds, pieces) of all windows that the mask selects, largest first."""
+    rows = ledger.rows.filter(pl.col("window").is_in(windows.nonzero()[0].tolist()))
+    counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
+    totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
+    return list(totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows())
 
 
 def busy_ms(ledger: Ledger) -> float:
@@ -80,21 +96,3 @@ def _add_work(entry: Entry, work: dict | None) -> None:
 
 def _rate(amount: float | None, ms: float | None) -> float | None:
     return None if amount is None or not ms else amount / (ms / 1e3)
-
-
-def take_off_observer(entries: list[Entry], added_ms: float) -> None:
-    """Set clean_ms: each entry without its share of what the recording added to a usual step.
-
-    Shares are in proportion to the time of the entry, first from INFLATED entries, then from other idle time
-    that the host caused. Work is never rescaled; what those cannot hold stays in the observer entry.
-    """
-    excess = max(added_ms, 0.0)
-    host = [e for e in entries if e.entry.startswith(HOST_CAUSED) and e.entry not in DEVICE_CAUSED]
-    for entry in entries:
-        entry.clean_ms = entry.ms
-    for group in ([e for e in host if e.entry in INFLATED], [e for e in host if e.entry not in INFLATED]):
-        total = sum(entry.ms for entry in group)
-        taken = min(excess, total)
-        for entry in group:
-            entry.clean_ms = entry.ms * (1 - taken / total) if total else entry.ms
-        excess -= taken

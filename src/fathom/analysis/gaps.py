@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from fathom.analysis.causes import RECEIVE
+from fathom.analysis.causes import DISPATCHING, RECEIVE
 from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, WAITING, DeviceWork
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
-Row = tuple[int, str, str, int, int | None]  # window, entry, detail, nanoseconds, pieces of work
+# Window, entry, detail, nanoseconds, and pieces of work; of idle rows, events that the profiler recorded.
+Row = tuple[int, str, str, int, int | None]
 UNEXPLAINED = "idle: unexplained"
 SINCE_EVER = BEFORE_ALL // 2  # where a gap begins that no recorded work precedes
 
@@ -44,7 +45,7 @@ def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, end
     return [
         *_rows("communication", "before a receive", _only(left, receiving), starts, ends),
         *_rows("idle: device gap", "", _only(left, waits & ~receiving), starts, ends),
-        *_rows("idle: launch latency", "", _only(left, ~waits & ~receiving), starts, ends),
+        *_counted("idle: launch latency", "", _only(left, ~waits & ~receiving), starts, ends),
     ]
 
 
@@ -68,14 +69,30 @@ def host_side(
     rest = covered(stretches, starts, ends)
     rows: list[Row] = []
     for (cause, detail), held in host.activity(thread) if len(stretches.starts) else []:
-        part = covered(intersect(stretches, held), starts, ends)
-        rows += _nonzero(f"idle: {cause}", detail, part)
+        inside = intersect(stretches, held)
+        part = covered(inside, starts, ends)
+        events = host.began(thread) if cause == DISPATCHING else None
+        rows += _counted(f"idle: {cause}", detail, inside, starts, ends, events)
         rest = rest - part
     return rows + _nonzero(UNEXPLAINED, "", rest)
 
 
 def _rows(entry: str, detail: str, held: Spans, starts: Array, ends: Array) -> list[Row]:
     return _nonzero(entry, detail, covered(held, starts, ends))
+
+
+def _counted(
+    entry: str, detail: str, held: Spans, starts: Array, ends: Array, events: Array | None = None
+) -> list[Row]:
+    """Rows with how many of `events` (sorted) lie in each window's part of `held`; None: one a stretch."""
+    found = np.ones(len(held.starts), np.int64)
+    if events is not None:
+        found = np.searchsorted(events, held.ends) - np.searchsorted(events, held.starts)
+    window = np.searchsorted(ends, held.starts, "right")
+    inside = (window < len(ends)) & (held.ends > held.starts)
+    counts = np.bincount(window[inside], weights=found[inside], minlength=len(ends)).astype(np.int64)
+    ns = covered(held, starts, ends)
+    return [(int(w), entry, detail, int(ns[w]), int(counts[w])) for w in np.flatnonzero(ns)]
 
 
 def _nonzero(entry: str, detail: str, ns: Array) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
@@ -32,6 +33,7 @@ class HostRecords:
     samples: Samples | None = None  # stacks of the caller, where they were sampled
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
     _own: dict[int, list[tuple[Label, Spans]]] = field(default_factory=dict)
+    _began: dict[int | None, Array] = field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
         """Disjoint sets by cause of what `thread` did; where it was idle, what those it waits for did.
@@ -65,6 +67,16 @@ class HostRecords:
         if self.samples is None or label[0] not in split or runner != self.samples.thread:
             return [(label, held)]
         return self.samples.split(held, label[0])
+
+    def began(self, thread: int | None) -> Array:
+        """When the profiler recorded an op or a call of `thread`, or of those it waits for; sorted."""
+        team = self.autograd | {self.caller}
+        threads = [one for one in (team if thread in team else {thread}) if one is not None]
+        if thread not in self._began:
+            tables = (self.ops, self.calls)
+            starts = [t.filter(pl.col("thread").is_in(threads))["start_ns"].to_numpy() for t in tables]
+            self._began[thread] = np.sort(np.concatenate(starts))
+        return self._began[thread]
 
     def _records(self, thread: int) -> list[tuple[Label, Spans]]:
         """The thread's own records by cause, in order of precedence; they may overlap."""

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import polars as pl
 
+from fathom.analysis.causes import DISPATCHING
 from fathom.analysis.gaps import Row, host_side
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, intersect, overlaps
@@ -15,7 +16,6 @@ from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
 
 OPS = "ops"
-DISPATCHING = "dispatching"  # where ops or runtime calls run: here ops are the work itself
 
 
 def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
@@ -39,7 +39,7 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
     bounds = Spans(windows.starts[mine], windows.ends[mine])
     rows = host_side(bounds, host, host.caller, *bounds)
     for (cause, _), held in host.activity(host.caller):
-        if cause == DISPATCHING:
+        if cause == DISPATCHING:  # here ops are the work itself
             work = _works(ops, intersect(held, bounds), bounds)
             rows += work + [(window, f"idle: {cause}", "", -ns, None) for window, _, _, ns, _ in work]
     return collect(rows, mine)

@@ -51,14 +51,18 @@ class Window(msgspec.Struct):
 
 
 class Entry(msgspec.Struct):
-    """One row of the ledger: mean over the used windows. `ns` is the exact sum over them, in nanoseconds."""
+    """One row of a ledger, of one step.
+
+    `ns` are whole nanoseconds that sum exactly: over all used windows in a profiled ledger, of one step in a
+    clean one.
+    """
 
     entry: str
     detail: str
     ms: float
     at_ceiling_ms: float | None = None
     ns: int = 0
-    clean_ms: float | None = None  # after the observer's share was taken off host-caused idle
+    clean_ms: float | None = None  # the same as ms in the clean step's ledger; null in a profiled one
     count: float | None = None  # pieces of work a step
     flops: float | None = None  # algorithmic, a step
     bytes: float | None = None  # compulsory, a step
@@ -72,7 +76,7 @@ class Entry(msgspec.Struct):
     recomputed_flops: float = 0.0  # of those, what repeats a part of the forward pass
     own_ms: float | None = None  # its pieces' durations in the recorded steps, hidden parts too: for rates
     problem: str = ""  # its rate cannot be: how far it is above which ceiling
-    inferred: bool = False  # ms was derived from the profiled step, not measured in clean steps
+    inferred: bool = False  # ms is the profiled step's less its profiling overhead, not measured
 
 
 class Utilisation(msgspec.Struct):
@@ -97,8 +101,8 @@ class Device(msgspec.Struct):
     device: str  # "cuda:0", "cpu"
     windows: list[Window]
     total_ms: float | None
-    ledger: list[Entry]
-    observer_ms: float | None
+    ledger: list[Entry]  # of the clean step: sums to clean_ms; without one the profiled ledger
+    observer_ms: float | None  # from total_ms to the clean step
     name: str = ""
     carried_in_ms: float | None = None  # work of other streams that began before the window
     carried_out_ms: float | None = None
@@ -109,6 +113,7 @@ class Device(msgspec.Struct):
     added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
     micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
     profiled_ledger: list[Entry] = []  # of the profiled steps: sums to total_ms
+    mean_ledger: list[Entry] = []  # where steps are uneven: of the mean clean step, sums to clean_mean_ms
 
 
 class SlowStep(msgspec.Struct):

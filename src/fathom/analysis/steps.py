@@ -17,6 +17,7 @@ MOSTLY = 0.5  # of what later steps take longer
 AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
 LEAST = 8  # steps that tell what the profiler left
 PROFILED = ["timeline", "attribution", "slow"]
+UNEVEN = 0.02  # of the median: a mean that differs by more is another step
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -43,10 +44,21 @@ class Stretch:
 
     def durations(self) -> Iterator[tuple[float, int]]:
         """(nanoseconds a step, steps) between neighbouring device boundaries, or else between marks."""
+        for ns, first, last in self._between():
+            yield ns, last - first
+
+    def host_spans(self) -> Iterator[tuple[float, int, int, int]]:
+        """Of each duration (nanoseconds a step, steps, start and end by the host's marks)."""
+        for ns, first, last in self._between():
+            start, end = (self.start_ns + int(self.marks[i]) for i in (first, last))
+            yield ns, last - first, start, end
+
+    def _between(self) -> Iterator[tuple[float, int, int]]:
+        """(nanoseconds a step, first mark, last mark) of each duration."""
         times = self.device if self.measured else self.marks.astype(float)
         known = np.flatnonzero(np.isfinite(times))
         for first, last in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
-            yield float(times[last] - times[first]) / (last - first), last - first
+            yield float(times[last] - times[first]) / (last - first), first, last
 
 
 @dataclass
@@ -59,6 +71,11 @@ class Clean:
     steps: int
     samples_per_s: float | None
     tokens_per_s: float | None
+
+    @property
+    def uneven(self) -> bool:
+        """Whether a few long or short steps make the mean another than the median."""
+        return abs(self.mean_ms - self.median_ms) > UNEVEN * self.median_ms
 
 
 def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stretch]:

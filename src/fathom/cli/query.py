@@ -32,7 +32,7 @@ def query(
     format: Annotated[Format, typer.Option(help="How to print the rows.")] = Format.TABLE,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
 ) -> None:
-    """Run SQL over steps, ops, launches, kernels, waits, input, memory, telemetry, windows and ledger."""
+    """Run SQL over the recorded tables, windows, ledger (the clean step's) and profiled_ledger."""
     from fathom.api import open
 
     rows = open(sounding).sql(sql)

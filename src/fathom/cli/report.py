@@ -28,6 +28,9 @@ def report(
     roofline: Annotated[
         bool, typer.Option(help="Add a table of what bounds each family, and how near it is.")
     ] = False,
+    profiled: Annotated[
+        bool, typer.Option("--profiled", help="Add the table of the profiled steps, overhead included.")
+    ] = False,
     kind: Annotated[
         str | None,
         typer.Option(help="The ledger of this kind of steps (prefill, decode, or its number in the report)."),
@@ -42,8 +45,8 @@ def report(
     examination = open(sounding, machine=machine).examine(kind)
     top = None if every else 12
     for picture in filter(None, (svg, html)):
-        save_picture(examination, picture, top=top, rank=rank, roofline=roofline)
+        save_picture(examination, picture, top=top, rank=rank, roofline=roofline, profiled=profiled)
     if json:
         sys.stdout.buffer.write(to_json(examination) + b"\n")
     elif not (svg or html):
-        print_report(examination, top=top, rank=rank, roofline=roofline)
+        print_report(examination, top=top, rank=rank, roofline=roofline, profiled=profiled)

@@ -24,17 +24,20 @@ def print_report(
     top: int | None = 12,
     rank: int | None = None,
     roofline: bool = False,
+    profiled: bool = False,
 ) -> None:
     """Print the report, 80 to 120 columns wide, in plain ASCII where the terminal knows no better.
 
     `top`: how many families of each group get a line of their own; None: all. `rank`: whose ledger to
-    detail; the first's by default. `roofline`: with a table of what bounds each family. Raises BadInputError
+    detail; the first's by default. `roofline`: with a table of what bounds each family;
+    `profiled`: with the table of the profiled steps. Raises BadInputError
     where `rank` was not recorded.
     """
     from fathom.report.terminal import page  # needs the tables' library, which a look at a machine does not
 
     console = console_or_default(console)
-    put(page(examination, cells(console), top=top, rank=rank, with_roofline=roofline), console)
+    lines = page(examination, cells(console), top=top, rank=rank, with_roofline=roofline, profiled=profiled)
+    put(lines, console)
 
 
 def to_json(examination: Examination) -> bytes:
@@ -51,6 +54,7 @@ def save_picture(
     top: int | None = 12,
     rank: int | None = None,
     roofline: bool = False,
+    profiled: bool = False,
 ) -> None:
     """Write the report as a picture: `.svg`, or `.html`.
 
@@ -58,7 +62,7 @@ def save_picture(
     """
     path = Path(path)
     console = Console(record=True, width=PIPED, file=StringIO(), force_terminal=True, highlight=False)
-    print_report(examination, console, top=top, rank=rank, roofline=roofline)
+    print_report(examination, console, top=top, rank=rank, roofline=roofline, profiled=profiled)
     if path.suffix not in (".svg", ".html"):
         raise BadInputError(f"{path} is neither .svg nor .html; name a file that ends in one of them.")
     title = str(examination.sounding.get("name") or "fathom report")

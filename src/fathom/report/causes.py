@@ -18,5 +18,6 @@ MEANING = {
     "idle: device gap": "work waited for work",
     "idle: no work": "nothing was requested",
     "idle: unexplained": "no record explains it",
+    "unattributed": "no record explains it",
     "waiting for peers": "other ranks were late",
 }

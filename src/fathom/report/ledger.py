@@ -27,6 +27,7 @@ KINDS = (
     Kind("communication", "▓", "magenta", "collectives"),
     Kind("copy", "▒", "yellow", "directions"),
     Kind("idle", "░", "red", "causes"),
+    Kind("unattributed", "·", "blue", "differences"),
 )
 _OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")  # a processor that runs Python is not idle
 _ONES = re.compile(r"(?:x1)+(?=·|$)")
@@ -46,11 +47,16 @@ class Group:
         return sum(entry.ms for entry in self.entries)
 
 
+def step_ms(device: Device) -> float:
+    """What the device's ledger sums to: the clean step, or the profiled one where there is no clean step."""
+    return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
+
+
 def groups(device: Device) -> list[Group]:
     """The device's entries by kind; kinds that took no time are left out."""
     found: list[Group] = []
     for kind in KINDS:
-        entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms]
+        entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
             kind = _OUTSIDE if kind.name == "idle" and found and found[0].kind.name == "ops" else kind
             found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))

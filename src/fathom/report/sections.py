@@ -13,7 +13,7 @@ from rich.text import Text
 from fathom.analysis.results import Abstained, Device, Energy, Entry, Examination, Input, Memory
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
-from fathom.report.ledger import groups
+from fathom.report.ledger import groups, step_ms
 
 # The end of a key names the unit of its value.
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
@@ -190,7 +190,8 @@ def devices(found: list[Device], width: int) -> Iterator[Text]:
         label = units.shorten(f"{device.device} {device.name}".rstrip(), width - 65)
         totals = {_COLUMN_OF.get(group.kind.name, group.kind.name): group.ms for group in groups(device)}
         cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
-        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{_cell(device.total_ms, device, 9)}{cells}")
+        whole = _cell(step_ms(device) or None, device, 9)
+        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{whole}{cells}")
 
 
 def _cell(ms: float | None, device: Device, width: int) -> str:

@@ -1,4 +1,4 @@
-"""The ledger of one device: a stacked bar and a table that adds up, from the work to the clean step."""
+"""The ledger of one device: a stacked bar and a table that adds up to the clean step."""
 
 from __future__ import annotations
 
@@ -6,25 +6,29 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
 from rich.text import Text
 
 from fathom.analysis.results import Device, Entry
 from fathom.report import units
 from fathom.report.bars import bar, cells
 from fathom.report.causes import MEANING
-from fathom.report.ledger import Group, fold, groups, name, ran_ms
+from fathom.report.ledger import Group, fold, groups, name, ran_ms, step_ms
 
 WIDE = 90  # from here on there is room for long bars
 RATES = 36  # columns of percent, and of runs, TFLOP/s and GB/s or the words of idle time
 CEILING = 11  # column of the share of the ceiling, where ceilings are known
 COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
-RECORDING, SHORTER = "what recording added", "the recorded steps were shorter"
+OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly uneven steps"
+LOUD = 0.05  # of the clean step: more overhead than this stands out
+INFERRED = "≈"
+LEGEND = f"{INFERRED} inferred: the profiled time less its share of the profiling overhead"
+PROFILED = "profiled steps only: no clean step was recorded"
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
     "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
     "(fathom machine measure)."
 )
-LOUD = 0.05  # of the clean step: a recording that added more than this stands out
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class Columns:
 
     @classmethod
     def of(cls, width: int, device: Device) -> Columns:
-        total_ms = device.total_ms or 0.0
+        total_ms = max(device.total_ms or 0.0, step_ms(device))
         digits = units.decimals(total_ms)
         ms = max(len(f"{total_ms:.{digits}f}"), 6) + 2
         bars = 10 if width >= WIDE else 6
@@ -52,30 +56,41 @@ class Columns:
 def stacked(device: Device, width: int) -> list[Text]:
     """One bar for the step and its legend."""
     found = groups(device)
-    line, legend = Text(), Text()
+    line, legend, total = Text(), Text(), step_ms(device)
     for group, count in zip(found, cells([group.ms for group in found], width), strict=True):
         line.append(group.kind.glyph * count, group.kind.colour)
-        percent = units.share(group.ms, device.total_ms)
+        percent = units.share(group.ms, total)
         legend.append(f"{group.kind.glyph} ", group.kind.colour)
         legend.append(f"{group.kind.title or group.kind.name} {percent} %   ")
     return [line, legend] if found else []
 
 
 def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """The table: every group with its largest entries, then the way to the clean step."""
-    total = device.total_ms or 0.0
+    """The table: every group with its largest entries, the clean step, and how long the profiled one was."""
+    total = step_ms(device)
     columns = Columns.of(width, device)
     yield _header(columns)
     for group in groups(device):
-        for label, ms, tail, style in _lines(group, columns, total, top):
-            line = Text(f"{units.shorten(label, columns.name - 1):<{columns.name}}{_ms(columns, ms)}", style)
+        for label, ms, tail, style, inferred in _lines(group, columns, total, top):
+            mark = INFERRED if inferred else ""
+            name = units.shorten(label, columns.name - 1)
+            line = Text(f"{name:<{columns.name}}{_ms(columns, ms, mark)}", style)
             line.append(f"{units.share(ms, total):>7}  ")
             line.append(bar(ms / total if total else 0.0, columns.bar), group.kind.colour)
             yield line.append(tail)
+    clean = device.observer_ms is not None
+    for one in device.ledger if clean else ():
+        if one.ms < 0:
+            name = f"{one.entry} {one.detail}"
+            yield Text(f"{name:<{columns.name}}{_ms(columns, one.ms)}{units.share(-one.ms, total):>7}", "dim")
     whole = f"{_ms(columns, total)}{units.share(total, total):>7}"
-    yield Text(f"{'step, as profiled':<{columns.name}}{whole}", "bold")
-    yield from _to_clean(columns, device, total)
+    label, style = ("clean step", "bold green") if clean else ("step, as profiled", "bold")
+    yield Text(f"{label:<{columns.name}}{whole}", style)
+    yield from _profiled(columns, device) if clean else [Text(PROFILED, "dim")]
+    yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
+    if clean and any(one.inferred for one in device.ledger):
+        yield Text(LEGEND, "dim")
     yield from _above(device, width)
 
 
@@ -90,32 +105,56 @@ def _above(device: Device, width: int) -> Iterator[Text]:
     yield from (Text(line, "yellow") for line in textwrap.wrap(text, width, subsequent_indent="  "))
 
 
+def as_profiled(device: Device) -> Device:
+    """The device with the ledger of its profiled steps alone."""
+    return replace(device, ledger=device.profiled_ledger, mean_ledger=[], observer_ms=None)
+
+
 def _lines(
     group: Group, columns: Columns, total: float, top: int | None
-) -> Iterator[tuple[str, float, str, str]]:
-    """Label, milliseconds, what stands right of the bar, and style: the group, its entries, the rest."""
-    yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold"
+) -> Iterator[tuple[str, float, str, str, bool]]:
+    """Label, milliseconds, what stands right of the bar, style, and whether it is inferred."""
+    inferred = any(entry.inferred for entry in group.entries)
+    yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold", inferred
     shown, rest = fold(group, total, top)
     for entry in shown:
-        yield "  " + name(entry), entry.ms, _tail(columns, entry), ""
+        yield "  " + name(entry), entry.ms, _tail(columns, entry), "", entry.inferred
     if rest:
-        label = f"  {len(rest)} other {group.kind.members}"
-        yield label, sum(entry.ms for entry in rest), _work(columns, rest), "dim"
+        label, inferred = f"  {len(rest)} other {group.kind.members}", any(entry.inferred for entry in rest)
+        yield label, sum(entry.ms for entry in rest), _work(columns, rest), "dim", inferred
 
 
-def _to_clean(columns: Columns, device: Device, total: float) -> Iterator[Text]:
-    """The observer's signed share, and the clean step that it leads to."""
-    if device.observer_ms is None:
-        return
-    clean, changed = total + device.observer_ms, units.share(abs(device.observer_ms), total)
-    observer = f"{device.observer_ms:+.{columns.digits}f}"
-    line = f"{'observer':<{columns.name}}{observer:>{columns.ms}}{changed:>7}  {'':<{columns.bar}}"
-    loud = abs(device.observer_ms) > LOUD * clean
-    added = -device.observer_ms if device.added_ms is None else device.added_ms
-    uneven = loud and abs(device.observer_ms + added) > abs(device.observer_ms) / 2
-    why = "mostly uneven steps" if uneven else RECORDING if added >= 0 else SHORTER
+def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
+    """One line: the profiled step, and by how much it differs from the clean one."""
+    total, clean = device.total_ms or 0.0, step_ms(device)
+    difference = total - clean
+    added = difference if device.added_ms is None else device.added_ms
+    loud = abs(difference) > LOUD * clean
+    uneven = loud and abs(difference - added) > abs(difference) / 2
+    why = OTHERS if uneven else OVERHEAD if added >= 0 else SHORTER
+    change = f"{100 * difference / clean:+.1f}" if clean else ""
+    line = f"{'profiled step':<{columns.name}}{_ms(columns, total)}{change:>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {why}", "yellow" if loud else "dim")
-    yield Text(f"{'clean step':<{columns.name}}{_ms(columns, clean)}", "bold green")
+
+
+def _mean(columns: Columns, device: Device) -> Iterator[Text]:
+    """Where steps are uneven: the mean clean step, and the rows that long steps lengthen most."""
+    if not device.mean_ledger:
+        return
+    usual, mean = (_by_entry(rows) for rows in (device.ledger, device.mean_ledger))
+    more = {entry: ms - usual.get(entry, 0.0) for entry, ms in mean.items()}
+    most = sorted((entry for entry in more if more[entry] > 0), key=lambda entry: -more[entry])[:2]
+    total = sum(mean.values())
+    rare = ", ".join(f"{entry.removeprefix('idle: ')} {more[entry]:+.{columns.digits}f}" for entry in most)
+    line = f"{'mean step':<{columns.name}}{_ms(columns, total)}{'':>7}  {'':<{columns.bar}}"
+    yield Text(f"{line}  {rare}".rstrip(), "dim")
+
+
+def _by_entry(rows: list[Entry]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for one in rows:
+        found[one.entry] = found.get(one.entry, 0.0) + one.ms
+    return found
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
@@ -137,8 +176,8 @@ def _header(columns: Columns) -> Text:
     return Text(line, "dim underline")
 
 
-def _ms(columns: Columns, ms: float) -> str:
-    return f"{ms:>{columns.ms}.{columns.digits}f}"
+def _ms(columns: Columns, ms: float, mark: str = "") -> str:
+    return f"{mark}{ms:.{columns.digits}f}".rjust(columns.ms)
 
 
 def _tail(columns: Columns, entry: Entry) -> str:

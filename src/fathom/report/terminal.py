@@ -25,7 +25,13 @@ MARGIN = 1
 
 
 def page(
-    examination: Examination, width: int, *, top: int | None, rank: int | None, with_roofline: bool = False
+    examination: Examination,
+    width: int,
+    *,
+    top: int | None,
+    rank: int | None,
+    with_roofline: bool = False,
+    profiled: bool = False,
 ) -> Iterator[Text]:
     """The whole report, one Text a line, each at most `width` cells.
 
@@ -33,7 +39,7 @@ def page(
     """
     detailed = _detailed(examination.devices, rank)
     width -= 2 * MARGIN
-    for paragraph in _paragraphs(examination, detailed, width, top, with_roofline):
+    for paragraph in _paragraphs(examination, detailed, width, top, with_roofline, profiled):
         lines = list(paragraph)
         if lines:
             yield Text()
@@ -45,7 +51,12 @@ def page(
 
 
 def _paragraphs(
-    examination: Examination, detailed: list[Device], width: int, top: int | None, with_roofline: bool
+    examination: Examination,
+    detailed: list[Device],
+    width: int,
+    top: int | None,
+    with_roofline: bool,
+    profiled: bool,
 ) -> Iterator[list[Text] | Iterator[Text]]:
     if examination.integrity.ok:
         yield opening.section(examination, width)
@@ -67,6 +78,8 @@ def _paragraphs(
         yield table.stacked(device, width)
         if device.ledger:
             yield table.rows(device, width, top)
+            if profiled and device.observer_ms is not None:
+                yield table.rows(table.as_profiled(device), width, top)
             yield sections.utilisation(device, width)
             yield sections.micro_steps(device, width)
         if with_roofline:

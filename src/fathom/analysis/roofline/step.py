@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Utilisation
 from fathom.machine.limits import Limits
 
 MS = 1e3  # milliseconds a second
 WORK, LAUNCHES = "work", "launches"
 _IDLE = "idle"
+_NO_WORK = (_IDLE, OVERHEAD, UNATTRIBUTED)
 WORKING = ("compute", "ops")
 LITTLE = 0.01  # of the working time: what may hide products without making the FLOPs a lower bound
 BEYOND = 1.1  # times the peak: from there on it was measured too low
@@ -21,12 +23,12 @@ CONVENTION = (
 
 def at_ceiling(device: Device, limits: Limits | None) -> None:
     """Fill in `at_ceiling_ms` of a device: what its work needs, or launching it where that takes longer."""
-    working = [entry for entry in device.ledger if not entry.entry.startswith(_IDLE)]
+    working = [one for one in device.ledger if not one.entry.startswith(_NO_WORK)]
     known = [entry for entry in working if entry.at_ceiling_ms is not None]
     busy = sum(entry.ms for entry in working)
     if limits is None or not known or not busy:
         return
-    for entry in device.ledger:
+    for entry in (*device.ledger, *device.profiled_ledger, *device.mean_ledger):
         if entry.entry.startswith(_IDLE):
             entry.at_ceiling_ms = 0.0
     needed = sum(min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known)  # at most what it took

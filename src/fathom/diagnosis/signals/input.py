@@ -59,7 +59,7 @@ def _fed_ms(recorded: Recorded) -> float:
     """
     fed = replay(recorded).step_ms([parse("input=0")])
     if isinstance(fed, Abstained):
-        fed = sum(row.ms for row in recorded.device.ledger if row.entry != IDLE)
+        fed = sum(row.ms for row in recorded.ledger if row.entry != IDLE)
     usual = typical_ms(recorded)
     return fed if usual is None else min(fed, usual)
 

@@ -30,7 +30,7 @@ def work(recorded: Recorded) -> list[Work]:
     rest = [pl.col("alone").all(), pl.col("bytes").sum(), pl.col("ns").sum(), pl.len().alias("count"), *shape]
     found = rows.group_by(keys, maintain_order=True).agg(rest)
     found = found.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("entry", "label"))
-    ledger = {(e.entry, e.detail): e.ms for e in recorded.device.ledger}
+    ledger = {(e.entry, e.detail): e.ms for e in recorded.ledger}
     works = [
         _work(row, ledger[row["entry"], row["label"]], recorded.steps)
         for row in found.iter_rows(named=True)

@@ -12,7 +12,7 @@ import polars as pl
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
 from fathom.analysis.intervals import Spans, of_rows
-from fathom.analysis.results import Device, Input, Memory, Trial
+from fathom.analysis.results import Device, Entry, Input, Memory, Trial
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
@@ -46,6 +46,11 @@ class Recorded:
         if device is None or not device.ledger:
             raise UnknownSignalError(NO_TIMELINE)
         return device
+
+    @property
+    def ledger(self) -> list[Entry]:
+        """Its rows: of the clean step, of the mean one where steps are uneven, else of the profiled step."""
+        return self.device.mean_ledger or self.device.ledger
 
     @property
     def index(self) -> int:

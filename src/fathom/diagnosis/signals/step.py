@@ -98,7 +98,7 @@ def differing(recorded: Recorded) -> float:
 
 
 def _own_ms(recorded: Recorded) -> float:
-    return sum(e.ms for e in recorded.device.ledger if e.entry in ("compute", GAP))
+    return sum(e.ms for e in recorded.ledger if e.entry in ("compute", GAP))
 
 
 @signal("step.timeline_ms", "ms")
@@ -137,7 +137,7 @@ def ledger(recorded: Recorded) -> list[Row]:
             e.recomputed_flops,
             e.bound,
         )
-        for e in recorded.device.ledger
+        for e in recorded.ledger
     ]
 
 

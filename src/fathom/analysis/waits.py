@@ -1,0 +1,64 @@
+"""What the clean steps waited for, as the hooks timed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.causes import ALIASES, CAUSES
+from fathom.analysis.clean import typical
+from fathom.analysis.intervals import NOTHING, Array, Spans, covered, merge, of_rows, subtract
+from fathom.analysis.steps import Stretch
+
+MS = 1e6
+HOOKED = ("checkpoint", "compilation", "input", "gc")  # causes whose hooks run in every phase
+SEEN = 0.1  # of the wait in clean steps: with less in profiled ones, they do not show how much is hidden
+
+
+class Waits:
+    """The recorded waits of one rank's step thread, by cause."""
+
+    def __init__(self, waits: pl.DataFrame, caller: int | None) -> None:
+        own = pl.col("thread").is_null() if caller is None else pl.col("thread").fill_null(caller) == caller
+        rows = waits.with_columns(cause=pl.col("cause").replace(ALIASES))
+        rows = rows.filter(pl.col("cause").is_in(HOOKED), own | pl.lit(caller is None))
+        self._spans: dict[str, Spans] = {}
+        taken = NOTHING
+        for cause in sorted(rows["cause"].unique().to_list(), key=CAUSES.index):
+            mine = subtract(of_rows(rows.filter(cause=cause)), taken)
+            self._spans[cause], taken = mine, merge(taken, mine)
+
+    def of_steps(self, runs: list[Stretch], usual: bool = False) -> dict[str, float]:
+        """Milliseconds a clean step by cause; `usual`: of the steps that are near the median alone."""
+        rows = np.array([span for run in runs for span in run.host_spans()], float).reshape(-1, 4)
+        bounds = np.array([span[2:] for run in runs for span in run.host_spans()], np.int64).reshape(-1, 2)
+        chosen = typical(rows[:, 0]) if usual else np.ones(len(rows), bool)
+        return self._each(bounds[chosen, 0], bounds[chosen, 1], float(rows[chosen, 1].sum()))
+
+    def of_windows(self, starts: Array, ends: Array) -> dict[str, float]:
+        """Milliseconds a window by cause."""
+        return self._each(starts, ends, float(len(starts)))
+
+    def _each(self, starts: Array, ends: Array, steps: float) -> dict[str, float]:
+        if not steps:
+            return {}
+        return {
+            cause: float(covered(held, starts, ends).sum()) / steps / MS
+            for cause, held in self._spans.items()
+        }
+
+
+def exposed(clean: Mapping[str, float], profiled: Mapping[str, float], idle: Mapping[str, float]) -> dict:
+    """What of the waits of clean steps the device is idle for, by cause, in milliseconds a step.
+
+    The part that profiled steps hide behind device work is hidden in clean ones too: `idle` is of them. Where
+    they hardly waited (a loader catches up while the profiler starts), all of it counts.
+    """
+    found = {}
+    for cause, wait in clean.items():
+        before = profiled.get(cause, 0.0)
+        seen = before > SEEN * wait and before > 0
+        found[cause] = wait * min(idle.get(cause, 0.0) / before, 1.0) if seen else wait
+    return found
