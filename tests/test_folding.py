@@ -17,7 +17,8 @@ from fathom.analysis.folding import bare, counters_of, kind_of, static_attribute
 from fathom.analysis.folding.counters import fold_samples
 from fathom.analysis.folding.fit import mixed_up
 from fathom.analysis.folding.parts import parts_of
-from fathom.analysis.folding.states import shares, states_of
+from fathom.analysis.folding.shares import shares
+from fathom.analysis.folding.states import states_of
 from fathom.sounding import Manifest, Rank, Writer, conform
 from tests import folding_truth as truth
 from tests.folding_truth import ACTIVE

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis.folding.blas import one_thread
 from fathom.analysis.folding.device import fold_device
 from fathom.analysis.folding.pools import recorded as pools_recorded
 from fathom.analysis.folding.readings import readings_of
@@ -63,10 +64,11 @@ def fold_samples(
         why = "no counters were sampled; record with `fathom run --depth counters`"
         return Folding(conform("counters", pl.DataFrame()), [*abstained, Abstained("counters", why)], [])
     found = []
-    for device in sorted({one.device for one in readings}):
-        own = kernels.filter(pl.col("device") == device)
-        mine = [one for one in readings if one.device == device]
-        found.append(fold_device(mine, own, unsure or {}))
+    with one_thread():
+        for device in sorted({one.device for one in readings}):
+            own = kernels.filter(pl.col("device") == device)
+            mine = [one for one in readings if one.device == device]
+            found.append(fold_device(mine, own, unsure or {}))
     return Folding(
         pl.concat([one.frame for one in found]),
         abstained + [reason for one in found for reason in one.abstained],

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from fathom.analysis.folding.states import Shares
+from fathom.analysis.folding.bounded import bounded
+from fathom.analysis.folding.shares import Blocks, Shares
 from fathom.analysis.intervals import Array
 
 BLOCK, MOST_BLOCKS = 64, 400  # samples a block at least; blocks at most
-SWEEPS, SETTLED = 300, 1e-7  # far below any standard error
+INVERTIBLE = 1e-11  # smallest pivot of a matrix that is inverted, of its largest element
 SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix: below it columns cannot be told apart
 SPLIT = 0.05  # of a null vector: components above it belong to columns that are mixed up
 FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too little
@@ -41,6 +41,7 @@ class Fit:
     errors: Array
     ratio_errors: Array
     information: Array
+    zero: Array  # columns x counters: what is bound to 0
 
 
 def leaning(level: Array, into: Array, columns: int) -> Array:
@@ -57,34 +58,15 @@ def leaning(level: Array, into: Array, columns: int) -> Array:
     return found
 
 
-def blocks_of(burst: Array) -> list[tuple[int, int]]:
-    """Stretches of neighbouring samples [first, last) that do not cross bursts."""
+def blocks_of(burst: Array) -> Array:
+    """The edges of stretches of neighbouring samples that do not cross bursts: their begins, and the end."""
     size = max(BLOCK, -(-len(burst) // MOST_BLOCKS))
     edges = np.concatenate(([0], np.flatnonzero(np.diff(burst)) + 1, [len(burst)]))
-    found: list[tuple[int, int]] = []
-    for first, last in pairwise(edges.tolist()):
-        parts = max((last - first) // size, 1)
-        cuts = np.linspace(first, last, parts + 1).astype(int).tolist()
-        found += pairwise(cuts)
-    return [(first, last) for first, last in found if last > first]
-
-
-def normal(design: Shares, values: Array, known: Array, blocks: list[tuple[int, int]]) -> tuple[Array, Array]:
-    """X'X and X'Y over the rows that `known` selects."""
-    gram = np.zeros((design.columns, design.columns))
-    right = np.zeros((design.columns, values.shape[1]))
-    for part, own in _chunks(design, values, known, blocks):
-        gram += part.T @ part
-        right += part.T @ own
-    return gram, right
-
-
-def _chunks(
-    design: Shares, values: Array, known: Array, blocks: list[tuple[int, int]]
-) -> Iterator[tuple[Array, Array]]:
-    for first, last in blocks:
-        kept = known[first:last]
-        yield design.dense(first, last)[kept], values[first:last][kept]
+    cuts = [
+        np.linspace(first, last, max((last - first) // size, 1) + 1).astype(int)
+        for first, last in pairwise(edges.tolist())
+    ]
+    return np.unique(np.concatenate(cuts))
 
 
 def mixed_up(gram: Array) -> Array:
@@ -118,15 +100,17 @@ def fit(
     design: Shares,
     values: Array,
     known: Array,
-    blocks: list[tuple[int, int]],
+    edges: Array,
     asked: Question,
     under: Array,
+    zero: Array | None = None,
     *,
     sure: bool = True,
 ) -> Fit:
     """The non-negative least-squares solution for every counter, whose rows `known` selects.
 
-    `under[k]` is the counter to which counter k is a ratio, k itself where it is none.
+    `edges` are where blocks of neighbouring samples begin, and the end. `under[k]` is the counter to which
+    counter k is a ratio, k itself where it is none. `zero` is a guess of what is bound to 0, columns x counters.
     Not `sure`: errors are 0.
 
     Errors are the larger of two, of the solution without bounds: robust to unequal variances (HC3: MacKinnon
@@ -134,51 +118,62 @@ def fit(
     samples (clustered, with the same correction for leverage); the latter only where a state occurs in
     FEW_BLOCKS blocks. States that never occur have no information.
     """
-    gram, right = normal(design, values, known, blocks)
-    among = asked.blend > 0
+    design = design.only(known)
+    blocks, seen = Blocks(design, edges), np.where(known[:, None], values, 0.0)
+    right = np.zeros((design.columns, values.shape[1]))
+    for rows, columns, part in blocks:
+        right[columns] += part.T @ seen[rows]
+    gram, among = design.gram(), asked.blend > 0
     there = among @ np.diag(gram) > 0
     gram = gram + asked.ridge * np.outer(*[there @ among] * 2)
     inverse = _inverse(gram)
-    free = inverse @ right
-    spread = _Spread(len(asked.blend), under)
-    for part, seen in _chunks(design, values, known, blocks) if sure else ():
-        projected = part @ inverse
-        leverage = np.clip((projected * part).sum(axis=1), 0.0, 0.99)
-        left = (seen - part @ free) / (1 - leverage)[:, None]
-        spread.add(projected @ asked.blend.T, left, among @ part.any(axis=0))
-    own = np.maximum(asked.blend @ _bounded(gram, right, free), 0.0)
-    variance = ((asked.blend @ inverse) * asked.blend).sum(axis=1)
+    found, zero = bounded(gram, inverse, right, zero)
+    own, weights = np.maximum(asked.blend @ found, 0.0), inverse @ asked.blend.T
+    variance = (weights.T * asked.blend).sum(axis=1)
     information = np.divide(1.0, variance, out=np.zeros_like(variance), where=there & (variance > 0))
+    if not sure:
+        return Fit(own, np.zeros_like(own), np.zeros_like(own), information, zero)
     below = own[:, under]
-    ratio = np.divide(own, below, out=np.zeros_like(own), where=below > 0)
-    return Fit(own, spread.errors(0.0), spread.errors(ratio), information)
+    spread = _Spread(np.divide(own, below, out=np.zeros_like(own), where=below > 0), under)
+    counted, free = 1 - np.clip(design.leverage(inverse), 0.0, 0.99), inverse @ right
+    for rows, columns, part in blocks:
+        left = (seen[rows] - part @ free[columns]) / counted[rows, None]
+        spread.add(part @ weights[columns], left)
+    enough = (blocks.occurs() @ among.T).sum(axis=0) >= FEW_BLOCKS
+    return Fit(own, *spread.errors(enough), information, zero)
 
 
 class _Spread:
-    """Sums of squared residuals, block by block, as they bear on values."""
+    """Sums of squared residuals as they bear on values, and on their ratios to others."""
 
-    def __init__(self, states: int, under: Array) -> None:
-        self.under = under
-        self.influence: list[Array] = []
-        self.own, self.with_under = np.zeros((2, states, len(under)))
-        self.occurs = np.zeros(states)
+    def __init__(self, ratio: Array, under: Array) -> None:
+        self.ratios = np.flatnonzero(under != np.arange(len(under)))
+        self.under, self.ratio = under[self.ratios], ratio[:, self.ratios]
+        self.scattered, self.clustered = np.zeros((2, *ratio.shape))
+        self.with_under, self.clustered_ratio = np.zeros((2, *self.ratio.shape))
 
-    def add(self, projected: Array, left: Array, occurs: Array) -> None:
-        """One block's samples: states' weights in each, what is left of its counters, the states in it."""
-        self.influence.append(projected.T @ left)
-        squared = (projected**2).T
-        self.own += squared @ left**2
-        self.with_under += squared @ (left * left[:, self.under])
-        self.occurs += occurs
+    def add(self, projected: Array, left: Array) -> None:
+        """One block's samples: states' weights in each, and what is left of its counters."""
+        squared, influence = (projected**2).T, projected.T @ left
+        self.scattered += squared @ left**2
+        self.clustered += influence**2
+        if len(self.ratios):
+            self.with_under += squared @ (left[:, self.ratios] * left[:, self.under])
+            ratios = influence[:, self.ratios] - self.ratio * influence[:, self.under]
+            self.clustered_ratio += ratios**2
 
-    def errors(self, ratio: Array | float) -> Array:
-        """Of values less `ratio` times what they are ratios to."""
-        scattered = self.own - 2 * ratio * self.with_under + ratio**2 * self.own[:, self.under]
-        clustered = np.zeros_like(scattered)
-        for one in self.influence:
-            clustered += (one - ratio * one[:, self.under]) ** 2
-        enough = (self.occurs >= FEW_BLOCKS)[:, None]
-        return np.sqrt(np.where(enough, np.maximum(clustered, scattered), np.maximum(scattered, 0.0)))
+    def errors(self, enough: Array) -> tuple[Array, Array]:
+        """Of values, and of their ratios; those of blocks count for states that are in `enough` of them."""
+        ratios = np.zeros_like(self.scattered)
+        squares = self.scattered[:, self.ratios], self.scattered[:, self.under]
+        scattered = squares[0] - 2 * self.ratio * self.with_under + self.ratio**2 * squares[1]
+        ratios[:, self.ratios] = _larger(scattered, self.clustered_ratio, enough)
+        return _larger(self.scattered, self.clustered, enough), ratios
+
+
+def _larger(scattered: Array, clustered: Array, enough: Array) -> Array:
+    scattered = np.maximum(scattered, 0.0)
+    return np.sqrt(np.where(enough[:, None], np.maximum(clustered, scattered), scattered))
 
 
 def _inverse(gram: Array) -> Array:
@@ -186,22 +181,15 @@ def _inverse(gram: Array) -> Array:
     there = np.flatnonzero(np.diag(gram) > 0)
     found = np.zeros_like(gram)
     if len(there):
-        found[np.ix_(there, there)] = np.linalg.pinv(gram[np.ix_(there, there)], hermitian=True)
+        own = gram[np.ix_(there, there)]
+        found[np.ix_(there, there)] = np.linalg.inv(own) if _sound(own) else np.linalg.pinv(own, hermitian=True)
     return found
 
 
-def _bounded(gram: Array, right: Array, free: Array) -> Array:
-    """Coordinate descent on all counters at once, each until it is settled: no value lies below zero."""
-    found = np.maximum(free, 0.0)
-    left, scale = np.flatnonzero((free < 0).any(axis=0)), np.diag(gram)
-    still = SETTLED * np.maximum(np.abs(found).max(axis=0, initial=0.0), 1.0)
-    for _ in range(SWEEPS):
-        if not len(left):
-            break
-        own, goal = found[:, left], right[:, left]
-        for row in np.flatnonzero(scale > 0):
-            own[row] = np.maximum(own[row] + (goal[row] - gram[row] @ own) / scale[row], 0.0)
-        change = np.abs(own - found[:, left]).max(axis=0)
-        found[:, left] = own
-        left = left[change > still[left]]
-    return found
+def _sound(gram: Array) -> bool:
+    """Whether the matrix is far enough from singular to be inverted as it is."""
+    try:
+        pivots = np.diag(np.linalg.cholesky(gram)) ** 2
+    except np.linalg.LinAlgError:
+        return False
+    return bool((pivots > INVERTIBLE * np.diag(gram).max()).all())

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fathom.analysis.folding.align import moved
-from fathom.analysis.folding.fit import Fit, Question, blocks_of, fit, leaning, mixed_up, normal
-from fathom.analysis.folding.kinds import Kind, denominator, kind_of
+from fathom.analysis.folding.fit import Fit, Question, blocks_of, fit, leaning, mixed_up
+from fathom.analysis.folding.kinds import Kind, denominators, kind_of
 from fathom.analysis.folding.parts import Parts
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
-from fathom.analysis.folding.states import Shares, shares
+from fathom.analysis.folding.shares import Shares, shares
 from fathom.analysis.intervals import Array
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
@@ -33,6 +33,7 @@ class Folded:
     errors: Array
     samples: Array
     information: Array
+    zero: Array
     unknown: list[str] = field(default_factory=list)  # counters whose kind is not known
     rest: int | None = None  # the row that stands for all states that were too rare for one of their own
 
@@ -64,9 +65,7 @@ def fold(
 def _columns(flat: Shares, used: Readings) -> tuple[Array, Array]:
     """The column of each state, one for those that cannot be told apart; and the rare ones that share one."""
     pooled, into, rare = _pool(flat)
-    rows = len(used.starts)
-    gram, _ = normal(pooled, np.zeros((rows, 0)), np.ones(rows, bool), blocks_of(used.burst))
-    return mixed_up(gram)[into], rare
+    return mixed_up(pooled.gram())[into], rare
 
 
 def _time(parts: dict[int, Parts]) -> Array:
@@ -140,39 +139,42 @@ def _pool(design: Shares) -> tuple[Shares, Array, Array]:
     return design.pooled(into, count), into, rare
 
 
-def _solve(readings: Readings, design: Shares, asked: Question, *, sure: bool = True) -> Folded:
-    """Every counter by its kind; not `sure`: values alone."""
-    names, kinds = readings.names, [kind_of(name) for name in readings.names]
-    values, blocks = _additive(readings, kinds), blocks_of(readings.burst)
+def _solve(
+    readings: Readings, design: Shares, asked: Question, zero: Array | None = None, *, sure: bool = True
+) -> Folded:
+    """Every counter by its kind; not `sure`: values alone. `zero` is a guess of what is bound to 0."""
+    kinds, below = [kind_of(name) for name in readings.names], denominators(readings.names)
+    values, edges = _additive(readings, kinds, below), blocks_of(readings.burst)
     empty = np.full((len(asked.blend), len(kinds)), np.nan)
-    result = Folded([], empty, empty.copy(), np.zeros(len(empty)), np.zeros(empty.shape))
+    bound = np.zeros((asked.blend.shape[1], len(kinds)), bool)
+    result = Folded([], empty, empty.copy(), np.zeros(len(empty)), np.zeros(empty.shape), bound)
     for place, known in _alike(values, [k for k, kind in enumerate(kinds) if kind]):
-        below = [denominator(names[counter], names) for counter in place]
-        under = [place.index(one) if one in place else k for k, one in enumerate(below)]
-        found = fit(design, values[:, place], known, blocks, asked, np.array(under), sure=sure)
+        under = np.array([place.index(below[k]) if below[k] in place else n for n, k in enumerate(place)])
+        guess = None if zero is None else zero[:, place]
+        found = fit(design, values[:, place], known, edges, asked, under, guess, sure=sure)
         result.values[:, place], result.errors[:, place] = found.values, found.errors
-        result.information[:, place] = found.information[:, None]
-        _ratios(result, found, place, below)
-    result.unknown = [name for name, kind in zip(names, kinds, strict=True) if not kind]
+        result.information[:, place], bound[:, place] = found.information[:, None], found.zero
+        _ratios(result, found, place, [below[counter] for counter in place])
+    result.unknown = [name for name, kind in zip(readings.names, kinds, strict=True) if not kind]
     return result
 
 
-def _additive(readings: Readings, kinds: list[Kind | None]) -> Array:
+def _additive(readings: Readings, kinds: list[Kind | None], below: list[int | None]) -> Array:
     """Values of which a mixture's is the mean of its parts: sums as rates, ratios as numerators."""
     values = readings.values.copy()
     seconds = (readings.ends - readings.starts) / 1e9
     for place, kind in enumerate(kinds):
         if kind and kind.kind == "sum":
             values[:, place] /= seconds
-    return np.stack([_numerator(values, place, readings.names) for place in range(len(kinds))], axis=1)
+    return np.stack([_numerator(values, place, below) for place in range(len(kinds))], axis=1)
 
 
-def _numerator(values: Array, place: int, names: list[str]) -> Array:
+def _numerator(values: Array, place: int, below: list[int | None]) -> Array:
     """The counter times what it is a ratio of, which may be a ratio itself."""
-    below = denominator(names[place], names)
-    if below is None or below == place:
+    under = below[place]
+    if under is None or under == place:
         return values[:, place]
-    amount = _numerator(values, below, names)
+    amount = _numerator(values, under, below)
     return np.where(amount == 0, 0.0, values[:, place] * amount)  # nothing of nothing
 
 
@@ -211,7 +213,7 @@ def _add_alignment_error(
     rows, design = _design(readings, parts, alignments, sigma=1.0)
     if len(rows) < len(readings.starts):  # samples at the rim fell out
         readings = readings.only(rows)
-    other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked, sure=False)
+    other = _solve(readings, design.pooled(fine, len(asked.ridge)), asked, result.zero, sure=False)
     change = np.nan_to_num(other.values - result.values)
     bursts = max(len(np.unique(readings.burst)), 1)
     result.errors = np.sqrt(result.errors**2 + change**2 / bursts)

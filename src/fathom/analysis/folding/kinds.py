@@ -50,12 +50,11 @@ def is_share(name: str) -> bool:
     return bool(kind and kind.kind == "ratio" and base(name).startswith(tuple(_rules()["shares"])))
 
 
-def denominator(name: str, names: Sequence[str]) -> int | None:
-    """The place among `names` of what the ratio `name` is a ratio of."""
-    kind = kind_of(name)
-    bases = [base(other) for other in names]
-    weight = kind.weight if kind else None
-    return bases.index(weight) if weight in bases else None
+def denominators(names: Sequence[str]) -> list[int | None]:
+    """For each name the place among `names` of what it is a ratio of; None where that is not among them."""
+    place = {base(name): number for number, name in reversed(list(enumerate(names)))}
+    kinds = [kind_of(name) for name in names]
+    return [place.get(kind.weight) if kind and kind.weight else None for kind in kinds]
 
 
 def activity(names: Sequence[str]) -> int | None:

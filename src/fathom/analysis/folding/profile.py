@@ -9,7 +9,8 @@ import numpy as np
 from fathom.analysis.folding.fit import leaning
 from fathom.analysis.folding.kinds import telling
 from fathom.analysis.folding.readings import Readings
-from fathom.analysis.folding.states import States, shares
+from fathom.analysis.folding.shares import shares
+from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
 BLOCKS, RESAMPLES = 50, 200
@@ -18,6 +19,7 @@ COLUMNS, COUNTERS = 64, 24
 DIVIDED = 160  # columns where states are divided into parts
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
 CLOSE = np.linspace(-0.2, 0.2, 13)
+START, NEAR = 4, 3  # shifts to either side that are looked at first, and that a parabola goes through
 LEAST_NOISE = 1e-4  # of a counter's variance
 NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
@@ -65,22 +67,32 @@ class Mixture:
         self._pooling = Pooling(states, states.times, len(readings.starts), columns)
         if near is not None:
             self.values = self.values / noise(self._left(near))
+        self._whole = float((self.values**2).sum())
 
     def residuals(self, shift: float) -> Array:
         """Squared residuals by sample, summed over counters, of the least-squares fit at that shift."""
         return (self._left(shift) ** 2).sum(axis=1)
 
+    def residual(self, shift: float) -> float:
+        """The sum of these."""
+        _, solved, right = self._solved(shift)
+        return self._whole - float((solved * (right + self._pooling.ridge @ solved)).sum())
+
     def _left(self, shift: float) -> Array:
+        design, solved, _ = self._solved(shift)
+        return self.values - design @ solved
+
+    def _solved(self, shift: float) -> tuple[Array, Array, Array]:
+        """The design at that shift, the least-squares values, and what they are solved from."""
         design = self._pooling.design(self.readings, self.states, shift)
-        gram = design.T @ design + self._pooling.ridge
-        return self.values - design @ np.linalg.solve(gram, design.T @ self.values)
+        right = design.T @ self.values
+        return design, np.linalg.solve(design.T @ design + self._pooling.ridge, right), right
 
     def explained(self, shifts: Array) -> Array:
         """Share of the variance that the mixture explains, at each shift."""
-        whole = (self.values**2).sum()
-        if whole == 0:
+        if self._whole == 0:
             return np.zeros(len(shifts))
-        return np.array([1 - self.residuals(shift).sum() / whole for shift in shifts])
+        return np.array([1 - self.residual(shift) / self._whole for shift in shifts])
 
 
 def noise(left: Array) -> Array:
@@ -115,7 +127,7 @@ def precise(
     """
     few = readings.only(some(len(readings.starts)))
     if widely:
-        near = lowest(Mixture(few, states, COLUMNS, COUNTERS).residuals, near + WIDE * readings.interval_ns)
+        near = lowest(Mixture(few, states, COLUMNS, COUNTERS).residual, near + WIDE * readings.interval_ns)
     mixture = Mixture(few, states, COLUMNS, COUNTERS, near)
     best, error, least = settled_shift(mixture.residuals, near + NARROW * readings.interval_ns)
     whole = float((mixture.values**2).sum())
@@ -123,18 +135,37 @@ def precise(
 
 
 def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[float, float, float]:
-    """The shift that leaves least, its standard error (a block bootstrap's), and what is left."""
-    profile = np.array([residuals(shift) for shift in shifts])
-    blocks = np.array([part.sum(axis=1) for part in np.array_split(profile, BLOCKS, axis=1)])
-    best = _vertex(shifts, blocks.sum(axis=0))
-    drawn = np.random.default_rng(0).integers(0, len(blocks), (RESAMPLES, len(blocks)))
-    error = float(np.std([_vertex(shifts, blocks[rows].sum(axis=0)) for rows in drawn]))
-    return best, error, float(blocks.sum(axis=0).min())
+    """The shift that leaves least, its standard error (a block bootstrap's), and what is left.
+
+    `shifts` are equidistant. Those far from the lowest are not looked at: they decide nothing.
+    """
+    blocks: dict[int, Array] = {}
+    middle = len(shifts) // 2
+    low, high = max(middle - START, 0), min(middle + START + 1, len(shifts))
+    while True:
+        for place in set(range(low, high)) - blocks.keys():
+            blocks[place] = np.add.reduceat(*_blocks(residuals(shifts[place])))
+        profile = np.array([blocks[place] for place in range(low, high)])
+        drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
+        costs = np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
+        lowest = costs.argmin(axis=1)
+        before = low > 0 and lowest.min() < NEAR
+        after = high < len(shifts) and lowest.max() >= high - low - NEAR
+        if not (before or after):
+            break
+        low, high = max(low - START * before, 0), min(high + START * after, len(shifts))
+    best, *others = _vertices(shifts[low:high], costs, lowest, float(np.ptp(shifts)))
+    return float(best), float(np.std(others)), float(costs[0].min())
 
 
-def lowest(residuals: Callable[[float], Array], shifts: Array) -> float:
+def _blocks(left: Array) -> tuple[Array, Array]:
+    """Residuals, and where blocks of neighbouring ones begin."""
+    return left, np.linspace(0, len(left), BLOCKS, endpoint=False).astype(int)
+
+
+def lowest(residual: Callable[[float], float], shifts: Array) -> float:
     """The shift, of these, that leaves least."""
-    return float(shifts[np.argmin([residuals(shift).sum() for shift in shifts])])
+    return float(shifts[np.argmin([residual(shift) for shift in shifts])])
 
 
 def some(count: int) -> Array:
@@ -142,13 +173,13 @@ def some(count: int) -> Array:
     return np.linspace(0, count, min(count, MOST), endpoint=False, dtype=int)
 
 
-def _vertex(shifts: Array, cost: Array) -> float:
-    """The lowest point of the parabola through the neighbourhood of the smallest cost."""
-    best = int(np.argmin(cost))
-    near = slice(max(best - 3, 0), best + 4)
-    middle = shifts[best]
-    curve, slope, _ = np.polyfit(shifts[near] - middle, cost[near], 2)
-    if curve <= 0:
-        return float(middle)
-    reach = shifts[-1] - shifts[0]
-    return float(middle + np.clip(-slope / (2 * curve), -reach / 8, reach / 8))
+def _vertices(shifts: Array, costs: Array, lowest: Array, reach: float) -> Array:
+    """The lowest points of parabolas through the neighbourhood of each row's smallest cost."""
+    found = shifts[lowest].astype(float)
+    for place in np.unique(lowest):
+        near, mine = slice(max(place - NEAR, 0), place + NEAR + 1), np.flatnonzero(lowest == place)
+        curve, slope, _ = np.polyfit(shifts[near] - shifts[place], costs[mine, near].T, 2)
+        bowl = curve > 0
+        by = -slope[bowl] / (2 * curve[bowl])
+        found[mine[bowl]] += np.clip(by, -reach / 8, reach / 8)
+    return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fathom.analysis.intervals import Array, Spans, overlaps
+from fathom.analysis.intervals import Array, Spans
 
 IDLE = 0  # the state in which nothing runs
 Members = tuple[int, ...]
@@ -75,44 +75,3 @@ def _identify(at: int, starts: Array, ends: Array, family: Array, known: list[Me
     if members not in known:
         known.append(members)
     return known.index(members)
-
-
-@dataclass(frozen=True)
-class Shares:
-    """A sparse matrix: which part of each sample (row) the device spent in each state (column)."""
-
-    row: Array
-    column: Array
-    part: Array
-    rows: int
-    columns: int
-
-    def dense(self, first: int, last: int) -> Array:
-        """Rows first to last, (last - first) x columns; each sums to one."""
-        low, high = np.searchsorted(self.row, (first, last))
-        place = (self.row[low:high] - first) * self.columns + self.column[low:high]
-        size = (last - first) * self.columns
-        return np.bincount(place, self.part[low:high], size).reshape(last - first, self.columns)
-
-    def touched(self) -> Array:
-        """In how many samples each state occurs."""
-        there = self.part > 0
-        pairs = np.unique(self.row[there] * self.columns + self.column[there])
-        return np.bincount(pairs % self.columns, minlength=self.columns)
-
-    def pooled(self, into: Array, columns: int) -> Shares:
-        """With each column added to the one that `into` names."""
-        return Shares(self.row, into[self.column], self.part, self.rows, columns)
-
-
-def shares(states: States, starts: Array, ends: Array) -> Shares:
-    """The shares of samples [start, end), in nanoseconds of the kernels' clock; samples are sorted."""
-    sample, segment, parts = overlaps(Spans(starts, ends), states.spans)
-    lengths = (ends - starts).astype(float)
-    part = (parts.ends - parts.starts) / lengths[sample]
-    idle = np.maximum(1.0 - np.bincount(sample, part, len(starts)), 0.0)
-    row = np.concatenate((sample, np.arange(len(starts))))
-    column = np.concatenate((states.state[segment], np.full(len(starts), IDLE)))
-    order = np.argsort(row, kind="stable")
-    both = np.concatenate((part, idle))
-    return Shares(row[order], column[order], both[order], len(starts), len(states.members))

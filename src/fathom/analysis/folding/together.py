@@ -104,7 +104,7 @@ class _Model:
 
         near, around = alignment.shift_ns, CLOSE
         if alignment.error_ns > SURE_NS:
-            near, around = lowest(residuals, near + WIDE * self.interval), NARROW
+            near, around = lowest(lambda s: residuals(s).sum(), near + WIDE * self.interval), NARROW
         shift, error, least = settled_shift(residuals, near + around * self.interval)
         whole = float((self.seen[number] ** 2).sum())
         explained = 1 - least / whole if whole else 0.0
