@@ -27,7 +27,9 @@ def bounded(gram: Array, inverse: Array, right: Array, zero: Array | None = None
     values = np.maximum(free, 0.0)
     for counter in np.flatnonzero((free < 0).any(axis=0)):
         found = _pivoted(gram, inverse, right[:, counter], free[:, counter], bound[:, counter].copy())
-        values[:, counter], bound[:, counter] = found or _descended(gram, right[:, counter], values[:, counter])
+        values[:, counter], bound[:, counter] = found or _descended(
+            gram, right[:, counter], values[:, counter]
+        )
     bound[:, ~(free < 0).any(axis=0)] = False
     return values, bound
 

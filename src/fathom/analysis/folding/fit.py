@@ -182,7 +182,9 @@ def _inverse(gram: Array) -> Array:
     found = np.zeros_like(gram)
     if len(there):
         own = gram[np.ix_(there, there)]
-        found[np.ix_(there, there)] = np.linalg.inv(own) if _sound(own) else np.linalg.pinv(own, hermitian=True)
+        found[np.ix_(there, there)] = (
+            np.linalg.inv(own) if _sound(own) else np.linalg.pinv(own, hermitian=True)
+        )
     return found
 
 
