@@ -144,13 +144,14 @@ def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
     if found is None:
         return np.zeros(len(shifts))
     active, known = found
-    scores = []
-    for shift in shifts:
-        by = round(float(shift))
-        busy = covered(states.spans, readings.starts[known] + by, readings.ends[known] + by)
-        varies = np.ptp(busy) > 0
-        scores.append(max(np.corrcoef(busy, active)[0, 1], 0.0) ** 2 if varies else 0.0)
-    return np.array(scores)
+    starts, ends = readings.starts[known], readings.ends[known]
+    centred = (active - active.mean()) / active.std()
+    scores = np.zeros(len(shifts))
+    for place, by in enumerate(np.rint(shifts).astype(np.int64)):
+        busy = covered(states.spans, starts + by, ends + by)
+        if spread := float(busy.std()):
+            scores[place] = max(float(busy @ centred) / len(busy) / spread, 0.0) ** 2
+    return scores
 
 
 def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float | None:

@@ -1,8 +1,8 @@
 """Least squares without negative values, of many right-hand sides with one normal matrix.
 
-Block principal pivoting (Portugal, Júdice and Vicente, Mathematics of Computation 63, 1994): guess which values
-are zero, solve for the others, and exchange those that violate a bound, all at once. It ends at the exact
-solution after a few solves, where coordinate descent needs hundreds of sweeps.
+Block principal pivoting (Portugal, Júdice and Vicente, Mathematics of Computation 63, 1994): guess which
+values are zero, solve for the others, and exchange those that violate a bound, all at once. It ends at the
+exact solution after a few solves, where coordinate descent needs hundreds of sweeps.
 """
 
 from __future__ import annotations

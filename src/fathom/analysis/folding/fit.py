@@ -110,8 +110,8 @@ def fit(
     """The non-negative least-squares solution for every counter, whose rows `known` selects.
 
     `edges` are where blocks of neighbouring samples begin, and the end. `under[k]` is the counter to which
-    counter k is a ratio, k itself where it is none. `zero` is a guess of what is bound to 0, columns x counters.
-    Not `sure`: errors are 0.
+    counter k is a ratio, k itself where it is none. `zero` is a guess of what is bound to 0, columns x
+    counters. Not `sure`: errors are 0.
 
     Errors are the larger of two, of the solution without bounds: robust to unequal variances (HC3: MacKinnon
     and White, Journal of Econometrics 29, 1985), and robust to correlation within blocks of neighbouring

@@ -149,7 +149,8 @@ def _solve(
     bound = np.zeros((asked.blend.shape[1], len(kinds)), bool)
     result = Folded([], empty, empty.copy(), np.zeros(len(empty)), np.zeros(empty.shape), bound)
     for place, known in _alike(values, [k for k, kind in enumerate(kinds) if kind]):
-        under = np.array([place.index(below[k]) if below[k] in place else n for n, k in enumerate(place)])
+        position = {counter: number for number, counter in enumerate(place)}
+        under = np.array([_place(position, below[k], number) for k, number in position.items()])
         guess = None if zero is None else zero[:, place]
         found = fit(design, values[:, place], known, edges, asked, under, guess, sure=sure)
         result.values[:, place], result.errors[:, place] = found.values, found.errors
@@ -157,6 +158,10 @@ def _solve(
         _ratios(result, found, place, [below[counter] for counter in place])
     result.unknown = [name for name, kind in zip(readings.names, kinds, strict=True) if not kind]
     return result
+
+
+def _place(position: dict[int, int], counter: int | None, otherwise: int) -> int:
+    return otherwise if counter is None else position.get(counter, otherwise)
 
 
 def _additive(readings: Readings, kinds: list[Kind | None], below: list[int | None]) -> Array:

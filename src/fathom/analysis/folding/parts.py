@@ -127,22 +127,37 @@ def _numbered(lengths: list[list[Array]]) -> tuple[list[list[Length]], list[int]
 def _cut(
     states: States, lengths: list[list[Length]], members: list[Members], owner: Array, level: Array
 ) -> Parts:
+    first, middles = _kinds(states, lengths)
     starts, ends, numbers = [], [], []
-    for state, kinds in enumerate(lengths):
-        mine = np.flatnonzero(states.state == state)
-        took = (states.spans.ends - states.spans.starts)[mine]
-        kind = np.searchsorted([one.least for one in kinds], took, "right") - 1
-        for place, one in enumerate(kinds):
-            begin, end = (times[mine[kind == place]] for times in states.spans)
-            points = _points(begin, end, one.middles)
-            starts.append(points[:-1].ravel())
-            ends.append(points[1:].ravel())
-            numbers.append(np.repeat(one.first + np.arange(len(points) - 1), len(begin)))
-    pieces = Spans(np.concatenate(starts), np.concatenate(ends))
+    for count in np.unique(middles):
+        mine = middles == count
+        points = _points(states.spans.starts[mine], states.spans.ends[mine], int(count))
+        starts.append(points[:-1].ravel())
+        ends.append(points[1:].ravel())
+        numbers.append((first[mine] + np.arange(len(points) - 1)[:, None]).ravel())
+    pieces = Spans(*(np.concatenate([np.zeros(0, np.int64), *times]) for times in (starts, ends)))
     order = np.argsort(pieces.starts, kind="stable")
     order = order[pieces.ends[order] > pieces.starts[order]]
     spans = Spans(pieces.starts[order], pieces.ends[order])
-    return Parts(spans, np.concatenate(numbers)[order], members, owner, level)
+    number = np.concatenate([np.zeros(0, np.int64), *numbers])[order]
+    return Parts(spans, number, members, owner, level)
+
+
+def _kinds(states: States, lengths: list[list[Length]]) -> tuple[Array, Array]:
+    """Each stretch's first part and number of middles, by its state and length."""
+    took = states.spans.ends - states.spans.starts
+    begins = np.cumsum([0, *(len(kinds) for kinds in lengths)])
+    kind = begins[states.state]
+    for state, kinds in enumerate(lengths):
+        if len(kinds) > 1:
+            mine = states.state == state
+            least = [one.least for one in kinds]
+            kind[mine] = begins[state] + np.searchsorted(least, took[mine], "right") - 1
+    first, middles = (
+        np.array([getattr(one, of) for kinds in lengths for one in kinds], np.int64)
+        for of in ("first", "middles")
+    )
+    return first[kind], middles[kind]
 
 
 def _points(starts: Array, ends: Array, middles: int) -> Array:

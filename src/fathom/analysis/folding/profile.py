@@ -9,7 +9,7 @@ import numpy as np
 from fathom.analysis.folding.fit import leaning
 from fathom.analysis.folding.kinds import telling
 from fathom.analysis.folding.readings import Readings
-from fathom.analysis.folding.shares import shares
+from fathom.analysis.folding.shares import dense_shares
 from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
@@ -19,7 +19,7 @@ COLUMNS, COUNTERS = 64, 24
 DIVIDED = 160  # columns where states are divided into parts
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
 CLOSE = np.linspace(-0.2, 0.2, 13)
-START, NEAR = 4, 3  # shifts to either side that are looked at first, and that a parabola goes through
+NEAR = 3  # shifts to either side of the lowest that a parabola goes through
 LEAST_NOISE = 1e-4  # of a counter's variance
 NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
@@ -38,8 +38,7 @@ class Pooling:
     def design(self, readings: Readings, states: States, shift: float) -> Array:
         """Samples x columns: which part of each sample the device spent in each, at that shift."""
         by = round(float(shift))
-        found = shares(states, readings.starts + by, readings.ends + by)
-        return found.pooled(self._into, self.columns).dense(0, found.rows)
+        return dense_shares(states, readings.starts + by, readings.ends + by, self._into, self.columns)
 
 
 def _largest(owner: Array, times: Array, most: int) -> Array:
@@ -140,32 +139,36 @@ def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[f
     `shifts` are equidistant. Those far from the lowest are not looked at: they decide nothing.
     """
     blocks: dict[int, Array] = {}
-    middle = len(shifts) // 2
-    low, high = max(middle - START, 0), min(middle + START + 1, len(shifts))
-    while True:
-        for place in set(range(low, high)) - blocks.keys():
-            blocks[place] = np.add.reduceat(*_blocks(residuals(shifts[place])))
-        profile = np.array([blocks[place] for place in range(low, high)])
-        drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
-        costs = np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
-        lowest = costs.argmin(axis=1)
-        before = low > 0 and lowest.min() < NEAR
-        after = high < len(shifts) and lowest.max() >= high - low - NEAR
-        if not (before or after):
-            break
-        low, high = max(low - START * before, 0), min(high + START * after, len(shifts))
-    best, *others = _vertices(shifts[low:high], costs, lowest, float(np.ptp(shifts)))
+    first, last = len(shifts) // 2 - NEAR, len(shifts) // 2 + NEAR
+    low = high = -1
+    while (first, last) != (low, high):
+        low, high = max(first, 0), min(last, len(shifts) - 1)
+        blocks |= {n: _blocks(residuals(shifts[n])) for n in range(low, high + 1) if n not in blocks}
+        costs = _drawn(np.array([blocks[n] for n in range(low, high + 1)]))
+        lowest = low + costs.argmin(axis=1)
+        first = max(min(low, int(lowest.min()) - NEAR), 0)
+        last = min(max(high, int(lowest.max()) + NEAR), len(shifts) - 1)
+    best, *others = _vertices(shifts[low : high + 1], costs, lowest - low, float(np.ptp(shifts)))
     return float(best), float(np.std(others)), float(costs[0].min())
 
 
-def _blocks(left: Array) -> tuple[Array, Array]:
-    """Residuals, and where blocks of neighbouring ones begin."""
-    return left, np.linspace(0, len(left), BLOCKS, endpoint=False).astype(int)
+def _blocks(left: Array) -> Array:
+    """Residuals summed over blocks of neighbours."""
+    return np.add.reduceat(left, np.linspace(0, len(left), BLOCKS, endpoint=False).astype(int))
+
+
+def _drawn(profile: Array) -> Array:
+    """The costs at each shift (columns): of all blocks, then of blocks drawn with replacement."""
+    drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
+    return np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
 
 
 def lowest(residual: Callable[[float], float], shifts: Array) -> float:
-    """The shift, of these, that leaves least."""
-    return float(shifts[np.argmin([residual(shift) for shift in shifts])])
+    """The shift, of these, that leaves least: of every second first, then of its neighbours."""
+    found = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
+    best = min(found, key=lambda n: found[n])
+    found |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}
+    return float(shifts[min(found, key=lambda n: found[n])])
 
 
 def some(count: int) -> Array:

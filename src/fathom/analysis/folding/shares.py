@@ -141,3 +141,13 @@ def shares(states: States, starts: Array, ends: Array) -> Shares:
     column = np.concatenate((states.state[segment], np.full(len(some), IDLE)))
     both = np.concatenate((part, idle[some]))
     return Shares(row[order], column[order], both[order], len(starts), len(states.members))
+
+
+def dense_shares(states: States, starts: Array, ends: Array, into: Array, columns: int) -> Array:
+    """The same as samples x columns, each state added to the column that `into` names; in any order."""
+    sample, segment, parts = overlaps(Spans(starts, ends), states.spans)
+    part = (parts.ends - parts.starts) / (ends - starts).astype(float)[sample]
+    place = sample * columns + into[states.state[segment]]
+    found = np.bincount(place, part, len(starts) * columns).reshape(len(starts), columns)
+    found[:, into[IDLE]] += np.maximum(1.0 - np.bincount(sample, part, len(starts)), 0.0)
+    return found
