@@ -38,13 +38,19 @@ class Sounding:
         """Command, ranks, phases, versions, problems."""
         return self.store.manifest
 
-    def examine(self, kind: str | None = None) -> Examination:
-        """Integrity, ledger, findings: everything that `fathom report` prints. Computed once.
+    def examine(self, kind: str | None = None, price: str | None = None) -> Examination:
+        """Integrity, verdict, account, ledger, findings: all that `fathom report` prints. Computed once.
 
         `kind` asks for the ledger of another kind of steps, which has no findings: its name, or its number
-        among `kinds`, from 1. Raises BadInputError for one that was not recorded.
+        among `kinds`, from 1. `price` is what a GPU costs, like "3.50/h" or "3 EUR/h", else that of
+        `fathom.toml`. Raises BadInputError for a kind that was not recorded, and for what is no price.
         """
-        return self._examination if kind is None else self._examined(kind)
+        from fathom.analysis.cost import priced
+        from fathom.machine.price import configured, price_of
+
+        known = configured() if price is None else price_of(price)
+        found = self._examination if kind is None else self._examined(kind)
+        return found if known is None else priced(found, known)
 
     @cached_property
     def _examination(self) -> Examination:

@@ -229,6 +229,24 @@ class Energy(msgspec.Struct, omit_defaults=True):
     source: str = ""
 
 
+class Money(msgspec.Struct):
+    """An amount in a currency, by its code of three letters."""
+
+    amount: float
+    currency: str
+
+
+class Cost(msgspec.Struct):
+    """What the program costs at a price of one GPU and hour, all its devices together."""
+
+    price_per_hour: float  # of one device
+    currency: str
+    devices: int
+    per_step: float | None  # the mean clean step, else the profiled one
+    per_million_tokens: float | None = None
+    per_million_samples: float | None = None
+
+
 class Where(msgspec.Struct):
     """Where a finding lies, as far as the recording tells."""
 
@@ -282,6 +300,7 @@ class Finding(msgspec.Struct):
     observed: bool = False  # the gain was seen in the running program (`fathom run --what-if`), not predicted
     predicted_ms: float | None = None  # what would have been predicted
     unpredicted: str = ""  # why no gain is predicted of what does cost time
+    saves_per_day: Money | None = None  # and GPU; null without a price or a gain
 
 
 class Lead(msgspec.Struct):
@@ -361,3 +380,4 @@ class Examination(msgspec.Struct):
     kinds: list[StepKind] = []  # of steps, that of the ledger first, then those that take most time
     verdict: Verdict | None = None  # null without a ledger
     account: list[Part] = []  # of the ledger's step; [] without one
+    cost: Cost | None = None  # null without a price

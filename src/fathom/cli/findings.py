@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fathom.cli.options import Machine
+from fathom.cli.options import Machine, Price
 
 EXAMPLES = """Examples:
 
@@ -29,6 +29,7 @@ def findings(
         ),
     ] = False,
     machine: Machine = None,
+    price: Price = None,
 ) -> None:
     """Name what holds a step back, what mending it would save, and how to mend it."""
     import msgspec
@@ -38,7 +39,7 @@ def findings(
     from fathom.report.heading import stepped
     from fathom.report.leads import print_leads
 
-    examination = open(sounding, machine=machine).examine()
+    examination = open(sounding, machine=machine).examine(price=price)
     if json:
         found = examination.leads if leads else examination.findings
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")

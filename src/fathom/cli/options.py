@@ -10,3 +10,9 @@ import typer
 Machine = Annotated[
     Path | None, typer.Option(help="A machine file whose ceilings stand in where the sounding holds none.")
 ]
+Price = Annotated[
+    str | None,
+    typer.Option(
+        help="What a GPU costs, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."
+    ),
+]

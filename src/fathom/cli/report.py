@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fathom.cli.options import Machine
+from fathom.cli.options import Machine, Price
 
 EXAMPLES = """Examples:
 
@@ -16,7 +16,9 @@ fathom report train.fathom --roofline
 
 fathom report train.fathom --html train.html
 
-fathom report serve.fathom --kind prefill"""
+fathom report serve.fathom --kind prefill
+
+fathom report train.fathom --price 3.50/h"""
 
 
 def report(
@@ -36,13 +38,14 @@ def report(
         typer.Option(help="The ledger of this kind of steps (prefill, decode, or its number in the report)."),
     ] = None,
     machine: Machine = None,
+    price: Price = None,
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
     """Say where the time of a step goes."""
     from fathom.api import open
     from fathom.report import print_report, save_picture, to_json
 
-    examination = open(sounding, machine=machine).examine(kind)
+    examination = open(sounding, machine=machine).examine(kind, price)
     top = None if every else 12
     for picture in filter(None, (svg, html)):
         save_picture(examination, picture, top=top, rank=rank, roofline=roofline, profiled=profiled)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from fathom.analysis.results import Abstained, Claimed, Finding, Lead, Shown
 from fathom.diagnosis.kinds import kinds
-from fathom.report import leads, units
+from fathom.report import leads, money, units
 from fathom.report.screen import cells, console_or_default, put
 from fathom.report.sections import FINDING
 
@@ -55,9 +55,10 @@ def section(found: Sequence[Finding], unseen: int, width: int, stepped: bool = T
 def _first_line(one: Finding, width: int) -> str:
     """What shows it, shortened so that there is room for what explains it; where it lies if there is more."""
     explain = f"fathom explain {one.id}"
-    room = width - len(explain) - 3
+    saved = f"{money.a_day(one)} · " if one.saves_per_day else ""
+    room = width - len(explain) - len(saved) - 3
     shown = _shown(one.evidence[0], room) if one.evidence else units.shorten(_place(one), room)
-    line = f"{shown} · {explain}"
+    line = f"{saved}{shown} · {explain}"
     place = _place(one)
     return f"{line} · {place}" if place and len(line) + len(place) + 3 <= width else line
 
@@ -88,6 +89,7 @@ def _full(one: Finding, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((one.title, "bold"), (f"   {one.id}", "dim"))
     yield Text.assemble(("  saves  ", "dim"), (_gain(one), "green"), (_sure(one), "dim"))
+    yield from _part("", [money.a_day(one)] if one.saves_per_day else [], width)
     yield from _part("", [one.unpredicted] if one.unpredicted else [], width)
     yield from _part("where", [place] if (place := _place(one)) else [], width)
     yield from _part("shown", [_shown(line) for line in one.evidence], width)

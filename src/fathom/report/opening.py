@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from fathom.analysis.results import Examination, Finding
-from fathom.report import units
+from fathom.report import money, units
 
 MOST = 4  # lines
 NOTHING = "No remedy is known for what bounds it."
@@ -33,5 +33,6 @@ def _saves(one: Finding | None) -> str:
         return ""
     low, high = units.significant(one.low_ms, 2), units.significant(one.high_ms, 2)
     share = f", {100 * one.share:.0f} % of the step" if one.share is not None else ""
+    worth = f", {money.a_day(one)}" if one.saves_per_day else ""
     word = "May save" if units.perhaps(one.gain_ms, one.low_ms, one.high_ms) else "Saves"
-    return f"{word} {units.significant(one.gain_ms, 2)} ms ({low} to {high}){share}."
+    return f"{word} {units.significant(one.gain_ms, 2)} ms ({low} to {high}){share}{worth}."

@@ -14,6 +14,7 @@ from fathom.report import (
     heading,
     kinds,
     leads,
+    money,
     opening,
     roofline,
     sections,
@@ -93,6 +94,7 @@ def _facts(examination: Examination, width: int) -> Iterator[Text]:
     yield from sections.facts("input", examination.input, width)
     yield from sections.facts("memory", examination.memory, width)
     yield from sections.facts("energy", examination.energy, width)
+    yield from money.section(examination.cost, width)
 
 
 def _detailed(devices: list[Device], rank: int | None) -> list[Device]:

@@ -1,0 +1,83 @@
+"""What a GPU costs an hour: as somebody says it, or as `fathom.toml` has it."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from fathom.errors import BadInputError
+
+FILE = "fathom.toml"
+DEFAULT = "USD"
+_SYMBOLS = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
+_UNIT = r"(?:[A-Za-z]{3}|[$€£¥])"
+_PRICE = re.compile(
+    rf"\s*(?P<before>{_UNIT})?(?P<early>/h)?\s*(?P<amount>\d+(?:\.\d*)?|\.\d+)"
+    rf"\s*(?P<after>{_UNIT})?(?P<late>/h)?\s*"
+)
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one GPU costs an hour."""
+
+    amount: float
+    currency: str = DEFAULT
+
+
+def price_of(text: str, where: str = "--price") -> Price:
+    """The price that `text` says: `3.50/h`, `$3.50/h`, `3.50 EUR/h`, `USD/h 3.50`, of one GPU.
+
+    Raises BadInputError for anything else, naming `where` it stands.
+    """
+    found = _PRICE.fullmatch(text)
+    units = [unit for unit in (found["before"], found["after"]) if unit] if found else []
+    amount = float(found["amount"]) if found else 0.0
+    if (
+        not found
+        or len(units) > 1
+        or bool(found["early"]) == bool(found["late"])
+        or not 0 < amount < math.inf
+    ):
+        raise BadInputError(
+            f"{where} is {text[:40]!r}, which is no price per hour; give what one GPU costs, like 3.50/h or "
+            "3.50 EUR/h."
+        )
+    unit = units[0] if units else DEFAULT
+    return Price(amount, _SYMBOLS.get(unit, unit.upper()))
+
+
+def configured(folder: Path | None = None) -> Price | None:
+    """`price` of the table `[cost]` in `fathom.toml`: of the working directory, else of the user's settings.
+
+    None where neither has one. Raises BadInputError for a file or a price that cannot be read.
+    """
+    for file in ((folder or Path()) / FILE, _home() / FILE):
+        if (price := _of_file(file)) is not None:
+            return price
+    return None
+
+
+def _home() -> Path:
+    import platformdirs
+
+    return platformdirs.user_config_path("fathom")
+
+
+def _of_file(file: Path) -> Price | None:
+    try:
+        told: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInputError(f"{file} is not valid TOML: {error}.") from None
+    cost = told.get("cost", {})
+    price = cost.get("price") if isinstance(cost, dict) else None
+    return None if price is None else price_of(str(price), f"`price` in {file}")
