@@ -51,7 +51,7 @@ class HostWindow:
 
     def _begin(self) -> None:
         with self._lock:
-            job = Job("timeline", 1)
+            job = Job("timeline", 1, ops=True)
             if self._over.is_set() or not self._session.conductor.recorder.arm(job):
                 return
             conductor = self._session.conductor

@@ -13,6 +13,7 @@ class Job:
     windows: int
     keep_above_ns: int | None = None  # keep the burst only if it holds a step at least this long
     stacks: bool = False
+    ops: bool = False  # of a timeline: record the framework's ops too, for no attribution follows
     group: int = 0  # of counters, sampled every `interval_ns`; `last` of all bursts with counters
     interval_ns: int = 0
     last: bool = False

@@ -22,6 +22,9 @@ SETTLE_LEAST = 3
 RECENT = 3  # bursts, of which the one with the longest steps tells how many fit into the next
 DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everything recorded again
 STACKS_BELOW = 20_000  # events a step: stacks multiply them
+# Where recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
+LIGHT_BURST, LIGHT_MORE, LIGHT_MORE_NS, LIGHT_APART = 4, 20, 3_000_000_000, 6
+OPS_AN_EVENT, DEEP_MOST = 6, 3  # ops for each event of a timeline without them; steps of an attribution burst
 
 
 class Phases:
@@ -38,6 +41,7 @@ class Phases:
         self.appointments: dict[int, Job | None] = {}
         self.settled_in_time = True
         self.finished = False
+        self.light = False  # timelines hold no ops, and hardly disturb the program
         self.blocked = False  # something else profiles: no burst can begin, and steps are not clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were not yet like those that follow
@@ -58,6 +62,7 @@ class Phases:
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
+        self._more = 0  # windows of the timeline that come between clean steps
         self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each of the last bursts
 
     # what the driver asks and tells
@@ -70,7 +75,8 @@ class Phases:
     @property
     def quiet(self) -> bool:
         """Whether the next marks can wait: everything was recorded, and only clean steps are to come."""
-        done = self.plan.depth == "surface" or (self._begun and self._looked_deeper and not self._at)
+        recorded = self._begun and self._looked_deeper and not self._at and not self._more
+        done = self.plan.depth == "surface" or recorded
         waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
         return self._state == "clean" and self.lead >= 0 and done and not waiting
 
@@ -132,6 +138,7 @@ class Phases:
         self._jobs.clear()
         self._trials = []
         self._job = None
+        self._more = 0
         self._begun = self._looked_deeper = True
 
     def without_counters(self) -> None:
@@ -210,6 +217,9 @@ class Phases:
                 self._begin_timeline()
         elif self._is_quicker():
             self._record_again(k)
+        elif self._more:
+            if self._in_phase >= LIGHT_APART:
+                self._jobs.append(Job("timeline", self._fitting(self._more)))
         elif not self.doubtful:
             self._finish()
             if self.finished and self.plan.on_slow_step:
@@ -233,11 +243,21 @@ class Phases:
         if self._wanted > 0:
             self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
         elif not self._looked_deeper:
-            self._looked_deeper = True
-            self._jobs.append(Job("attribution", 1, stacks=self._events_a_step <= STACKS_BELOW))
-            self._jobs += self._counter_jobs()
-            if self.memory:
-                self._jobs.append(Job("memory", 1))
+            self._look_deeper(took_ns)
+        else:
+            self._more = max(0, self._more - job.windows)
+
+    def _look_deeper(self, step_ns: float) -> None:
+        """After the timeline's first windows: the other phases, then more windows where they cost little."""
+        self._looked_deeper = True
+        events = self._events_a_step * (1 + OPS_AN_EVENT * self.light)
+        windows = max(1, min(DEEP_MOST, EVENTS_A_BURST // events)) if self.light else 1
+        self._jobs.append(Job("attribution", windows, stacks=events <= STACKS_BELOW))
+        self._jobs += self._counter_jobs()
+        if self.memory:
+            self._jobs.append(Job("memory", 1))
+        if self.light and not self.plan.at:
+            self._more = min(2 * self.plan.steps, LIGHT_MORE, int(LIGHT_MORE_NS / max(step_ns, 1)))
 
     def _counter_jobs(self) -> list[Job]:
         wanted = self.plan.counters or {}
@@ -284,7 +304,7 @@ class Phases:
         recent = list(self._clean)[-like_now:]
         self._clean.clear()
         self._clean.extend(recent)
-        self._looked_deeper = False
+        self._looked_deeper, self._more = False, 0
         self._trials = list(self.plan.what_if)
         self._begin_timeline()
 
@@ -292,7 +312,8 @@ class Phases:
         if not self._events_a_step:
             long = self._clean_total_ns > LONG_NS * self._clean_count
             return min(windows, 1 if long else FIRST_WINDOWS)
-        return max(1, min(windows, EVENTS_A_BURST // self._events_a_step))
+        most = LIGHT_BURST if self.light else windows
+        return max(1, min(windows, most, EVENTS_A_BURST // self._events_a_step))
 
     def _finish(self) -> None:
         enough = self._clean_count >= RECORDED_LEAST and self._clean_total_ns >= RECORDED_NS

@@ -15,8 +15,17 @@ from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
 from fathom.probe.telling import Telling
+from fathom.probe.threads import native_id
+from fathom.probe.uncollected import uncollected
 
 TOO_MANY = "modules and source lines are unknown: a step has too many events to record their stacks"
+NO_CUPTI = "CUPTI could not be used directly"
+DEVICE_ONLY = (
+    "Kineto recorded the timeline, without the framework's ops; steps take up to 20 % longer than clean ones"
+)
+WITH_OPS = (
+    "Kineto recorded the timeline with the framework's ops; steps take up to 80 % longer than clean ones"
+)
 MOST_CAPTURES = 8
 CAPTURE_BURSTS = 10_000  # bursts around captures are numbered from here
 
@@ -40,6 +49,7 @@ class Recorder:
         self.stranded = False  # a burst of `_bound`, which another thread should have ended
         self._captures = 0
         self._capturing = False
+        self.light = False  # the last timeline hardly disturbed the program: it holds no ops
 
     @property
     def running(self) -> bool:
@@ -60,12 +70,35 @@ class Recorder:
             return self._arm_counters(job)
         self.sampler.close()  # Kineto may finalise CUPTI after this burst, and what holds the samples with it
         self._let_go()
-        self._tracer, deep = self.kineto, job.phase == "attribution"
-        self.kineto.prepare(shapes=deep, stacks=deep and job.stacks, everywhere=self._everywhere())
+        deep = job.phase == "attribution"
+        if not deep:
+            return self._arm_timeline(job)
+        self._tracer = self.kineto
+        self.kineto.prepare(shapes=True, stacks=job.stacks, everywhere=self._everywhere())
         self._prepared = True
-        if deep and not job.stacks:
+        if not job.stacks:
             self._session.note("attribution", TOO_MANY)
         return True
+
+    def _arm_timeline(self, job: Job) -> bool:
+        """By CUPTI itself, else by Kineto without ops where it records runtime calls, else with ops."""
+        torch = self._session.torch
+        on_cuda = torch.cuda.is_initialized() and bool(getattr(torch.version, "cuda", None))
+        found = activities() if on_cuda and not job.ops else None
+        ready = found if found is not None and found.ready(self._wait_for_device) else None
+        self._tracer, self.light = ready or self.kineto, on_cuda and not job.ops
+        if ready is None:
+            self.kineto.prepare(everywhere=self._everywhere(), device_only=self.light)
+            self._explain(on_cuda)
+        self._prepared = True
+        return True
+
+    def _explain(self, on_cuda: bool) -> None:
+        """Say why the timeline disturbs the program more than it could."""
+        if self.light:
+            self._session.note("timeline", f"{NO_CUPTI}: {DEVICE_ONLY}")
+        elif not on_cuda and self._session.torch.cuda.is_initialized():
+            self._session.note("timeline", WITH_OPS)
 
     def _arm_counters(self, job: Job) -> bool:
         """The device's work is told by CUPTI itself; by Kineto where that has not let go of CUPTI."""
@@ -110,7 +143,8 @@ class Recorder:
         if self._snapshot is not None:
             self._snapshot.begin()
         elif isinstance(self._tracer, Activities):
-            self._tracer.enable(lambda: launch(self._session.torch.cuda))
+            calls = job.phase != "counters"
+            self._tracer.enable(lambda: launch(self._session.torch.cuda), calls=calls)
         else:
             self._tracer.enable()
         if job.phase == "counters":
@@ -203,8 +237,10 @@ class Recorder:
 
     def _save(self, job: Job, k: int, stop_ns: int, kind: str = "") -> int:
         file = f"trace-{os.getpid()}-{self._burst}-{kind or job.phase}.json"
-        begun = time.time_ns()
-        events = self._tracer.save(os.path.join(self._session.raw, file))
+        begun, path = time.time_ns(), os.path.join(self._session.raw, file)
+        ours = self._tracer if isinstance(self._tracer, Activities) else None
+        with uncollected():
+            events = self._tracer.save(path) if ours is None else ours.save(path, native_id())
         self._session.say(
             {
                 "t": "trace",
@@ -215,6 +251,7 @@ class Recorder:
                 "k1": k,
                 "stop_ns": stop_ns,
                 "export_ns": time.time_ns() - begun,
+                **({"way": "cupti", "clock": ours.clock} if ours else {}),
             }
         )
         return events

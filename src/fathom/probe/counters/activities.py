@@ -1,4 +1,4 @@
-"""The device's work during a burst, straight from CUPTI.
+"""The device's work during a burst, and what launched it, straight from CUPTI.
 
 Launches cost less than under Kineto, and records carry the host's time, as samples then do.
 """
@@ -6,16 +6,17 @@ Launches cost less than under Kineto, and records carry the host's time, as samp
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from fathom.probe.counters.records import KINDS, event, kind_of
+from fathom.probe.counters import trace
+from fathom.probe.counters.calls import runtime_calls, unwanted
+from fathom.probe.counters.launches import Call, Launches, Work, sparse
+from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, SYNC, kind_of, name_of
 from fathom.probe.device import device_in_use
-from fathom.probe.whole import whole
 
 BUFFER_BYTES, AT_HAND = 2 << 20, 4  # a kernel takes some 220 bytes; each thread that launches has a buffer
 ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while it zeroes the buffer
@@ -25,6 +26,11 @@ LOOK_S = 0.02
 FORCED = 1
 FIRST = "spin_kernel"  # what `launch` launches
 TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
+SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: threads are numbered as the kernel does
+CLOCK_PAIRS = 5
+# What a burst records beside the device's work: nothing, the calls of the runtime, or the times at which
+# kernels were queued, and synchronisations.
+WORK, CALLS, QUEUED = "work", "calls", "queued"
 
 Requested = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(ctypes.c_size_t)
@@ -49,6 +55,10 @@ class Activities:
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
+        self._launches = Launches()
+        self._dense = False  # launches follow each other so closely that recording their calls costs too much
+        self._watched = WORK
+        self.clock: tuple[int, int] | None = None  # CUPTI's clock minus the host's, and its error, in ns
         self.enabled = self._refused = self._launched = False
 
     def ready(self, touch: Callable[[], None]) -> bool:
@@ -75,13 +85,13 @@ class Activities:
         try:
             self._switch_on()
             try:
-                found = self._keeps_time()
+                self.clock = self._offset()
             finally:
                 self.disable()
         except CuptiError:
             return False
         self._full = []
-        return found
+        return abs(self.clock[0]) < NEAR_NS
 
     def _held(self) -> bool:
         subscriber = ctypes.c_void_p()
@@ -90,30 +100,48 @@ class Activities:
         self._ask("cuptiUnsubscribe", subscriber)
         return False
 
-    def _keeps_time(self) -> bool:
-        now = ctypes.c_uint64()
-        self._ask("cuptiGetTimestamp", ctypes.byref(now))
-        return abs(now.value - time.time_ns()) < NEAR_NS
+    def _offset(self) -> tuple[int, int]:
+        """How far CUPTI's clock is from the host's, and how well that is known."""
+        tries = []
+        for _ in range(CLOCK_PAIRS):
+            now, before = ctypes.c_uint64(), time.time_ns()
+            self._ask("cuptiGetTimestamp", ctypes.byref(now))
+            after = time.time_ns()
+            tries.append((after - before, now.value - (before + after) // 2))
+        width, offset = min(tries)
+        return offset, width // 2
 
-    def enable(self, first: Callable[[], bool] = lambda: False) -> None:
-        """Begin to record. Raises CuptiError.
+    def enable(self, first: Callable[[], bool] = lambda: False, calls: bool = False) -> None:
+        """Begin to record; with `calls` those that launch, too. Raises CuptiError.
 
         CUPTI takes a third of a millisecond for the first launch after that: `first` makes it, as `launch`
-        does, and tells whether it did; it is not told.
+        does, and says whether it did; it is left out of what is written.
         """
-        self._switch_on()
+        self._switch_on(WORK if not calls else QUEUED if self._dense and self._launches.known else CALLS)
         self._launched = first()
 
-    def _switch_on(self) -> None:
+    def _switch_on(self, watched: str = WORK) -> None:
         self._ask("cuptiActivityRegisterCallbacks", *self._callbacks)
         self._zeroed(1)
-        self.enabled = True
+        self.enabled, self._watched = True, watched
         try:
             for kind in KINDS:
                 self._ask("cuptiActivityEnable", kind)
+            if watched != WORK:
+                self._watch_host(watched)
         except CuptiError:
             self._zeroed(0)
             raise
+
+    def _watch_host(self, watched: str) -> None:
+        self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(1))
+        if watched == QUEUED:
+            self._ask("cuptiActivityEnable", SYNC)
+            return
+        self._ask("cuptiSetThreadIdType", SYSTEM_IDS)
+        self._ask("cuptiActivityEnable", RUNTIME)
+        for number in unwanted(runtime_calls(self._library).items()):
+            self._library.cuptiActivityEnableRuntimeApi(number, ctypes.c_uint8(0))
 
     def disable(self) -> None:
         """Record no more; the device has to be idle. Raises CuptiError."""
@@ -121,22 +149,42 @@ class Activities:
         try:
             for kind in KINDS:
                 self._ask("cuptiActivityDisable", kind)
+            if self._watched != WORK:
+                self.clock = self._offset()
+                self._ask("cuptiActivityDisable", SYNC if self._watched == QUEUED else RUNTIME)
+                self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(0))
             self._ask("cuptiActivityFlushAll", FORCED)
         finally:
             self._zeroed(0)  # what Kineto gives is not
 
-    def save(self, path: str) -> int:
-        """Write what was recorded as Kineto writes traces, free its memory, and return how much it was."""
-        events = [event(kind, address) for kind, address in self._records()]
-        if self._launched:
-            events = _without_first(events)
-        base = min((one["ts"] for one in events), default=0)
-        for one in events:
-            one["ts"], one["dur"] = (one["ts"] - base) / 1e3, one["dur"] / 1e3
-        with whole(path) as part, open(part, "w") as file:
-            json.dump({"baseTimeNanoseconds": base, "traceEvents": events}, file)
+    def save(self, path: str, thread: int = 0) -> int:
+        """Write what was recorded as Kineto writes traces, free its memory, and return the number of events.
+
+        `thread` is the one that made the calls whose thread is not recorded.
+        """
+        work, calls = trace.work_of(self._records()), self._calls()
+        skip = self._first_of(work) if self._launched else -1
+        if self._watched != WORK:
+            calls += self._completed(work, calls, thread)
+        count = trace.write(path, self._records, work, sorted(calls), thread, skip)
         self.drop()
-        return len(events)
+        return count
+
+    def _calls(self) -> list[Call]:
+        return [] if self._watched == WORK else trace.calls_of(self._records(), runtime_calls(self._library))
+
+    def _completed(self, work: list[Work], calls: list[Call], thread: int) -> list[Call]:
+        """The calls that were not recorded. How bursts to come record them is decided here."""
+        if self._watched == CALLS:
+            self._launches.learn(work, calls)
+        self._dense = not sparse(work)
+        return self._launches.missing(work, calls, thread)
+
+    @staticmethod
+    def _first_of(work: list[Work]) -> int:
+        """The correlation of the launch that `first` made; -1 where it is not there."""
+        ours = (one.correlation for one in work if one.kind == "kernel" and FIRST in name_of(one.name))
+        return min(ours, default=-1)
 
     def drop(self) -> None:
         """Forget the burst."""
@@ -149,7 +197,7 @@ class Activities:
             start = ctypes.addressof(block)
             while size and self._next(start, size, record):
                 kind = kind_of(record.value or 0)
-                if kind in KINDS:
+                if kind in KNOWN:
                     yield kind, record.value or 0
 
     def _next(self, start: int, size: int, record: ctypes.c_void_p) -> bool:
@@ -189,12 +237,6 @@ def launch(cuda: Any) -> bool:
     except RuntimeError:  # of a program that failed
         return False
     return True
-
-
-def _without_first(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    ours = [one for one in events if FIRST in one["name"]]
-    first = min(ours, key=lambda one: one["args"]["correlation"], default=None)
-    return [one for one in events if one is not first]
 
 
 def activities() -> Activities | None:

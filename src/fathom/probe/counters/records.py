@@ -7,8 +7,10 @@ import struct
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-COPY, SET, KERNEL = 1, 2, 10
+COPY, SET, RUNTIME, KERNEL, SYNC = 1, 2, 5, 10, 38
 KINDS = (KERNEL, COPY, SET)
+KNOWN = (*KINDS, RUNTIME, SYNC)
+SYNCS = {1: "cudaEventSynchronize", 3: "cudaStreamSynchronize", 4: "cudaDeviceSynchronize"}
 COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 MEMORIES = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
 LONGEST = 1024  # of a mangled name: Kineto leaves longer ones as they are
@@ -28,13 +30,15 @@ def _layout(fields: str, lies: str) -> Layout:
 LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only append
     KERNEL: _layout(
         "registers start end device context stream gx gy gz bx by bz fixed dynamic local correlation"
-        " name node",
-        "=6xH8x2Q8x3I6i2iI4xI8xQ32xQ",
+        " name queued submitted node",
+        "=6xH8x2Q8x3I6i2iI4xI8xQ8x2Q8xQ",
     ),
     COPY: _layout(
         "copy source target bytes start end device context stream correlation node", "=4x3Bx3Q4I16xQ"
     ),
     SET: _layout("bytes start end device context stream correlation memory node", "=8x3Q4I2xH12xQ"),
+    RUNTIME: _layout("call start end thread correlation", "=4xI2Q4x2I"),  # CUpti_ActivityAPI
+    SYNC: _layout("call start end correlation", "=4xI2QI"),  # CUpti_ActivitySynchronization
 }
 
 
@@ -45,9 +49,20 @@ def kind_of(address: int) -> int:
 
 def event(kind: int, address: int) -> dict[str, Any]:
     """The record as Kineto writes it, but `ts` and `dur` in ns."""
+    return _EVENTS[kind](fields(kind, address))
+
+
+def fields(kind: int, address: int) -> dict[str, int]:
+    """The wanted fields of the record."""
     layout = LAYOUTS[kind]
     values = layout.lies.unpack(ctypes.string_at(address, layout.lies.size))
-    return _EVENTS[kind](dict(zip(layout.fields, values, strict=True)))
+    return dict(zip(layout.fields, values, strict=True))
+
+
+def call(name: str, thread: int, start: int, end: int, correlation: int) -> dict[str, Any]:
+    """A call of the runtime as Kineto writes it, but `ts` and `dur` in ns."""
+    place = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": thread, "tid": thread}
+    return {**place, "ts": start, "dur": end - start, "args": {"correlation": correlation}}
 
 
 def _common(cat: str, name: str, found: dict[str, int], **more: Any) -> dict[str, Any]:
@@ -61,7 +76,7 @@ def _common(cat: str, name: str, found: dict[str, int], **more: Any) -> dict[str
 def _kernel(found: dict[str, int]) -> dict[str, Any]:
     return _common(
         "kernel",
-        _name(found["name"]),
+        name_of(found["name"]),
         found,
         grid=[found["gx"], found["gy"], found["gz"]],
         block=[found["bx"], found["by"], found["bz"]],
@@ -91,8 +106,10 @@ def _of(words: tuple[str, ...], number: int) -> str:
     return words[number] if 0 < number < len(words) else "Unknown"
 
 
-def _name(address: int) -> str:
-    """The name that CUPTI keeps there as long as its module is loaded."""
+def name_of(address: int | str) -> str:
+    """The name that CUPTI keeps at the address as long as its module is loaded."""
+    if isinstance(address, str):
+        return address
     mangled = ctypes.string_at(address) if address else b""
     return (demangled(mangled) if len(mangled) < LONGEST else mangled).decode(errors="replace")
 

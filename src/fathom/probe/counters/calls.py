@@ -1,0 +1,44 @@
+"""Which calls of CUDA's runtime CUPTI records, and what they are called."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+RUNTIME_DOMAIN = 2  # CUPTI_CB_DOMAIN_RUNTIME_API
+MOST = 5_000  # of callback ids; CUDA 13.0 has 522
+VERSION = re.compile(r"(_pt[ds][sz])?_v\d+$")
+# Launches, and calls that a host may wait in. The others outnumber them by far: PyTorch asks for the current
+# device a dozen times a launch.
+CHOSEN = re.compile(
+    r"LaunchKernel|LaunchCooperative|GraphLaunch|Memcpy|Memset|Malloc|Free|HostAlloc|HostRegister|HostUnregister"
+    r"|Synchronize|EventQuery|StreamQuery|StreamWaitEvent|ModuleLoad|LibraryLoad|LibraryGet|MemPrefetch"
+)
+GRAPH_LAUNCH = "cudaGraphLaunch"
+
+
+@lru_cache(maxsize=1)
+def runtime_calls(library: Any) -> dict[int, str]:
+    """Names of the runtime's calls by callback id, as Kineto writes them; empty if the library has none."""
+    return dict(_named(library))
+
+
+def _named(library: Any) -> Iterator[tuple[int, str]]:
+    for number in range(1, MOST):
+        name = ctypes.c_char_p()
+        if library.cuptiGetCallbackName(RUNTIME_DOMAIN, number, ctypes.byref(name)):
+            return
+        yield number, plain((name.value or b"").decode(errors="replace"))
+
+
+def plain(name: str) -> str:
+    """`__cudaLaunchKernel_ptsz_v13000` is cudaLaunchKernel."""
+    return VERSION.sub("", name.lstrip("_"))
+
+
+def unwanted(names: Iterable[tuple[int, str]]) -> list[int]:
+    """Callback ids of the calls that are not recorded."""
+    return [number for number, name in names if not CHOSEN.search(name)]
