@@ -67,7 +67,23 @@ class Overhead(ctypes.Structure):
     _fields_ = [("kind", c_uint32), ("rest", c_uint8 * 60)]
 
 
-SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead}
+class Api(ctypes.Structure):
+    _fields_ = [
+        *(("kind", c_uint32), ("cbid", c_uint32), ("start", c_uint64), ("end", c_uint64)),
+        *(("process", c_uint32), ("thread", c_uint32), ("correlation", c_uint32), ("returned", c_uint32)),
+    ]
+
+
+class Sync(ctypes.Structure):
+    _fields_ = [
+        *(("kind", c_uint32), ("type", c_uint32), ("start", c_uint64), ("end", c_uint64)),
+        *(("correlation", c_uint32), ("context", c_uint32), ("stream", c_uint32), ("event", c_uint32)),
+        *(("event_sync", c_uint64), ("returned", c_uint32), ("pad", c_uint32)),
+    ]
+
+
+SIZES = {10: Kernel, 1: Copy, 2: Set, 17: Overhead, 5: Api, 38: Sync}
+CALLED = ("cudaGetDevice_v3020", "cudaLaunchKernel_v7000", "__cudaLaunchKernel_ptsz_v13000", "cudaFree_v3020")
 
 
 class Cupti:
@@ -79,6 +95,7 @@ class Cupti:
     ) -> None:
         self.room, self.off_ns, self.fails, self.held = room, off_ns, fails, held
         self.on: set[int] = set()
+        self.latency, self.thread_ids, self.off = 0, 0, set[int]()
         self.zeroed, self.waited = 0, 0  # whether buffers come zeroed, and how often a launch waited for that
         self.open: list[list[int]] = []  # address, bytes used
 
@@ -90,6 +107,25 @@ class Cupti:
 
     def cuptiGetTimestamp(self, into: Any) -> int:
         into._obj.value = time.time_ns() + self.off_ns - (0 if self.on else BEGAN)
+        return 0
+
+    def cuptiGetCallbackName(self, domain: int, number: int, into: Any) -> int:
+        if domain != 2 or number > len(CALLED):
+            return 1
+        into._obj.value = CALLED[number - 1].encode()
+        return 0
+
+    def cuptiActivityEnableRuntimeApi(self, number: int, on: Any) -> int:
+        assert 5 in self.on  # by itself, no call is recorded
+        self.off.discard(number) if on.value else self.off.add(number)
+        return 0
+
+    def cuptiActivityEnableLatencyTimestamps(self, on: Any) -> int:
+        self.latency = on.value
+        return 0
+
+    def cuptiSetThreadIdType(self, which: int) -> int:
+        self.thread_ids = which
         return 0
 
     def cuptiActivityRegisterCallbacks(self, requested: Any, completed: Any) -> int:
@@ -118,6 +154,8 @@ class Cupti:
     def happens(self, record: ctypes.Structure) -> None:
         data = bytes(record)
         if record.kind not in self.on and record.kind != 17:
+            return
+        if record.kind == 5 and record.cbid in self.off:
             return
         if not self.open or self.open[-1][1] + len(data) > self.room:
             buffer, size, most = ctypes.c_void_p(), ctypes.c_size_t(), ctypes.c_size_t(7)
@@ -195,6 +233,68 @@ def test_work_comes_out_as_it_was_recorded(tmp_path: Path) -> None:
     assert {key: told[key] for key in wanted} == wanted
 
 
+def launched(number: int, calls: bool) -> list[ctypes.Structure]:
+    """A launch every 25 µs: what PyTorch asks before it, its call, and its kernel, queued 2 µs later."""
+    begun = BEGAN + 25_000 * number
+    work = kernel(number, b"k%d" % (number % 3))
+    work.start, work.end = begun + 9_000, begun + 10_000
+    work.queued, work.submitted = begun + 2_000, begun + 4_000
+    if not calls:
+        return [work]
+    asked = Api(kind=5, cbid=1, thread=71, correlation=5000 + number, start=begun - 900, end=begun - 800)
+    call = Api(kind=5, cbid=2, thread=71 + number % 2, correlation=100 + number)
+    call.start, call.end = begun, begun + 5_000
+    return [asked, call, work]
+
+
+def traced(cupti: Cupti, ours: Activities, path: Path, records: list[ctypes.Structure]) -> Any:
+    assert ours.ready(lambda: None)
+    ours.enable(calls=True)
+    for record in records:
+        cupti.happens(record)
+    ours.disable()
+    assert not cupti.on and not cupti.latency
+    ours.save(str(path), thread=70)
+    return read_trace(path, phase="timeline", burst=3)
+
+
+def test_calls_are_recorded_first_and_then_told_from_queue_times(tmp_path: Path) -> None:
+    cupti = Cupti()
+    ours = Activities(cupti)
+    first = [record for number in range(60) for record in launched(number, calls=True)]
+    found = traced(cupti, ours, tmp_path / "first.json", first).tables["launches"].sort("correlation")
+    assert found["api"].unique().to_list() == ["cudaLaunchKernel"] and found.height == 60
+    assert found["thread"].to_list() == [71, 72] * 30 and cupti.thread_ids == 1
+
+    copy = Copy(kind=1, copy=1, source=2, target=3, bytes=64, device=1, stream=7, correlation=105)
+    copy.start, copy.end = BEGAN + 5 * 25_000 + 9_000, BEGAN + 5 * 25_000 + 10_000
+    wait = Sync(kind=38, type=3, start=BEGAN + 40 * 25_000, end=BEGAN + 40 * 25_000 + 700, correlation=140)
+    later = [record for n in range(60) if n not in (5, 40) for record in launched(n, calls=True)]
+    trace = traced(cupti, ours, tmp_path / "second.json", [*later, copy, wait])
+    assert not trace.problems
+    found = trace.tables["launches"].sort("correlation")
+    assert found.height == 60 and found["thread"].unique().to_list() == [70]
+    begun = [BEGAN + 25_000 * n for n in range(60)]
+    known = [n for n in range(60) if n not in (5, 40)]
+    assert [found["start_ns"][n] for n in known] == [begun[n] for n in known]
+    assert [found["end_ns"][n] for n in known] == [begun[n] + 5_000 for n in known]
+    assert (found["api"][5], found["api"][40]) == ("cudaMemcpyAsync", "cudaStreamSynchronize")
+    assert found["start_ns"][5] == begun[5]  # the device was idle: launches take 9 µs to begin
+    assert found["end_ns"][40] - found["start_ns"][40] == 700
+
+
+def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path: Path) -> None:
+    for records in (
+        [record for n in range(0, 3000, 50) for record in launched(n, calls=True)],
+        [kernel(n, b"k", node=1 + n) for n in range(30)],
+    ):
+        cupti = Cupti()
+        ours = Activities(cupti)
+        for name in ("first", "second"):
+            found = traced(cupti, ours, tmp_path / f"{name}.json", records).tables["launches"]
+            assert 5 in SIZES and set(found["thread"].to_list()) <= {71, 72}
+
+
 def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_path: Path) -> None:
     cupti = Cupti(room=3 * ctypes.sizeof(Kernel))
     ours = burst(cupti, [kernel(number, b"k") for number in range(10)])
@@ -260,7 +360,7 @@ def test_a_burst_begins_with_a_launch_of_its_own(
 ) -> None:
     found: list[bool] = []
     activities = Activities(Cupti())
-    monkeypatch.setattr(activities, "enable", lambda launch: found.append(launch()))
+    monkeypatch.setattr(activities, "enable", lambda launch, **_: found.append(launch()))
     monkeypatch.setattr(recorder, "activities", lambda: activities)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet([], "kineto"))
     monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet([], "sampler"))

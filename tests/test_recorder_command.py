@@ -165,8 +165,8 @@ def test_the_program_keeps_its_own_path(tmp_path):
     assert child["FATHOM_RAW"] == str(tmp_path / "raw") and child["A"] == "b"
     assert child_environment({}, tmp_path)["PYTHONPATH"] == str(INJECT)
     assert "TEARDOWN_CUPTI" not in child_environment({}, tmp_path)
-    assert child_environment({}, tmp_path, sampled=True)["TEARDOWN_CUPTI"] == "1"
-    assert child_environment({"TEARDOWN_CUPTI": "0"}, tmp_path, sampled=True)["TEARDOWN_CUPTI"] == "0"
+    assert child_environment({}, tmp_path, traced=True)["TEARDOWN_CUPTI"] == "1"
+    assert child_environment({"TEARDOWN_CUPTI": "0"}, tmp_path, traced=True)["TEARDOWN_CUPTI"] == "0"
     assert child_environment(child, tmp_path)["PYTHONPATH"] == child["PYTHONPATH"]
 
 

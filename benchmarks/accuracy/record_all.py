@@ -34,7 +34,7 @@ ENTRIES = {
     "item": "idle: synchronisation",
 }
 NEXT_STEP = {"loader", "item"}  # planted before the optimizer's step, where Fathom's step begins
-UNPLANTED = "planted-none"
+PLANTED, LAUNCH_BOUND, UNPLANTED = "planted-", "planted-launch-bound-", "none"
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,10 @@ class Program:
         return [*start, *self.arguments, *sized, *truth, "--times", str(folder / "times.json")]
 
 
-def planted(name: str, *delays: str) -> Program:
+def planted(prefix: str, name: str, *delays: str) -> Program:
     arguments = tuple(word for delay in delays for word in ("--plant", delay))
-    return Program(f"planted-{name}", "planted", arguments, ("--steps", "20"), truth=True)
+    arguments += ("--launch-bound",) if prefix == LAUNCH_BOUND else ()
+    return Program(prefix + name, "planted", arguments, ("--steps", "20"), truth=True)
 
 
 PROGRAMS = (
@@ -79,12 +80,18 @@ PROGRAMS = (
     Program("launch_bound", "launch_bound"),
     Program("many_events", "many_events"),
     Program("ddp", "ddp", ("--device", "cpu", "--small"), ranks=2),
-    planted("none"),
-    planted("loader", "loader:30ms"),
-    planted("python", "python:30ms"),
-    planted("checkpoint", "checkpoint:30ms"),
-    planted("gc", "gc:30ms"),
-    planted("item", "item"),
+    *(
+        planted(prefix, name, *delays)
+        for prefix in (PLANTED, LAUNCH_BOUND)
+        for name, *delays in (
+            (UNPLANTED,),
+            ("loader", "loader:30ms"),
+            ("python", "python:30ms"),
+            ("checkpoint", "checkpoint:30ms"),
+            ("gc", "gc:30ms"),
+            ("item", "item"),
+        )
+    ),
 )
 
 
@@ -181,13 +188,14 @@ def report(name: str, folder: Path) -> dict[str, Any] | None:
 
 def checked(name: str, finished: dict[str, Finished]) -> list[dict[str, Any]]:
     """Each planted delay against what the ledger holds more than that of the same program without delays."""
-    if UNPLANTED not in finished or not finished[name].truth.get("plants"):
+    plain = (LAUNCH_BOUND if name.startswith(LAUNCH_BOUND) else PLANTED) + UNPLANTED
+    if plain not in finished or not finished[name].truth.get("plants"):
         return []
     checks = []
     for plant in finished[name].truth["plants"]:
         entry = ENTRIES[plant["kind"]]
         length = statistics.mean(finished[name].lengths(plant))
-        more = finished[name].entry_ms(entry) - finished[UNPLANTED].entry_ms(entry)
+        more = finished[name].entry_ms(entry) - finished[plain].entry_ms(entry)
         expected = length if plant["costs"] else 0.0
         error = (more - expected) / length
         checks.append(

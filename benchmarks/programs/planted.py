@@ -129,8 +129,15 @@ def after_step(plants: Plants, loss: Tensor) -> None:
             torch.save(state, SlowFile(asked["checkpoint"]))
 
 
+def sizes(options: argparse.Namespace) -> tuple[int, int, int, int]:
+    """Width, layers, length and batch; a launch-bound model is deep, and thin."""
+    if options.small:
+        return 64, 2, 65, 4
+    return (64, 16, 65, 4) if options.launch_bound else (512, 6, 257, 16)
+
+
 def train(options: argparse.Namespace, plants: Plants) -> Stopwatch:
-    width, layers, length, batch = (64, 2, 65, 4) if options.small else (512, 6, 257, 16)
+    width, layers, length, batch = sizes(options)
     model = Transformer(256, width, layers).to(options.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     data = Tokens(options.steps, batch, length, plants)
@@ -162,6 +169,9 @@ def plant(text: str) -> tuple[str, float]:
 def main() -> None:
     parser = arguments(__doc__.splitlines()[0], steps=200)
     parser.add_argument("--plant", type=plant, action="append", default=[], metavar="KIND:TIMEms")
+    parser.add_argument(
+        "--launch-bound", action="store_true", help="a model that the host launches too slowly"
+    )
     parser.add_argument("--truth", type=Path, help="write the truth to this file instead of printing it")
     options = parser.parse_args()
     torch.manual_seed(0)

@@ -114,8 +114,13 @@ def host_records(
     caller: int | None,
     pid: int | None,
 ) -> HostRecords:
-    """Gather one burst's records. `ops` needs kind and name, `calls` api, `waits` cause and detail."""
-    regions = _named(ops, "name", causes.region_cause, pl.lit(""))
+    """Gather one burst's records. `ops` needs kind and name, `calls` api, `waits` cause and detail.
+
+    Ops that were placed (`inferred`) show where the framework dispatched, but not how long a region with a
+    cause lasted: other steps recorded them.
+    """
+    measured = ops.filter(~pl.col("inferred").fill_null(False)) if "inferred" in ops.columns else ops
+    regions = _named(measured, "name", causes.region_cause, pl.lit(""))
     known = pl.concat([_waits(waits), regions, _named(calls, "api", causes.api_cause, pl.col("api"))])
     framework = ops.filter(pl.col("kind") == "op")
     autograd = set(_threads(framework.filter(pl.col("name").str.starts_with(causes.AUTOGRAD)))) - {caller}

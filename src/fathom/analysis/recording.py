@@ -18,7 +18,7 @@ from fathom.sounding import Store
 from fathom.sounding.manifest import Rank
 from fathom.sounding.silence import SILENCE, hole_in
 
-_OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "phase", "burst"]
+_OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferred", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]
 _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "burst"]

@@ -180,7 +180,7 @@ class Conductor:
             return self.phases.stopped(0)
         events, kept, ended_ns = self.safely(self.recorder.stop, k, self._longest_ns) or (0, False, 0)
         self._mind_counters()
-        self.phases.light = self.recorder.light
+        self.phases.light, self.phases.bare = self.recorder.light, self.recorder.bare
         if self.recorder.stranded:
             self.phases.interrupted()
             return Orders("transition", self.orders.burst)

@@ -23,8 +23,9 @@ RECENT = 3  # bursts, of which the one with the longest steps tells how many fit
 DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everything recorded again
 STACKS_BELOW = 20_000  # events a step: stacks multiply them
 # Where recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
-LIGHT_BURST, LIGHT_MORE, LIGHT_MORE_NS, LIGHT_APART = 4, 20, 3_000_000_000, 6
-OPS_AN_EVENT, DEEP_MOST = 6, 3  # ops for each event of a timeline without them; steps of an attribution burst
+LIGHT_BURST, LIGHT_MORE_NS, LIGHT_APART = 2, 3_000_000_000, 6
+OPS_AN_EVENT, STACKED = 3, 3  # ops for each event of a timeline without them; what stacks multiply events by
+DEEP_MOST = 3  # steps of an attribution burst
 
 
 class Phases:
@@ -41,7 +42,7 @@ class Phases:
         self.appointments: dict[int, Job | None] = {}
         self.settled_in_time = True
         self.finished = False
-        self.light = False  # timelines hold no ops, and hardly disturb the program
+        self.light = self.bare = False  # timelines hardly disturb the program; they hold no ops
         self.blocked = False  # something else profiles: no burst can begin, and steps are not clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were not yet like those that follow
@@ -62,7 +63,7 @@ class Phases:
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
-        self._more = 0  # windows of the timeline that come between clean steps
+        self._more = 0  # windows of the timeline that come later, between clean steps
         self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each of the last bursts
 
     # what the driver asks and tells
@@ -215,11 +216,12 @@ class Phases:
         elif not self._begun:
             if self._clean_enough():
                 self._begin_timeline()
+        elif self.light and self._wanted > 0 and not self._looked_deeper:
+            self._apart(self._wanted)
         elif self._is_quicker():
             self._record_again(k)
         elif self._more:
-            if self._in_phase >= LIGHT_APART:
-                self._jobs.append(Job("timeline", self._fitting(self._more)))
+            self._apart(self._more)
         elif not self.doubtful:
             self._finish()
             if self.finished and self.plan.on_slow_step:
@@ -239,25 +241,31 @@ class Phases:
         self._events_a_step = max(1, events // (job.windows + 1))
         self._recent_ns.clear()
         self._recent_ns.append(took_ns)
+        if self._looked_deeper:
+            self._more = max(0, self._more - job.windows) if self.light else 0
+            return
         self._wanted -= job.windows
-        if self._wanted > 0:
-            self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
-        elif not self._looked_deeper:
+        if self._wanted <= 0:
             self._look_deeper(took_ns)
-        else:
-            self._more = max(0, self._more - job.windows)
+        elif not self.light:
+            self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
 
     def _look_deeper(self, step_ns: float) -> None:
         """After the timeline's first windows: the other phases, then more windows where they cost little."""
         self._looked_deeper = True
-        events = self._events_a_step * (1 + OPS_AN_EVENT * self.light)
-        windows = max(1, min(DEEP_MOST, EVENTS_A_BURST // events)) if self.light else 1
+        events = self._events_a_step * (1 + OPS_AN_EVENT * self.bare)
+        windows = max(1, min(DEEP_MOST, EVENTS_A_BURST // (STACKED * events))) if self.light else 1
         self._jobs.append(Job("attribution", windows, stacks=events <= STACKS_BELOW))
         self._jobs += self._counter_jobs()
         if self.memory:
             self._jobs.append(Job("memory", 1))
         if self.light and not self.plan.at:
-            self._more = min(2 * self.plan.steps, LIGHT_MORE, int(LIGHT_MORE_NS / max(step_ns, 1)))
+            self._more = min(self.plan.steps, int(LIGHT_MORE_NS / max(step_ns, 1)))
+
+    def _apart(self, windows: int) -> None:
+        """The next burst of the timeline, once there are clean steps between it and the one before."""
+        if self._in_phase >= LIGHT_APART:
+            self._jobs.append(Job("timeline", self._fitting(windows)))
 
     def _counter_jobs(self) -> list[Job]:
         wanted = self.plan.counters or {}

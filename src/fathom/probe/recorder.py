@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from fathom.probe.counters.activities import Activities, activities, launch
 from fathom.probe.counters.sampler import Sampler
@@ -49,7 +50,7 @@ class Recorder:
         self.stranded = False  # a burst of `_bound`, which another thread should have ended
         self._captures = 0
         self._capturing = False
-        self.light = False  # the last timeline hardly disturbed the program: it holds no ops
+        self.light = self.bare = False  # the last timeline hardly disturbed the program; it holds no ops
 
     @property
     def running(self) -> bool:
@@ -83,19 +84,19 @@ class Recorder:
     def _arm_timeline(self, job: Job) -> bool:
         """By CUPTI itself, else by Kineto without ops where it records runtime calls, else with ops."""
         torch = self._session.torch
-        on_cuda = torch.cuda.is_initialized() and bool(getattr(torch.version, "cuda", None))
+        on_cuda = torch.cuda.is_initialized() and _is_cuda(torch)
         found = activities() if on_cuda and not job.ops else None
         ready = found if found is not None and found.ready(self._wait_for_device) else None
-        self._tracer, self.light = ready or self.kineto, on_cuda and not job.ops
+        self._tracer, self.light, self.bare = ready or self.kineto, ready is not None, on_cuda and not job.ops
         if ready is None:
-            self.kineto.prepare(everywhere=self._everywhere(), device_only=self.light)
+            self.kineto.prepare(everywhere=self._everywhere(), device_only=self.bare)
             self._explain(on_cuda)
         self._prepared = True
         return True
 
     def _explain(self, on_cuda: bool) -> None:
         """Say why the timeline disturbs the program more than it could."""
-        if self.light:
+        if self.bare:
             self._session.note("timeline", f"{NO_CUPTI}: {DEVICE_ONLY}")
         elif not on_cuda and self._session.torch.cuda.is_initialized():
             self._session.note("timeline", WITH_OPS)
@@ -255,3 +256,8 @@ class Recorder:
             }
         )
         return events
+
+
+def _is_cuda(torch: Any) -> bool:
+    """Whether this torch was built for CUDA: on AMD torch.cuda is ROCm."""
+    return bool(getattr(getattr(torch, "version", None), "cuda", None))

@@ -23,16 +23,16 @@ INJECT = PACKAGE / "probe" / "inject"
 _PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")) if s is not None]
 
 
-def child_environment(environment: Mapping[str, str], raw: Path, sampled: bool = False) -> dict[str, str]:
+def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = False) -> dict[str, str]:
     """The user's environment, plus where to write, and the probe's hook first on Python's path.
 
-    `sampled`: counters are, so Kineto has to let go of CUPTI after each burst, which later versions do by
-    themselves: what stays makes every launch longer, and has a clock of its own.
+    `traced`: bursts are recorded, so Kineto has to let go of CUPTI after each of its own, which later
+    versions do by themselves: what stays makes every launch longer, and has a clock of its own.
     """
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]
     return {
-        **({TEARDOWN: "1"} if sampled else {}),
+        **({TEARDOWN: "1"} if traced else {}),
         **environment,
         RAW: str(raw.absolute()),
         "PYTHONPATH": os.pathsep.join([str(INJECT), *kept]),

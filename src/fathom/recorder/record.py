@@ -67,7 +67,7 @@ def record(
             inbox() as signals,
             StackSampler(raw) as stacks,
         ):  # signals first: threads would take them from us
-            around = child_environment(environment, raw, sampled=plan.counters is not None)
+            around = child_environment(environment, raw, traced=plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
             return Recording(folder, _wait(child, plan, raw, environment, signals, say, stacks))

@@ -9,7 +9,7 @@ import polars as pl
 from fathom.errors import FathomError
 from fathom.sounding.compiler import FACT
 from fathom.sounding.manifest import Phase, Problem, Rank
-from fathom.sounding.raw import clocks, decoding, steps, tables
+from fathom.sounding.raw import clocks, decoding, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import Found, samples
 from fathom.sounding.raw.stacks import stacks
@@ -17,6 +17,7 @@ from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.store import Store, Writer
 
 MOST_OTHERS = 7  # processes beside those with ranks that are kept: pools may have hundreds
+ENOUGH_PLACED = 0.8  # of the timeline's launches
 
 
 def import_raw(folder: Path, output: Path | None = None, *, replace: bool = False) -> Store:
@@ -70,6 +71,8 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
         "telemetry": tables.telemetry(raw),
     }
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    placed = placing.place(found, own["steps"])
+    found = placed.tables
     own["steps"] = decoding.told(own["steps"], found.get("ops"))
     own["stacks"] = clocks.move(own["stacks"], ["time_ns"], shifts, "time_ns")
     own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
@@ -78,7 +81,26 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
         writer.write(number, name, frame)
     about = _about(process, number, shifts, sampled)
     about.facts.update(rate)
-    return Recorded(about, _phases(marked, number), problems + sampled.problems)
+    about.facts.update(_timeline(process, placed))
+    return Recorded(about, _phases(marked, number), problems + sampled.problems, _not_placed(placed))
+
+
+def _timeline(process: Process, placed: placing.Placed) -> Record:
+    """How the timeline was recorded, and the share of its launches whose ops were found in other steps."""
+    ways = [record.get("way") or "kineto" for record in process.of("trace") if record["phase"] == "timeline"]
+    found = {"timeline": max(sorted(set(ways)), key=ways.count)} if ways else {}
+    return {**found, **({"placed": round(placed.share, 4)} if placed.share is not None else {})}
+
+
+def _not_placed(placed: placing.Placed) -> list[dict[str, str]]:
+    share = placed.share
+    if share is None or share >= ENOUGH_PLACED:
+        return []
+    why = (
+        f"only {100 * share:.0f} % of the timeline's launches were found again in the steps that were "
+        "recorded with ops; the other launches have no op, module or source line"
+    )
+    return [{"what": "attribution", "why": why}]
 
 
 def _streams(frame: pl.DataFrame) -> pl.DataFrame:

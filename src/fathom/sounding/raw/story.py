@@ -14,6 +14,7 @@ EXCEPTION = "exception "  # how the probe's reason for such an end begins
 # Notes that say what could not be looked at; all others are problems of the recording.
 ABSTAINING = (
     "memory",
+    "timeline",
     "attribution",
     "counters",
     "settle",
@@ -52,7 +53,11 @@ def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:
         problems=[problem for one in recorded for problem in one.problems]
         + _problems(raw)
         + _others(raw, recorded),
-        abstained=[*(end.get("abstained") or []), *_abstained(raw, marked)],
+        abstained=[
+            *(end.get("abstained") or []),
+            *_abstained(raw, marked),
+            *(why for one in recorded for why in one.abstained),
+        ],
     )
 
 

@@ -1,0 +1,257 @@
+"""Ops of the attribution phase, placed in the steps of a timeline that was recorded without them.
+
+A timeline's launches are measured; the ops that made them were recorded in other steps, which tracing made
+longer. A step of the timeline is compared with those steps: what was launched, in order. Where both agree,
+the ops of the one are placed between the launches of the other: times in between are interpolated, so ops
+keep their nesting, and those whose launches were not found again stay out. Their times are no measurement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from fathom.sounding.raw import alignment
+from fathom.sounding.raw.occurrences import Occurrence, occurrences
+
+TIMELINES = ("timeline", "slow")
+_IDS_A_BURST = 1_000_000_000  # as the traces number their ops
+_NONE = -1
+_ALIKE = (
+    0.5  # of a step's launches: below it kernels of one name count as the same, whatever their launch shape
+)
+_SHAPES = ("shapes", "dtypes", "values")
+Tables = dict[str, pl.DataFrame]
+
+
+@dataclass
+class Placed:
+    """The tables with placed ops, and how many of the launches in the timeline's steps have got one."""
+
+    tables: Tables
+    launches: int = 0
+    found: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the launches; None where nothing had to be placed."""
+        return self.found / self.launches if self.launches else None
+
+
+def place(tables: Tables, steps: pl.DataFrame) -> Placed:
+    """Place ops in bursts of a timeline that have none; `steps` are on the clock of the tables.
+
+    Launches take over the thread, the call's name and the op of those that they correspond to.
+    """
+    if any(tables.get(name) is None for name in ("ops", "launches", "kernels")):
+        return Placed(tables)
+    bare = _bare(tables["ops"], tables["launches"])
+    whole = steps.filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
+    known = whole.filter(phase="attribution")
+    wanted = whole.filter(pl.col("burst").is_in(bare), pl.col("phase").is_in(TIMELINES))
+    if known.is_empty() or wanted.is_empty():
+        return Placed(tables)
+    return _place(tables, occurrences(tables, known), occurrences(tables, wanted))
+
+
+def _bare(ops: pl.DataFrame, launches: pl.DataFrame) -> list[int]:
+    """Bursts of a timeline with launches and without ops."""
+    timeline = pl.col("phase").is_in(TIMELINES)
+    with_ops = ops.filter(timeline, pl.col("kind") == "op")["burst"].unique()
+    bursts = launches.filter(timeline)["burst"].drop_nulls().unique()
+    return sorted(set(bursts.to_list()) - set(with_ops.to_list()))
+
+
+def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) -> Placed:
+    known = [one for one in known if len(one.codes)]
+    models = [_Model.of(tables["ops"], tables["launches"], one) for one in known]
+    added: list[pl.DataFrame] = []
+    linked: list[pl.DataFrame] = []
+    made: dict[int, int] = {}
+    placed = Placed(tables)
+    for step in wanted:
+        placed.launches += len(step.codes)
+        chosen = _chosen(step, known)
+        if chosen is None:
+            continue
+        pairs, shaped = _paired(known[chosen], step)
+        first = step.burst * _IDS_A_BURST + made.get(step.burst, 0)
+        frame, links, found = models[chosen].placed(step, pairs, first)
+        if not shaped:
+            frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in _SHAPES)
+        made[step.burst] = made.get(step.burst, 0) + frame.height
+        placed.found += found
+        added.append(frame)
+        linked.append(links)
+    if added:
+        ops = pl.concat([tables["ops"].with_columns(pl.col("inferred").fill_null(False)), *added])
+        placed.tables = {**tables, "ops": ops, "launches": _linked(tables["launches"], pl.concat(linked))}
+    return placed
+
+
+def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
+    """The step that launched the same, else the one with most in common; of its own kind where there is one.
+
+    Later ones come first: the profiler's start falls into the first.
+    """
+    rows = [at for at, one in enumerate(known) if one.kind == step.kind] or list(range(len(known)))
+    same = [at for at in rows if np.array_equal(known[at].codes, step.codes)]
+    if same:
+        return same[-1]
+    best = alignment.nearest(step.names, [known[at].names for at in rows])
+    return None if best is None else rows[best]
+
+
+def _paired(known: Occurrence, step: Occurrence) -> tuple[alignment.Pairs, bool]:
+    """What both launched, and whether with the same shapes: those of others say nothing of this step."""
+    pairs = alignment.pairs(known.codes, step.codes)
+    if len(pairs) >= _ALIKE * len(step.codes):
+        return pairs, True
+    named = alignment.pairs(known.names, step.names)
+    return (named, False) if len(named) > len(pairs) else (pairs, True)
+
+
+def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
+    """The launches with what their counterparts have: op, thread and name of the call."""
+    rows = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    joined = rows.join(links, on="row", how="left", maintain_order="left")
+    taken = [pl.coalesce(f"new_{name}", name).alias(name) for name in ("op", "thread", "api")]
+    return joined.with_columns(taken).select(launches.columns)
+
+
+@dataclass
+class _Model:
+    """One step with ops. Arrays over its ops; `owner` is the op of each piece, NONE where it has none."""
+
+    occurrence: Occurrence
+    ops: pl.DataFrame
+    threads: np.ndarray
+    parent: np.ndarray
+    owner: np.ndarray
+    launches: pl.DataFrame  # of the pieces: op, thread, api
+
+    @classmethod
+    def of(cls, ops: pl.DataFrame, launches: pl.DataFrame, step: Occurrence) -> _Model:
+        inside = (pl.col("start_ns") >= step.start) & (pl.col("start_ns") < step.end)
+        own = ops.filter(pl.col("phase") == "attribution", pl.col("burst") == step.burst, inside)
+        pieces = launches[step.rows].select("op", "thread", "api")
+        number = {one: at for at, one in enumerate(own["id"].to_list())}
+        rows = [[number.get(one, _NONE) for one in ids] for ids in (own["parent"], pieces["op"])]
+        parent, owner = (np.array(one, np.int64).reshape(-1) for one in rows)
+        return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
+
+    def placed(
+        self, step: Occurrence, pairs: alignment.Pairs, first: int
+    ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+        """Ops for `step`, numbered from `first`; what its launches get (row, new_op, new_thread, new_api);
+        and how many of its launches got an op."""
+        keep = self._kept(pairs[:, 0])
+        ids = np.where(keep, first + np.cumsum(keep) - 1, _NONE)
+        parent = self._climbed(self.parent, keep)
+        times = [self._moved(self.ops[name].to_numpy(), step, pairs) for name in ("start_ns", "end_ns")]
+        frame = self.ops.with_columns(
+            id=pl.Series(ids, dtype=pl.Int64),
+            parent=_or_null(_at(ids, parent)),
+            start_ns=pl.Series(times[0]),
+            end_ns=pl.Series(times[1]),
+            inferred=pl.lit(True),
+            phase=pl.lit(step.phase),
+            burst=pl.lit(step.burst, pl.Int32),
+        ).filter(pl.Series(keep))
+        owner = self._climbed(self.owner, keep)[pairs[:, 0]]
+        links = self.launches[pairs[:, 0]].select(
+            pl.Series("row", step.rows[pairs[:, 1]], dtype=pl.Int64),
+            _or_null(_at(ids, owner)).alias("new_op"),
+            new_thread="thread",
+            new_api="api",
+        )
+        return frame, links, int((owner != _NONE).sum())
+
+    def _kept(self, matched: np.ndarray) -> np.ndarray:
+        """Ops with a launch that was found again, and those without any that lie in no gap of matches."""
+        every = self._within(np.arange(len(self.owner)))
+        found = self._within(matched)
+        return (found > 0) | ((every == 0) & ~self._in_hole(matched))
+
+    def _within(self, pieces: np.ndarray) -> np.ndarray:
+        """How many of these pieces each op launched, itself or in its parts."""
+        counts = np.zeros(len(self.parent), np.int64)
+        at = self.owner[pieces]
+        at = at[at != _NONE]
+        while len(at):
+            np.add.at(counts, at, 1)
+            at = self.parent[at]
+            at = at[at != _NONE]
+        return counts
+
+    def _in_hole(self, matched: np.ndarray) -> np.ndarray:
+        """Ops that begin between two pieces of which one was not found again."""
+        missing = np.ones(len(self.owner), bool)
+        missing[matched] = False
+        if not missing.any():
+            return np.zeros(len(self.parent), bool)
+        starts, order = np.sort(self.occurrence.starts), np.argsort(self.occurrence.starts)
+        padded = np.concatenate([[False], missing[order], [False]])
+        after = np.searchsorted(starts, self.ops["start_ns"].to_numpy(), side="right")
+        return padded[after] | padded[after + 1]
+
+    def _climbed(self, rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
+        """For each row the nearest kept op, itself or around it."""
+        rows = rows.copy()
+        lost = (rows != _NONE) & ~keep[rows] if len(keep) else np.zeros(len(rows), bool)
+        while lost.any():
+            rows[lost] = self.parent[rows[lost]]
+            lost = (rows != _NONE) & ~keep[rows]
+        return rows
+
+    def _moved(self, times: np.ndarray, step: Occurrence, pairs: alignment.Pairs) -> np.ndarray:
+        """Times of the ops on the clock of `step`, between what both launched on the same thread."""
+        moved = np.empty(len(times), np.int64)
+        of_piece = self.launches["thread"].fill_null(_NONE).to_numpy()[pairs[:, 0]]
+        anchors = self._anchors(step, pairs)
+        for thread in np.unique(self.threads):
+            mine = self.threads == thread
+            moved[mine] = _interpolated(times[mine], *_ordered(*anchors, np.repeat(of_piece == thread, 2)))
+        return moved
+
+    def _anchors(self, step: Occurrence, pairs: alignment.Pairs) -> tuple[np.ndarray, np.ndarray]:
+        """Begin and end of each matched call here and there, and the steps' bounds at both ends."""
+        ours, theirs = self.occurrence, step
+        here = np.stack([ours.starts[pairs[:, 0]], ours.ends[pairs[:, 0]]], axis=1).ravel()
+        there = np.stack([theirs.starts[pairs[:, 1]], theirs.ends[pairs[:, 1]]], axis=1).ravel()
+        return (
+            np.concatenate([here, [ours.start, ours.end]]),
+            np.concatenate([there, [theirs.start, theirs.end]]),
+        )
+
+
+def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A thread's anchors, and others' before its first and after its last; ascending on both clocks."""
+    own = np.concatenate([own, [False, False]])
+    if own.any():
+        inside = (here > here[own].min()) & (here < here[own].max())
+        here, there = here[own | ~inside], there[own | ~inside]
+    order = np.lexsort((there, here))
+    here, there = here[order], np.maximum.accumulate(there[order])
+    first = np.concatenate([[True], np.diff(here) > 0])
+    return here[first], there[first]
+
+
+def _interpolated(times: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """`times` moved as the anchors are; beyond the outer ones by as much as those."""
+    base, target = int(here[0]), int(there[0])
+    moved = np.interp(times - base, here - base, there - target)
+    beyond = np.where(times > here[-1], times - here[-1], np.where(times < base, times - base, 0))
+    return np.rint(moved).astype(np.int64) + target + beyond
+
+
+def _at(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """`values` at `rows`, NONE at NONE."""
+    return np.append(values, _NONE)[rows]
+
+
+def _or_null(values: np.ndarray) -> pl.Series:
+    """The values as a column, null for NONE."""
+    return pl.Series(values, dtype=pl.Int64).set(pl.Series(values == _NONE), None)
