@@ -17,6 +17,7 @@ settings.load_profile("fathom")
 def _nothing_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """What this machine remembers of itself must not show in a test."""
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path_factory.getbasetemp() / "remembers-nothing"))
+    monkeypatch.setenv("FATHOM_NO_CACHE", "1")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
 from functools import cached_property
@@ -57,10 +58,37 @@ class Sounding:
         return self._examined(None)
 
     def _examined(self, kind: str | None) -> Examination:
-        from fathom.diagnosis import examine
+        import msgspec
+
+        from fathom import cache
+        from fathom.analysis.results import Examination
+        from fathom.errors import FathomError
         from fathom.machine.store import bounding
 
-        return examine(self.store, bounding(self.store.machine, self._machine), kind)
+        machine = bounding(self.store.machine, self._machine)
+        key = self._key(machine, kind)
+        if key and (kept := cache.read(key)):
+            with contextlib.suppress(FathomError, msgspec.DecodeError):
+                self.store.verify()
+                return msgspec.json.decode(kept, type=Examination)
+        from fathom.diagnosis import examine
+
+        found = examine(self.store, machine, kind)
+        if key:
+            cache.write(key, msgspec.json.encode(found))
+        return found
+
+    def _key(self, machine: dict[str, Any], kind: str | None) -> str | None:
+        """What the examination is kept under; None where no checksums tell whether tables are the same."""
+        import msgspec
+
+        from fathom import cache
+
+        if not self.manifest.checksums:
+            return None
+        return cache.key(
+            "examination", msgspec.json.encode(self.manifest), msgspec.json.encode(machine), kind
+        )
 
     @property
     def step(self) -> Step:

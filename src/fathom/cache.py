@@ -1,0 +1,114 @@
+"""Results that took a while to compute, kept in the user's cache by the content that they were made from.
+
+    key = cache.key("examination", manifest_bytes, options)   # also of this version of Fathom's code
+    data = cache.read(key)                                     # None: not there, damaged, or switched off
+    cache.write(key, data)
+
+A cache may lose anything at any time, so nothing here raises. `FATHOM_NO_CACHE=1` switches it off;
+`FATHOM_CACHE_DIR` names another folder than the platform's. Entries that were used longest ago go first once
+all take more than MOST_BYTES.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import zlib
+from functools import cache as once
+from hashlib import sha256
+from pathlib import Path
+
+from fathom.version import VERSION
+
+MOST_BYTES = 256 << 20
+LARGEST = 64 << 20  # one entry
+ENDING = ".kept"
+
+
+def key(what: str, *parts: bytes | str | float | None) -> str:
+    """A name for what is made from `parts`: the same only for the same bytes and the same code."""
+    digest = sha256()
+    for part in (what, VERSION, _code(), *parts):
+        data = part if isinstance(part, bytes) else repr(part).encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f"{what}-{digest.hexdigest()[:32]}"
+
+
+def read(name: str) -> bytes | None:
+    """What was kept under that key; None where there is nothing whole."""
+    folder = _folder()
+    if folder is None:
+        return None
+    file = folder / (name + ENDING)
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    body = data[4:]
+    if len(data) < 4 or zlib.crc32(body) != int.from_bytes(data[:4], "little"):
+        with contextlib.suppress(OSError):
+            file.unlink()
+        return None
+    with contextlib.suppress(OSError):
+        os.utime(file)  # used now
+    return body
+
+
+def write(name: str, data: bytes) -> None:
+    """Keep `data` under that key, whole or not at all."""
+    folder = _folder()
+    if folder is None or len(data) > LARGEST:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(zlib.crc32(data).to_bytes(4, "little") + data)
+            Path(part).replace(folder / (name + ENDING))
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+        _bound(folder)
+    except OSError:
+        return
+
+
+def _bound(folder: Path) -> None:
+    """Drop what was used longest ago until the rest takes no more than MOST_BYTES."""
+    found = []
+    for entry in os.scandir(folder):
+        with contextlib.suppress(OSError):
+            facts = entry.stat()
+            found.append((facts.st_mtime, facts.st_size, entry.path))
+    size = sum(one[1] for one in found)
+    for _, bytes_, path in sorted(found):
+        if size <= MOST_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108
+        size -= bytes_
+
+
+def _folder() -> Path | None:
+    """Where entries are kept; None: nowhere."""
+    if os.environ.get("FATHOM_NO_CACHE", "") not in ("", "0"):
+        return None
+    if named := os.environ.get("FATHOM_CACHE_DIR"):
+        return Path(named)
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("fathom"))
+
+
+@once
+def _code() -> str:
+    """A stamp of Fathom's installed files: a checkout changes without a new version."""
+    stamp = sha256()
+    for folder, folders, files in os.walk(Path(__file__).parent):
+        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        for name in sorted(files):
+            facts = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
+            stamp.update(f"{name} {facts.st_size} {facts.st_mtime_ns};".encode())
+    return stamp.hexdigest()
