@@ -9,7 +9,9 @@ import pytest
 
 import fathom
 from fathom import cache, diagnosis
-from tests.timelines import MS, S, Timeline, store_of
+from tests.timelines import Timeline, store_of
+
+MS, S = 1_000_000, 1_000_000_000
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def test_an_entry_that_was_damaged_or_cut_is_none(folder):
 
 
 def test_what_was_used_longest_ago_goes_first(folder, monkeypatch):
-    monkeypatch.setattr(cache, "MOST_BYTES", 250)
+    monkeypatch.setattr(cache, "MOST_BYTES", 260)
     for number, name in enumerate(("old", "used", "new")):
         cache.write(name, b"x" * 80)
         os.utime(folder / (name + cache.ENDING), (number, number))
