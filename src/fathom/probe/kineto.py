@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import time
 from typing import Any
 
 from fathom.probe.device import device_in_use
+from fathom.probe.lines import call_lines
 from fathom.probe.quiet import quiet
 from fathom.probe.whole import whole
 
@@ -36,7 +38,7 @@ class Kineto:
         self._config: Any = None
         self._activities: set[Any] = set()
         self._result: Any = None
-        self._tell_compiled_code = False
+        self._tell_compiled_code = self._stacks = False
         self.enabled = False
         self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end such a burst
 
@@ -54,7 +56,7 @@ class Kineto:
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
         )
-        self._tell_compiled_code = shapes
+        self._tell_compiled_code, self._stacks = shapes, stacks
         with quiet():
             self._prepare(self._config, self._activities)
 
@@ -86,8 +88,16 @@ class Kineto:
         """Write Kineto's JSON to `path`, free its memory, and return about how many events it holds."""
         with whole(path) as part:
             self._result.save(part)
+        if self._stacks:
+            self._save_lines(path)
         self.drop()
         return os.path.getsize(path) // BYTES_AN_EVENT
+
+    def _save_lines(self, path: str) -> None:
+        """Beside the trace, the lines of the program's calls."""
+        folder, name = os.path.split(path)
+        with whole(os.path.join(folder, f"lines-{name}")) as part, open(part, "w", encoding="utf-8") as file:
+            json.dump(call_lines(self._result), file)
 
     def drop(self) -> None:
         """Forget the burst, and give its memory back to the system."""

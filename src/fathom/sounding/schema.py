@@ -49,7 +49,8 @@ OPS = {
     "values": pl.String,  # JSON: the concrete scalar inputs
     "provenance": pl.String,  # for compiled kernels: what they were made of
     "module": pl.String,
-    "source": pl.String,  # file:line of the user's innermost frame
+    "source": pl.String,  # file(line): function of the user's innermost frame, by the function's first line
+    "line": pl.Int64,  # the line of that function that ran; null: not known
     "inferred": pl.Boolean,  # placed between launches from attribution: times not measured
     **_RECORDED,
 }

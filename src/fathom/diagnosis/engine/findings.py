@@ -59,6 +59,16 @@ def _most(one: Candidate, ledger: dict[tuple[str, str], float]) -> float:
     return max(sum(claim.ms for claim in one.claims) + spilled, one.gain_ms or 0.0)
 
 
+def _line(signals: Signals, found: Candidate) -> str | None:
+    """The line that ran, where the rule knows only the function that launched what it claims."""
+    launched = [
+        one for one in signals.get("kernels.work").value or [] if one.ran and one.source == found.source
+    ]
+    families = {claim.detail for claim in found.claims}
+    claimed = [one for one in launched if one.family in families] or launched
+    return max(claimed, key=lambda one: one.ms).ran if found.source and claimed else found.source
+
+
 def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
     kind, found = kinds()[one.candidate.kind], one.candidate
     step_ms = one.step_ms or step_ms
@@ -70,7 +80,7 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
             signals.get("step.device").value,
             found.module,
             found.region,
-            found.source,
+            _line(signals, found),
             found.family,
         ),
         evidence=[Shown(line.text, line.value, line.unit) for line in found.evidence],

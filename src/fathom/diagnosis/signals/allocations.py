@@ -54,8 +54,8 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
     above = rows_of(recorded.ops, rows, "op")
     kinds = recorded.ops["kind"].to_list()
     marks = {
-        name: pl.Series([recorded.paths.mark(name, row) for row in above.tolist()], dtype=pl.String)
-        for name in ("source", "region")
+        name: pl.Series([recorded.paths.mark(mark, row) for row in above.tolist()], dtype=pl.String)
+        for name, mark in (("source", "ran"), ("region", "region"))
     }
     window = recorded.window(rows)
     return rows.with_columns(

@@ -31,7 +31,7 @@ def compiled(recorded: Recorded) -> Compiled:
         inside.height / recorded.steps,
         resumed.height / recorded.steps,
         int(resumed["ns"].sum()) / recorded.steps / MS,
-        resumed["source"].drop_nulls().first(),  # type: ignore[arg-type]
+        resumed["ran"].drop_nulls().first(),  # type: ignore[arg-type]
     )
 
 

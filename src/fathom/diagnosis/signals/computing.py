@@ -73,7 +73,7 @@ def _source(recorded: Recorded, rows: pl.DataFrame) -> str | None:
         return None
     after = took["after"][-1]
     deep = recorded.ops.with_row_index("row").filter(phase="attribution")["row"]
-    asked = (recorded.paths.mark("source", row) for row in deep if _place(recorded, row) == after)
+    asked = (recorded.paths.mark("ran", row) for row in deep if _place(recorded, row) == after)
     found = [source for source in asked if source]
     return max(sorted(set(found)), key=found.count, default=None)
 

@@ -37,7 +37,7 @@ def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
     stretches = intersect(union(starts, ends), recorded.used)
     every = recorded.ops.filter(name=name)
     whole = intersect(of_rows(every), recorded.used)
-    lines = every["source"].drop_nulls().mode().sort()
+    lines = every["ran"].drop_nulls().mode().sort()
     return Held(
         name,
         stretches.length / recorded.steps / MS,

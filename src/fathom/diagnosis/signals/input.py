@@ -138,7 +138,7 @@ def regions(recorded: Recorded) -> LoaderRegions:
         raise UnknownSignalError(NO_LOADER)
     loaders = named.filter(pl.col("name").str.contains("(DataLoader)#", literal=True))
     alone = bool(len(loaders)) and bool(loaders["name"].str.contains(IN_PROCESS, literal=True).all())
-    source = named["source"].drop_nulls().mode().sort()
+    source = named["ran"].drop_nulls().mode().sort()
     return LoaderRegions(alone, source[0] if len(source) else None, _first(recorded, loaders))
 
 

@@ -27,7 +27,14 @@ def work(recorded: Recorded) -> list[Work]:
     rows = linked(recorded)
     keys = ["entry", "label", *_OF_OPS]
     shape = [pl.col(name).mode().sort().first() for name in ("grid", "block")]
-    rest = [pl.col("alone").all(), pl.col("bytes").sum(), pl.col("ns").sum(), pl.len().alias("count"), *shape]
+    rest = [
+        pl.col("ran").mode().sort().first(),
+        pl.col("alone").all(),
+        pl.col("bytes").sum(),
+        pl.col("ns").sum(),
+        pl.len().alias("count"),
+        *shape,
+    ]
     found = rows.group_by(keys, maintain_order=True).agg(rest)
     found = found.with_columns(share=pl.col("ns") / pl.col("ns").sum().over("entry", "label"))
     ledger = {(e.entry, e.detail): e.ms for e in recorded.ledger}
@@ -49,6 +56,7 @@ def _work(row: dict, ms: float, steps: int) -> Work:
         **{name: row[name] for name in _OF_OPS[1:]},
         blocks=blocks_of(row["grid"]),
         threads=blocks_of(row["block"]),
+        ran=row["ran"],
         alone=row["alone"],
         bytes=row["bytes"] / steps,
     )
@@ -108,7 +116,7 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
     at = pl.Series([owner if owner >= 0 else None for owner in owners], dtype=pl.Int64)
     marks = [
         pl.Series(what, [paths.mark(what, owner) for owner in owners], pl.String)
-        for what in ("module", "source")
+        for what in ("module", "source", "ran")
     ]
     shapes = [
         ops[name].gather(at) if ops.height else pl.Series(name, [None] * len(owners), pl.String)

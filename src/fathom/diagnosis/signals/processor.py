@@ -71,7 +71,7 @@ def _work(recorded: Recorded, name: str, rows: pl.DataFrame) -> HostWork:
     held = intersect(union(starts, ends), recorded.used)
     idle = subtract(held, recorded.busy)
     sizes = [shape for text in rows["shapes"].drop_nulls().unique() for shape in shapes_of(text)]
-    lines = rows["source"].drop_nulls().mode().sort()
+    lines = rows["ran"].drop_nulls().mode().sort()
     return HostWork(
         name,
         held.length / recorded.steps / MS,

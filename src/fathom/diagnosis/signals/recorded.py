@@ -85,7 +85,10 @@ class Recorded:
 
     @cached_property
     def ops(self) -> pl.DataFrame:
-        return self.table("ops")
+        """With `ran`: `source` by the line that ran, if known. `source` itself names a function."""
+        line = pl.format("({}):", "line")
+        ran = pl.coalesce(pl.col("source").str.replace(r"\(\d+\):", line), "source")
+        return self.table("ops").with_columns(ran=ran)
 
     @cached_property
     def calls(self) -> pl.DataFrame:
@@ -164,7 +167,7 @@ class OpPaths:
         step = ops["name"].fill_null("").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
-        marked = ops.select("source", "module", region=region)
+        marked = ops.select("source", "ran", "module", region=region)
         self._marks = {name: marked[name].to_list() for name in marked.columns}
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
@@ -181,7 +184,7 @@ class OpPaths:
         return names
 
     def mark(self, what: str, row: int) -> str | None:
-        """The nearest `source`, `module` or (annotated) `region`, of the op or a caller."""
+        """The nearest `source`, line that `ran`, `module` or (annotated) `region`, of the op or a caller."""
         marks, seen = self._marks[what], 0
         while row != NONE and seen < len(marks):
             if marks[row] is not None:

@@ -46,6 +46,7 @@ class Work:
     threads: int | None = None
     alone: bool = True  # on the stream that computes most
     bytes: float | None = None  # of a copy or set, a step
+    ran: str | None = None  # like `source`, by the line that ran
 
     @property
     def path(self) -> str:

@@ -11,6 +11,7 @@ from fathom.sounding.compiler import FACT
 from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
+from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import Found, samples
 from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import Recorded, manifest
@@ -143,7 +144,8 @@ def _trace(
         raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
     trace = read_trace(path, phase=record["phase"], burst=record["burst"])
     shift = clocks.shift(record["burst"], marked, trace.marks)
-    return trace.tables, shift, list(trace.problems)
+    found = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
+    return found, shift, list(trace.problems)
 
 
 def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: Found) -> Rank:
