@@ -82,7 +82,7 @@ def test_dispatching_keeps_its_cause_whatever_a_sample_says() -> None:
 
 
 def stacked(*frames: str) -> str:
-    ((False, "poll", stacked("get (/v/site-packages/u/w.py:9)"), Setting(), ("blocked", f"poll in {PLACE}")),)
+    """A stack, outermost frame first; `std:` is the standard library, `torch:` torch."""
     places = [
         frame.replace("std:", "/usr/lib/python3.11/").replace("torch:", f"{TORCH}/") for frame in frames
     ]

@@ -15,9 +15,10 @@ Label = tuple[str, str]  # cause, detail
 PYTHON, DISPATCHING, BLOCKED, NO_WORK = "python", "dispatching", "blocked", "no work"
 PEERS, INPUT, OVERHEAD = "waiting for peers", "input", "profiling overhead"
 LINES = tuple(f"idle: {cause}" for cause in (PYTHON, DISPATCHING, BLOCKED))  # entries whose details are lines
-MOST_LINES, OTHER_LINES = 6, "other lines"
+MOST_LINES, OTHER_LINES = 8, "other lines"
 LEAST_SHARE = 0.02  # of its entry: a line with less is one of the others
-REACH_NS = 20_000_000  # time further than this from every sample stays without a line
+REACH_NS = 20_000_000  # time further than this from every sample stays without a line, or than
+REACH = 4  # times what usually lies between two samples, where a busy machine allows few
 
 _PROBE = re.compile(r"/fathom/probe/(?!inject)")
 _STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
@@ -49,6 +50,12 @@ class Samples:
     label: Array
     labels: list[Label]
 
+    @property
+    def reach_ns(self) -> int:
+        """How far a sample speaks for the time around it."""
+        usual = int(np.median(np.diff(self.times))) if len(self.times) > 1 else 0
+        return max(REACH_NS, REACH * usual)
+
     def split(self, held: Spans, cause: str) -> list[tuple[Label, Spans]]:
         """Disjoint parts of the set `held` by the nearest sample that was taken inside it.
 
@@ -61,7 +68,7 @@ class Samples:
         times, label = self.times[inside], self.label[inside]
         if not len(times):
             return [((cause, ""), held)]
-        cells = _cells(times)
+        cells = _cells(times, self.reach_ns)
         cell, _, parts = overlaps(cells, held)
         owner = label[cell]
         split: dict[Label, list[Spans]] = {}
@@ -80,11 +87,11 @@ class Samples:
         return (cause, detail) if sampled == PYTHON else (cause, "")
 
 
-def _cells(times: Array) -> Spans:
+def _cells(times: Array, reach: int) -> Spans:
     """What lies nearest to each instant, and not far from it."""
     middle = (times[1:] + times[:-1] + 1) // 2
-    starts = np.maximum(np.concatenate(([times[0] - REACH_NS], middle)), times - REACH_NS)
-    ends = np.minimum(np.concatenate((middle, [times[-1] + REACH_NS])), times + REACH_NS)
+    starts = np.maximum(np.concatenate(([times[0] - reach], middle)), times - reach)
+    ends = np.minimum(np.concatenate((middle, [times[-1] + reach])), times + reach)
     return Spans(starts, ends)
 
 
