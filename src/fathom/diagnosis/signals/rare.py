@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis import causes
-from fathom.diagnosis.signals.recorded import PHASES, Recorded, UnknownSignalError
+from fathom.diagnosis.signals.recorded import PHASES, RAN, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Rare
 from fathom.diagnosis.signals.step import typical_ms
 from fathom.diagnosis.signals.value import signal
@@ -75,5 +75,5 @@ def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
 def _source(recorded: Recorded, step: dict) -> str | None:
     """Where the program spent it, by its outermost ops."""
     ops = _during(_rows(recorded, "ops").filter(pl.col("kind") == "op"), step).drop_nulls("source")
-    by_line = ops.group_by("source").agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
+    by_line = ops.group_by(source=RAN).agg((pl.col("end_ns") - pl.col("start_ns")).sum().alias("ns"))
     return by_line.sort("ns", "source", descending=[True, False])["source"].first()  # type: ignore[return-value]

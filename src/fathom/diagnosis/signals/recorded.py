@@ -18,6 +18,10 @@ from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
+# The source of an op by the line that ran, where it is known.
+RAN = pl.coalesce(
+    pl.col("source").str.replace(r"\(\d+\):", pl.format("({}):", pl.col("line"))), pl.col("source")
+)
 NO_TIMELINE = "no timeline with a whole step was recorded"
 NO_DEVICE = "the program used no device"
 
@@ -86,9 +90,7 @@ class Recorded:
     @cached_property
     def ops(self) -> pl.DataFrame:
         """With `ran`: `source` by the line that ran, if known. `source` itself names a function."""
-        line = pl.format("({}):", "line")
-        ran = pl.coalesce(pl.col("source").str.replace(r"\(\d+\):", line), "source")
-        return self.table("ops").with_columns(ran=ran)
+        return self.table("ops").with_columns(ran=RAN)
 
     @cached_property
     def calls(self) -> pl.DataFrame:
