@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from fathom.diagnosis.rules.numbers.tile_size import waves_of
-from fathom.diagnosis.signals import Chain, Family, Product, UnknownSignalError
+from fathom.diagnosis.signals import Chain, Double, Family, Product, Row, UnknownSignalError
 from fathom.diagnosis.signals.casts import cast_of, needless
 from tests.findings_fakes import H200, compute, product, raised, signals, work
 
@@ -157,6 +157,18 @@ def test_double_precision_saves_rates_of_products_and_bytes_of_the_rest():
     assert sum(claim.ms for claim in found.claims) == pytest.approx(10 * (1 - 0.1125) + 8 * (1 - 0.375))
     single = signals([], kernels_work=[work("mul<float>", 8.0, "aten::mul")], kernels_ceilings=rates)
     assert raised(single, "kernels-double-precision") == {}
+
+
+def test_double_precision_on_a_processor_saves_what_is_known_of_each_op():
+    ledger = [Row("ops", "aten::mm", 60.0), Row("ops", "aten::gelu", 20.0), Row("ops", "aten::add", 20.0)]
+    mine = [Double("aten::mm", 60.0, "train.py(9): forward", "Linear_0"), Double("aten::gelu", 10.0)]
+    given = signals(ledger, step_device="cpu", host_doubles=mine, step_mean_ms=50.0)
+    found = raised(given, "kernels-double-precision")["kernels-double-precision"]
+    assert sum(claim.ms for claim in found.claims) == pytest.approx(60 * 0.5 + 10 * 0.96)
+    assert found.gain_ms == pytest.approx((60 * 0.5 + 10 * 0.96) / 2), "clean steps take half as long"
+    assert (found.source, found.module) == ("train.py(9): forward", "Linear_0")
+    metric = signals(ledger, step_device="cpu", host_doubles=[Double("aten::mean", 1.0)])
+    assert raised(metric, "kernels-double-precision") == {}
 
 
 def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "indexFuncLargeIndex"):

@@ -101,6 +101,16 @@ class HostWork:
 
 
 @dataclass(frozen=True)
+class Double:
+    """What ops of one name compute in float64 on a processor, and where most of it is asked for."""
+
+    op: str
+    ms: float
+    source: str | None = None
+    module: str | None = None
+
+
+@dataclass(frozen=True)
 class Held:
     """What ops of one name that launch take without calling anything; the device idles for `idle_ms`.
 

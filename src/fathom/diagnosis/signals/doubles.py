@@ -1,0 +1,69 @@
+"""Work of a processor in float64."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from fathom.analysis.processor import OPS
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
+from fathom.diagnosis.signals.rows import Double
+from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
+from fathom.diagnosis.signals.value import signal
+
+NAME = "double"  # among an op's dtypes
+
+
+@signal("host.doubles", "ms a step")
+def doubles(recorded: Recorded) -> list[Double]:
+    """Rows of a processor's ledger that are computed in float64, or in part: longest first.
+
+    The attribution phase says which part of an op's calls takes doubles; the ledger says how long they take.
+    """
+    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
+    if ops["dtypes"].null_count() == ops.height:
+        raise UnknownSignalError("dtypes were not recorded")
+    shares = _shares(_with_own_time(ops))
+    found = [
+        Double(row.detail, row.ms * share, source, module)
+        for row in recorded.device.ledger
+        if row.entry == OPS and row.detail in shares
+        for share, source, module in [shares[row.detail]]
+    ]
+    return sorted(found, key=lambda one: -one.ms)
+
+
+def _with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
+    """`ops` with `took`: nanoseconds without the ops beneath."""
+    ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
+    beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())
+    ops = ops.join(beneath, on="id", how="left")
+    return ops.with_columns(took=pl.col("took") - pl.col("beneath").fill_null(0))
+
+
+def _shares(ops: pl.DataFrame) -> dict[str, tuple[float, str | None, str | None]]:
+    """By name: the share of its time in doubles, and the line and module of the longest of these calls.
+
+    Backward ops run below the line that asks for them all, so those within a module come first.
+    """
+    kinds = ops.select("dtypes", "shapes").unique()
+    double = [_takes_doubles(*row) for row in kinds.iter_rows()]
+    ops = ops.join(kinds.with_columns(double=pl.Series(double, dtype=pl.Boolean)), on=["dtypes", "shapes"])
+    ops = ops.with_columns(forward=pl.col("module").is_not_null())
+    longest = pl.col("double"), pl.col("forward"), pl.col("took")
+    rows = (
+        ops.sort(*longest, descending=True)
+        .group_by("name", maintain_order=True)
+        .agg(
+            share=pl.col("took").filter("double").sum() / pl.col("took").sum(),
+            source=pl.col("source").first(),
+            module=pl.col("module").first(),
+        )
+        .filter(pl.col("share") > 0)
+    )
+    return {name: (share, source, module) for name, share, source, module in rows.iter_rows()}
+
+
+def _takes_doubles(dtypes: str | None, shapes: str | None) -> bool:
+    """Whether an op takes a tensor of doubles. A single one, like a Python float, is none."""
+    sizes = shapes_of(shapes)
+    return any(kind == NAME and bool(size) for kind, size in zip(dtypes_of(dtypes), sizes, strict=False))

@@ -1,0 +1,41 @@
+"""Which ops of a processor compute in float64, by what the profiler wrote of them."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from fathom.diagnosis.signals.doubles import _shares, _takes_doubles, _with_own_time
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "shapes", "expected"),
+    [
+        ('["double", "double"]', "[[8, 4], [4, 8]]", True),
+        ('["float", "double"]', "[[8, 4], [4]]", True),
+        ('["float", "double"]', "[[8, 4], []]", False),  # Adam divides by a Python float
+        ('["double", "Scalar"]', "[[], []]", False),
+        ('["float"]', "[[8, 4]]", False),
+        (None, None, False),
+    ],
+)
+def test_only_tensors_of_doubles_count(dtypes, shapes, expected):
+    assert _takes_doubles(dtypes, shapes) is expected
+
+
+def test_shares_are_of_an_ops_own_time_and_name_a_forward_line():
+    double, single = '["double"]', '["float"]'
+    ops = pl.DataFrame(
+        [
+            (0, None, "aten::linear", 0, 100, double, "[[8]]", "train.py(3): forward", "Linear_0"),
+            (1, 0, "aten::mm", 10, 90, double, "[[8]]", "train.py(3): forward", "Linear_0"),
+            (2, None, "aten::mm", 100, 220, double, "[[8]]", "train.py(9): main", None),
+            (3, None, "aten::mm", 220, 420, single, "[[8]]", "train.py(5): forward", "Linear_1"),
+            (4, None, "aten::add", 420, 500, single, "[[8]]", "train.py(6): main", None),
+        ],
+        schema=["id", "parent", "name", "start_ns", "end_ns", "dtypes", "shapes", "source", "module"],
+        orient="row",
+    )
+    shares = _shares(_with_own_time(ops))
+    assert shares["aten::mm"] == (pytest.approx(200 / 400), "train.py(3): forward", "Linear_0")
+    assert shares["aten::linear"][0] == 1.0 and "aten::add" not in shares
