@@ -56,6 +56,7 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
         doubt=0.15 if gain is None or stalled(signals) else 0.4,
         confidence=0.9,
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
+        source=(signals.get("host.waiting_lines").value or {}).get(wait.cause),
     )
 
 
