@@ -95,6 +95,16 @@ def test_a_wait_that_the_timeline_met_by_chance_costs_no_more_than_clean_steps_s
     assert raised(signals(ledger), "host-garbage-collection")["host-garbage-collection"].changes
 
 
+def test_on_a_processor_a_wait_gains_what_clean_steps_spend_in_it():
+    """Steps that scatter make some look long: what those add is no bound on waits of every step."""
+    ledger = [idle("gc", 90.0), compute("gemm", 10.0)]
+    known = {"host_waits_ms": {"gc": 60.0}, "step_stalled_ms": 20.0, "step_mean_ms": 80.0}
+    line = {"host_waiting_lines": {"gc": "train.py:7"}}
+    found = raised(signals(ledger, step_device="cpu", **known, **line), "host-garbage-collection")
+    assert found["host-garbage-collection"].gain_ms == 60.0
+    assert found["host-garbage-collection"].source == "train.py:7"
+
+
 @pytest.mark.parametrize(
     ("versions", "kind"),
     [

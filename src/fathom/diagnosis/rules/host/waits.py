@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import Compiled, Signals
@@ -45,6 +46,8 @@ def waits(signals: Signals) -> Found:
 def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, float]) -> Candidate:
     ms, gain = recorded.get(wait.cause, 0.0), _rare(signals, wait, recorded)
     kind, more = _kind(signals, wait)
+    if recorded and signals.get("step.device").value == CPU:
+        gain = ms  # nothing was queued that a processor could do meanwhile
     if gain is None and (idle <= 0 or (recorded and ms < idle)):
         gain = ms
     return Candidate(
@@ -53,11 +56,17 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
         evidence=[Evidence(wait.says, ms or idle, "ms a step"), *more],
         changes=(f"{wait.cause}=0",) if gain is None else (),
         gain_ms=gain,
-        doubt=0.15 if gain is None or stalled(signals) else 0.4,
+        doubt=_doubt(signals, gain),
         confidence=0.9,
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
         source=(signals.get("host.waiting_lines").value or {}).get(wait.cause),
     )
+
+
+def _doubt(signals: Signals, gain: float | None) -> float:
+    """What clean steps of a processor spent is known as well as what is replayed, or what long steps add."""
+    known = gain is None or stalled(signals) or signals.get("step.device").value == CPU
+    return 0.15 if known else 0.4
 
 
 def _rare(signals: Signals, wait: Wait, recorded: dict[str, float]) -> float | None:
