@@ -9,10 +9,10 @@ from benchmarks.counters.counters_coverage import of_each
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.folding import bare, by_family, counters_of, facts_of
+from fathom.analysis.folding import bare, by_family, counters_of
 from fathom.analysis.folding.counters import fold_samples
 from fathom.analysis.folding.parts import DIFFERENT, _spread
-from fathom.analysis.folding.pools import pools_of, rare_of, recorded
+from fathom.analysis.folding.pools import facts_of, pools_of, rare_of, recorded
 from fathom.recorder import folded
 from fathom.sounding import Manifest, Rank, Writer, open_store
 from tests import folding_truth as truth

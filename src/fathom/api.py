@@ -131,17 +131,26 @@ class Sounding:
         return self._replays[rank].predict(wanted)
 
     def table(self, name: str) -> pl.LazyFrame:
-        """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one."""
-        return self.store.table(name)
+        """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one.
+
+        `counters` has those of kernel families; a recording that keeps samples alone folds them now.
+        """
+        if name != "counters":
+            return self.store.table(name)
+        from fathom.analysis.folding import counters_table
+
+        return counters_table(self.store).lazy()
 
     def sql(self, query: str) -> pl.DataFrame:
         """One SELECT over recorded tables, `windows`, `ledger`, `profiled_ledger`. Raises BadInputError."""
         from fathom.sounding import TABLES, select
 
-        frames = {name: self.table(name) for name in TABLES}
-        for name in _DERIVED:
-            if re.search(rf"\b{name}\b", query):  # examining takes a while: only for those who ask
-                frames[name] = getattr(self, name).lazy()
+        frames = {name: self.store.table(name) for name in TABLES}
+        asked = {name for name in (*_DERIVED, "counters") if re.search(rf"\b{name}\b", query)}
+        if "counters" in asked:
+            frames["counters"] = self.table("counters")
+        for name in asked.intersection(_DERIVED):  # examining takes a while: only for those who ask
+            frames[name] = getattr(self, name).lazy()
         return select(frames, query, [name for name in _DERIVED if name not in frames])
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 from fathom.recorder.command import CannotLaunchError
 from fathom.recorder.doctor import Check, Diagnosis, examine_host
 from fathom.recorder.finish import finish, missing_libraries
-from fathom.recorder.folding import folded
+from fathom.recorder.folding import fold, folded
 from fathom.recorder.imports import import_any
 from fathom.recorder.plan import DEPTHS, STEP_ON, Plan, number_or_word, trials
 from fathom.recorder.record import Recording, leave, record
@@ -20,6 +20,7 @@ __all__ = [
     "Session",
     "examine_host",
     "finish",
+    "fold",
     "folded",
     "import_any",
     "leave",

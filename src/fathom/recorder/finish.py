@@ -49,13 +49,14 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
 
 
 def _make(folder: Path, say: Callable[[str], None]) -> Store:
+    from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
     patience = threading.Timer(LONG, say, [f"making the sounding {folder} …"])
     patience.daemon = True
     patience.start()
     try:
-        store = import_raw(folder)
+        store = fold(import_raw(folder), say)
     finally:
         patience.cancel()
     shutil.rmtree(folder / "raw", ignore_errors=True)

@@ -1,7 +1,10 @@
-"""A sounding made small: its samples become counters of kernel families, a thousandth of their size."""
+"""Counters folded once: into a recording that was just made, or into a copy without its samples."""
 
 from __future__ import annotations
 
+import os
+import traceback
+from collections.abc import Callable
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +14,31 @@ if TYPE_CHECKING:
 
     from fathom.sounding import Rank, Store
 
-STATIC = "static"  # rows that are derived from the launches each time
+
+def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
+    """`store`, just made and not read by anybody yet, with its samples folded into the table `counters`.
+
+    One without samples stays as it is. So does one whose samples cannot be folded: `say` gets the reason, and
+    who reads its counters gets it too.
+    """
+    import polars as pl
+
+    from fathom.analysis.folding import facts_from, fold_rank
+    from fathom.sounding import amend
+
+    sampled = [r for r in store.ranks if store.table("samples", r).select(pl.len()).collect().item()]
+    try:
+        found = {rank: fold_rank(store, rank) for rank in sampled}
+    except Exception as error:  # the recording is worth more than its counters
+        if os.environ.get("FATHOM_DEBUG"):
+            traceback.print_exception(error)
+        if say:
+            say(f"its hardware counters could not be folded: {str(error) or type(error).__name__}")
+        return store
+    if not found:
+        return store
+    ranks = _knowing(store, {rank: facts_from(one) for rank, one in found.items()})
+    return amend(store, {(rank, "counters"): one.frame for rank, one in found.items()}, ranks)
 
 
 def folded(store: Store, target: Path) -> Store:
@@ -19,33 +46,34 @@ def folded(store: Store, target: Path) -> Store:
 
     What was recorded for their sake, launches inside bursts, goes with them; everything else stays as it is.
     """
-    import polars as pl
-
-    from fathom.analysis.folding import counters_of, facts_of
+    from fathom.analysis.folding import counters_of, facts_from
     from fathom.sounding import TABLES, Writer
 
     writer = Writer(target)
-    pools = {}
+    facts = {}
     try:
         for rank in store.ranks:
             for table in TABLES.keys() - {"samples", "counters"}:
                 writer.write(rank, table, _needed(store.table(table, rank)).collect())
             found = counters_of(store, rank)
-            writer.write(rank, "counters", found.frame.filter(pl.col("source") != STATIC))
-            pools[rank] = facts_of(found.pools)
+            writer.write(rank, "counters", found.frame)
+            facts[rank] = facts_from(found)
     except BaseException:
         writer.discard()
         raise
     manifest = copy(store.manifest)
-    manifest.ranks = [_knowing(one, pools.get(one.rank)) for one in manifest.ranks]
+    manifest.ranks = _knowing(store, facts)
     return writer.finish(manifest, store.machine)
 
 
-def _knowing(rank: Rank, pools: list[dict[str, Any]] | None) -> Rank:
-    """The rank, with the families that are told together among its facts."""
-    rank = copy(rank)
-    rank.facts = rank.facts | ({"pools": pools} if pools else {})
-    return rank
+def _knowing(store: Store, facts: dict[int, dict[str, Any]]) -> list[Rank]:
+    """The ranks, each with these facts besides its own."""
+    ranks = []
+    for one in store.manifest.ranks:
+        rank = copy(one)
+        rank.facts = rank.facts | facts.get(rank.rank, {})
+        ranks.append(rank)
+    return ranks
 
 
 def _needed(table: pl.LazyFrame) -> pl.LazyFrame:

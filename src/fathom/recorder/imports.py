@@ -44,13 +44,14 @@ def _recording(path: Path) -> Path | None:
 
 
 def _import_recording(folder: Path, output: Path | None, replace: bool) -> Store:
+    from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
     if output is None or output.resolve() == folder.resolve():
-        store = import_raw(folder)
+        store = fold(import_raw(folder))
         shutil.rmtree(folder / "raw", ignore_errors=True)
         return store
-    return import_raw(folder, output, replace=replace)
+    return fold(import_raw(folder, output, replace=replace))
 
 
 def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Store:

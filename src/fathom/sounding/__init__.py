@@ -1,5 +1,6 @@
 """The tables of a sounding: schemas, store, importers."""
 
+from fathom.sounding.cache import kept
 from fathom.sounding.importer import import_traces
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.naming import meant
@@ -8,7 +9,7 @@ from fathom.sounding.pack import pack, packed_name
 from fathom.sounding.raw import import_raw
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
 from fathom.sounding.sql import select
-from fathom.sounding.store import Store, Writer, open_store
+from fathom.sounding.store import Store, Writer, amend, open_store
 
 __all__ = [
     "FORMAT",
@@ -19,12 +20,14 @@ __all__ = [
     "Rank",
     "Store",
     "Writer",
+    "amend",
     "conform",
     "empty",
     "import_ncu",
     "import_raw",
     "import_traces",
     "is_ncu",
+    "kept",
     "meant",
     "open_store",
     "pack",

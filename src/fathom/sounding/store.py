@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import polars as pl
 from fathom.errors import BadInputError, NotASoundingError
 from fathom.replacing import Aside
 from fathom.sounding.checksums import checksum, require
-from fathom.sounding.manifest import Manifest
+from fathom.sounding.manifest import Manifest, Rank
 from fathom.sounding.pack import unpack
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
 
@@ -152,9 +153,7 @@ class Writer:
             folder.mkdir(exist_ok=True)
             file = folder / f"{table}.parquet"
             self._written.append(file)
-            conform(table, frame).write_parquet(
-                file, compression="zstd", compression_level=1, statistics=False
-            )
+            _write_table(file, table, frame)
         except OSError as error:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
 
@@ -174,12 +173,40 @@ class Writer:
             if machine:
                 (self.path / MACHINE).write_text(json.dumps(machine, indent=1))
             manifest.checksums = {f.relative_to(self.path).as_posix(): checksum(f) for f in self._written}
-            temporary = self.path / (MANIFEST + ".part")
-            temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-            temporary.replace(self.path / MANIFEST)
+            _write_manifest(self.path, manifest)
         except OSError as error:
             self.discard()
             raise BadInputError(f"{self.path} cannot be written: {error}.") from None
         if self._aside:
             self._aside.drop()
         return Store(self.path, manifest)
+
+
+def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list[Rank]) -> Store:
+    """A sounding that was just made, with these tables (by rank and name) and these ranks in its manifest.
+
+    Only for who made it: a sounding that others may read is never changed. Raises BadInputError.
+    """
+    manifest = copy(store.manifest)
+    manifest.ranks, manifest.checksums = ranks, dict(store.manifest.checksums)
+    try:
+        for (rank, table), frame in tables.items():
+            file = store.path / f"rank-{rank}" / f"{table}.parquet"
+            part = file.with_name(file.name + ".part")
+            _write_table(part, table, frame)
+            part.replace(file)
+            manifest.checksums[file.relative_to(store.path).as_posix()] = checksum(file)
+        _write_manifest(store.path, manifest)
+    except OSError as error:
+        raise BadInputError(f"{store.path} cannot be written: {error.strerror}.") from None
+    return Store(store.path, manifest)
+
+
+def _write_table(file: Path, table: str, frame: pl.DataFrame) -> None:
+    conform(table, frame).write_parquet(file, compression="zstd", compression_level=1, statistics=False)
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    temporary = folder / (MANIFEST + ".part")
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    temporary.replace(folder / MANIFEST)

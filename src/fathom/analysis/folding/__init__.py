@@ -1,10 +1,11 @@
 """Hardware counters of kernel families: samples of the whole device, explained by what ran during each."""
 
-from fathom.analysis.folding.counters import counters_of
+from fathom.analysis.folding.counters import counters_of, counters_table, fold_rank
 from fathom.analysis.folding.kinds import bare, kind_of
-from fathom.analysis.folding.pools import by_family, facts_of
+from fathom.analysis.folding.pools import by_family
 from fathom.analysis.folding.results import Alignment, Folding, Pool
 from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.folding.stored import facts_from
 from fathom.analysis.folding.timeline import Stretch, stretch_around
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "bare",
     "by_family",
     "counters_of",
-    "facts_of",
+    "counters_table",
+    "facts_from",
+    "fold_rank",
     "kind_of",
     "static_attributes",
     "stretch_around",

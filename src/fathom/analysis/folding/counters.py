@@ -7,13 +7,15 @@ from typing import Any
 import polars as pl
 
 from fathom.analysis.folding.blas import one_thread
-from fathom.analysis.folding.device import fold_device
+from fathom.analysis.folding.device import SOURCE, fold_device
 from fathom.analysis.folding.pools import recorded as pools_recorded
 from fathom.analysis.folding.readings import readings_of
 from fathom.analysis.folding.results import Folding
+from fathom.analysis.folding.static import SOURCE as STATIC
 from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.folding.stored import POOLS, VERSION, folding_from, packed, unpacked
 from fathom.analysis.results import Abstained
-from fathom.sounding import Store
+from fathom.sounding import Store, kept
 from fathom.sounding.schema import COUNTERS, conform
 
 PHASE = "counters"
@@ -26,23 +28,54 @@ _KERNELS = [
 def counters_of(store: Store, rank: int) -> Folding:
     """Counters by kernel family: rows of COUNTERS, from samples ("PM sampling") and launches ("static").
 
+    A recording holds them from when it was finished. Samples of one that does not, made by an earlier Fathom,
+    are folded on the first read and kept in the user's cache.
+
     A family's value is the device's, averaged over the time in which the family ran alone; families that
     never do are told as "A + B", and launch shapes of one function that are each too rare as one family,
     "F, 41 launch shapes": a pool. `samples` is the number of samples in which it ran, `error` the standard
     error, in the unit of the value. What was recorded with the sounding (an import, say) is added as it is.
     Counters of more than one group are told by the one with the smallest error.
     """
+    found = folding_from(store.table("counters", rank).select(*COUNTERS).collect(), _facts(store, rank))
+    if found is not None:
+        return found
+    if store.table("samples", rank).select(pl.len()).collect().item():
+        data = kept(store, f"counters-{rank}", str(VERSION), lambda: packed(fold_rank(store, rank)))
+        found = unpacked(data)
+    return fold_rank(store, rank) if found is None else found
+
+
+def fold_rank(store: Store, rank: int) -> Folding:
+    """The same, folded now, whatever the sounding holds of it."""
     kernels = store.table("kernels", rank).select(_KERNELS).drop_nulls(["start_ns", "end_ns"]).collect()
     samples = store.table("samples", rank).filter(phase=PHASE).collect()
-    about = next((r for r in store.manifest.ranks if r.rank == rank), None)
-    facts = about.facts if about else {}
+    facts = _facts(store, rank)
     recorded = store.table("counters", rank).select(*COUNTERS).collect()
+    if len(samples):
+        recorded = recorded.filter(~pl.col("source").is_in([SOURCE, STATIC]))
     sampled = kernels.filter(phase=PHASE)
     found = fold_samples(samples, sampled, facts.get("counter_groups"), _unsure(facts.get("sampling")))
-    static = static_attributes(kernels)
+    known = STATIC in recorded["source"]
+    static = conform("counters", pl.DataFrame()) if known else static_attributes(kernels)
     abstained = [] if samples.is_empty() and len(recorded) else found.abstained
-    pools = [*pools_recorded(facts.get("pools")), *found.pools]
-    return Folding(pl.concat([recorded, found.frame, static]), abstained, found.alignment, pools)
+    pools = [] if len(samples) else pools_recorded(facts.get(POOLS))
+    return Folding(
+        pl.concat([recorded, found.frame, static]), abstained, found.alignment, [*pools, *found.pools]
+    )
+
+
+def counters_table(store: Store) -> pl.DataFrame:
+    """The table `counters` of all ranks, with a `rank` column last; folded where it was not yet."""
+    frames = [
+        counters_of(store, rank).frame.with_columns(rank=pl.lit(rank, pl.Int32)) for rank in store.ranks
+    ]
+    return pl.concat(frames) if frames else store.table("counters").collect()
+
+
+def _facts(store: Store, rank: int) -> dict[str, Any]:
+    about = next((one for one in store.manifest.ranks if one.rank == rank), None)
+    return about.facts if about else {}
 
 
 def _unsure(sampling: Any) -> dict[int, int]:

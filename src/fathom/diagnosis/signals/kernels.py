@@ -6,15 +6,13 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.device import detail
-from fathom.analysis.folding import Folding
-from fathom.analysis.folding.static import static_attributes
+from fathom.analysis.folding import counters_of
 from fathom.analysis.measures import Portrait, portraits
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine.limits import limits_of
-from fathom.sounding.schema import COUNTERS
 
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
 MS = 1e6
@@ -156,14 +154,9 @@ def ceilings(recorded: Recorded) -> dict[str, float]:
 
 @signal("kernels.counted", "ms a step")
 def counted(recorded: Recorded) -> list[Family]:
-    """Families with what their launches say of themselves, and with counters that were recorded by family.
-
-    Samples are not folded here: that takes as long as `fathom kernel`, which does it.
-    """
-    store, rank = recorded.store, recorded.account.rank
-    known = store.table("counters", rank).select(list(COUNTERS)).collect()
-    frame = pl.concat([known, static_attributes(recorded.kernels)])
-    found = portraits(store, recorded.device, recorded.machine, Folding(frame, [], []))
+    """Families with what their launches say of themselves, and with their hardware counters."""
+    folding = counters_of(recorded.store, recorded.account.rank)
+    found = portraits(recorded.store, recorded.device, recorded.machine, folding)
     return [_family(one) for one in found if one.entry == "compute"]
 
 
