@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+    from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
     from fathom.recorder import Session
@@ -28,6 +29,7 @@ class Sounding:
         self.store = store
         self._machine = machine
         self._replays: dict[int | None, Replay] = {}
+        self._portraits: dict[int | None, list[Portrait]] = {}
 
     @property
     def path(self) -> Path:
@@ -66,7 +68,7 @@ class Sounding:
         from fathom.machine.store import bounding
 
         machine = bounding(self.store.machine, self._machine)
-        key = self._key(machine, kind)
+        key = self._key("examination", machine, kind)
         if key and (kept := cache.read(key)):
             with contextlib.suppress(FathomError, msgspec.DecodeError):
                 self.store.verify()
@@ -78,17 +80,15 @@ class Sounding:
             cache.write(key, msgspec.json.encode(found))
         return found
 
-    def _key(self, machine: dict[str, Any], kind: str | None) -> str | None:
-        """What the examination is kept under; None where no checksums tell whether tables are the same."""
+    def _key(self, what: str, machine: dict[str, Any], of: str | int | None) -> str | None:
+        """What a result is kept under; None where no checksums tell whether tables are the same."""
         import msgspec
 
         from fathom import cache
 
         if not self.manifest.checksums:
             return None
-        return cache.key(
-            "examination", msgspec.json.encode(self.manifest), msgspec.json.encode(machine), kind
-        )
+        return cache.key(what, msgspec.json.encode(self.manifest), msgspec.json.encode(machine), of)
 
     @property
     def step(self) -> Step:
@@ -117,6 +117,38 @@ class Sounding:
     def findings(self) -> list[Finding]:
         """Named causes of loss."""
         return self.examine().findings
+
+    def kernel(self, pattern: str | None = None, rank: int | None = None) -> list[Portrait]:
+        """The kernel families that `pattern` names, or all: time, launches, counters, measures, limits.
+
+        Those with most time first. `pattern` is a name, a part of one, a pattern with * and ?, or a regular
+        expression; `rank` by default the first with a timeline. Raises BadInputError where the pattern names
+        no family, and where no kernels were recorded.
+        """
+        from fathom.report.kernel import matching
+
+        if rank not in self._portraits:
+            self._portraits[rank] = self._portrayed(rank)
+        return matching(self._portraits[rank], pattern)
+
+    def _portrayed(self, rank: int | None) -> list[Portrait]:
+        import msgspec
+
+        from fathom import cache
+        from fathom.analysis.measures.results import Portrait
+        from fathom.machine.store import bounding
+
+        machine = bounding(self.store.machine, self._machine)
+        key = self._key("kernels", machine, rank)
+        if key and (kept := cache.read(key)):
+            with contextlib.suppress(msgspec.DecodeError):
+                return msgspec.json.decode(kept, type=list[Portrait])
+        from fathom.analysis.measures import portraits_of
+
+        found = portraits_of(self.store.verify(), machine, rank)
+        if key:
+            cache.write(key, msgspec.json.encode(found))
+        return found
 
     def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
         """The step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.

@@ -12,9 +12,7 @@ from fathom.cli.options import Machine
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
-    from fathom.analysis.folding import Folding
     from fathom.analysis.measures import Portrait
-    from fathom.api import Sounding
     from fathom.sounding import Store
 
 EXAMPLES = """Examples:
@@ -22,8 +20,6 @@ EXAMPLES = """Examples:
 fathom kernel train.fathom
 
 fathom kernel train.fathom layer_norm --counters"""
-NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom run`."
-NO_KERNELS = "This program ran on the processor, which has no kernels; `fathom report` has its ledger."
 NO_SAMPLES = "No samples lie around this kernel; record with `fathom run --depth counters`."
 
 
@@ -46,22 +42,30 @@ def kernel(
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
     from fathom.api import open
-    from fathom.recorder.dive import families_of
-    from fathom.report.kernel import matching, print_kernels
 
     opened = open(sounding, machine=machine)
-    if families := families_of(opened.store):
+    if families := _imported(opened.store):
         _explain(opened.store, families, pattern, json)
         return
-    folding, found = _portraits(opened, rank, machine)
     if svg:
-        _draw(opened.store, folding, matching(found, pattern), svg)
+        _draw(opened.store, opened.kernel(pattern, rank), svg)
     if json:
         import msgspec
 
-        sys.stdout.buffer.write(msgspec.json.encode(matching(found, pattern)) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(opened.kernel(pattern, rank)) + b"\n")
     elif not svg:
-        print_kernels(found, pattern, every=every, counters=counters)
+        from fathom.report.kernel import print_kernels
+
+        print_kernels(opened.kernel(rank=rank), pattern, every=every, counters=counters)
+
+
+def _imported(store: Store) -> list[str]:
+    """The families of an imported result of ncu, which has no phases; [] of anything else."""
+    if store.manifest.phases:
+        return []
+    from fathom.recorder.dive import families_of
+
+    return families_of(store)
 
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
@@ -84,31 +88,12 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
         print_dive(one, spots)
 
 
-def _portraits(opened: Sounding, rank: int | None, machine: Path | None) -> tuple[Folding, list[Portrait]]:
-    from fathom.analysis.folding import counters_of
-    from fathom.analysis.measures import portraits
-    from fathom.machine.store import bounding
-
-    devices = opened.examine().devices
-    rank = devices[0].rank if rank is None and devices else rank
-    chosen = [device for device in devices if device.rank == rank]
-    if not chosen:
-        ranks = ", ".join(str(one) for one in sorted({device.rank for device in devices}))
-        held = f"Rank {rank} has no timeline; this sounding holds one of rank {ranks}."
-        raise BadInputError(held if ranks else NO_TIMELINE)
-    if all(device.device == "cpu" for device in chosen):
-        raise BadInputError(NO_KERNELS)
-    folding = counters_of(opened.store, chosen[0].rank)
-    known = bounding(opened.store.machine, machine)
-    found = [one for device in chosen for one in portraits(opened.store, device, known, folding)]
-    return folding, sorted(found, key=lambda one: -one.ms)
-
-
-def _draw(store: Store, folding: Folding, found: list[Portrait], path: Path) -> None:
-    from fathom.analysis.folding import stretch_around
+def _draw(store: Store, found: list[Portrait], path: Path) -> None:
+    from fathom.analysis.folding import counters_of, stretch_around
     from fathom.report.kernel import save_picture
 
     for one in found[:1]:
+        folding = counters_of(store, one.rank)
         stretch = stretch_around(store, one.rank, one.device, one.family, folding)
         if stretch is not None:
             return save_picture(stretch, one, path)

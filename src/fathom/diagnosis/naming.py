@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fathom.analysis import Examination
+from fathom.analysis.folding import counters_table
 from fathom.diagnosis.examine import examine
 from fathom.diagnosis.profiled import NOT_OF_KERNELS, table
 from fathom.diagnosis.rules import rules
@@ -68,7 +69,7 @@ def seen(store: Store, named: str = "") -> Seen:
     begin with `named`."""
     families = families_of(store)
     if not families:
-        counted = bool(store.table("counters").limit(1).collect().height)
+        counted = bool((counters_table(store)["source"] != "static").any())
         return seen_in(examine(store), counted)
     return _profiled(store, [family for family in families if family.startswith(named)], named)
 

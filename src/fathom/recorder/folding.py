@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from fathom.sounding import Rank, Store
 
+STATIC = "static"  # rows that any recording of launches has
+
 
 def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
     """`store`, just made and not read by anybody yet, with its samples folded into the table `counters`.
@@ -56,8 +58,9 @@ def folded(store: Store, target: Path) -> Store:
             for table in TABLES.keys() - {"samples", "counters"}:
                 writer.write(rank, table, _needed(store.table(table, rank)).collect())
             found = counters_of(store, rank)
-            writer.write(rank, "counters", found.frame)
-            facts[rank] = facts_from(found)
+            if (found.frame["source"] != STATIC).any():
+                writer.write(rank, "counters", found.frame)
+                facts[rank] = facts_from(found)
     except BaseException:
         writer.discard()
         raise

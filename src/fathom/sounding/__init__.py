@@ -1,6 +1,5 @@
 """The tables of a sounding: schemas, store, importers."""
 
-from fathom.sounding.cache import kept
 from fathom.sounding.importer import import_traces
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.naming import meant
@@ -27,7 +26,6 @@ __all__ = [
     "import_raw",
     "import_traces",
     "is_ncu",
-    "kept",
     "meant",
     "open_store",
     "pack",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import polars as pl
 
+from fathom import cache
 from fathom.analysis.folding.blas import one_thread
 from fathom.analysis.folding.device import SOURCE, fold_device
 from fathom.analysis.folding.pools import recorded as pools_recorded
@@ -13,9 +15,9 @@ from fathom.analysis.folding.readings import readings_of
 from fathom.analysis.folding.results import Folding
 from fathom.analysis.folding.static import SOURCE as STATIC
 from fathom.analysis.folding.static import static_attributes
-from fathom.analysis.folding.stored import POOLS, VERSION, folding_from, packed, unpacked
+from fathom.analysis.folding.stored import POOLS, folding_from, packed, unpacked
 from fathom.analysis.results import Abstained
-from fathom.sounding import Store, kept
+from fathom.sounding import Store
 from fathom.sounding.schema import COUNTERS, conform
 
 PHASE = "counters"
@@ -40,10 +42,20 @@ def counters_of(store: Store, rank: int) -> Folding:
     found = folding_from(store.table("counters", rank).select(*COUNTERS).collect(), _facts(store, rank))
     if found is not None:
         return found
-    if store.table("samples", rank).select(pl.len()).collect().item():
-        data = kept(store, f"counters-{rank}", str(VERSION), lambda: packed(fold_rank(store, rank)))
-        found = unpacked(data)
-    return fold_rank(store, rank) if found is None else found
+    key = _key(store, rank) if store.table("samples", rank).select(pl.len()).collect().item() else None
+    found = unpacked(data) if key and (data := cache.read(key)) else None
+    if found is None:
+        found = fold_rank(store, rank)
+        if key:
+            cache.write(key, packed(found))
+    return found
+
+
+def _key(store: Store, rank: int) -> str | None:
+    """What a folding is kept under; None where no checksums tell whether the samples are the same."""
+    if not store.manifest.checksums:
+        return None
+    return cache.key("counters", msgspec.json.encode(store.manifest), rank)
 
 
 def fold_rank(store: Store, rank: int) -> Folding:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fathom.analysis.measures.catalogue import catalogue
 from fathom.analysis.measures.occupancy import Occupancy, chip, occupancy
 from fathom.analysis.measures.portraits import portraits
+from fathom.analysis.measures.recording import portraits_of
 from fathom.analysis.measures.results import Level, Measure, Portrait, Reason
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "chip",
     "occupancy",
     "portraits",
+    "portraits_of",
 ]

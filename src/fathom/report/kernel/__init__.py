@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.folding import Stretch
 from fathom.analysis.measures.results import Portrait
 from fathom.errors import BadInputError
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.overview import overview
-from fathom.report.kernel.picture import picture
 from fathom.report.kernel.words import name, paragraph
 from fathom.report.screen import cells, console_or_default, put
-from fathom.report.terminal import MARGIN
 from fathom.sounding import meant
+
+if TYPE_CHECKING:
+    from fathom.analysis.folding import Stretch
 
 __all__ = ["matching", "named", "page", "print_kernels", "save_picture"]
 
+MARGIN = 1
 _LISTED, _NAMED = 25, 4
 
 
@@ -61,6 +63,8 @@ def print_kernels(
 
 def save_picture(stretch: Stretch, one: Portrait, path: Path) -> None:
     """Draw the samples of `stretch` around a launch of the family. Raises BadInputError for the file."""
+    from fathom.report.kernel.picture import picture
+
     if path.suffix != ".svg":
         raise BadInputError(f"{path} is no .svg file; name one that ends in .svg.")
     try:
