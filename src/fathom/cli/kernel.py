@@ -60,8 +60,8 @@ def kernel(
 
 
 def _imported(store: Store) -> list[str]:
-    """The families of an imported result of ncu, which has no phases; [] of anything else."""
-    if store.manifest.phases:
+    """The families of an imported result of ncu, which has no steps; [] of anything else."""
+    if any(file.endswith("/steps.parquet") for file in store.manifest.checksums):
         return []
     from fathom.recorder.dive import families_of
 
