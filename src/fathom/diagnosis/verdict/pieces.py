@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Finding, Lead
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.classes import class_of
@@ -42,7 +43,8 @@ NEEDLESS_WORK = frozenset(
         "kernels-unfused-optimizer",
     )
 )
-WORK, UNATTRIBUTED = ("compute", "ops"), "unattributed"
+WORK = ("compute", "ops")
+DIFFERENCES = (UNATTRIBUTED, OVERHEAD)  # between the clean step and the recorded work
 LAUNCHING = ("dispatching", "launch latency", "device gap")
 COLLECTIVE = ("communication", "waiting for peers", "moving bytes")
 ON_DEVICE = ("compute", "memory")
@@ -53,9 +55,11 @@ _IDLE_BOUNDS = {
     "device gap": "launch",
     "waiting for peers": "communication",
     "no work": "",
+    "profiling overhead": "",
     "unexplained": "unknown",
 }  # any other cause is the host's
 _NEEDS_PLACE = "python"  # says nothing without the function that ran
+_PLACED = (_NEEDS_PLACE, "blocked")  # their detail names the function
 _IDLE_WORDS = {
     "input": "idle: waiting for input",
     "dispatching": "idle: launches not yet prepared",
@@ -65,6 +69,8 @@ _IDLE_WORDS = {
     "no work": "no work requested",
     "unexplained": "idle: no cause recorded",
     "python": "idle: Python between operations",
+    "blocked": "idle: the host is blocked",
+    "profiling overhead": "hooks of Fathom's own",
 }
 
 
@@ -96,20 +102,29 @@ class Known:
 def pieces(
     device: Device, findings: Iterable[Finding], leads: Iterable[Lead], peaks: Mapping[str, float]
 ) -> list[Piece]:
-    """Pieces that sum to the device's ledger; claims are in the ledger's own milliseconds.
+    """Pieces that sum to the device's ledger. Findings claim of the profiled step: their share of it counts.
 
     `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty where MFU is
     not known, so that no part of the work counts as done at the peak.
     """
     claims: dict[tuple[str, str], list[tuple[Finding, float]]] = {}
+    scale = _to_clean(device)
     for one in findings:
         for claim in one.claims:
-            claims.setdefault((claim.entry, claim.detail), []).append((one, claim.ms))
+            row = claim.entry, claim.detail
+            claims.setdefault(row, []).append((one, claim.ms * scale.get(row, 1.0)))
     named = frozenset(one.where.family or "" for one in leads)
     step_ms = sum(row.ms for row in device.ledger)
     known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger))
     taking = [row for row in device.ledger if row.ms]
     return [piece for row in taking for piece in _row(row, known) if piece.ms]
+
+
+def _to_clean(device: Device) -> dict[tuple[str, str], float]:
+    """What a millisecond of each row of the profiled step is in the clean one."""
+    clean = {(row.entry, row.detail): row.ms for row in device.ledger}
+    rows = {(row.entry, row.detail): row.ms for row in device.profiled_ledger}
+    return {row: clean.get(row, 0.0) / ms for row, ms in rows.items() if ms > 0}
 
 
 def _bound_of_python(ledger: list[Entry]) -> str:
@@ -122,7 +137,7 @@ def _bound_of_python(ledger: list[Entry]) -> str:
 
 
 def _row(row: Entry, known: Known) -> Iterator[Piece]:
-    if row.entry == UNATTRIBUTED or row.ms < 0:  # by which the clean step differs from what was recorded
+    if row.entry in DIFFERENCES or row.ms < 0:
         yield Piece("difference to the recorded steps", UNEXPLAINED, "", IDLE, row.ms)
     elif row.entry in WORK:
         yield from _work(row, known)
@@ -263,5 +278,5 @@ def _idle(row: Entry, ms: float, known: Known) -> Piece:
     words = _IDLE_WORDS.get(cause, f"idle: {cause}")
     if cause == _NEEDS_PLACE and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
         return Piece(words, UNEXPLAINED, bound, IDLE, ms)
-    placed = cause == _NEEDS_PLACE and row.detail
+    placed = cause in _PLACED and row.detail
     return Piece(f"{words}: {row.detail}" if placed else words, f"cause {cause}", bound, IDLE, ms)

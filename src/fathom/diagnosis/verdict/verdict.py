@@ -31,11 +31,13 @@ def bounds_ms(
     whose gain exceeds its claims has its cause there.
     """
     total: dict[str, float] = {}
+    claimed: dict[str, float] = {}
     for piece in found:
+        claimed[piece.owner] = claimed.get(piece.owner, 0.0) + piece.ms
         if piece.bound:
             total[piece.bound] = total.get(piece.bound, 0.0) + piece.ms
     for one in findings:
-        rare = min((one.gain_ms or 0.0) - sum(claim.ms for claim in one.claims), stalled_ms)
+        rare = min((one.gain_ms or 0.0) - claimed.get(f"finding {one.id}", 0.0), stalled_ms)
         kind = kinds().get(one.id)
         if rare > 0 and kind and kind.bound:
             stalled_ms -= rare
