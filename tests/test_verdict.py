@@ -198,7 +198,9 @@ def test_every_wait_has_its_bound(entry, expected):
 
 def test_python_between_launches_is_launching_unless_it_takes_longer():
     quick = device(Entry("idle: python", "", 2.0), Entry("idle: dispatching", "", 3.0))
-    assert told(quick)[0].bound == "launch"
+    verdict, parts = told(quick)
+    assert verdict.bound == "launch"
+    assert {part.owner for part in parts} == {"cause python", "cause dispatching"}
     slow = device(Entry("idle: python", "", 4.0), Entry("idle: dispatching", "", 3.0))
     assert told(slow)[0].bound == "host"
 
@@ -209,6 +211,15 @@ def test_a_finding_says_what_its_time_is_bound_by():
     verdict, _ = told(device(idle), found)
     assert (verdict.bound, verdict.finding, verdict.gain_ms) == ("input", "input-cpu-preprocessing", 7.0)
     assert verdict.action == kinds()["input-cpu-preprocessing"].action + "."
+
+
+def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
+    idle = Entry("idle: gc", "", 8.0), Entry("idle: dispatching", "", 2.0)
+    launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)
+    for saved, expected in ((1.5, "host-garbage-collection"), (0.5, "host-launch-bound")):
+        garbage = finding("host-garbage-collection", ("idle: gc", "", 8.0), gain=saved)
+        verdict, _ = told(device(*idle), launches, garbage)
+        assert (verdict.bound, verdict.finding) == ("host", expected)
 
 
 def test_rare_long_steps_count_though_the_ledger_has_none_of_them():

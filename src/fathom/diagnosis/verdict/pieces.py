@@ -236,7 +236,7 @@ def _nature(row: Entry) -> str:
     if row.bound.startswith("vector."):
         return "arithmetic outside the matrix units at its ceiling"
     if row.bound.startswith("matmul."):
-        return "matrix work not counted by MFU at its ceiling"
+        return "matrix work at its ceiling, beside that of MFU"
     products = " of matrix products" if row.product_flops else ""
     return f"memory traffic{products} at the measured bandwidth"
 
@@ -276,6 +276,8 @@ def _idle(row: Entry, ms: float, known: Known) -> Piece:
     if cause == "unexplained" or not cause:
         return Piece(_IDLE_WORDS["unexplained"], UNEXPLAINED, "unknown", IDLE, ms)
     words = _IDLE_WORDS.get(cause, f"idle: {cause}")
+    if cause == _NEEDS_PLACE and known.python == "launch" and not row.detail:
+        return Piece("idle: Python between launches", f"cause {cause}", bound, IDLE, ms)
     if cause == _NEEDS_PLACE and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
         return Piece(words, UNEXPLAINED, bound, IDLE, ms)
     placed = cause in _PLACED and row.detail

@@ -9,6 +9,7 @@ from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0013-verdict.md)
+HALF = 0.5  # of the largest gain
 LEAST = 0.0005  # of the peak: less is no use of matrix units to speak of
 _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch {share} of the {step} step",
@@ -20,6 +21,8 @@ _PHRASES = {
     "compute": "Compute-bound: arithmetic takes {share} of the {step} step",
     "unknown": "Nothing recorded says what bounds the {step} step",
 }
+
+_OF_CPU = "Host-bound: work outside the framework's operations takes {share} of the {step} step"
 
 
 def bounds_ms(
@@ -65,7 +68,7 @@ def verdict_of(
     """What bounds the step of the device's ledger, of which `found` are the pieces."""
     total = bounds_ms(found, findings, stalled_ms)
     bound = bound_of(total)
-    top = next((one for one in findings if one.gain_ms or (one.gain_ms is None and one.claims)), None)
+    top = _first(bound, found, findings)
     step_ms = sum(row.ms for row in device.ledger)
     share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
     return Verdict(
@@ -77,14 +80,27 @@ def verdict_of(
     )
 
 
+def _first(bound: str, found: Sequence[Piece], findings: Sequence[Finding]) -> Finding | None:
+    """The finding to act on: the largest, or the largest of the verdict's bound if it saves half as much."""
+    costly = [one for one in findings if one.gain_ms or (one.gain_ms is None and one.claims)]
+    owners = {piece.owner for piece in found if piece.bound == bound}
+    own = next((one for one in costly if f"finding {one.id}" in owners), None)
+    most = max((one.gain_ms or 0.0 for one in costly), default=0.0)
+    if own is not None and (own.gain_ms or 0.0) >= HALF * most:
+        return own
+    return costly[0] if costly else None
+
+
 def _action(one: Finding) -> str:
     kind = kinds().get(one.id)
     return f"{kind.action}." if kind and kind.action else ""
 
 
 def _headline(device: Device, bound: str, share: float, step_ms: float) -> str:
-    who = "the processor" if device.device == "cpu" else "the GPU"
-    said = _PHRASES[bound].format(who=who, share=_percent(share), step=_duration(step_ms))
+    cpu = device.device == "cpu"
+    phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
+    who = "the program" if cpu else "the GPU"
+    said = phrase.format(who=who, share=_percent(share), step=_duration(step_ms))
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
     return f"{said}; it reaches {' and '.join(reached)}." if reached else f"{said}."
 
