@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import polars as pl
 
 from fathom.analysis import Abstained
@@ -12,6 +13,9 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import signal
+from fathom.machine.ceilings import find, from_machine
+from fathom.sounding.loaders import FACT as LOADERS
+from fathom.sounding.loaders import Loader
 
 MS = 1e6
 IDLE = "idle: input"
@@ -112,6 +116,43 @@ def workers(recorded: Recorded) -> int:
     if rows["fetch_ns"].null_count() == rows.height:
         raise UnknownSignalError(NO_STAGES)
     return rows["worker"].drop_nulls().n_unique()
+
+
+@signal("input.about")
+def about(recorded: Recorded) -> Loader:
+    """The loader that most batches come from, as the probe saw it."""
+    rows = recorded.store.table("input", recorded.account.rank).select("loader").collect()
+    most = rows["loader"].drop_nulls().mode().sort().first()
+    ranks = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
+    told = [one for rank in ranks for one in rank.facts.get(LOADERS, []) if one.get("loader") == most]
+    if not told:
+        raise UnknownSignalError("what its data loader is was not recorded")
+    return msgspec.convert(told[-1], Loader)
+
+
+@signal("input.samples", "a batch")
+def samples(recorded: Recorded) -> float:
+    """How many samples a batch has: as the loader says, else what steps hold."""
+    try:
+        size = about(recorded).batch_size
+    except UnknownSignalError:
+        size = None
+    if size:
+        return float(size)
+    rows = recorded.store.table("steps", recorded.account.rank).select("samples").collect()
+    mean = rows["samples"].drop_nulls().mean()
+    if mean is None:
+        raise UnknownSignalError("how many samples a batch has was not recorded")
+    return float(mean) / micro_steps(recorded)  # type: ignore[arg-type]
+
+
+@signal("input.transport", "B/ms")
+def transport(recorded: Recorded) -> float:
+    """The measured rate at which workers hand tensors to the program."""
+    found = find(from_machine(recorded.machine), "host.loader")
+    if found is None or not found.value:
+        raise UnknownSignalError("the rate of the loader's transport was not measured on this machine")
+    return found.value / 1e3
 
 
 @signal("input.threads", "a worker")

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import dataloader, get_worker_info
 
 from fathom.probe.faults import guarded
+from fathom.probe.hooks.about import about
 from fathom.probe.hooks.batch import size
 from fathom.probe.hooks.patches import Patches, after, before
 from fathom.probe.hooks.stages import PART, Stages, watch_fetchers, watch_pinning
@@ -80,7 +81,8 @@ class Iterators:
         if loader not in self._numbers:
             self._numbers[loader] = self._count
             self._count += 1
-        self._of[iterator] = {"loader": self._numbers[loader], "epoch": 0, "batch": 0, "made": {}}
+        number = self._numbers[loader]
+        self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": weakref.ref(loader)}
 
     def known(self, iterator: Any) -> dict[str, Any]:
         """The same, and without a fault where nothing is known."""
@@ -97,6 +99,7 @@ class Deliveries:
     def __init__(self, session: Session, stages: Stages, pinned: dict[int, int]) -> None:
         self.session, self.stages, self.pinned = session, stages, pinned
         self.iterators = Iterators()
+        self.told: set[int] = set()
         ahead = session.trials.get("input")
         self.ahead = ahead if isinstance(ahead, Ahead) else None
 
@@ -144,11 +147,21 @@ class Deliveries:
             return
         state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
+        if state["loader"] not in self.told:
+            self._tell(state, data)
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
         session.facts.batch(state["loader"], end, samples, tokens)
         session.batches.append(self._row(state, start, end - start))
         state["batch"] += 1
+
+    @guarded(PART)
+    def _tell(self, state: dict[str, Any], data: Any) -> None:
+        """What the loader is, once."""
+        self.told.add(state["loader"])
+        loader = state["of"]()
+        if loader is not None:
+            self.session.say(about(state["loader"], loader, data))
 
     def _row(self, state: dict[str, Any], start: int, wait: int) -> tuple[Any, ...]:
         """In the order of BATCH_COLUMNS."""

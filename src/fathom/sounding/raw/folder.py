@@ -12,6 +12,7 @@ import msgspec
 
 from fathom.errors import BadInputError
 from fathom.sounding.compiler import Counted
+from fathom.sounding.loaders import Loader
 
 Record = dict[str, Any]
 
@@ -110,11 +111,15 @@ def _counted(record: Record) -> Iterator[Record]:
     yield {"t": "dynamo", **msgspec.to_builtins(msgspec.convert(record, Counted))}
 
 
+def _loader(record: Record) -> Iterator[Record]:
+    yield {"t": "loader", **msgspec.to_builtins(msgspec.convert(record, Loader))}
+
+
 def _single(record: Record) -> Iterator[Record]:
     yield record
 
 
-_PACKED = {"marks": _marks, "batches": _batches, "dynamo": _counted}
+_PACKED = {"marks": _marks, "batches": _batches, "dynamo": _counted, "loader": _loader}
 
 
 def _lines(file: Path, torn: list[int]) -> Iterator[Record]:

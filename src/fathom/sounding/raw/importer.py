@@ -8,6 +8,7 @@ import polars as pl
 
 from fathom.errors import FathomError
 from fathom.sounding.compiler import FACT
+from fathom.sounding.loaders import FACT as LOADERS
 from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
@@ -163,6 +164,7 @@ def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: F
             "bursts": len(process.of("trace")),
             **sampled.facts,
             **_compiler(process),
+            **_loaders(process),
         },
     )
 
@@ -171,6 +173,12 @@ def _compiler(process: Process) -> Record:
     """Counters only grow: the last record tells all."""
     told = [{name: value for name, value in one.items() if name != "t"} for one in process.of("dynamo")]
     return {FACT: told[-1]} if told else {}
+
+
+def _loaders(process: Process) -> Record:
+    """Each loader as its first batch showed it."""
+    told = [{name: value for name, value in one.items() if name != "t"} for one in process.of("loader")]
+    return {LOADERS: told} if told else {}
 
 
 def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:

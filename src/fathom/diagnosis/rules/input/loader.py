@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fathom.analysis.subjects import CPU
 from fathom.diagnosis.signals import Signals, UnknownSignalError
+from fathom.sounding.loaders import Loader as About
 
 READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
 SLOWEST = 1e5  # B/s while it reads: a disk that seeks for every page gives more
 MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
+SPARE = 2  # cores for the training thread and the one that pins
+QUICK_MS = 0.03  # a sample that takes less lies in memory: what costs is asking for each
+SHORT_MS = 5.0  # a wait that is shorter may be one for a core, on a host that is busy
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,14 @@ class Loader:
     cores: int | None
     read_bytes: float | None = None
     threads: int | None = None  # that torch computes with in each worker
+    samples: float | None = None  # of a batch
+    busy_cores: float | None = None  # that the program's own process computes with in a step
+    tensors: int | None = None  # of a batch
+    bytes: int | None = None
+    transport: float | None = None  # measured bytes a millisecond from workers to the program
+    on_processor: bool = False  # nothing but the host computes
+    iterable: bool = False
+    spawned: bool = False  # its workers start as new processes of Python
 
     @property
     def made_ms(self) -> float:
@@ -51,6 +64,31 @@ class Loader:
         return self.read_bytes is not None and self.read_bytes < SLOWEST * self.stages.get("read", 0.0) / 1e3
 
     @property
+    def waiting_ms(self) -> float:
+        """What of a batch's time takes no core: waits for what is no file."""
+        read = self.stages.get("read", 0.0)
+        return read if self.waits_for_no_file and read >= SHORT_MS else 0.0
+
+    @property
+    def free_cores(self) -> float:
+        """Cores that workers could have; as many as they like where that is not known."""
+        if self.cores is None:
+            return float("inf")
+        return self.cores - (SPARE if self.busy_cores is None else self.busy_cores)
+
+    @property
+    def quick_samples(self) -> bool:
+        """Whether a sample takes so little that asking for each is what costs."""
+        each = None if not self.samples else self.stages["fetch"] / self.samples
+        return (
+            each is not None
+            and each < QUICK_MS
+            and not self.iterable
+            and not self.mostly("decode")
+            and not self.mostly("read")
+        )
+
+    @property
     def threads_exceed_cores(self) -> bool:
         """Whether workers compute with more threads than there are cores, in work that may use them.
 
@@ -76,4 +114,22 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         return None
     cores, read = signals.get("host.cores").value, signals.get("input.read_bytes").value
     fed = (signals["step.ms"] - lost) / signals.number("input.micro_steps", 1.0)
-    return Loader(stages, workers, fed, cores, read, signals.get("input.threads").value)
+    about: About | None = signals.get("input.about").value
+    on_processor = signals.get("step.device").value == CPU
+    computing = (about.threads if about and about.threads else cores) if on_processor else None
+    return Loader(
+        stages,
+        workers,
+        fed,
+        cores,
+        read,
+        signals.get("input.threads").value,
+        samples=signals.get("input.samples").value,
+        busy_cores=None if computing is None else float(computing),
+        tensors=about.tensors if about else None,
+        bytes=about.bytes if about else None,
+        transport=signals.get("input.transport").value,
+        on_processor=on_processor,
+        iterable=bool(about and about.iterable),
+        spawned=bool(about and about.context in ("spawn", "forkserver")),
+    )

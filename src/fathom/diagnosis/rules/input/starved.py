@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fathom.diagnosis.rules.host.oversubscription import crowded
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
+from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import LoaderRegions, Signals
 
 ENTRY = "idle: input"
-SPARE = 2  # cores for the training thread and the one that pins
+WORKERS = "input-too-few-workers"
+LEAST = 0.01  # of the step: workers that may gain less are not advised
+LONG_MS = 10.0  # a batch: how many samples it has matters little then
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
 WAITS = "of which waiting for what is no file: a network, a lock, a sleep"
 SAYS = {
@@ -22,7 +27,8 @@ SAYS = {
 
 
 @rule(
-    "input-too-few-workers",
+    WORKERS,
+    "input-sample-by-sample",
     "input-slow-decode",
     "input-slow-transform",
     "input-collate",
@@ -31,7 +37,8 @@ SAYS = {
 def starved(signals: Signals) -> Found:
     """Only what the device waited for is a loss; how batches are made says whose it is.
 
-    The first batch of a loader has no step before it that could hide it, whoever makes it.
+    The first batch of a loader has no step before it that could hide it, whoever makes it. Workers are
+    advised only where their own cost cannot eat up what they gain.
     """
     seen = signals.get("input.lost_ms").value
     lost = spent(signals, ENTRY) if seen is None else seen
@@ -40,34 +47,84 @@ def starved(signals: Signals) -> Found:
         return
     regions: LoaderRegions | None = signals.get("input.regions").value
     alone = regions is not None and regions.in_process
+    advice = _advice(signals, loader, lost, alone)
+    if advice is None:
+        return
     first = regions.first if regions and seen is None else 0.0
-    kind, sure = _kind(loader, alone)
     yield Candidate(
-        kind=kind,
+        kind=advice.kind,
         claims=list(rows(signals, ENTRY)),
         evidence=_evidence(loader, lost, alone, first),
         changes=("input=0",) if seen is None else (),
-        part=1 - first,
-        gain_ms=seen,
-        doubt=0.15,
-        confidence=sure,
+        part=(1 - first) * advice.part,
+        gain_ms=None if seen is None else seen * advice.part,
+        doubt=advice.doubt,
+        confidence=advice.sure,
         check=CHECK,
+        remedy=advice.remedy,
         source=regions.source if regions else None,
     )
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What is at fault, how sure that is, and which `part` of the lost time mending it saves."""
+
+    kind: str
+    sure: float
+    part: float = 1.0
+    doubt: float = 0.15
+    remedy: str = ""
+
+
+def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -> Advice | None:
+    """None where nothing that is known would help."""
+    kind, sure = _kind(loader, alone)
+    if kind != WORKERS:
+        return Advice(kind, sure)
+    step, batches = signals["step.ms"], signals.number("input.micro_steps", 1.0)
+    if loader is None:
+        cores = signals.get("host.cores").value
+        fed = (step - lost) / batches
+        loader = Loader({"fetch": lost / batches}, 0, fed, cores) if alone else None
+    if loader is None:
+        return Advice(kind, sure)
+    mended = with_workers(loader, lost, step, batches)
+    if mended is None or mended.low < LEAST * step:
+        return _instead(loader)
+    if not mended.keeps_up and (other := _instead(loader)) is not None:
+        return other
+    doubt = max((mended.ms - mended.low) / mended.ms, 0.15)
+    return Advice(kind, sure, mended.ms / lost, doubt, remedy_of(loader, mended.workers))
+
+
+def _instead(loader: Loader) -> Advice | None:
+    """What helps where workers would cost as much as they gain, or take the cores that the step needs."""
+    if loader.samples is None and loader.made_ms < LONG_MS:
+        return Advice("input-collate", 0.6, 0.7, 0.4) if loader.mostly("collate") else None
+    if loader.mostly("collate"):
+        return Advice("input-collate", 0.75, 0.7, 0.4)
+    if loader.quick_samples:
+        return Advice("input-sample-by-sample", 0.75, 0.75, 0.35)
+    if loader.mostly("decode"):
+        return Advice("input-slow-decode", 0.7, 0.7, 0.4)
+    if loader.mostly("read"):
+        return None if loader.waits_for_no_file else Advice("input-storage-bound", 0.6, 0.7, 0.4)
+    return Advice("input-slow-transform", 0.7, 0.7, 0.4)
 
 
 def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
     """What is at fault, and how sure that is; `alone`: a trace says that there are no workers."""
     if loader is None:
-        return "input-too-few-workers", 0.8 if alone else 0.5
+        return WORKERS, 0.8 if alone else 0.5
     if not loader.workers:
-        return "input-too-few-workers", 0.85
+        return WORKERS, 0.85
     if loader.mostly("collate"):
         return "input-collate", 0.85
     if loader.mostly("read"):
         return _kind_of_read(loader)
-    if loader.cores is None or loader.needed + SPARE <= loader.cores:
-        return "input-too-few-workers", 0.85
+    if loader.needed <= loader.free_cores:
+        return WORKERS, 0.85
     if loader.mostly("decode"):
         return "input-slow-decode", 0.85
     return "input-slow-transform", 0.85 if {"decode", "read"} & loader.stages.keys() else 0.5
@@ -76,7 +133,7 @@ def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
 def _kind_of_read(loader: Loader) -> tuple[str, float]:
     """Waits that bring in no bytes take no core: more workers wait side by side."""
     if loader.waits_for_no_file:
-        return "input-too-few-workers", 0.6
+        return WORKERS, 0.6
     return "input-storage-bound", 0.6 if loader.read_bytes is None else 0.85
 
 

@@ -1,0 +1,78 @@
+"""What worker processes gain, and what they cost: the step with as many of them as there are cores for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from fathom.diagnosis.rules.input.loader import Loader
+
+# What a batch costs the thread that trains when a worker hands it over: a queue, a segment of shared memory
+# for each tensor, and mapping its pages. Measured on an EPYC with torch 2.13; a quicker host pays half of it.
+RECEIVE_MS, TENSOR_MS, BYTES_PER_MS = 0.1, 0.18, 5e6
+TENSORS = 4  # of a batch, where that was not recorded
+HOST = (1.0, 2.0)  # times that cost: as a rule, and at most
+HIDDEN = (0.2, 2.0)  # where a device works meanwhile, which hides most of it
+MOST = 16  # workers: more are hardly ever asked for
+WAITING = 0.5  # of the time of samples: what mostly waits takes no core
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Milliseconds that a step with `workers` saves: expected and at least; whether they then keep up."""
+
+    workers: int
+    ms: float
+    low: float
+    keeps_up: bool
+
+
+def with_workers(loader: Loader, lost: float, step_ms: float, batches: float) -> Mended | None:
+    """The step with workers, of `batches` that now loses `lost`; None where no core is left for any.
+
+    Without workers the program makes each batch itself, and nothing else happens meanwhile. With them a step
+    takes what it takes without input and what it costs to receive a batch, or as long as the workers need.
+    """
+    waits = loader.waiting_ms >= WAITING * loader.made_ms
+    cores = min(loader.free_cores, MOST)
+    free = float(MOST) if waits else cores
+    if free < 1:
+        return None
+    receive = receive_ms(loader)
+    count = ceil((loader.made_ms + receive) / loader.fed_ms) if loader.fed_ms > 0 else MOST
+    wanted, count = count, max(min(count, int(free)), 1)
+    paid = 0.0 if loader.workers else receive  # who has workers pays it already
+
+    def saved(share: float) -> float:
+        made = (loader.made_ms + share * receive) / count
+        made = max(made, (loader.made_ms - loader.waiting_ms) / max(cores, 1.0))
+        return min(step_ms - batches * max(loader.fed_ms + share * paid, made), lost)
+
+    usual, most = HOST if loader.on_processor else HIDDEN
+    return Mended(count, saved(usual), saved(most), count >= min(wanted, MOST))
+
+
+def receive_ms(loader: Loader) -> float:
+    """What a batch of a worker costs the thread that takes it."""
+    tensors = TENSORS if loader.tensors is None else loader.tensors
+    rate = loader.transport or BYTES_PER_MS
+    return RECEIVE_MS + TENSOR_MS * tensors + (loader.bytes or 0.0) / rate
+
+
+SHARDED = """\
+def __iter__(self):                       # in the data set: each worker takes its share of the samples
+    worker = torch.utils.data.get_worker_info()
+    part, parts = (0, 1) if worker is None else (worker.id, worker.num_workers)
+    yield from itertools.islice(self.samples(), part, None, parts)
+"""
+LOADER = "DataLoader(data, batch, num_workers={workers}, persistent_workers=True, prefetch_factor=4)\n"
+SPAWNED = (
+    "# workers start by spawn and import the program again: persistent_workers keeps them for all epochs\n"
+)
+MEASURE = "# measure it: fathom run --what-if input -- COMMAND shows the most that any loader gains\n"
+
+
+def remedy_of(loader: Loader, workers: int) -> str:
+    """The remedy for this loader: an iterable data set has to share its samples among workers."""
+    lines = (SHARDED if loader.iterable else "") + LOADER.format(workers=max(workers, loader.workers + 1))
+    return lines + (SPAWNED if loader.spawned else "") + MEASURE

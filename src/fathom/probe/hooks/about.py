@@ -1,0 +1,67 @@
+"""What a data loader is, and how much its first batch holds."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+DEEPEST, MOST = 6, 4096  # levels of a batch, and parts of it, that are looked at
+
+
+def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
+    """The `loader` record."""
+    dataset = getattr(loader, "dataset", None)
+    tensors, size = held(data)
+    return {
+        "t": "loader",
+        "loader": number,
+        "dataset": f"{type(dataset).__module__}.{type(dataset).__qualname__}",
+        "iterable": isinstance(dataset, IterableDataset),
+        "items": callable(getattr(dataset, "__getitems__", None)),
+        "workers": int(getattr(loader, "num_workers", 0) or 0),
+        "context": _context(loader),
+        "batch_size": getattr(loader, "batch_size", None),
+        "tensors": tensors,
+        "bytes": size,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _context(loader: Any) -> str | None:
+    """How workers start, where the program or Python has settled it; asking would settle it."""
+    context = getattr(loader, "multiprocessing_context", None)
+    if context is None and (multiprocessing := sys.modules.get("multiprocessing")):
+        return multiprocessing.get_start_method(allow_none=True)
+    told = getattr(context, "get_start_method", None)
+    return told() if callable(told) else None
+
+
+def held(data: Any) -> tuple[int, int]:
+    """Tensors in a batch, and their bytes. Objects with a `__dict__` (graphs) are looked into."""
+    tensors = size = 0
+    seen: set[int] = set()
+    waiting = [(data, DEEPEST)]
+    while waiting and len(seen) < MOST:
+        one, depth = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if isinstance(one, torch.Tensor):
+            tensors, size = tensors + 1, size + one.numel() * one.element_size()
+        elif depth:
+            waiting += [(part, depth - 1) for part in _parts(one)]
+    return tensors, size
+
+
+def _parts(one: Any) -> list[Any]:
+    if isinstance(one, (str, bytes, int, float)):
+        return []
+    if isinstance(one, Mapping):
+        return list(one.values())
+    if isinstance(one, (list, tuple)):
+        return list(one)
+    return list(getattr(one, "__dict__", {}).values())
