@@ -88,7 +88,7 @@ def test_the_suite_is_as_large_as_promised():
 @pytest.mark.parametrize("program", FAULTY, ids=lambda program: program.id)
 def test_labels_of_a_fault_hold_together(program: Program):
     fault = program.fault
-    named = [*fault.expected, *fault.forbidden, *fault.allowed]
+    named = [*fault.expected, *fault.forbidden, *fault.allowed, *fault.parts]
     assert set(named) <= set(kinds()) and len(named) == len(set(named))
     assert fault.kind not in fault.forbidden + fault.allowed
     assert fault.forbidden and fault.why

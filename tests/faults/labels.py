@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 CATALOGUE = sorted((HERE.parents[1] / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
 PROGRAMS, TELEMETRY = HERE / "programs", HERE / "telemetry"
-GROUPS = ("input", "host", "kernels", "device", "numbers")
+GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
 FORMS = ("faulty", "mended")
 
 
@@ -28,7 +28,8 @@ class Fault:
 
     `kind` is the true cause, None for a program that is well tuned. `expected` are all findings that the
     faulty form must raise, the costliest first; `forbidden` are tempting ones that would be wrong on it;
-    `allowed` are true of the program beside its fault, in either form, and count neither way. `share` is what
+    `allowed` are true of the program beside its fault, in either form, and count neither way. `parts` are so,
+    too, and promise a part of what mending the fault gains: their gains count with its own. `share` is what
     the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
     `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), cores and
     steps (how many, at least). `agree` is the relative tolerance within which both forms give the same loss,
@@ -39,6 +40,7 @@ class Fault:
     expected: list[str] = field(default_factory=list)
     forbidden: list[str] = field(default_factory=list)
     allowed: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
     severity: list[int] = field(default_factory=lambda: [1, 2, 3])
     share: list[float] = field(default_factory=list)
     why: str = ""
@@ -54,6 +56,11 @@ class Program:
     group: str  # the folder
     name: str
     fault: Fault
+
+    @property
+    def passed(self) -> list[str]:
+        """Findings that are as true as the fault's own."""
+        return [*self.fault.allowed, *self.fault.parts]
 
     @property
     def id(self) -> str:

@@ -90,7 +90,7 @@ def place(case: Case, strictly: bool = False) -> int | None:
 
     What is allowed is as true as the cause, and does not push it back unless that is asked `strictly`.
     """
-    passed = () if strictly else case.program.fault.allowed
+    passed = () if strictly else case.program.passed
     ids = [one["id"] for one in case.findings if one["id"] not in passed]
     cause = case.program.fault.kind
     return ids.index(cause) + 1 if cause in ids else None
@@ -126,7 +126,7 @@ def confusion(cases: list[Case]) -> dict[str, dict[str, int]]:
     """True cause to first finding, as counts; well-tuned and mended forms under "(nothing)"."""
     table: dict[str, Counter[str]] = {}
     for case in cases:
-        allowed = case.program.fault.allowed
+        allowed = case.program.passed
         answers = [one["id"] for one in case.large if one["id"] not in allowed]
         truth = case.program.fault.kind if case.form == "faulty" else None
         table.setdefault(truth or "(nothing)", Counter())[answers[0] if answers else NOTHING] += 1
@@ -139,7 +139,11 @@ def false_findings(cases: list[Case]) -> list[dict[str, Any]]:
     for case in cases:
         fault = case.program.fault
         for one in case.large:
-            wrong = one["id"] in fault.forbidden if case.form == "faulty" else one["id"] not in fault.allowed
+            wrong = (
+                one["id"] in fault.forbidden
+                if case.form == "faulty"
+                else one["id"] not in case.program.passed
+            )
             if wrong:
                 gain = one.get("gain_ms")
                 part = gain / case.step_ms if gain is not None and case.step_ms else None
@@ -202,7 +206,7 @@ def gains(cases: list[Case]) -> list[Gain]:
 
 def _gain(case: Case, before: float, after: float) -> Gain:
     fault = case.program.fault
-    known = [one for one in case.findings if one["id"] in fault.expected]
+    known = [one for one in case.findings if one["id"] in (*fault.expected, *fault.parts)]
     labelled = fault.share[fault.severity.index(case.severity)] if fault.share else None
     return Gain(
         case=case.name,

@@ -31,14 +31,16 @@ class Sized:
 def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) -> list[Sized]:
     """The findings with claims that sum to no more than each row of `ledger` (milliseconds) holds.
 
-    Larger gains claim first, and causes without rows of their own last: a loop over small products is why
-    launching takes the time. A later one keeps what is left of its rows, and that share of its gain, which
-    never exceeds what it claims. Gains below `least` milliseconds are dropped. Largest first.
+    Larger gains claim first, general causes after those with rows of their own, and causes without rows last:
+    a loop over small products is why launching takes the time. A later one keeps what is left of its rows,
+    and that share of its gain, which never exceeds what it claims. Gains below `least` milliseconds are
+    dropped. Largest first.
     """
     left = dict(ledger)
-    kept = []
-    for one in sorted(found, key=lambda one: (not one.candidate.claims, *_order(one))):
-        settled = _settled(_spilled(one, left), left)
+    kept: list[Sized] = []
+    for one in sorted(found, key=lambda one: (_turn(one.candidate), *_order(one))):
+        beyond = _beyond(one, kept if one.candidate.general else [o for o in kept if o.candidate.general])
+        settled = _settled(_spilled(beyond, left), left)
         if settled.weight < least and not one.candidate.costless:
             continue
         for claim in settled.candidate.claims:
@@ -47,10 +49,26 @@ def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) 
     return sorted(kept, key=_order)
 
 
+def _turn(one: Candidate) -> int:
+    """Causes with rows of their own claim first, then general ones, then those without rows."""
+    return 1 if one.general else 2 * (not one.claims)
+
+
 def _order(one: Sized) -> tuple[bool, float, float, str]:
     """Of equal gains, which the host limits as a rule, the one that takes more off the device comes first."""
     claimed = sum(claim.ms for claim in one.candidate.claims)
     return one.candidate.costless, -one.weight, -claimed, one.candidate.kind
+
+
+def _beyond(one: Sized, others: Iterable[Sized]) -> Sized:
+    """What it gains beyond others that take the same idle time, which can be saved but once."""
+    entries = one.candidate.spill
+    taken = sum(c.ms for other in others for c in other.candidate.claims if c.entry in entries)
+    if not taken or not one.ms:
+        return one
+    share = max(1.0 - taken / one.ms, 0.0)
+    ms, low, high = (None if ms is None else ms * share for ms in (one.ms, one.low, one.high))
+    return replace(one, ms=ms, low=low, high=high)
 
 
 def _spilled(one: Sized, left: Mapping[Row, float]) -> Sized:

@@ -28,14 +28,18 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     worth = [one for one in candidates if one.costless or _most(one, ledger) >= least]
     idle_ms = signals.get("step.idle_ms").value
     sized, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
-    sure = [one for one in sized if _sure(one, least)]
+    sure = [one for one in sized if _sure(one, least, step_ms)]
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
     return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
 
 
-def _sure(one: Sized, least: float) -> bool:
-    """What shows beyond other causes is the difference of two predictions: it has to exceed its doubt."""
-    return not one.candidate.given or one.low is None or one.low >= least
+def _sure(one: Sized, least: float, step_ms: float) -> bool:
+    """What shows beyond other causes is the difference of two predictions: it has to exceed its doubt.
+
+    So has a gain whose remedy costs something itself, as its rule says.
+    """
+    wanted = max(least if one.candidate.given else 0.0, one.candidate.least * step_ms)
+    return not wanted or one.low is None or one.low >= wanted
 
 
 def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], list[Abstained]]:
@@ -91,7 +95,7 @@ def _finding(signals: Signals, one: Sized, step_ms: float | None) -> Finding:
         share=one.ms / step_ms if one.ms is not None and step_ms else None,
         confidence=found.confidence,
         mechanism=kind.mechanism,
-        remedy=kind.remedy,
+        remedy=found.remedy or kind.remedy,
         check=found.check,
         references=list(kind.references),
         changes=list(found.changes),

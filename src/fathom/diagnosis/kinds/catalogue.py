@@ -9,7 +9,7 @@ from typing import Any
 
 from fathom.data import load
 
-GROUPS = ("input", "host", "kernels", "device", "numbers")
+GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,14 @@ class Candidate:
     doubt: float = 0.2
     confidence: float = 0.9
     check: str = ""
+    remedy: str = ""  # in place of the kind's, where the recording says more
     source: str | None = None
     module: str | None = None
     family: str | None = None
     region: str | None = None
     costless: bool = False  # it is told though it costs no time
+    general: bool = False  # it claims what causes with rows of their own leave, before those without
+    least: float = 0.0  # of the step: it is no finding where the lower end of its gain is below
 
 
 Found = Iterable[Candidate]

@@ -291,6 +291,32 @@ class Chain:
 
 
 @dataclass(frozen=True)
+class Eager:
+    """What a step in eager mode holds that torch.compile would remove.
+
+    `saved` by family is what fusing takes off it, `before` and `after` count the kernels that fuse and those
+    that come of them, `chains` runs of two and more. `dispatching` and `python` are factors on host time.
+    `ops` launch the chain that saves most.
+    """
+
+    saved: dict[str, float]
+    fusible_ms: float
+    before: float
+    after: float
+    chains: float
+    ops: tuple[str, ...] = ()
+    dispatching: float = 1.0
+    python: float = 1.0
+    source: str | None = None
+    module: str | None = None
+
+    @property
+    def saved_ms(self) -> float:
+        """Of all its families."""
+        return sum(self.saved.values())
+
+
+@dataclass(frozen=True)
 class Family:
     """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
 

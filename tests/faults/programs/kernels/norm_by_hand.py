@@ -15,7 +15,8 @@ FAULT = Fault(
     kind="kernels-unfused-norm",
     expected=["kernels-unfused-norm"],
     forbidden=["kernels-unfused-loss", "kernels-needless-casts", "host-launch-bound"],
-    allowed=["kernels-unfused-elementwise"],
+    # not compiled: compiled, the layer norm's gradients are one pass, not three kernels
+    allowed=["framework-not-compiled", "kernels-unfused-elementwise"],
     share=[0.35, 0.5, 0.65],
     why=(
         "about 20 passes over 34 M numbers, some in float32, are 1.3 ms beside 1.2 ms of products; "

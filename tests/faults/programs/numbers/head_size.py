@@ -14,7 +14,8 @@ FAULT = Fault(
     kind="numbers-head-size",
     expected=["numbers-head-size"],
     forbidden=["kernels-math-attention", "kernels-materialised-mask", "kernels-transposes"],
-    allowed=["kernels-tensor-cores-idle", "numbers-odd-size"],
+    # not compiled: compiled, gradients of queries, keys and values are joined and put in order at once
+    allowed=["framework-not-compiled", "kernels-tensor-cores-idle", "numbers-odd-size"],
     share=[0.15, 0.25, 0.35],
     why="heads of 132, 100, 66 are padded to 136, 104, 72, copied, and run in tiles for 256, 128, 128",
     needs={"gpu": True},

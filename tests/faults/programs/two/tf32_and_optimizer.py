@@ -14,7 +14,8 @@ FAULT = Fault(
     kind="kernels-tf32-off",
     expected=["kernels-tf32-off", "kernels-for-loop-optimizer"],
     forbidden=["kernels-unfused-optimizer", "kernels-double-precision", "host-sync-item"],
-    allowed=["kernels-no-mixed-precision", "host-launch-bound"],
+    # not compiled: compiled, 130 additions of the model are a tenth of the launches
+    allowed=["framework-not-compiled", "kernels-no-mixed-precision", "host-launch-bound"],
     severity=[2],
     share=[0.8],
     why="products take 24 ms instead of 4, the optimizer 9 ms for 120 parameters instead of 1",

@@ -1,0 +1,249 @@
+"""What torch.compile would make of a step in eager mode: fused kernels, and fewer launches."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Spans, merge, of_rows
+from fathom.analysis.work.annotate import SIGNATURE, works_of
+from fathom.diagnosis.signals.compiled import REGION
+from fathom.diagnosis.signals.kernels import linked
+from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
+from fathom.diagnosis.signals.rows import Eager
+from fathom.diagnosis.signals.value import signal
+from fathom.machine.limits import limits_of
+from fathom.sounding.compiler import FACT
+
+MS = 1e6
+GENERATED = re.compile(r"^triton_(poi|per|red|tem|for|mm)|^triton_.*_fused_|^cpp_fused")
+# Work of the loop's other parts, which `torch.compile(model)` leaves as it is.
+OUTSIDE = re.compile(
+    r"Optimizer\.|AccumulateGrad|clip_grad|_fused_(adam|sgd)|_amp_|_foreach_"
+    r"|aten::(normal_|uniform_|random_|randn|rand|randint|randperm)\b"
+)
+# The compiler ends its graph where the host needs a value.
+BREAKS = re.compile(r"^aten::(_local_scalar_dense|nonzero|unique2?|_unique2|masked_select)$")
+# Ops whose kernels the compiler calls as they are.
+KEPT = re.compile(
+    r"aten::(\w*mm|\w*bmm|mv|dot|linear|matmul|\w*convolution\w*|\w*attention\w*|\w*rnn\w*|lstm|gru|sort|topk"
+    r"|cumsum|cumprod|nonzero|unique\w*|embedding_dense_backward|_embedding_bag\w*|multinomial|_ctc\w*"
+    r"|_local_scalar_dense|item|\w*fft\w*|\w*solve\w*|bincount|histc|_index_put_impl_|index_put_|_to_copy_sparse)$"
+)
+LIBRARY = re.compile(
+    r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
+)
+COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
+REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
+LONGEST = 64  # kernels in one: the compiler's max_fusion_size
+NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
+LAUNCH = 0.35  # of an op's dispatch and launch in eager mode, by a launch of compiled code
+FIXED = 15.0  # launches' worth a step, and a graph break: guards, and the wrappers of both passes
+PYTHON = 0.15  # of Python between ops that stays in the training loop
+SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
+
+
+@dataclass
+class Fused:
+    """What fusing saves by family, in nanoseconds; kernels that fuse and those that come of them."""
+
+    saved: dict[str, float] = field(default_factory=dict)
+    now_ns: float = 0.0
+    before: int = 0
+    after: int = 0
+    chains: int = 0  # of two kernels or more
+    longest: tuple[float, list[dict[str, Any]]] = (0.0, [])
+
+
+@signal("framework.eager", "a step")
+def eager(recorded: Recorded) -> Eager:
+    """Of a program that torch runs op by op. Raises UnknownSignalError where it does not, or shapes lack."""
+    _check_eager(recorded)
+    rows = sized(recorded)
+    rate = _rate(recorded, rows)
+    fused = fuse(rows.to_dicts(), rate)
+    if not fused.before:
+        raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
+    steps = recorded.steps
+    dispatching, python = _host(recorded, rows, fused)
+    ops = [" > ".join(row["path"][-1:]) for row in fused.longest[1]]
+    first = fused.longest[1][0] if fused.longest[1] else {}
+    return Eager(
+        saved={family: ns / steps / MS for family, ns in fused.saved.items() if ns > 0},
+        fusible_ms=fused.now_ns / steps / MS,
+        before=fused.before / steps,
+        after=fused.after / steps,
+        chains=fused.chains / steps,
+        ops=tuple(ops),
+        dispatching=dispatching,
+        python=python,
+        source=first.get("source"),
+        module=first.get("module"),
+    )
+
+
+def _check_eager(recorded: Recorded) -> None:
+    """Compiled regions or generated kernels anywhere, or replayed graphs, and nothing is to be said."""
+    ops, kernels = recorded.ops, recorded.kernels
+    names = ops["name"].unique().drop_nulls()
+    about = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
+    if any(FACT in one.facts for one in about):
+        raise UnknownSignalError("the compiler ran in this program")
+    if names.str.contains(REGION).any() or names.str.contains("CompiledFunction|TorchDynamo").any():
+        raise UnknownSignalError("parts of the program are compiled")
+    if any(GENERATED.search(name) for name in kernels["name"].unique().drop_nulls()):
+        raise UnknownSignalError("parts of the program are compiled")
+    if not names.str.starts_with("aten::").any():
+        raise UnknownSignalError("no ops of torch were recorded")
+    if "graph_node" in kernels.columns and kernels["graph_node"].is_not_null().mean() > 0.5:  # type: ignore[operator]
+        raise UnknownSignalError("most kernels are replayed from CUDA graphs")
+
+
+def sized(recorded: Recorded) -> pl.DataFrame:
+    """Computing kernels of the main stream in order, with `bytes` that their op moves at least, by time.
+
+    `part` says what the compiler makes of one: outside, kept or fused.
+    """
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    if rows["shapes"].null_count() == rows.height:
+        raise UnknownSignalError("shapes were not recorded")
+    owner = rows["owner"].to_numpy()
+    calls = recorded.ops.select(SIGNATURE)[np.maximum(owner, 0)] if recorded.ops.height else None
+    if calls is None:
+        raise UnknownSignalError("no ops were recorded")
+    works = works_of(calls)
+    known = pl.Series(owner >= 0)
+    share = pl.col("ns") / pl.col("ns").sum().over("owner", "op")
+    rows = rows.with_columns(needs=pl.when(known).then(works["bytes"])).with_columns(
+        needs=pl.col("needs") * share
+    )
+    path = pl.col("path").list.join(" > ")
+    keys = rows.select(path, "label").rows()
+    parts = {key: part_of(*key) for key in set(keys)}
+    rows = rows.with_columns(part=pl.Series([parts[key] for key in keys]), window=recorded.window(rows))
+    return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
+
+
+def _after_backward(rows: pl.DataFrame) -> pl.Series:
+    """Which kernels follow the last of the backward pass in their step: an optimizer of the program's own."""
+    backward = rows["path"].list.first().fill_null("").str.starts_with("autograd::")
+    told = rows.select("start_ns", "window", backward=backward)
+    last = pl.col("start_ns").filter("backward").max().over("window")
+    return told.select((pl.col("start_ns") > last).fill_null(False)).to_series()
+
+
+def part_of(path: str, family: str) -> str:
+    """`outside` of what is compiled, `kept` as a kernel of a library, or `fused`."""
+    if not path or OUTSIDE.search(path):
+        return "outside"
+    last = path.rsplit(" > ", 1)[-1]
+    if not last.startswith("aten::") or KEPT.search(last) or LIBRARY.search(family):
+        return "kept"
+    return "fused"
+
+
+def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
+    """Bytes a nanosecond of fused kernels: of the measured ceiling, else what the quickest of these reach."""
+    limits = limits_of(recorded.machine, recorded.index)
+    if limits is not None and limits.memory:
+        return REACHED * limits.memory / 1e9
+    mine = rows.filter(pl.col("part") == "fused", pl.col("needs") > 0)
+    families = mine.group_by("label").agg(pl.col("needs").sum(), pl.col("ns").sum())
+    large = families.filter(pl.col("ns") >= 0.05 * pl.col("ns").sum())
+    quickest = (large["needs"] / large["ns"]).max() if large.height else None
+    if quickest is None:
+        raise UnknownSignalError("the ceiling of memory is not known")
+    return float(quickest)  # type: ignore[arg-type]
+
+
+def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
+    """Neighbours that fuse between kernels of libraries become one that moves what they share once."""
+    found = Fused()
+    for run in _runs(rows):
+        now = sum(row["ns"] for row in run)
+        if len(run) == 1 and not NORMS.search(run[0]["path"][-1]):
+            found.before, found.after, found.now_ns = found.before + 1, found.after + 1, found.now_ns + now
+            continue
+        # sums over rows need a second kernel
+        after = min(
+            1 + sum(1 for row in run if COLUMNS.search(row["label"] + " " + row["path"][-1])), len(run)
+        )
+        then = min(now, max(_moved(run) / rate, after * SHORTEST_MS * MS))
+        found.now_ns += now
+        found.before += len(run)
+        found.after += after
+        found.chains += len(run) > 1
+        for row in run:
+            found.saved[row["label"]] = found.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
+        if now - then > found.longest[0]:
+            found.longest = (now - then, run)
+    return found
+
+
+def _runs(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    run: list[dict[str, Any]] = []
+    for row in rows:
+        if run and (row["part"] != "fused" or row["window"] != run[0]["window"] or len(run) >= LONGEST):
+            yield run
+            run = []
+        if row["part"] == "fused":
+            run.append(row)
+    if run:
+        yield run
+
+
+def _moved(run: list[dict[str, Any]]) -> float:
+    """Bytes of one kernel in place of these: what one writes and the next reads stays in registers.
+
+    The tensor between two neighbours is taken to be a third of what the smaller one moves, and to be written
+    and read once each. A kernel whose bytes are not known moves as much as its time allows.
+    """
+    needs = [row["needs"] if row["needs"] else None for row in run]
+    usual = _usual(run, needs)
+    moved = [need if need is not None else row["ns"] * usual for need, row in zip(needs, run, strict=True)]
+    shared = sum(2 / 3 * min(a, b) for a, b in pairwise(moved))
+    return max(sum(moved) - shared, max(moved))
+
+
+def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
+    known = [(need, row["ns"]) for need, row in zip(needs, run, strict=True) if need is not None]
+    time = sum(ns for _, ns in known)
+    return sum(need for need, _ in known) / time if time else 0.0
+
+
+def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> tuple[float, float]:
+    """Factors on what the threads that launch spend dispatching, and in Python.
+
+    Ops that stay keep their own time; the others' goes, and a launch of the compiled code takes LAUNCH of
+    what an op and its launch took before.
+    """
+    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "timeline")
+    ops = ops.filter(recorded.inside(ops))
+    every = of_rows(ops.select("start_ns", "end_ns").drop_nulls())
+    outside = of_rows(ops.filter(pl.col("name").str.contains(OUTSIDE.pattern)).select("start_ns", "end_ns"))
+    launched = rows.filter(pl.col("part") == "kept")["op"].unique().to_list()
+    at = [row for row in launched if row is not None and row >= 0]
+    kept = of_rows(recorded.ops[at].select("start_ns", "end_ns")) if at else Spans(*np.zeros((2, 0), int))
+    total = _length(every)
+    if not total:
+        return 1.0, 1.0
+    beside = _length(outside)
+    stays = _length(merge(outside, kept)) - beside
+    gone = max(total - beside - stays, 0.0)
+    kernels = rows.filter(pl.col("part") != "outside").height
+    each = gone / max(kernels, 1)
+    launches = fused.after + (kernels - fused.before)
+    breaks = ops.filter(pl.col("name").str.contains(BREAKS.pattern)).height
+    added = LAUNCH * each * launches + FIXED * each * (recorded.steps + breaks)
+    resumed = FIXED * each * breaks / total
+    return min((beside + stays + added) / total, 1.0), min(beside / total + PYTHON + resumed, 1.0)
+
+
+def _length(held: Spans) -> float:
+    return float((held.ends - held.starts).sum())
