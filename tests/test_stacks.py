@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from fathom.probe.frames import FIFO, LAYOUT, Beacon, Layout, Memory, NotHereError, calibrate, thread_state
-from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table
+from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
 from fathom.recorder.stacks.blocking import Activity
 from fathom.recorder.stacks.codes import TornError
 from fathom.sounding.raw.stacks import is_program, stacks
@@ -267,3 +267,15 @@ def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:
 def test_a_layout_survives_json() -> None:
     layout = calibrate()
     assert Layout(**json.loads(json.dumps(asdict(layout)))) == layout
+
+
+@pytest.mark.parametrize("python", other_pythons())
+def test_a_rehearsal_reads_a_child_of_each_python(python: str) -> None:
+    assert rehearse(python) is None
+
+
+def test_a_rehearsal_says_why_not(tmp_path: Path) -> None:
+    assert "does not start" in (rehearse(str(tmp_path / "nothing")) or "")
+    assert "does not start in this Python" in (rehearse("/bin/true") or "")
+    if (old := next((Path.home() / ".pyenv/versions").glob("3.10*/bin/python3"), None)) is not None:
+        assert "3.11 or later" in (rehearse(str(old)) or "")

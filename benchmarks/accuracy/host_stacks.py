@@ -57,6 +57,11 @@ def compared(path: Path, truth: list[dict[str, Any]]) -> dict[str, Any]:
     stacks = sounding.table("stacks").filter(pl.col("phase") == "timeline").collect()
     kinds = list(dict.fromkeys(row["kind"] for row in truth))
     rows = [_delay(kind, [t for t in truth if t["kind"] == kind], stacks, windows, ledger) for kind in kinds]
+    host = [row for row in rows if row["delay"] not in RECORDED]
+    true_ms = sum(row["true_ms"] for row in host)
+    ledger_ms = sum(e.ms for e in ledger if e.entry in ("idle: python", "idle: blocked"))
+    whole = {"delay": "all in Python or blocked", "true_ms": true_ms, "ledger_ms": ledger_ms}
+    rows.append({**whole, "off": ledger_ms / true_ms - 1})
     return {"delays": rows, "windows": len(windows), "sampling": _sampling(path)}
 
 

@@ -19,6 +19,7 @@ from fathom.probe.counters import why_not
 from fathom.recorder.counters import QUALIFY
 from fathom.recorder.finish import missing_libraries
 from fathom.recorder.launch import INJECT
+from fathom.recorder.stacks import rehearse, why_no_stacks
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 4)
 ENOUGH_BYTES = 2 << 30
@@ -83,7 +84,7 @@ def examine_host(
     torch = [_python(program, answers), _torch(answers), _kineto(answers)]
     gpu = [_gpu(machine), _cuda(machine, answers), _cupti(machine, answers)]
     counting = [_permission(machine, root), _sampling(machine, answers), _qualified(machine)]
-    around = [_libraries(), _disk(), _path(environment), _container(machine)]
+    around = [_stacks(program), _libraries(), _disk(), _path(environment), _container(machine)]
     depths = _depths(torch, gpu) | {"counters": ""}
     depths["counters"] = depths["timeline"] or _why_no_counters(machine, answers, root)
     return Diagnosis(depths, [*torch, *gpu, *counting, *around], machine)
@@ -209,6 +210,12 @@ def _qualified(machine: dict[str, Any]) -> Check:
     return Check(
         "counters", True, f"{sum(map(len, groups))} stream, in {len(groups)} groups of one pass each"
     )
+
+
+def _stacks(program: str) -> Check:
+    """A rehearsal: a child that runs the program's Python is sampled."""
+    why = why_no_stacks() or rehearse(program)
+    return Check("host stacks", None if why else True, f"not sampled: {why}" if why else "can be sampled")
 
 
 def _libraries() -> Check:

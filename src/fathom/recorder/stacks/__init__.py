@@ -1,7 +1,8 @@
 """Stacks of the thread that runs the steps, sampled from outside the program."""
 
 from fathom.recorder.stacks.codes import Codes, line_table
+from fathom.recorder.stacks.rehearsal import rehearse
 from fathom.recorder.stacks.sampler import StackSampler, why_no_stacks
 from fathom.recorder.stacks.walk import Walker
 
-__all__ = ["Codes", "StackSampler", "Walker", "line_table", "why_no_stacks"]
+__all__ = ["Codes", "StackSampler", "Walker", "line_table", "rehearse", "why_no_stacks"]
