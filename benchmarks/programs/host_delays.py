@@ -134,7 +134,6 @@ def train(steps: int, delays: Delays) -> None:
 
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    gc.disable()
     kept: list[list[None]] = [[] for _ in range(100_000)]
     for batch in batches():
         model(batch).sum().backward()
@@ -152,6 +151,7 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, required=True)
     options = parser.parse_args()
     delays = Delays()
+    gc.disable()  # it would collect within other delays
     (simulate if options.numpy else train)(options.steps, delays)
     options.truth.write_text(json.dumps(delays.rows))
 
