@@ -15,6 +15,7 @@ from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.rates import check_rates
 from fathom.analysis.recording import Timeline, read_timeline
+from fathom.analysis.regions import regions
 from fathom.analysis.results import Abstained, Device, Entry, Window
 from fathom.analysis.roofline import at_ceiling, utilisation
 from fathom.analysis.steps import (
@@ -121,6 +122,9 @@ def account(
     result = Account(rank, kind, source, clean_step(runs), runs, found, waits, steps, hooked)
     for subject, work in zip(found, works(store, rank, found, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
+    for subject, device in zip(found, result.devices, strict=True):
+        mine = timeline.kernels.filter(device=-1 if subject.index is None else subject.index)
+        device.regions = regions(timeline.ops, mine, subject.ledger.windows)
     if found and found[0].index is not None:
         result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
     if ahead:

@@ -112,8 +112,19 @@ class Device(msgspec.Struct):
     utilisation: Utilisation | None = None
     added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
     micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
+    regions: list[Region] = []  # that the program named, those that take most first
     profiled_ledger: list[Entry] = []  # of the profiled steps: sums to total_ms
     mean_ledger: list[Entry] = []  # where steps are uneven: of the mean clean step, sums to clean_mean_ms
+
+
+class Region(msgspec.Struct):
+    """A stretch that the program named, in the recorded steps."""
+
+    name: str
+    ms: float  # of the host a step, nested regions included
+    own_ms: float  # without nested regions
+    count: float  # begun a step
+    device_ms: float | None = None  # of the device's work launched in it, a step; null without a device
 
 
 class SlowStep(msgspec.Struct):

@@ -7,36 +7,64 @@ import os
 import sys
 from typing import Any
 
-from fathom.probe import current, faults, forks, hooks, threads
+from fathom.probe import current, faults, forks, threads
+from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
+from fathom.probe.plain import is_plain, torch_or_stand_in
 from fathom.probe.plan import Plan
 from fathom.probe.session import Session
 
 EXCEPTION = "exception "  # what the reason of such an end begins with
+_collecting: list[Handle] = []  # of a program without torch
 _registered = False
 
 
 def start(raw: str, plan: dict[str, Any] | None = None) -> None:
-    """Record this process into the folder `raw`; torch is imported already."""
+    """Record this process into the folder `raw`: with its hooks where torch is imported already."""
     global _registered
     if current.session is not None:
         return
     faults.reset()
-    session = Session(raw, Plan.read(raw) if plan is None else Plan.of(plan), sys.modules["torch"])
+    torch = torch_or_stand_in()
+    session = Session(raw, Plan.read(raw) if plan is None else Plan.of(plan), torch)
     current.session = session
     faults.tell(session.note)
-    hooks.install(session)
+    _listen(session)
     if not _registered:
         _registered = True
         atexit.register(_at_exit)
         os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
+@guarded("the beginning of the recording")
+def begin(raw: str) -> None:
+    """`start`, whose faults are told and do not end the program."""
+    start(raw)
+
+
+def _listen(session: Session) -> None:
+    if is_plain(session.torch):
+        _collecting.append(collections(session))
+        return
+    from fathom.probe.hooks import install
+
+    install.install(session)
+
+
+def _silence() -> None:
+    while _collecting:
+        _collecting.pop().remove()
+    if "torch" in sys.modules and "fathom.probe.hooks.install" in sys.modules:
+        from fathom.probe.hooks import install
+
+        install.remove()
+
+
 def stop(reason: str = "stopped") -> None:
     """End the recording and take the hooks off again."""
     session, current.session = current.session, None
     if session is not None:
-        hooks.remove()
+        _silence()
         session.trials.hand_over()
         session.end(reason)
     faults.tell(None)
@@ -68,7 +96,7 @@ def _after_fork() -> None:
         threads.forget()
         if inherited.conductor.used_kineto:
             forks.skip_destructors()
-        hooks.remove()
+        _silence()
         inherited.trials.forget()
         inherited.trials.hand_over()
         plan = dict(vars(inherited.plan))

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import os
+import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fathom.probe import current
 
+if TYPE_CHECKING:
+    from fathom.probe.session import Session
+
+_asked: list[bool] = []  # whether a recording was begun here: after its end there is no other
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def step(samples: int | None = None, tokens: int | None = None, kind: str | None = None) -> None:
     """Call it where a step ends; `samples`, `tokens` and `kind` describe the step that ends.
 
-    Once called, it is what steps are counted by (unless `--step-on` says otherwise).
+    Once called, it is what steps are counted by (unless `--step-on` says otherwise). It is all that a program
+    without torch needs to be recorded.
     """
-    session = current.session
+    session = current.session or _begun()
     if session is not None:
         session.signal("mark", 0, kind=kind, samples=samples, tokens=tokens)
+
+
+def _begun() -> Session | None:
+    """The recording of a program without torch, which the first step begins; None where nothing records."""
+    raw = os.environ.get("FATHOM_RAW")
+    if not raw or _asked or "torch" in sys.modules:  # with torch, its import began one, or it has ended
+        return None
+    _asked.append(True)
+    from fathom.probe import boot
+
+    boot.begin(raw)
+    return current.session
 
 
 class region:  # noqa: N801 - used like a function
@@ -53,8 +73,9 @@ class region:  # noqa: N801 - used like a function
 
 
 def start(raw: str, plan: dict[str, Any]) -> None:
-    """Record this process into the folder `raw` from now on. torch is imported if it was not yet."""
-    import torch  # noqa: F401
+    """Record this process into the folder `raw` from now on. torch is imported, where there is one."""
+    with contextlib.suppress(ImportError):
+        import torch  # noqa: F401
 
     from fathom.probe import boot
 

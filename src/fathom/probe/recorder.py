@@ -15,6 +15,7 @@ from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
+from fathom.probe.plain import Plain, is_plain
 from fathom.probe.telling import Telling
 from fathom.probe.threads import native_id
 from fathom.probe.uncollected import uncollected
@@ -36,9 +37,9 @@ class Recorder:
 
     def __init__(self, session: Telling, foreign: Callable[[], bool]) -> None:
         self._session, self._foreign = session, foreign
-        self.kineto = Kineto()
+        self.kineto: Kineto | Plain = Plain() if is_plain(session.torch) else Kineto()
         self.sampler = Sampler(session)
-        self._tracer: Kineto | Activities = self.kineto
+        self._tracer: Kineto | Plain | Activities = self.kineto
         self._held = False  # by Kineto, from its first burst on until it has let go
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
@@ -237,6 +238,8 @@ class Recorder:
         self._save(Job("attribution", 0), k, stop_ns, kind="capture")
 
     def _save(self, job: Job, k: int, stop_ns: int, kind: str = "") -> int:
+        if isinstance(self._tracer, Plain):
+            return 0
         file = f"trace-{os.getpid()}-{self._burst}-{kind or job.phase}.json"
         begun, path = time.time_ns(), os.path.join(self._session.raw, file)
         ours = self._tracer if isinstance(self._tracer, Activities) else None

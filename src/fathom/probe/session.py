@@ -13,8 +13,10 @@ from fathom.probe.chooser import Chooser, Signal
 from fathom.probe.conductor import Conductor
 from fathom.probe.ending import end_quietly
 from fathom.probe.host import HostWindow
+from fathom.probe.kineto import Kineto
 from fathom.probe.lull import Lull
 from fathom.probe.phases import Orders
+from fathom.probe.plain import Region
 from fathom.probe.plan import Plan
 from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
@@ -129,9 +131,12 @@ class Session:
 
     def annotation(self, name: str) -> Any:
         """A context manager that names a stretch in the timeline; None where no timeline is recorded."""
-        if not self.conductor.used_kineto or not self.conductor.recorder.kineto.enabled:
+        if not self.conductor.used_kineto or not self.conductor.recorder.running:
             return None
-        return self.conductor.recorder.kineto.annotation(name)
+        kineto = self.conductor.recorder.kineto
+        return (
+            kineto.annotation(name) if kineto.enabled and isinstance(kineto, Kineto) else Region(self, name)
+        )
 
     def step_aside(self) -> None:
         """The program's own profiler begins: ours ends before, and waits."""

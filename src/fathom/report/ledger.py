@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fathom.analysis.results import Device, Entry
 
+PROCESSOR = "cpu"
 SMALL = 0.002  # of the step: below it an entry is folded away
 
 
@@ -29,7 +30,9 @@ KINDS = (
     Kind("idle", "░", "red", "causes"),
     Kind("unattributed", "·", "blue", "differences"),
 )
-_OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")  # a processor that runs Python is not idle
+# A processor that runs Python is not idle.
+_OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")
+_HOST = Kind("idle", "░", "red", "causes", "host time")
 _ONES = re.compile(r"(?:x1)+(?=·|$)")
 _WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
 _COMMUNICATION = {"waiting for peers", "moving bytes"}
@@ -58,7 +61,8 @@ def groups(device: Device) -> list[Group]:
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
-            kind = _OUTSIDE if kind.name == "idle" and found and found[0].kind.name == "ops" else kind
+            if kind.name == "idle" and device.device == PROCESSOR:
+                kind = _OUTSIDE if found else _HOST
             found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
     return found
 

@@ -78,6 +78,30 @@ def micro_steps(device: Device, width: int) -> Iterator[Text]:
         yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps a step: {lengths}", width)
 
 
+def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """A row for each stretch that the program named, in the recorded steps."""
+    if not device.regions:
+        return
+    launched = any(one.device_ms for one in device.regions)
+    columns = {"ms": 10, "% of step": 11, "own ms": 10, "calls": 8} | ({"device ms": 11} if launched else {})
+    name = width - sum(columns.values())
+    head = "".join(f"{title:>{room}}" for title, room in columns.items())
+    yield Text(f"{'regions of the program':<{name}}{head}", "dim underline")
+    for one in device.regions[:top]:
+        digits = units.decimals(device.total_ms)
+        figures = {
+            "ms": f"{one.ms:.{digits}f}",
+            "% of step": units.share(one.ms, device.total_ms),
+            "own ms": f"{one.own_ms:.{digits}f}",
+            "calls": f"{one.count:.3g}",
+            "device ms": units.MISSING if one.device_ms is None else f"{one.device_ms:.{digits}f}",
+        }
+        cells = "".join(f"{figures[title]:>{room}}" for title, room in columns.items())
+        yield Text(f"{units.shorten('  ' + one.name, name - 1):<{name}}{cells}")
+    if top is not None and len(device.regions) > top:
+        yield Text(f"  {len(device.regions) - top} more with --all", "dim")
+
+
 def slow(examination: Examination) -> Iterator[Text]:
     """A line for each step that was recorded because it was slow: what it holds more than the usual step."""
     if not examination.slow:

@@ -83,6 +83,7 @@ def _paragraphs(
                 yield table.rows(table.as_profiled(device), width, top)
             yield sections.utilisation(device, width)
             yield sections.micro_steps(device, width)
+            yield sections.regions(device, width, top)
         if with_roofline:
             yield roofline.roofline(device, width, top)
     yield sections.slow(examination)

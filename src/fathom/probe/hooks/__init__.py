@@ -1,5 +1,4 @@
-"""Where the probe listens in the program. Each module installs its own hooks through `Patches`."""
+"""Where the probe listens in the program. Each module installs its own hooks through `Patches`.
 
-from fathom.probe.hooks.install import install, remove
-
-__all__ = ["install", "remove"]
+`install` imports torch's modules: it is imported where torch was, and not before.
+"""

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import functools
-import gc
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.imports import when_imported
 from fathom.probe.session import Session
 
-SHORTEST_COLLECTION_NS = 100_000
 CHECKPOINTS = {
     "safetensors.torch": ("save_file", "save_model"),
     "torch.distributed.checkpoint": ("save",),
 }
-
-
-class Handle:
-    """Something to undo."""
-
-    def __init__(self, remove: Callable[[], None]) -> None:
-        self.remove = remove
 
 
 def install(session: Session, patches: Patches) -> list[Any]:
@@ -35,7 +26,7 @@ def install(session: Session, patches: Patches) -> list[Any]:
     patches.wrap(torch, "save", lambda original: _timed(session, original, "checkpoint", "torch.save"))
     for module, names in CHECKPOINTS.items():
         when_imported(module, functools.partial(_time_all, session, patches, names))
-    handles = [_collections(session)]
+    handles = [collections(session)]
     when_imported("torch._dynamo", lambda _: handles.append(_compilations(session)))
     return handles
 
@@ -56,21 +47,6 @@ def _timed(session: Session, original: Any, cause: str, detail: str) -> Any:
             session.wait(cause, start, time.time_ns(), detail)
 
     return wrapper
-
-
-def _collections(session: Session) -> Handle:
-    began = {"ns": 0}
-
-    @guarded("timing garbage collection")
-    def collecting(phase: str, info: dict[str, int]) -> None:
-        now = time.time_ns()
-        if phase == "start":
-            began["ns"] = now
-        elif began["ns"] and now - began["ns"] >= SHORTEST_COLLECTION_NS:
-            session.wait("gc", began["ns"], now, f"generation {info['generation']}")
-
-    gc.callbacks.append(collecting)
-    return Handle(lambda: gc.callbacks.remove(collecting))
 
 
 def _compilations(session: Session) -> Handle:

@@ -16,6 +16,7 @@ from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import Found, samples
 from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import Recorded, manifest
+from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
 
 MOST_OTHERS = 7  # processes beside those with ranks that are kept: pools may have hundreds
@@ -61,6 +62,9 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     settled = max(settled, steps.first(process))
     marked = steps.relabelled(steps.marks(process), settled)
     found, shifts, problems = _traces(raw, process, marked, number, settled)
+    if process.of("region"):
+        told = conform("ops", tables.regions(process, marked))
+        found["ops"] = pl.concat([found["ops"], told]) if "ops" in found else told
     sampled = samples(raw, process, number, settled)
     stacked, rate = stacks(raw.path, process.pid, marked)
     own = {

@@ -42,6 +42,18 @@ def _input_wait(record: Record) -> Record:
     }
 
 
+def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
+    """Regions of the program as rows of `ops`; a profiler that ran has them in its trace instead."""
+    rows = [
+        {"thread": one["thread"], "name": one["name"], "start_ns": one["start"], "end_ns": one["end"]}
+        for one in process.of("region")
+    ]
+    names = ("thread", "name", "start_ns", "end_ns")
+    frame = pl.DataFrame(rows, schema={name: TABLES["ops"][name] for name in names}, strict=False)
+    ids = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # a trace's count up from 0
+    return in_phases(frame.with_columns(kind=pl.lit("annotation"), id=ids), "start_ns", marked)
+
+
 def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl.DataFrame:
     """The `input` table: what the program saw of each batch, joined to what its worker did for it."""
     made: dict[tuple[Any, Any, Any], Record] = {

@@ -76,7 +76,8 @@ def _at_line(candidate: Candidate, lines: list[HostLine]) -> Candidate:
 def _on_processor(signals: Signals) -> Found:
     """A profiler makes the pauses between ops longer, so it is their share that counts."""
     share = spent(signals, PYTHON) / signals["step.timeline_ms"]
-    if share < LEAST:
+    operators = any("::" in name for name in signals["host.ops"])
+    if share < LEAST or not operators:  # without any, Python is the program's work: only its own lines count
         yield from _in_functions(signals)
         return
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
