@@ -67,21 +67,19 @@ class Region:
         self._session.say({"t": "region", **about})
 
 
-def stand_in() -> Any:
+class StandIn:
     """What a session asks of torch, without it: no device, no backward pass."""
-    cuda = SimpleNamespace(is_available=_no, is_initialized=_no)
-    return SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1), plain=True)
+
+    def __init__(self) -> None:
+        self.cuda = SimpleNamespace(is_available=bool, is_initialized=bool)  # both are False
+        self._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
 
 
 def is_plain(torch: Any) -> bool:
     """Whether it is the stand-in."""
-    return isinstance(torch, SimpleNamespace)
-
-
-def _no() -> bool:
-    return False
+    return isinstance(torch, StandIn)
 
 
 def torch_or_stand_in() -> Any:
     """torch, where the program imported it."""
-    return sys.modules.get("torch") or stand_in()
+    return sys.modules.get("torch") or StandIn()

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fathom.errors import FathomError
 from fathom.machine import known_machine
 from fathom.probe.frames import allow
 from fathom.recorder.counters import met
@@ -42,11 +41,7 @@ class Session:
         write_launch(raw, [], os.environ, machine, name=path.stem)
         self._sampler = _sampler(raw)
         allow(self._sampler.pid)
-        try:
-            _probe_start(raw, plan)
-        except ImportError:
-            self._stop_sampler()
-            raise FathomError("fathom.record needs torch in the Python that runs the program.") from None
+        _probe_start(raw, plan)
 
     def end(self, error: type[BaseException] | None = None) -> Store | None:
         """Stop recording and make the sounding; None where the records stay raw, which is told.

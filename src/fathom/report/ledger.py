@@ -61,8 +61,9 @@ def groups(device: Device) -> list[Group]:
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
-            if kind.name == "idle" and device.device == PROCESSOR:
-                kind = _OUTSIDE if found else _HOST
+            if kind.name == "idle":
+                works = bool(found) and found[0].kind.name == "ops"
+                kind = _OUTSIDE if works else _HOST if device.device == PROCESSOR else kind
             found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
     return found
 
