@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from fathom.cli.console import say
+from fathom.cli.progress import shown
 from fathom.errors import BadInputError, FathomError
 
 app = typer.Typer(
@@ -104,10 +105,10 @@ def run(
     options: dict[str, Any] = {"force": force, "budget_s": budget, "limit_s": limit, "jobs": jobs}
     outcomes = list[tuple[Any, dict[str, Any]]]()
     try:
-        with _status() as status:
-            _prove(lab.run(wanted, say=status.update, **options), outcomes, json)
+        with shown("starting") as seen:
+            _prove(lab.run(wanted, say=seen.progress, tell=seen.tell, **options), outcomes, json)
             for outcome, more in outcomes if record else ():
-                more |= _recorded(outcome, record, json, status.update)
+                more |= _recorded(outcome, record, json, seen.progress)
     except KeyboardInterrupt:
         say(f"Stopped; what was proven is kept ({len(outcomes)} of this run).")
         raise
@@ -166,9 +167,3 @@ def _machine() -> tuple[dict[str, Any], Any]:
 
     machine = inventory()
     return machine, lab.here(machine)
-
-
-def _status() -> Any:
-    from rich.console import Console
-
-    return Console(stderr=True).status("starting")

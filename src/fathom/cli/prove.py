@@ -132,13 +132,11 @@ def _verdict(
     command: bool,
     metrics: Path | None,
 ) -> Verdict:
-    from rich.console import Console
-
     from fathom import referee
+    from fathom.cli.progress import shown
 
-    console = Console(stderr=True)
-    with console.status("starting") as status:
-        settings["progress"] = lambda text: status.update(text)
+    with shown("starting") as seen:
+        settings |= {"progress": seen.progress, "tell": seen.tell}
         if command:
             chosen = referee.Settings(**settings)
             return referee.prove_commands(baseline, candidate, chosen, metrics, allow=pair["allow"])

@@ -24,6 +24,7 @@ from fathom.referee.gate import Gate
 from fathom.referee.launching import Fork, Launcher
 from fathom.referee.pair import Pair
 from fathom.referee.proof import prove_pair
+from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.settings import Settings
 from fathom.referee.turn import TooLongError, Turn
 from fathom.referee.verdict import Verdict
@@ -75,6 +76,7 @@ def run(
     limit_s: float = 300.0,
     jobs: int | None = None,
     say: Say = lambda _: None,
+    tell: Say = lambda _: None,
     machine: dict[str, Any] | None = None,
     at: Here | None = None,
     prove: Prove = prove_pair,
@@ -84,7 +86,8 @@ def run(
 
     `budget_s`: seconds of timing at most for one of them; `limit_s`: seconds at most for one in all, those
     left out in which it waits for others; `jobs`: how many side by side, by default as many as the machine
-    has room for. Raises MachineFileError where a result cannot be kept.
+    has room for; `say` is given a line that replaces the one before it, `tell` one that stays. Raises
+    MachineFileError where a result cannot be kept.
     """
     machine = known_machine() if machine is None else machine
     at = here(machine) if at is None else at
@@ -97,7 +100,9 @@ def run(
         return
     with Fork(_imported(at)) if at.device == "cuda" else nullcontext() as launcher:
         shared = _Run(machine, at, prove, folder, budget_s, limit_s, launcher)
-        yield from _all(todo, shared, room(machine, at) if jobs is None else jobs, say)
+        gpu = first_gpu(machine.get("gpus") or []) if at.device == "cuda" else None
+        with one_at_a_time(gpu, tell):  # its proofs share it: who takes samples has it alone among them
+            yield from _all(todo, shared, room(machine, at) if jobs is None else jobs, say)
 
 
 def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[Outcome]:

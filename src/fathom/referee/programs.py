@@ -13,11 +13,13 @@ from pathlib import Path
 from signal import SIGKILL
 
 from fathom.errors import BadInputError
+from fathom.machine import known_machine
 from fathom.referee.blocks import Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.conclusion import conclude
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
+from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import comparisons, race
 from fathom.referee.samples import Block, Race
 from fathom.referee.settings import Settings
@@ -90,7 +92,9 @@ def prove_commands(
     that are `allow`ed they race all the same, and the verdict says so. Raises BadInputError.
     """
     pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics, allow=tuple(allow))
-    return prove_whole(pair, settings, clock)
+    settings = settings or Settings()
+    with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
+        return prove_whole(pair, settings, clock)
 
 
 def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:

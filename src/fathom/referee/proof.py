@@ -21,6 +21,7 @@ from fathom.referee.inspecting import Inspection, Opponent, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where, beside
 from fathom.referee.programs import prove_whole
+from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import comparisons, race
 from fathom.referee.samples import Race
 from fathom.referee.settings import Settings
@@ -53,9 +54,13 @@ def prove(
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
     """The verdict on a pair. Raises BadInputError."""
-    if pair.commands:
-        return prove_whole(pair, settings, clock)
-    settings, pair = settings or Settings(), pair.addressed()
+    settings = settings or Settings()
+    with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
+        return prove_whole(pair, settings, clock) if pair.commands else _proven(pair, settings, clock)
+
+
+def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
+    pair = pair.addressed()
     clock = clock or settings.turn
     began, seeds = clock.now_ns(), settings.seeds()
     with (

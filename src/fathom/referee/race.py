@@ -11,6 +11,7 @@ import numpy as np
 
 from fathom.referee.blocks import Sampler, Seeds
 from fathom.referee.compare.decode import Saved
+from fathom.referee.outlook import outlook
 from fathom.referee.samples import Block, Race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE, blaming_baseline
@@ -37,19 +38,33 @@ def race(
     """
     clock = clock or SystemClock()
     began, found = clock.now_ns(), run or Race()
-    least = len(found.baseline) + LEAST_ROUNDS
+    least, warned = len(found.baseline) + LEAST_ROUNDS, False
     while not found.reasons and len(found.baseline) < MOST_ROUNDS:
         _round(sampler, found, seeds, judged)
         rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / 1e9
-        settings.progress(f"{rounds} rounds, {spent_s:.0f} s")
+        settings.progress(f"{rounds} pairs of at least {least}")
         if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
             continue
         decisive = filter(settings.decides, found.conditions)
         if all(settled(found.ratio(condition), settings.margin) for condition in decisive):
             break
+        warned = _tell_outlook(found, settings, spent_s, warned)
         if spent_s * (rounds + 2) / rounds > settings.budget_s:
             break
     return found
+
+
+def _tell_outlook(found: Race, settings: Settings, spent_s: float, warned: bool) -> bool:
+    """How far it has come; once, that it will not decide with what it may use. Whether that has been said."""
+    for condition in filter(settings.decides, found.conditions):
+        ahead = outlook(found.ratio(condition), settings.margin, spent_s, settings.budget_s, MOST_ROUNDS)
+        if ahead is None:
+            continue
+        settings.progress(ahead.progress())
+        if not ahead.soon and not warned:
+            settings.tell(ahead.warning(settings.margin, settings.budget_s))
+            warned = True
+    return warned
 
 
 def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) -> None:

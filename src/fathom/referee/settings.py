@@ -29,7 +29,8 @@ class Settings:
     imported torch. `seed`: draws the inputs, by default anew each time. `bare`: whether the candidate is
     also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do.
     `turn`: when it may use the machine beside other proofs, and for how long; `launcher`: what starts the
-    processes, by default as `fresh` says. `keep` is given all blocks, samples and all."""
+    processes, by default as `fresh` says. `progress` is given a line that replaces the
+    one before it, `tell` one that stays. `keep` is given all blocks, samples and all."""
 
     margin: float = MARGIN
     budget_s: float = 120.0
@@ -44,6 +45,7 @@ class Settings:
     bytes: float | None = None
     unit: str | None = None
     progress: Callable[[str], None] = field(default=lambda _: None)
+    tell: Callable[[str], None] = field(default=lambda _: None)
     turn: Turn = field(default_factory=Turn)
     launcher: Launcher | None = None
     keep: Callable[[Race], None] = field(default=lambda _: None)

@@ -84,11 +84,24 @@ def _wrapped(text: str, width: int, lead: str, style: str) -> Iterator[Text]:
 
 def _comparison(verdict: Verdict, comparison: Comparison, width: int) -> Iterator[Text]:
     yield Text(_conditions(verdict, comparison), "dim underline")
-    longest = max(comparison.baseline.ns, comparison.candidate.ns)
-    for name, side in (("baseline", comparison.baseline), ("candidate", comparison.candidate)):
-        yield _side(name, side, longest, width)
+    shares = _shares(comparison)
+    sides = (comparison.baseline, comparison.candidate)
+    for name, side, share in zip(("baseline", "candidate"), sides, shares, strict=True):
+        yield _side(name, side, share, width)
     if len(verdict.timings) > 1 and comparison.ratio is not None:
         yield Text(f"{'':{_SIDE}}{comparison.decision}, ratio {comparison.ratio:.4f}", "dim")
+
+
+def _shares(comparison: Comparison) -> tuple[float, float]:
+    """Of the longer bar. They show the ratio, which is of neighbouring pairs: medians may differ."""
+    ratio = comparison.ratio
+    if ratio is None:
+        longest = max(comparison.baseline.ns, comparison.candidate.ns)
+        return (
+            (comparison.baseline.ns / longest, comparison.candidate.ns / longest) if longest > 0 else (0, 0)
+        )
+    longer = max(1.0, ratio)
+    return 1 / longer, ratio / longer
 
 
 def _conditions(verdict: Verdict, comparison: Comparison) -> str:
@@ -98,9 +111,8 @@ def _conditions(verdict: Verdict, comparison: Comparison) -> str:
     return " · ".join(parts) + ("" if comparison.settled else " · not settled within its time")
 
 
-def _side(name: str, side: Timing, longest: float, width: int) -> Text:
+def _side(name: str, side: Timing, share: float, width: int) -> Text:
     room = max(width - _SIDE - _FIGURES, 10)
-    share = side.ns / longest if longest > 0 else 0.0
     line = Text(f"{name:<{_SIDE}}").append(bar(share, room), "green" if share < 0.995 else "blue")
     line.append(f" {units.duration(side.ns / 1e6):>9}", "bold")
     if side.ceiling is not None:

@@ -1,0 +1,101 @@
+"""Proofs on one GPU take turns: a lock by the GPU's UUID, which ends with the process that has it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+from fathom.machine.store import home
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+POLL_S = 0.25
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+_mine: dict[Path, int] = {}  # locks of this process, and how many of its proofs rely on each
+_guard = threading.Lock()
+
+
+def first_gpu(
+    gpus: list[dict[str, Any]], environment: Mapping[str, str] = os.environ
+) -> dict[str, Any] | None:
+    """The one that a proof runs on: the first that CUDA lists; None where it lists none."""
+    named = environment.get(VISIBLE)
+    if named is None:
+        return gpus[0] if gpus else None
+    first = named.split(",")[0].strip()
+    if first.isdigit():
+        return next((gpu for gpu in gpus if gpu.get("index") == int(first)), None)
+    matching = (gpu for gpu in gpus if first and str(gpu.get("uuid") or "").startswith(first))
+    return next(matching, {"uuid": first} if first.startswith("MIG-") else None)
+
+
+@contextmanager
+def one_at_a_time(
+    gpu: dict[str, Any] | None, tell: Callable[[str], None], folder: Path | None = None
+) -> Iterator[None]:
+    """While it lasts no other process proves anything on `gpu`; waits until none does, and says so.
+
+    Proofs of one process share it. Without a UUID, or where no lock can be made, nobody waits.
+    """
+    uuid = str((gpu or {}).get("uuid") or "")
+    if not uuid or fcntl is None:
+        yield
+        return
+    path = (folder or home()) / "locks" / f"{uuid}.lock"
+    with _guard:
+        first = path not in _mine
+        _mine[path] = _mine.get(path, 0) + 1
+    file = None
+    try:
+        file = _taken(path, (gpu or {}).get("index"), tell) if first else None
+        yield
+    finally:
+        with _guard:
+            _mine[path] -= 1
+            if not _mine[path]:
+                del _mine[path]
+        if file is not None:
+            file.close()  # and so is the lock
+
+
+def _taken(path: Path, index: int | None, tell: Callable[[str], None]) -> TextIO | None:
+    """The file that is locked; None where none can be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError:
+        return None
+    told = False
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                told = True
+                tell(f"waiting for another proof on GPU {'?' if index is None else index} ({_holder(path)})")
+            time.sleep(POLL_S)
+        except OSError:  # a file system without locks
+            file.close()
+            return None
+        else:
+            break
+    with suppress(OSError):
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+    return file
+
+
+def _holder(path: Path) -> str:
+    try:
+        return f"pid {int(path.read_text())}"
+    except (OSError, ValueError):
+        return "its pid is not known"
