@@ -12,7 +12,8 @@ class Loader(msgspec.Struct, omit_defaults=True):
 
     `context` is how its workers start (fork, spawn, forkserver). `tensors` and `bytes` are of its first
     batch. `items`: its data set fetches whole batches (`__getitems__`). `threads` are those that torch
-    computes with in the process that trains.
+    computes with in the process that trains. `source` and `collate_source` are where the program's own code
+    of the data set and of the collate function begins, as file:line.
     """
 
     loader: int
@@ -25,3 +26,5 @@ class Loader(msgspec.Struct, omit_defaults=True):
     tensors: int | None = None
     bytes: int | None = None
     threads: int | None = None
+    source: str | None = None
+    collate_source: str | None = None

@@ -111,6 +111,14 @@ class Double:
 
 
 @dataclass(frozen=True)
+class FetchingCode:
+    """The share of a loader's time in the program's own code, and the line that takes most of it."""
+
+    share: float
+    source: str | None
+
+
+@dataclass(frozen=True)
 class Held:
     """What ops of one name that launch take without calling anything; the device idles for `idle_ms`.
 

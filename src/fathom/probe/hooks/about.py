@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
+FETCHES = ("__getitems__", "__iter__", "__getitem__", "get")  # `get`: of PyTorch Geometric
+LIBRARY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, os.sep + "torch" + os.sep)
 DEEPEST, MOST = 6, 4096  # levels of a batch, and parts of it, that are looked at
 
 
@@ -28,6 +31,8 @@ def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
         "tensors": tensors,
         "bytes": size,
         "threads": torch.get_num_threads(),
+        "source": _place(type(dataset), FETCHES),
+        "collate_source": _place_of(getattr(loader, "collate_fn", None)),
     }
 
 
@@ -38,6 +43,22 @@ def _context(loader: Any) -> str | None:
         return multiprocessing.get_start_method(allow_none=True)
     told = getattr(context, "get_start_method", None)
     return told() if callable(told) else None
+
+
+def _place(kind: type, methods: tuple[str, ...]) -> str | None:
+    """Where the first of these methods is, that is the program's own; a library's is no place to look at."""
+    places = (_place_of(getattr(kind, name, None)) for name in methods)
+    return next((place for place in places if place), None)
+
+
+def _place_of(function: Any) -> str | None:
+    """file:line of a function, a method or an object that can be called."""
+    code = getattr(function, "__code__", None)
+    if code is None and not isinstance(function, type):
+        code = getattr(type(function).__dict__.get("__call__"), "__code__", None)
+    if code is None or any(part in code.co_filename for part in LIBRARY):
+        return None
+    return f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def held(data: Any) -> tuple[int, int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from fathom.analysis.subjects import CPU
-from fathom.diagnosis.signals import Signals, UnknownSignalError
+from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
 from fathom.sounding.loaders import Loader as About
 
 READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
@@ -34,6 +35,8 @@ class Loader:
     on_processor: bool = False  # nothing but the host computes
     iterable: bool = False
     spawned: bool = False  # its workers start as new processes of Python
+    own_code: bool = False  # sampled stacks show the program's own code at work, not the loader's
+    source: str | None = None  # of the program, where most of a batch's time is spent
 
     @property
     def made_ms(self) -> float:
@@ -86,6 +89,7 @@ class Loader:
             and not self.iterable
             and not self.mostly("decode")
             and not self.mostly("read")
+            and not self.own_code
         )
 
     @property
@@ -132,4 +136,15 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         on_processor=on_processor,
         iterable=bool(about and about.iterable),
         spawned=bool(about and about.context in ("spawn", "forkserver")),
+        **_code(signals, stages, workers, about),
     )
+
+
+def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
+    """Whose code makes batches, and where: by sampled stacks, or where the data set's code begins."""
+    sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
+    if sampled and sampled.share >= MOST:
+        return {"own_code": True, "source": sampled.source}
+    collates = stages.get("collate", 0.0) > stages["fetch"]
+    begins = (about.collate_source if collates else about.source) if about else None
+    return {"own_code": False, "source": begins if workers else None}

@@ -62,7 +62,7 @@ def starved(signals: Signals) -> Found:
         confidence=advice.sure,
         check=CHECK,
         remedy=advice.remedy,
-        source=regions.source if regions else None,
+        source=(loader and loader.source) or (regions.source if regions else None),
     )
 
 
@@ -100,17 +100,17 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
 
 def _instead(loader: Loader) -> Advice | None:
     """What helps where workers would cost as much as they gain, or take the cores that the step needs."""
-    if loader.samples is None and loader.made_ms < LONG_MS:
-        return Advice("input-collate", 0.6, 0.7, 0.4) if loader.mostly("collate") else None
+    if loader.samples is None and loader.made_ms < LONG_MS and not loader.own_code:
+        return Advice("input-collate", 0.6, 0.7, 0.45) if loader.mostly("collate") else None
     if loader.mostly("collate"):
-        return Advice("input-collate", 0.75, 0.7, 0.4)
+        return Advice("input-collate", 0.75, 0.7, 0.45)
     if loader.quick_samples:
         return Advice("input-sample-by-sample", 0.75, 0.75, 0.35)
     if loader.mostly("decode"):
-        return Advice("input-slow-decode", 0.7, 0.7, 0.4)
+        return Advice("input-slow-decode", 0.7, 0.7, 0.45)
     if loader.mostly("read"):
-        return None if loader.waits_for_no_file else Advice("input-storage-bound", 0.6, 0.7, 0.4)
-    return Advice("input-slow-transform", 0.7, 0.7, 0.4)
+        return None if loader.waits_for_no_file else Advice("input-storage-bound", 0.6, 0.7, 0.45)
+    return Advice("input-slow-transform", 0.7, 0.7, 0.45)
 
 
 def _kind(loader: Loader | None, alone: bool) -> tuple[str, float]:
