@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.ordinary.labels import FAULTY, FORMS, MENDED, PROGRAMS, labels, line_of
-from benchmarks.ordinary.runs import WORKERS, Outcome, environment
+from benchmarks.ordinary.runs import WORKERS, Outcome, advised, environment
 from benchmarks.ordinary.score import row, table
 
 from fathom.diagnosis.kinds import kinds
@@ -19,7 +19,7 @@ NAMES = sorted(labels())
 
 
 def test_there_are_twelve_programs_each_with_a_label():
-    helpers = {"common", "client", "tracking_server"}
+    helpers = {"common", "client", "loading", "tracking_server"}
     assert len(NAMES) == 12
     assert {path.stem for path in PROGRAMS.glob("*.py")} - helpers == set(NAMES)
 
@@ -112,6 +112,18 @@ def test_a_remedy_that_is_slower_by_chance_does_no_harm():
     outcome = seen([], [])
     outcome.remedies = {f"{MENDED} {WORKERS}": [10.4, 14.0]}
     assert row(outcome)["no_harm"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "remedy", "options"),
+    [
+        (WORKERS, "DataLoader(data, batch, num_workers=3)", ["--workers", "3"]),
+        ("input-sample-by-sample", "x[index]", ["--whole-batches"]),
+        ("host-python", "", []),
+    ],
+)
+def test_a_remedy_is_followed_as_it_says(kind, remedy, options):
+    assert advised({"id": kind, "remedy": remedy}) == options
 
 
 def test_programs_do_not_write_beside_themselves():

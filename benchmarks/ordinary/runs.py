@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 WARMUP = 0.2  # of the steps are left out
 RECORDED_STEPS = 400
 LIMIT_S = 300
-WORKERS = "input-too-few-workers"
+WORKERS, ONE_BY_ONE = "input-too-few-workers", "input-sample-by-sample"
 LARGE = 0.03  # of the step
 
 
@@ -60,13 +61,21 @@ def outcome(label: Label, keep: Path, pairs: int) -> Outcome:
 
 
 def follow(seen: Outcome, form: str, pairs: int) -> None:
-    """Do what a large finding of this form advises, where that is another number of workers."""
-    advised = [one["id"] for one in seen.examined[form]["findings"] if (one["share"] or 0) >= LARGE]
-    if WORKERS in advised:
-        more = str(len(os.sched_getaffinity(0)))
-        seen.remedies[f"{form} {WORKERS}"] = [
-            clean_ms(seen.label, form, "--workers", more) for _ in range(pairs)
-        ]
+    """Do what large findings of this form advise about its loader; other causes the mended form mends."""
+    for one in seen.examined[form]["findings"]:
+        told = advised(one) if (one["share"] or 0) >= LARGE else []
+        if told:
+            seen.remedies[f"{form} {one['id']}"] = [clean_ms(seen.label, form, *told) for _ in range(pairs)]
+
+
+def advised(finding: dict[str, Any]) -> list[str]:
+    """The options of a program that do what a finding's remedy says; [] where there are none."""
+    if finding["id"] == ONE_BY_ONE:
+        return ["--whole-batches"]
+    if finding["id"] != WORKERS:
+        return []
+    number = re.search(r"num_workers=(\d+)", finding["remedy"])
+    return ["--workers", number[1] if number else str(len(os.sched_getaffinity(0)))]
 
 
 def clean_ms(label: Label, form: str, *more: str) -> float:

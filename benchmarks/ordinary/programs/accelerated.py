@@ -10,8 +10,9 @@ import torch
 from accelerate import Accelerator
 from accelerate.tracking import GeneralTracker, on_main_process
 from common import Clock, arguments
+from loading import loader_of
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 
 class ServerTracker(GeneralTracker):
@@ -54,10 +55,7 @@ def train(options, tracker: ServerTracker) -> None:
     accelerator.init_trackers("regression")
     model = nn.Sequential(nn.Linear(256, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 1))
     inputs = torch.randn(8192, 256)
-    data = TensorDataset(inputs, inputs[:, :8].sum(1, keepdim=True))
-    loader = DataLoader(
-        data, 256, shuffle=True, num_workers=options.workers, persistent_workers=options.workers > 0
-    )
+    loader = loader_of(options, 256, inputs, inputs[:, :8].sum(1, keepdim=True))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     every = 1 if options.fault else 1000

@@ -16,6 +16,9 @@ def arguments(about: str | None, steps: int, workers: int = 0) -> argparse.Names
     parser.add_argument("--fault", action="store_true", help="run the slow form")
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--workers", type=int, default=workers)
+    parser.add_argument(
+        "--whole-batches", action="store_true", help="take whole batches from tensors in memory"
+    )
     parser.add_argument("--times", type=Path, help="write the step times in seconds to this file, as JSON")
     return parser.parse_args()
 

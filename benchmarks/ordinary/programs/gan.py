@@ -4,9 +4,9 @@ import gc
 
 import torch
 from common import Clock, arguments
+from loading import loader_of
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import DataLoader, TensorDataset
 
 SIZE = 16
 NOISE = 32
@@ -47,14 +47,7 @@ def main() -> None:
     clock, make, judge = Clock(options.times), generator(), discriminator()
     makes = torch.optim.Adam(make.parameters(), lr=2e-4, betas=(0.5, 0.999))
     judges = torch.optim.Adam(judge.parameters(), lr=2e-4, betas=(0.5, 0.999))
-    loader = DataLoader(
-        TensorDataset(discs(4096)),
-        batch_size=64,
-        shuffle=True,
-        drop_last=True,
-        num_workers=options.workers,
-        persistent_workers=options.workers > 0,
-    )
+    loader = loader_of(options, 64, discs(4096))
     ones, zeros = torch.ones(64, 1), torch.zeros(64, 1)
     done = 0
     while done < options.steps:

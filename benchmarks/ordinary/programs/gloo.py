@@ -5,9 +5,10 @@ from pathlib import Path
 
 import torch
 from common import Clock, arguments
+from loading import loader_of
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+from torch.utils.data import DistributedSampler, TensorDataset
 
 
 def save(folder: str, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -32,14 +33,8 @@ def main() -> None:
     )
     model = DistributedDataParallel(network)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    data = TensorDataset(torch.randn(4096, 128), torch.randint(10, (4096,)))
-    loader = DataLoader(
-        data,
-        batch_size=128,
-        sampler=DistributedSampler(data),
-        num_workers=options.workers,
-        persistent_workers=options.workers > 0,
-    )
+    x, y = torch.randn(4096, 128), torch.randint(10, (4096,))
+    loader = loader_of(options, 128, x, y, sampler=DistributedSampler(TensorDataset(x, y)))
     every, done = 1 if options.fault else 1000, 0
     with tempfile.TemporaryDirectory() as folder:
         while done < options.steps:

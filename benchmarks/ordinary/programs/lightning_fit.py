@@ -8,8 +8,8 @@ from pathlib import Path
 import lightning
 import torch
 from common import Clock, arguments
+from loading import loader_of
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
 
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
 warnings.filterwarnings("ignore", ".*(num_workers|does not have many workers).*")
@@ -47,13 +47,7 @@ class KeepLatest(lightning.Callback):
 def main() -> None:
     options = arguments(__doc__, steps=120)
     images = torch.rand(4096, 784)
-    loader = DataLoader(
-        TensorDataset(images),
-        batch_size=256,
-        shuffle=True,
-        num_workers=options.workers,
-        persistent_workers=options.workers > 0,
-    )
+    loader = loader_of(options, 256, images)
     with tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             max_steps=options.steps,

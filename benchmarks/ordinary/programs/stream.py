@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 BUCKETS = 5000
 FIELDS = 24
 LINES = 8192
+BATCH = 256
 
 
 def write(folder: Path) -> None:
@@ -31,26 +32,38 @@ def hashed(row: dict[str, str]) -> list[int]:
     return [zlib.crc32(f"{field}={value}".encode()) % BUCKETS for field, value in row.items()]  # planted
 
 
-class Clicks(IterableDataset):
-    """The log again and again; workers share its lines."""
+class Hashed(IterableDataset):
+    """What was hashed before, again and again, in whole batches; workers share them."""
 
-    def __init__(self, folder: Path, parse: bool) -> None:
-        self.folder, self.parse = folder, parse
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         worker = get_worker_info()
         first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
+        fields = torch.from_numpy(np.load(self.folder / "hashed.npy"))
+        while True:
+            for batch in islice(fields.split(BATCH), first, None, stride):
+                yield batch, (batch[:, 0] % 2).float()
+
+
+class Clicks(IterableDataset):
+    """The log again and again; workers share its lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __iter__(self) -> Iterator[tuple[Tensor, float]]:
+        worker = get_worker_info()
+        first, stride = (worker.id, worker.num_workers) if worker else (0, 1)
         while True:
             for fields in islice(self.rows(), first, None, stride):
-                yield fields, (fields[0] % 2).float()
+                yield torch.tensor(fields), float(fields[0] % 2)
 
-    def rows(self) -> Iterator[Tensor]:
-        if not self.parse:
-            yield from torch.from_numpy(np.load(self.folder / "hashed.npy"))
-            return
+    def rows(self) -> Iterator[list[int]]:
         with (self.folder / "log.jsonl").open() as lines:
             for line in lines:
-                yield torch.tensor(hashed(json.loads(line)))  # planted
+                yield hashed(json.loads(line))  # planted
 
 
 class Model(nn.Module):
@@ -69,9 +82,12 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with tempfile.TemporaryDirectory() as name:
         write(Path(name))
-        loader = DataLoader(Clicks(Path(name), options.fault), batch_size=256, num_workers=options.workers)
+        if options.fault:
+            loader = DataLoader(Clicks(Path(name)), batch_size=BATCH, num_workers=options.workers)
+        else:
+            loader = DataLoader(Hashed(Path(name)), batch_size=None, num_workers=options.workers)
         for fields, clicked in islice(loader, options.steps):
-            loss = nn.functional.binary_cross_entropy_with_logits(model(fields), clicked)
+            loss = nn.functional.binary_cross_entropy_with_logits(model(fields), clicked.float())
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
