@@ -108,6 +108,13 @@ def test_wrong_answers_are_counted():
     assert "10.5 -> 21.0 ms" in one["harmful"][0] and "!" in table([one])
 
 
+def test_a_cause_that_is_true_of_both_forms_still_counts_as_the_cause():
+    outcome = seen([found("host-python", 0.6, 20.0)], [found("host-python", 0.3, 2.0)])
+    outcome.label = labels()["dqn"]
+    one = row(outcome)
+    assert one["first"] and one["mended_clean"]
+
+
 def test_a_remedy_that_is_slower_by_chance_does_no_harm():
     outcome = seen([], [])
     outcome.remedies = {f"{MENDED} {WORKERS}": [10.4, 14.0]}

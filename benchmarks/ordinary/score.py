@@ -16,7 +16,8 @@ TOLD = {"first": "first_finding", "place": "source", "bound": "verdict_bound"}
 def row(seen: Outcome) -> dict[str, Any]:
     """One program: what was found, what was measured, and whether they agree."""
     label, faulty = seen.label, seen.examined[FAULTY]
-    findings = [one for one in faulty["findings"] if one["id"] not in label.allowed]
+    others = set(label.allowed) - set(label.kinds)
+    findings = [one for one in faulty["findings"] if one["id"] not in others]
     causes = [one for one in findings if one["id"] in label.kinds]
     first = findings[0]["id"] if findings else NOTHING
     source = (causes[0]["where"] or {}).get("source") if causes else None
