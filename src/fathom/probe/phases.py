@@ -361,8 +361,8 @@ class Phases:
         assert self._job is not None
         self._armed += 1
         self._warm = 0 if self.unsettled else self._warm + 1
-        if self._job.phase == "counters":  # what decodes the burst before leaves the host's caches cold
-            return self._armed <= RECOVERY
+        if self._job.phase == "counters" or (self._job.phase == "timeline" and self.light):
+            return self._armed <= RECOVERY  # what writes the burst before leaves the host's caches cold
         trial = self._job.phase.startswith(rounds.PREFIX)
         return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
 
