@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab or equal; or lanes: LANES="counters,lab faults,unrelated" does these lists side
+# agreement, faults, unrelated, compiled, lab or equal or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
 # by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
@@ -14,6 +14,7 @@
 #     python benchmarks/cost/cost.py summary OUT/cost
 #     python benchmarks/cost/burst_cost.py summary OUT/bursts
 #     python -m benchmarks.referee.equal_sides summary OUT/equal
+#     python -m benchmarks.accuracy.record_all finish OUT/timeline; python benchmarks/cost/timeline_cost.py FOLDER
 #     python -m benchmarks.accuracy.compiling score OUT
 set -euo pipefail
 part=$1 out=$(realpath -m "$2")
@@ -186,6 +187,16 @@ equal() { # ten kernels against themselves and with 2 % planted, shared among th
     gpus=$(gpus)
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.referee.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-12}" --minutes "${MINUTES:-7}"
+}
+
+timeline() { # what the timeline costs five programs, planted delays in a launch-bound one: 5 min
+    [ "${NO_WAYS:-}" ] || "$python" benchmarks/cost/tracing_cost.py steps launch_bound --seconds 60 \
+        --ways none,kernels,queued,chosen-runtime --out "$out/ways" -- --steps 100000
+    "$python" -m benchmarks.accuracy.record_all record "$out/timeline" --only launch_bound hf_trainer lightning \
+        generate train_gpt planted-launch-bound-{none,loader,python,checkpoint,gc,item}
+    for program in launch_bound train_gpt; do # needs cupti-python
+        "$python" benchmarks/cost/busy_time.py record $program --out "$out/busy" -- --steps 100000 || true
+    done
 }
 
 gpus() { # as CUDA_VISIBLE_DEVICES takes them

@@ -255,16 +255,15 @@ def traced(cupti: Cupti, ours: Activities, path: Path, records: list[ctypes.Stru
     ours.disable()
     assert not cupti.on and not cupti.latency
     ours.save(str(path), thread=70)
-    return read_trace(path, phase="timeline", burst=3)
+    return read_trace(path, phase="timeline", burst=3) if path.exists() else None
 
 
 def test_calls_are_recorded_first_and_then_told_from_queue_times(tmp_path: Path) -> None:
     cupti = Cupti()
     ours = Activities(cupti)
     first = [record for number in range(60) for record in launched(number, calls=True)]
-    found = traced(cupti, ours, tmp_path / "first.json", first).tables["launches"].sort("correlation")
-    assert found["api"].unique().to_list() == ["cudaLaunchKernel"] and found.height == 60
-    assert found["thread"].to_list() == [71, 72] * 30 and cupti.thread_ids == 1
+    assert traced(cupti, ours, tmp_path / "first.json", first) is None and ours.rehearsal
+    assert cupti.thread_ids == 1 and cupti.off == {1}
 
     copy = Copy(kind=1, copy=1, source=2, target=3, bytes=64, device=1, stream=7, correlation=105)
     copy.start, copy.end = BEGAN + 5 * 25_000 + 9_000, BEGAN + 5 * 25_000 + 10_000
@@ -292,7 +291,8 @@ def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path:
         ours = Activities(cupti)
         for name in ("first", "second"):
             found = traced(cupti, ours, tmp_path / f"{name}.json", records).tables["launches"]
-            assert 5 in SIZES and set(found["thread"].to_list()) <= {71, 72}
+            assert set(found["thread"].to_list()) <= {71, 72} and not ours.rehearsal
+            assert found.height == sum(isinstance(record, Api) and record.cbid == 2 for record in records)
 
 
 def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -246,3 +247,27 @@ def test_noise_alone_has_nothing_recorded_again():
     for number in range(400):
         program.step((8 + 5 * (number % 3)) * MS)
     assert program.phases.resettled is None
+
+
+class Light(Program):
+    """A program whose timelines hardly disturb it; the first burst only says how to record the next ones."""
+
+    def step(self, length_ns: int) -> Orders:
+        self.phases.light = self.phases.bare = bool(self.done) or self._running is not None
+        kept, stopped = bool(self.done), self.phases.stopped
+        self.phases.stopped = lambda events: stopped(events, kept)  # type: ignore[method-assign]
+        try:
+            return super().step(length_ns)
+        finally:
+            self.phases.stopped = stopped  # type: ignore[method-assign]
+
+
+def test_light_bursts_are_short_with_clean_steps_between_and_a_step_that_does_not_count() -> None:
+    program = Light(Plan()).run(260)
+    bursts = [one for one in program.done if one[0].phase == "timeline"]
+    assert len(bursts) >= 11 and sum(job.windows for job, *_ in bursts[1:]) == 20
+    for (job, first, last), (_, later, _) in pairwise(bursts[1:]):
+        assert program.labels[first:last] == ["transition"] + ["timeline"] * job.windows
+        assert program.labels[last:later].count("clean") >= 5
+    deep = next(one for one in program.done if one[0].phase == "attribution")
+    assert deep[0].windows == 3 and sum(last <= deep[1] for _, _, last in bursts[1:]) == 5

@@ -1,6 +1,6 @@
 """Busy time of the device a step: by counters sampled in clean steps, and by records of its work.
 
-    python benchmarks/cost/busy_time.py record launch_bound --seconds 15 --out OUT -- --steps 100000  # on the target
+    python benchmarks/cost/busy_time.py record launch_bound --out OUT -- --steps 100000  # on the target
     python benchmarks/cost/busy_time.py summary OUT
 
 Stretches of steps take turns: in one the share of cycles in which the front end was active is sampled and

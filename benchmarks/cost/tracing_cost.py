@@ -29,7 +29,7 @@ from launch_cost import Launches, told
 from fathom.probe.counters.activities import FORCED, Activities, CuptiError, activities, launch
 from fathom.probe.counters.records import KINDS
 
-RUNTIME, DRIVER = 5, 4  # kinds of activities
+RUNTIME, DRIVER, SYNC = 5, 4, 38  # kinds of activities
 LAUNCHES_ONLY = ("LaunchKernel", "GraphLaunch", "MemcpyAsync", "MemsetAsync", "LaunchCooperative")
 CHOSEN = (
     *LAUNCHES_ONLY,
@@ -264,6 +264,7 @@ def ways(torch: Any, out: Path, chosen: list[str]) -> dict[str, Any]:
         "launches-alone": {"kinds": (), "calls": LAUNCHES_ONLY},
         "chosen-alone": {"kinds": (), "calls": CHOSEN, "driver": DRIVER_CHOSEN},
         "latency": {"latency": True},
+        "queued": {"latency": True, "kinds": (*KINDS, SYNC)},
         "chosen-system": {"calls": CHOSEN, "driver": DRIVER_CHOSEN, "thread_ids": 1},
         "chosen-flush": {"calls": CHOSEN, "driver": DRIVER_CHOSEN, "flush_ms": 10_000},
         "driver-launches": {"driver": launching},

@@ -170,7 +170,10 @@ class Conductor:
             self._mind_counters()
             self.phases.interrupted()
         self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
-        if (orders.phase, orders.burst) != (self._before.phase, self._before.burst):
+        same = orders.burst == self._before.burst and self._before.phase in ("transition", orders.phase)
+        if not same or not (
+            self._recorder and self._recorder.running
+        ):  # nothing is written in a recorded step
             self._enter(k, ns)
 
     def _stop(self, k: int, job: Job) -> Orders:

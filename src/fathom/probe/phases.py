@@ -63,6 +63,7 @@ class Phases:
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
+        self._lead_in = 0  # steps of a burst that do not count
         self._more = 0  # windows of the timeline that come later, between clean steps
         self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each of the last bursts
 
@@ -114,11 +115,11 @@ class Phases:
         """
         job, self._job = self._job, None
         if job is not None and job.phase in ("counters", "timeline"):
-            took_ns = (max(self._last_ns, ended_ns) - self._started_ns) / job.windows
+            took_ns = (max(self._last_ns, ended_ns) - self._started_ns) / (job.windows + self._lead_in)
             if job.phase == "counters":
                 self._sampled(job, took_ns, active)
             else:
-                self._traced(job, took_ns, events)
+                self._traced(job, took_ns, events, kept)
         self.kept += kept and job is not None and job.keep_above_ns is not None
         self._state, self._recover = "recover", RECOVERY
         self._burst += 1
@@ -236,15 +237,18 @@ class Phases:
         self._reference, self._timed_before = self.step_ns, self._burst
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
-    def _traced(self, job: Job, took_ns: float, events: int) -> None:
-        """After a burst of the timeline: more of it until there are enough windows, then the other phases."""
+    def _traced(self, job: Job, took_ns: float, events: int, kept: bool) -> None:
+        """After a burst of the timeline: more of it until there are enough windows, then the other phases.
+
+        One that was not kept said how the next ones are best recorded.
+        """
         self._events_a_step = max(1, events // (job.windows + 1))
         self._recent_ns.clear()
         self._recent_ns.append(took_ns)
         if self._looked_deeper:
             self._more = max(0, self._more - job.windows) if self.light else 0
             return
-        self._wanted -= job.windows
+        self._wanted -= job.windows * kept
         if self._wanted <= 0:
             self._look_deeper(took_ns)
         elif not self.light:
@@ -373,9 +377,14 @@ class Phases:
 
     def _start(self) -> Orders:
         assert self._job is not None
-        self._state, self._left, self._started_ns = "running", self._job.windows, self._last_ns
+        self._lead_in = int(
+            self.light and self._job.phase == "timeline"
+        )  # a step that pays for the beginning
+        self._state, self._started_ns = "running", self._last_ns
+        self._left = self._job.windows + self._lead_in
         self._burst += 1
-        return Orders(self._job.phase, self._burst, start=self._job)
+        phase = "transition" if self._lead_in else self._job.phase
+        return Orders(phase, self._burst, start=self._job)
 
     def _stop(self) -> Orders:
         return Orders("transition", self._burst, stop=self._job)

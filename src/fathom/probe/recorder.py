@@ -206,7 +206,10 @@ class Recorder:
             return 0, False, stop_ns
         events = self._save(job, k, stop_ns)
         self.sampler.save(self._burst, self._first, k)
-        return events, True, stop_ns
+        return events, not self._rehearsed(), stop_ns
+
+    def _rehearsed(self) -> bool:
+        return isinstance(self._tracer, Activities) and self._tracer.rehearsal
 
     def _wait_for_device(self) -> None:
         """The last step's kernels belong to a burst; Kineto would wait for them too."""
@@ -245,6 +248,9 @@ class Recorder:
         ours = self._tracer if isinstance(self._tracer, Activities) else None
         with uncollected():
             events = self._tracer.save(path) if ours is None else ours.save(path, native_id())
+        if self._rehearsed():
+            self._session.say({"t": "rehearsal", "burst": self._burst})
+            return events
         self._session.say(
             {
                 "t": "trace",

@@ -58,6 +58,7 @@ class Activities:
         self._launches = Launches()
         self._dense = False  # launches follow each other so closely that recording their calls costs too much
         self._watched = WORK
+        self.rehearsal = False  # the burst saved last was one
         self.clock: tuple[int, int] | None = None  # CUPTI's clock minus the host's, and its error, in ns
         self.enabled = self._refused = self._launched = False
 
@@ -160,13 +161,17 @@ class Activities:
     def save(self, path: str, thread: int = 0) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return the number of events.
 
-        `thread` is the one that made the calls whose thread is not recorded.
+        `thread` is the one that made the calls whose thread is not recorded. A `rehearsal` is not written: it
+        recorded every call of a program with many launches, which its steps took longer for.
         """
         work, calls = trace.work_of(self._records()), self._calls()
         skip = self._first_of(work) if self._launched else -1
         if self._watched != WORK:
             calls += self._completed(work, calls, thread)
-        count = trace.write(path, self._records, work, sorted(calls), thread, skip)
+        if self.rehearsal:
+            count = len(work) + len(calls)
+        else:
+            count = trace.write(path, self._records, work, sorted(calls), thread, skip)
         self.drop()
         return count
 
@@ -178,6 +183,7 @@ class Activities:
         if self._watched == CALLS:
             self._launches.learn(work, calls)
         self._dense = not sparse(work)
+        self.rehearsal = self._watched == CALLS and self._dense and self._launches.known
         return self._launches.missing(work, calls, thread)
 
     @staticmethod

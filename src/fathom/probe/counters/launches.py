@@ -16,6 +16,7 @@ from typing import NamedTuple
 ENOUGH = 20  # launches with a recorded call, to learn from
 SPARSE_A_MS = 10.0  # fewer launches a millisecond than this: recording their calls costs below 1 %
 COPY, SET = "cudaMemcpyAsync", "cudaMemsetAsync"
+DRIVER = "cuLaunchKernelEx"  # of kernels that the runtime did not launch: libraries call the driver
 
 
 class Work(NamedTuple):
@@ -56,6 +57,7 @@ class Launches:
         """Compare queue times with the calls that were recorded beside them."""
         by = {call.correlation: call for call in calls}
         pairs = [(one, by[one.correlation]) for one in work if one.correlation in by and one.queued]
+        self.names.update({one.name: DRIVER for one in work if one.queued and one.correlation not in by})
         self.names.update({one.name: call.name for one, call in pairs})
         if len(pairs) < ENOUGH:
             return

@@ -60,7 +60,7 @@ def _ranks(raw: Raw) -> dict[int, Process]:
 def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     settled = steps.settled_at(raw.processes)
     settled = max(settled, steps.first(process))
-    marked = steps.relabelled(steps.marks(process), settled)
+    marked = steps.rehearsed(steps.relabelled(steps.marks(process), settled), process)
     found, shifts, problems = _traces(raw, process, marked, number, settled)
     if process.of("region"):
         told = conform("ops", tables.regions(process, marked))

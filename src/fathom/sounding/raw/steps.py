@@ -67,6 +67,13 @@ def relabelled(marked: pl.DataFrame, settled: int) -> pl.DataFrame:
     )
 
 
+def rehearsed(marked: pl.DataFrame, process: Process) -> pl.DataFrame:
+    """`marked` with the steps of bursts that were only tried in the phase transition."""
+    bursts = [record["burst"] for record in process.of("rehearsal")]
+    phase = pl.when(pl.col("burst").is_in(bursts)).then(pl.lit("transition")).otherwise(pl.col("phase"))
+    return marked.with_columns(phase=phase)
+
+
 def micro(process: Process) -> pl.DataFrame:
     """Openings of micro-steps: k of the step that they belong to, ns, source, thread."""
     return _frame(process.of("micro"), {name: _MARK[name] for name in ("k", "ns", "source", "thread")})
