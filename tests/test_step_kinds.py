@@ -96,12 +96,20 @@ def test_the_shapes_of_one_kind_say_nothing_of_another(decoding: fathom.Sounding
 
 
 @pytest.mark.torch
-def test_the_report_tells_the_kinds_and_another_ledger_has_no_findings(decoding: fathom.Sounding) -> None:
+def test_the_report_tells_the_kinds_and_each_is_diagnosed(decoding: fathom.Sounding) -> None:
     usual, other = (printed(decoding.examine(kind)) for kind in (None, "prefill"))
-    assert (
-        "kinds of steps" in usual and "1 decode" in usual and "2 prefill" in usual and "\n findings" in usual
-    )
-    assert "\n prefill step" in other and "\n findings" not in other and "findings: they are of" in other
+    assert all(words in usual for words in ("kinds of steps", "1 decode", "2 prefill", "\n findings"))
+    assert "\n prefill step" in other and "\n findings" in other
+    first, second = decoding.examine().kinds
+    assert (first.name, first.verdict, first.findings) == ("decode", None, [])  # it is that of the report
+    asked = decoding.examine("prefill")
+    if (second.share_of_time or 0.0) > 0.05 and second.windows:
+        assert second.verdict is not None and f"prefill: {second.verdict.headline}"[:40] in usual
+        assert second.account == asked.account and sum(p.ms for p in second.account) == pytest.approx(
+            sum(row.ms for row in second.ledger)
+        )
+        told = [one.id for one in asked.findings if one.gain_ms is not None]
+        assert [one.id for one in second.findings] == told
 
 
 @pytest.mark.torch

@@ -44,7 +44,7 @@ class Sounding:
     def examine(self, kind: str | None = None, price: str | None = None) -> Examination:
         """Integrity, verdict, account, ledger, findings: all that `fathom report` prints. Computed once.
 
-        `kind` asks for the ledger of another kind of steps, which has no findings: its name, or its number
+        `kind` asks for another kind of steps than the one that takes the most time: its name, or its number
         among `kinds`, from 1. `price` is what a GPU costs, like "3.50/h" or "3 EUR/h", else that of
         `fathom.toml`. Raises BadInputError for a kind that was not recorded, and for what is no price.
         """

@@ -37,6 +37,12 @@ class StepKind(msgspec.Struct):
     why: str = ""  # clean_ms is null
     note: str = ""  # what clean_ms holds beside the step
     all_mean_ms: float | None = None  # of all that ran in the clean phase: what share_of_time is made of
+    # Of kinds that take over 5 % of the time beside the one of the report, whose own stand at the top:
+    verdict: Verdict | None = None
+    account: list[Part] = []
+    findings: list[Finding] = []
+    leads: list[Lead] = []
+    ledger: list[Entry] = []
 
 
 class Window(msgspec.Struct):

@@ -35,7 +35,7 @@ def report(
     ] = False,
     kind: Annotated[
         str | None,
-        typer.Option(help="The ledger of this kind of steps (prefill, decode, or its number in the report)."),
+        typer.Option(help="Report this kind of steps (prefill, decode, or its number in the report)."),
     ] = None,
     machine: Machine = None,
     price: Price = None,

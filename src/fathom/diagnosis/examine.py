@@ -10,12 +10,12 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
-from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Part, Trial, Verdict
+from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Part, StepKind, Trial, Verdict
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
-from fathom.diagnosis.step_kinds import OTHER_KIND, kinds_of_ranks, lacking, named, of_ledger
+from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.diagnosis.verdict import conclude
 from fathom.machine.limits import limits_of
 from fathom.recorder.dive import families_of
@@ -23,14 +23,15 @@ from fathom.sounding import Store
 from fathom.timing import interval
 
 MS = 1e6
+LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
 
 
 def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | None = None) -> Examination:
     """Everything that Fathom has to say about one sounding, which is only read: nothing is measured.
 
-    The ceilings of `machine` bound its work, those that were recorded with it for None. `kind` asks for the
-    ledger of another kind of steps, by its name or its number among `kinds`, from 1; findings are only of the
-    kind that takes the most time. Raises BadInputError for a kind that was not recorded.
+    The ceilings of `machine` bound its work, those that were recorded with it for None. `kind` asks for
+    another kind of steps than the one that takes the most time, by its name or its number among `kinds`, from
+    1. Raises BadInputError for a kind that was not recorded.
     """
     machine = store.machine if machine is None else machine
     met = analysis.meetings(store)
@@ -42,12 +43,12 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     step = _step(accounts)
     energy, no_energy = _energy(store, accounts, step)
     feeding, memory = _feeding(store, accounts), _memory(store, accounts)
+    tried, untried = _trials(store, accounts) if other is None else ([], [])
+    seen = {one.kind: one for one in tried}
+    asked = None if other is None else other.name
+    found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen, asked)
     if other is None:
-        tried, untried = _trials(store, accounts)
-        seen = {one.kind: one for one in tried}
-        found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen)
-    else:
-        tried, untried, found, far, unfound = [], [], [], [], [Abstained("findings", OTHER_KIND)]
+        _diagnose_others(store, machine, met.of, kinds)
     verdict, parts = _conclusion(machine, accounts, step, found, far)
     return Examination(
         step=step,
@@ -75,6 +76,25 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         verdict=verdict,
         account=parts,
     )
+
+
+def _diagnose_others(
+    store: Store, machine: dict[str, Any], met: Mapping[int, pl.DataFrame], kinds: list[StepKind]
+) -> None:
+    """Fill in what is to be said of the other kinds of steps that take over LEAST of the time.
+
+    What costs no time is of the whole program, and said once.
+    """
+    for one in kinds:
+        if one.used or not one.windows or (one.share_of_time or 0.0) <= LEAST:
+            continue
+        accounts = _accounts(store, machine, met, one.name)
+        step, feeding = _step(accounts), _feeding(store, accounts)
+        found, one.leads, _ = _findings(store, machine, accounts, step, feeding, None, {}, one.name)
+        one.findings = [finding for finding in found if finding.gain_ms is not None]
+        one.verdict, one.account = _conclusion(machine, accounts, step, one.findings, one.leads)
+        devices = [device for account in accounts for device in account.devices]
+        one.ledger = devices[0].ledger if devices else []
 
 
 def _conclusion(
@@ -113,15 +133,19 @@ def _findings(
     feeding: Input | None,
     memory: Memory | None,
     tried: dict[str, Trial],
+    asked: str | None = None,
 ) -> tuple[list[Finding], list[Lead], list[Abstained]]:
-    """Of the first rank with a ledger: ranks run alike. Of a result of ncu, by its counters."""
+    """Of the first rank with a ledger: ranks run alike. Of a result of ncu, by its counters.
+
+    `asked` is the kind of steps, where it is not the one that takes the most time.
+    """
     if families := families_of(store):
         told, untold = profiled(store, families)
         return told, [], untold
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
         return [], [], []
-    recorded = Recorded(store, machine, account, step, feeding, memory, tried)
+    recorded = Recorded(store, machine, account, step, feeding, memory, tried, asked)
     signals = Signals(None, recorded)
     found, abstained = findings(signals)
     return found, leads(signals, found), abstained

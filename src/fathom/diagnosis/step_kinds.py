@@ -9,8 +9,6 @@ from fathom.analysis import Abstained, Account
 from fathom.analysis.results import StepKind
 from fathom.errors import BadInputError
 
-OTHER_KIND = "they are of the steps in which most of the time goes; leave out --kind for them"
-
 
 def kinds_of_ranks(accounts: list[Account]) -> list[StepKind]:
     """The first rank's kinds of steps that has any, with what all ranks together put through."""

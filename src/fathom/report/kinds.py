@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -30,6 +31,20 @@ def section(kinds: list[StepKind], width: int) -> Iterator[Text]:
     for one in kinds:
         if one.note:
             yield Text(f"  clean {one.name} steps: {one.note}", "yellow")
+    for one in kinds:
+        yield from _verdict(one, width)
+
+
+def _verdict(one: StepKind, width: int) -> Iterator[Text]:
+    """What bounds another kind of steps, and what its first finding saves."""
+    if one.verdict is None:
+        return
+    text = f"{one.name}: {one.verdict.headline}"
+    if first := next((finding for finding in one.findings if finding.id == one.verdict.finding), None):
+        saved = "" if first.gain_ms is None else f" saves {units.significant(first.gain_ms, 2)} ms."
+        text += f" {first.title}:{saved}" if saved else f" {first.title}."
+    lines = textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
+    yield from map(Text, lines)
 
 
 def _figures(one: StepKind) -> dict[str, str]:

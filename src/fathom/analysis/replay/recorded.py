@@ -25,6 +25,7 @@ class Seen:
     rank: int
     index: int | None
     windows: Windows
+    kind: str | None = None  # of steps; None: the kind that takes the most time
 
     @property
     def used(self) -> Array:
@@ -53,24 +54,28 @@ class Seen:
         return {entry: ns / len(used) / MS for entry, ns in summed.iter_rows()}
 
     def _windows(self, timeline: Timeline) -> Windows:
-        found = windows_of(timeline, self.index)
+        found = windows_of(timeline, self.index, self.kind)
         found.used = self.used
         return found
 
 
-def seen(timeline: Timeline) -> Seen | None:
-    """A rank's first device with used windows, or its processor; None without a timeline."""
+def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:
+    """A rank's first device with used windows, or its processor; None without a timeline.
+
+    Of steps of `kind`, or for None of the kind that takes the most time.
+    """
     if timeline.steps.is_empty():
         return None
     devices: list[int | None] = [*timeline.devices] or [None]
-    found = [Seen(timeline.about.rank, index, windows_of(timeline, index)) for index in devices]
+    rank = timeline.about.rank
+    found = [Seen(rank, index, windows_of(timeline, index, kind), kind) for index in devices]
     return next((one for one in found if one.used.any()), None)
 
 
-def windows_of(timeline: Timeline, device: int | None) -> Windows:
-    """The windows of one device (None: the processor)."""
+def windows_of(timeline: Timeline, device: int | None, kind: str | None = None) -> Windows:
+    """The windows of one device (None: the processor), with those of `kind` used (None: the main one)."""
     work = None if device is None else device_work(timeline.kernels.filter(pl.col("device") == device))
-    return make_windows(timeline.steps, Boundary.of(work), holes=timeline.holes)
+    return make_windows(timeline.steps, Boundary.of(work), kind, timeline.holes)
 
 
 def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:

@@ -32,14 +32,17 @@ WHAT = "prediction"
 class Replay:
     """The replay of one rank of a sounding. Building it reads the timelines of all ranks."""
 
-    def __init__(self, store: Store, rank: int | None = None) -> None:
-        """Raises BadInputError where `rank` was not recorded; None: the first with steps."""
+    def __init__(self, store: Store, rank: int | None = None, kind: str | None = None) -> None:
+        """Raises BadInputError where `rank` was not recorded; None: the first with steps.
+
+        It is of steps of `kind`, or for None of the kind that takes the most time.
+        """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
             raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
         self.store, self.model = store, Model.of(store)
         wanted = self.model.timelines if rank is None else [rank]
-        self.seen = next(filter(None, (seen(self.model.timelines[r]) for r in wanted)), None)
+        self.seen = next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
 
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
         """What the changes save of a step, the clean one if there is one; or why that cannot be told."""

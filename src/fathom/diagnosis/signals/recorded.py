@@ -41,6 +41,7 @@ class Recorded:
     feeding: Input | None = None
     memory: Memory | None = None
     tried: dict[str, Trial] = field(default_factory=dict)  # by kind
+    asked: str | None = None  # the kind of steps, where it is not the one that takes the most time
     read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
 
     @property

@@ -144,7 +144,7 @@ def ledger(recorded: Recorded) -> list[Row]:
 @signal("step.replay")
 def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
-    found = Replay(recorded.store, recorded.account.rank)
+    found = Replay(recorded.store, recorded.account.rank, recorded.asked)
     if found.seen is None:
         raise UnknownSignalError(NO_TIMELINE)
     return found
