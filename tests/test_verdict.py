@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from fathom.analysis.results import Claimed, Device, Entry, Finding, Step, Utilisation, Where
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.verdict import conclude
+from fathom.diagnosis.signals import Family, Signals
+from fathom.diagnosis.verdict import conclude, limited_of
 from fathom.diagnosis.verdict.classes import UNKNOWN, class_of
 from fathom.diagnosis.verdict.pieces import NEEDLESS_WORK, PRECISIONS
 from fathom.machine.limits import Limits
@@ -109,6 +110,21 @@ def test_small_families_are_summed_by_class():
     odd = Entry("compute", "mystery 8·128", 0.2, 0.1, bound="hbm")
     owners = by_owner(device(large, *small, odd))
     assert owners == {"ceiling": 90.4, "kernels reduction": 0.9, UNEXPLAINED: 0.1}
+
+
+def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
+    row = Entry("compute", "add 8·128", 4.0, 1.0, bound="hbm")
+    found = device(row)
+    step = Step(None, 4.0, None, 3, "train")
+    _, parts = conclude(found, step, [], [], PEAK, {"add 8·128": "latency"})
+    assert parts[-1].part == "add 8·128 below its ceiling: limited by latency"
+    known = [
+        Family("a", 1.0, "issue slots used", 0.7, {"x": 1.0}),
+        Family("b", 1.0, "latency", 0.4, {"x": 1.0}),
+    ]
+    silent = [Family("c", 1.0, "not known", None, {"x": 1.0}), Family("d", 1.0, "latency", 0.1, {})]
+    signals = Signals({"kernels.counted": known + silent})
+    assert limited_of(signals) == {"a": "issue slots used, 70 %", "b": "latency"}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
-from fathom.diagnosis.verdict import conclude
+from fathom.diagnosis.verdict import conclude, limited_of
 from fathom.machine.limits import limits_of
 from fathom.recorder.dive import families_of
 from fathom.sounding import Store
@@ -46,10 +46,10 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     tried, untried = _trials(store, accounts) if other is None else ([], [])
     seen = {one.kind: one for one in tried}
     asked = None if other is None else other.name
-    found, far, unfound = _findings(store, machine, accounts, step, feeding, memory, seen, asked)
+    found, far, unfound, limited = _findings(store, machine, accounts, step, feeding, memory, seen, asked)
     if other is None:
         _diagnose_others(store, machine, met.of, kinds)
-    verdict, parts = _conclusion(machine, accounts, step, found, far)
+    verdict, parts = _conclusion(machine, accounts, step, found, far, limited)
     return Examination(
         step=step,
         devices=[device for account in accounts for device in account.devices],
@@ -90,22 +90,27 @@ def _diagnose_others(
             continue
         accounts = _accounts(store, machine, met, one.name)
         step, feeding = _step(accounts), _feeding(store, accounts)
-        found, one.leads, _ = _findings(store, machine, accounts, step, feeding, None, {}, one.name)
+        found, one.leads, _, limited = _findings(store, machine, accounts, step, feeding, None, {}, one.name)
         one.findings = [finding for finding in found if finding.gain_ms is not None]
-        one.verdict, one.account = _conclusion(machine, accounts, step, one.findings, one.leads)
+        one.verdict, one.account = _conclusion(machine, accounts, step, one.findings, one.leads, limited)
         devices = [device for account in accounts for device in account.devices]
         one.ledger = devices[0].ledger if devices else []
 
 
 def _conclusion(
-    machine: dict[str, Any], accounts: list[Account], step: Step, found: list[Finding], far: list[Lead]
+    machine: dict[str, Any],
+    accounts: list[Account],
+    step: Step,
+    found: list[Finding],
+    far: list[Lead],
+    limited: dict[str, str],
 ) -> tuple[Verdict | None, list[Part]]:
     """Of the device that the findings are of."""
     account = next((one for one in accounts if one.devices), None)
     if account is None:
         return None, []
     index = account.subjects[0].index
-    return conclude(account.devices[0], step, found, far, limits_of(machine, index))
+    return conclude(account.devices[0], step, found, far, limits_of(machine, index), limited)
 
 
 def _accounts(
@@ -134,21 +139,23 @@ def _findings(
     memory: Memory | None,
     tried: dict[str, Trial],
     asked: str | None = None,
-) -> tuple[list[Finding], list[Lead], list[Abstained]]:
-    """Of the first rank with a ledger: ranks run alike. Of a result of ncu, by its counters.
+) -> tuple[list[Finding], list[Lead], list[Abstained], dict[str, str]]:
+    """Of the first rank with a ledger, with what its counters show to limit each kernel family.
+
+    Ranks run alike. Of a result of ncu, by its counters.
 
     `asked` is the kind of steps, where it is not the one that takes the most time.
     """
     if families := families_of(store):
         told, untold = profiled(store, families)
-        return told, [], untold
+        return told, [], untold, {}
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
-        return [], [], []
+        return [], [], [], {}
     recorded = Recorded(store, machine, account, step, feeding, memory, tried, asked)
     signals = Signals(None, recorded)
     found, abstained = findings(signals)
-    return found, leads(signals, found), abstained
+    return found, leads(signals, found), abstained, limited_of(signals)
 
 
 def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:

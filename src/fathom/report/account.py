@@ -19,6 +19,7 @@ OWNER = 30  # columns
 BAR = 10
 _COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red"}
 _LEAD, _FINDING, _CAUSE = "lead ", "finding ", "cause "
+_LIMITED = ": limited by "
 _KERNELS = (_LEAD, "kernels ")
 
 
@@ -70,12 +71,12 @@ def _label(part: Part, room: int) -> str:
     if not part.owner.startswith(_LEAD):
         return units.shorten(part.part, room)
     family = part.owner.removeprefix(_LEAD)
-    words = part.part.removeprefix(family)
+    words = part.part.removeprefix(family).partition(_LIMITED)[0]
     return units.shorten(name(Entry("compute", family, part.ms)), room - len(words)) + words
 
 
 def _owner(part: Part) -> str:
-    """`lead` of a family that stands in its line already, `launch latency` of a cause."""
+    """What limits a family, whose name stands in its line already; `launch latency` of a cause."""
     if part.owner.startswith(_LEAD):
-        return "lead"
+        return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "lead"
     return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
 from fathom.diagnosis.verdict.account import account_of
@@ -17,11 +17,17 @@ def conclude(
     findings: Sequence[Finding],
     leads: Sequence[Lead],
     limits: Limits | None,
+    limited: Mapping[str, str] | None = None,
 ) -> tuple[Verdict | None, list[Part]]:
-    """None and no parts without a ledger. `limits` are the measured rates that bound the device's work."""
+    """None and no parts without a ledger. `limits` are the measured rates that bound the device's work.
+
+    `limited` says by kernel family what its counters show to be its limit.
+    """
     if device is None or not device.ledger:
         return None, []
     known = limits is not None and device.utilisation is not None and device.utilisation.mfu is not None
-    found = pieces(device, findings, leads, limits.arithmetic if limits is not None and known else {})
+    found = pieces(
+        device, findings, leads, limits.arithmetic if limits is not None and known else {}, limited
+    )
     stalled_ms = max((step.clean_mean_ms or 0.0) - (step.clean_ms or 0.0), 0.0)
     return verdict_of(device, found, findings, stalled_ms), account_of(found)

@@ -26,6 +26,7 @@ PRECISIONS = frozenset(
 )
 NEEDLESS_WORK = frozenset(
     (
+        "framework-not-compiled",
         "input-padding",
         "kernels-for-loop-optimizer",
         "kernels-gradient-memset",
@@ -97,15 +98,21 @@ class Known:
     leads: frozenset[str]
     peaks: Mapping[str, float]
     python: str  # the bound of Python between operations
+    limited: Mapping[str, str]
 
 
 def pieces(
-    device: Device, findings: Iterable[Finding], leads: Iterable[Lead], peaks: Mapping[str, float]
+    device: Device,
+    findings: Iterable[Finding],
+    leads: Iterable[Lead],
+    peaks: Mapping[str, float],
+    limited: Mapping[str, str] | None = None,
 ) -> list[Piece]:
     """Pieces that sum to the device's ledger. Findings claim of the profiled step: their share of it counts.
 
     `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty where MFU is
-    not known, so that no part of the work counts as done at the peak.
+    not known, so that no part of the work counts as done at the peak. `limited` says by family what its
+    counters show to be its limit.
     """
     claims: dict[tuple[str, str], list[tuple[Finding, float]]] = {}
     scale = _to_clean(device)
@@ -115,7 +122,7 @@ def pieces(
             claims.setdefault(row, []).append((one, claim.ms * scale.get(row, 1.0)))
     named = frozenset(one.where.family or "" for one in leads)
     step_ms = sum(row.ms for row in device.ledger)
-    known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger))
+    known = Known(step_ms, claims, named, peaks, _bound_of_python(device.ledger), limited or {})
     taking = [row for row in device.ledger if row.ms]
     return [piece for row in taking for piece in _row(row, known) if piece.ms]
 
@@ -244,7 +251,9 @@ def _nature(row: Entry) -> str:
 def _slow(row: Entry, ms: float, bound: str, known: Known) -> Piece:
     """The loss below the ceiling, by family where it is large, else by class."""
     if row.detail in known.leads or ms >= NAMED * known.step_ms:
-        return Piece(f"{row.detail} below its ceiling", f"lead {row.detail}", bound, SLOW, ms)
+        why = known.limited.get(row.detail)
+        words = f"{row.detail} below its ceiling" + (f": limited by {why}" if why else "")
+        return Piece(words, f"lead {row.detail}", bound, SLOW, ms)
     found = class_of(row.detail).name
     if not found:
         return Piece("small kernels below their ceilings", UNEXPLAINED, bound, SLOW, ms)
