@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from fathom.machine.checks import Host, checks, examine, this_host
+from fathom.machine.checks.model import conclude, failed
 from fathom.machine.checks.registry import READERS
+from fathom.report.checks import page
 from tests.machine_check_hosts import FakeNvml, cases, fake_host, merged
 
 CASES = cases()
@@ -185,3 +187,13 @@ def test_a_rank_is_judged_by_its_own_gpu(tmp_path: Path) -> None:
     assert look(fake_host(tmp_path / "all", case), "kernel.gpu_locality").status == "fail"
     ranked = {**case, "environment": {"LOCAL_RANK": 1}}
     assert look(fake_host(tmp_path / "one", ranked), "kernel.gpu_locality").status == "pass"
+
+
+def test_every_check_has_a_title_for_passing_and_one_for_failing():
+    """Not "!! The image is pinned" where it is not."""
+    for check in checks():
+        assert check.problem and check.problem != check.title, check.id
+        assert not check.problem.endswith("."), check.id
+    pinned = next(check for check in checks() if check.id == "kubernetes.image")
+    failing = "\n".join(line.plain for line in page([conclude(pinned, [failed("latest")])], 100))
+    assert "!! kubernetes.image  The image is not pinned" in failing

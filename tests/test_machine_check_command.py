@@ -22,7 +22,7 @@ CASES = cases()
 APP = typer.Typer()
 APP.command()(check)
 KEYS = {
-    "id", "group", "title", "status", "observed", "reason", "why",
+    "id", "group", "title", "problem", "status", "observed", "reason", "why",
     "fix", "commands", "needs", "costs", "source", "weight", "subjects",
 }  # fmt: skip
 HOSTILE = "x'; touch /tmp/fathom-owned; `id` $(id)\n\x1b[31mrm -rf /\n# [bold]"

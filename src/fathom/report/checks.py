@@ -38,7 +38,9 @@ def page(results: Sequence[Result], width: int, *, every: bool = False) -> Itera
 
 
 def _failure(result: Result, width: int) -> Iterator[Text]:
-    yield Text.assemble(("!! ", "bold red"), (result.id, "bold"), "  ", (result.title, "dim"))
+    yield Text.assemble(
+        ("!! ", "bold red"), (result.id, "bold"), "  ", (result.problem or result.title, "dim")
+    )
     yield from _labelled("found", result.observed, width, "yellow")
     yield from _labelled("why", result.why, width)
     yield from _labelled("fix", result.fix, width)

@@ -28,7 +28,8 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     id: str
-    title: str
+    title: str  # what holds where it passes
+    problem: str  # what holds where it fails
     reads: str
     applies: str
     why: str
@@ -77,6 +78,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     weight: int
     subjects: list[dict[str, str]]
+    problem: str = ""  # the title of a failure
 
 
 def passed(observed: str, **more: Any) -> Finding:
@@ -122,6 +124,7 @@ def conclude(check: Check, findings: Iterable[Finding]) -> Result:
         source=check.source,
         weight=check.weight,
         subjects=[_subject(f) for f in found if f.subject],
+        problem=check.problem,
     )
 
 

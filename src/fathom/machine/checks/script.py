@@ -20,7 +20,7 @@ def fix_script(results: Iterable[Result]) -> str:
 
 
 def _lines(result: Result) -> Iterator[str]:
-    yield f"# {result.id}: {result.title}"
+    yield f"# {result.id}: {result.problem or result.title}"
     yield f"#   found: {result.observed}"
     yield f"#   fix: {result.fix}"
     if result.needs:
