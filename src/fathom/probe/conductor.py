@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable
@@ -169,6 +170,8 @@ class Conductor:
         ):
             self._mind_counters()
             self.phases.interrupted()
+        if orders.arm is not None and gc.isenabled():
+            gc.collect(1)  # what preparing allocated: else it is collected in the first recorded step
         self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
         same = orders.burst == self._before.burst and self._before.phase in ("transition", orders.phase)
         if not same or not (

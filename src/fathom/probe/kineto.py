@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from fathom.probe.device import device_in_use
-from fathom.probe.lines import call_lines
+from fathom.probe.lines import call_lines, uncollected
 from fathom.probe.quiet import quiet
 from fathom.probe.whole import whole
 
@@ -96,8 +96,10 @@ class Kineto:
     def _save_lines(self, path: str) -> None:
         """Beside the trace, the lines of the program's calls."""
         folder, name = os.path.split(path)
+        with uncollected():
+            text = json.dumps(call_lines(self._result))
         with whole(os.path.join(folder, f"lines-{name}")) as part, open(part, "w", encoding="utf-8") as file:
-            json.dump(call_lines(self._result), file)
+            file.write(text)
 
     def drop(self) -> None:
         """Forget the burst, and give its memory back to the system."""
