@@ -17,6 +17,7 @@ from fathom.errors import BadInputError, FathomError
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Techniques as runnable pairs, proven on this machine.",
 )

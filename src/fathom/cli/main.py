@@ -55,6 +55,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # its libraries take longer to import than all of ours
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Where your accelerator's time goes, all the way down.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
@@ -56,6 +57,7 @@ def _back(rows: list[Row], casts: list[tuple | None], place: int) -> int:
     return place + 2 if inside and casts[place + 2] == undone else 0
 
 
+@lru_cache(1 << 14)
 def cast_of(path: str, shapes: str | None, dtypes: str | None) -> tuple[str, str, tuple[int, ...]] | None:
     """From which type to which, and the shape; None for what is no cast between floating-point types."""
     types, sizes = dtypes_of(dtypes), shapes_of(shapes)

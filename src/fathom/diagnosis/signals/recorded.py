@@ -54,8 +54,8 @@ class Recorded:
 
     @property
     def ledger(self) -> list[Entry]:
-        """Its rows, of the profiled step."""
-        return self.device.profiled_ledger
+        """Its rows: of the clean step, of the mean one where steps are uneven, else of the profiled step."""
+        return self.device.mean_ledger or self.device.ledger
 
     @property
     def index(self) -> int:

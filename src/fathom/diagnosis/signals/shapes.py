@@ -1,16 +1,19 @@
-"""Shapes and dtypes as the profiler wrote them."""
+"""Shapes and dtypes as the profiler wrote them. Few texts differ, and many ops have each: they are kept."""
 
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 
+@lru_cache(1 << 14)
 def shapes_of(text: str | None) -> list[list[int]]:
     """`[[64, 128], []]` as lists; what is malformed, or a list of tensors, is []."""
     return [one if _is_shape(one) else [] for one in _list(text)]
 
 
+@lru_cache(1 << 14)
 def lists_of(text: str | None) -> list[list[int]]:
     """The shapes in the first argument, where that is a list of tensors; else []."""
     first = next(iter(_list(text)), None)
@@ -18,6 +21,7 @@ def lists_of(text: str | None) -> list[list[int]]:
     return list(first) if isinstance(first, list) and listed else []
 
 
+@lru_cache(1 << 14)
 def dtypes_of(text: str | None) -> list[str]:
     """`["float", ""]` as strings."""
     return [str(one) for one in _list(text)]
