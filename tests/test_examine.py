@@ -53,7 +53,7 @@ def test_the_ledger_is_of_the_median_clean_step(tmp_path: Path) -> None:
     assert sum(e.ms for e in device.mean_ledger) == pytest.approx(12)
     rows = {e.entry: e for e in device.ledger}
     assert rows["compute"].ms == rows["compute"].clean_ms == pytest.approx(8) and not rows["compute"].inferred
-    assert rows["idle: python"].inferred and rows["idle: launch latency"].inferred
+    assert rows["idle: python"].inferred and rows["idle: python"].ms == pytest.approx(2)
     assert any("longer" in one.why for one in found.abstained if one.what.startswith("observer"))
 
 

@@ -155,12 +155,26 @@ class Sounding:
 
         Raises BadInputError for changes that cannot be made, and for a rank that was not recorded.
         """
-        from fathom.analysis.replay import Replay, parse
+        from fathom.analysis.replay import parse
 
         wanted = [parse(change) for change in changes]
         if rank not in self._replays:
-            self._replays[rank] = Replay(self.store, rank)
+            self._replays[rank] = self._replay(rank)
         return self._replays[rank].predict(wanted)
+
+    def _replay(self, rank: int | None) -> Replay:
+        """The replay of a rank, on the clean step that the report is of."""
+        from fathom.analysis import account, meetings
+        from fathom.analysis.replay import Replay
+        from fathom.analysis.subjects import label as label_of
+
+        found = Replay(self.store, rank)
+        if found.seen is None:
+            return found
+        mine = account(self.store, found.seen.rank, {}, meetings(self.store).of.get(found.seen.rank))
+        labels = (device for device in mine.devices if device.device == label_of(found.seen.index))
+        device = next(labels, None)
+        return found if device is None else found.calibrate(mine.clean, device.mean_ledger or device.ledger)
 
     def table(self, name: str) -> pl.LazyFrame:
         """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one.

@@ -3,7 +3,7 @@
 Work of devices is measured in the profiled steps and never rescaled. Waits that hooks time (input, garbage
 collection, checkpoints, compilation) are measured in the clean steps themselves. What the profiled step takes
 longer is profiling overhead, which is inferred: it comes off the rows in which the host works, in proportion
-to how many events the profiler recorded there.
+to their time, as far as that can be the profiler's: a pause of 5 ms with one recorded event stays.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
-from fathom.analysis.entries import HOST_CAUSED, INFLATED, MS, WORKING, Row
+from fathom.analysis.entries import HOST_CAUSED, MS, WORKING, Row
 from fathom.analysis.intervals import Array
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry
@@ -25,7 +25,16 @@ LONGER = "clean steps took longer"
 OWN = HOST_CAUSED + OVERHEAD  # hooks of Fathom's, which stacks name
 GAP = "idle: device gap"
 NEAR = 0.05  # of the median window: those that differ by less are typical
-MOST = 0.9  # of a row of the host's work: so much of it may be profiling overhead, at first
+# What a profiler that records ops adds to the host's work: the share of its time, by non-negative least
+# squares over 18 launch-bound recordings on H200s (relative error 19 %; by numbers of events 39 %), and how
+# many milliseconds around each recorded event may be the profiler's doing.
+INFLATION = {
+    "idle: dispatching": (0.58, 0.02),
+    "idle: python": (0.25, 0.01),
+    "idle: launch latency": (0.80, 0.02),
+    OPS: (0.58, 0.004),
+}
+MOST = 0.9  # of what may be profiling overhead, at first
 
 
 @dataclass(frozen=True)
@@ -110,14 +119,17 @@ def _take_off(
     """Take profiling overhead off hooks, then off the host's work, its waits, and gaps of the device."""
     hooked = {HOST_CAUSED + cause for cause in waits}
     host = [row for row in ms if _of_host(row)]
-    working = [row for row in host if row[0] in INFLATED or row[0] == OPS]
+    working = [row for row in host if row[0] in INFLATION]
     others = [row for row in host if row not in working and row[0] not in hooked]
     measured = [row for row in host if row[0] in hooked]
     gaps = [row for row in ms if row[0] == GAP]
     hooks = {row: ms[row] for row in host if row[0] == OWN}
     excess -= _share_out(ms, hooks, hooks, excess)
-    for most in (MOST, 1.0):
-        excess -= _share_out(ms, {row: most * ms[row] for row in working}, events, excess)
+    likely = {row: min(ms[row], events.get(row, 0.0) * INFLATION[row[0]][1]) for row in working}
+    weights = {row: INFLATION[row[0]][0] * likely[row] for row in working}
+    excess -= _share_out(ms, {row: MOST * likely[row] for row in working}, weights, excess)
+    rest = {row: INFLATION[row[0]][0] * ms[row] for row in working}
+    excess -= _share_out(ms, {row: ms[row] for row in working}, rest, excess)
     for rows in (others, measured, gaps):
         room = {row: ms[row] for row in rows}
         excess -= _share_out(ms, room, room, excess)

@@ -19,6 +19,8 @@ class Step(msgspec.Struct):
     clean_mean_ms: float | None = None  # of the steps that clean_ms is the median of
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
+    basis_ms: float | None = None  # what findings' gains and shares are of: clean_ms, clean_mean_ms where
+    # a few long steps make that another (2 %), timeline_ms without a clean step
 
 
 class StepKind(msgspec.Struct):

@@ -17,7 +17,7 @@ MOSTLY = 0.5  # of what later steps take longer
 AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
 LEAST = 8  # steps that tell what the profiler left
 PROFILED = ["timeline", "attribution", "slow"]
-UNEVEN = 0.02  # of the median: a mean that differs by more is another step
+UNEVEN = 0.02  # of the median: a mean that is longer by more is another step
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
@@ -73,9 +73,14 @@ class Clean:
     tokens_per_s: float | None
 
     @property
+    def basis_ms(self) -> float:
+        """The step that gains are of: the mean one where steps are uneven, else the median one."""
+        return self.mean_ms if self.uneven else self.median_ms
+
+    @property
     def uneven(self) -> bool:
-        """Whether a few long or short steps make the mean another than the median."""
-        return abs(self.mean_ms - self.median_ms) > UNEVEN * self.median_ms
+        """Whether a few long steps make the mean another step than the median."""
+        return self.mean_ms > (1 + UNEVEN) * self.median_ms
 
 
 def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stretch]:

@@ -176,10 +176,12 @@ def _step(accounts: list[Account]) -> Step:
     timeline = next((device.total_ms for device in first.devices if device.total_ms is not None), None)
     step = Step(None, timeline, None, 0, first.kind, first.source)
     if first.clean is None:
+        step.basis_ms = timeline
         _timeline_interval(step, first)
         return step
     clean = first.clean
     step.clean_ms, step.clean_mean_ms, step.n = clean.median_ms, clean.mean_ms, clean.steps
+    step.basis_ms = clean.basis_ms
     step.ci_ms = None if clean.ci_ms is None else list(clean.ci_ms)
     step.samples_per_s = _total([a.clean.samples_per_s if a.clean else None for a in accounts])
     step.tokens_per_s = _total([a.clean.tokens_per_s if a.clean else None for a in accounts])

@@ -12,7 +12,7 @@ from rich.text import Text
 from fathom.analysis.results import Integrity, Problem, Step
 from fathom.report import units
 
-UNEVEN = 0.05  # a mean this far from the median is worth a word: a few steps are much slower
+UNEVEN = 0.02  # a mean this far from the median is worth a word; longer ones are what gains are shares of
 REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, and no step of it"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by what a step was told by

@@ -15,9 +15,10 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.recorded import MS, Seen, clean_of, seen
 from fathom.analysis.replay.results import Gain, Moved, Prediction
-from fathom.analysis.results import Abstained
+from fathom.analysis.results import Abstained, Entry
 from fathom.analysis.steps import Clean
 from fathom.analysis.subjects import label
+from fathom.analysis.waits import HOOKED
 from fathom.errors import BadInputError
 from fathom.sounding import Store
 from fathom.timing import interval
@@ -41,8 +42,17 @@ class Replay:
             ranks = ", ".join(str(r) for r in store.ranks)
             raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
         self.store, self.model = store, Model.of(store)
+        self._rows: dict[str, float] = {}
         wanted = self.model.timelines if rank is None else [rank]
         self.seen = next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
+
+    def calibrate(self, clean: Clean | None, ledger: Sequence[Entry]) -> Replay:
+        """Use the clean step that the report is of, `clean`, and its ledger, which no gain of it exceeds."""
+        self.clean = clean
+        self._rows = {}
+        for entry in ledger if clean else ():
+            self._rows[entry.entry] = self._rows.get(entry.entry, 0.0) + entry.ms
+        return self
 
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
         """What the changes save of a step, the clean one if there is one; or why that cannot be told."""
@@ -185,12 +195,33 @@ class Replay:
         names = sorted({*before, *after}, key=lambda name: (-before.get(name, 0.0), name))
         return [Moved(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 
+    def _held(self, changes: Sequence[Change], gain: Gain) -> Gain:
+        """No more than the clean ledger's rows hold of what the changes act on.
+
+        Waits that hooks measure in clean steps are not replayed: the recorded steps may have had others.
+        """
+        hooked = [c for c in changes if c.selector in HOOKED and c.factor is not None and not c.pattern]
+        if not self._rows or not changes or not all(change.of_the_host for change in changes):
+            return gain
+        if len(hooked) == len(changes):
+            rows = [(1 - (c.factor or 0.0)) * self._rows.get(f"idle: {c.selector}", 0.0) for c in hooked]
+            ms = sum(rows)
+            around = max(gain.high - gain.low, 0.0) / 2 if gain.ms else WRONG * abs(ms)
+            part = min(around / gain.ms, 1.0) if gain.ms > 0 else WRONG
+            return Gain(ms, ms - part * abs(ms), ms + part * abs(ms))
+        most = sum(ms for entry, ms in self._rows.items() if entry.startswith("idle") and ms > 0)
+        within = min(most / gain.ms, 1.0) if gain.ms > 0 else 1.0
+        return Gain(gain.ms * within, gain.low * within, min(gain.high, max(most, gain.ms * within)))
+
     def _add_clean(self, found: Prediction, changes: Sequence[Change]) -> None:
         if self.clean is None:
             return
-        gain = self._gains(changes, self.pace)
-        found.clean_ms, found.clean_gain = self.clean.median_ms, gain
-        found.clean_predicted_ms, found.clean_ci_ms = _less(self.clean.median_ms, gain)
+        gain = self._held(changes, self._gains(changes, self.pace))
+        step_ms = self.clean.basis_ms if self._rows else self.clean.median_ms
+        found.clean_ms, found.clean_gain = step_ms, gain
+        found.clean_predicted_ms, found.clean_ci_ms = _less(step_ms, gain)
+        if step_ms > self.clean.median_ms * (1 + FELT):
+            found.notes.append("steps are uneven: the clean step is the mean one, rare long steps included")
         if not self._pace_known:
             found.notes.append(
                 "the device hides the host, whose pace unprofiled is not known; the interval allows for it"

@@ -38,7 +38,7 @@ def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) 
     """
     left = dict(ledger)
     kept: list[Sized] = []
-    for one in sorted(found, key=lambda one: (_turn(one.candidate), *_order(one))):
+    for one in sorted(found, key=lambda one: (_turn(one.candidate), *order(one))):
         beyond = _beyond(one, kept if one.candidate.general else [o for o in kept if o.candidate.general])
         settled = _settled(_spilled(beyond, left), left)
         if settled.weight < least and not one.candidate.costless:
@@ -46,7 +46,7 @@ def disjoint(found: Iterable[Sized], ledger: Mapping[Row, float], least: float) 
         for claim in settled.candidate.claims:
             left[claim.entry, claim.detail] -= claim.ms
         kept.append(settled)
-    return sorted(kept, key=_order)
+    return sorted(kept, key=order)
 
 
 def _turn(one: Candidate) -> int:
@@ -54,7 +54,28 @@ def _turn(one: Candidate) -> int:
     return 1 if one.general else 2 * (not one.claims)
 
 
-def _order(one: Sized) -> tuple[bool, float, float, str]:
+def in_clean(one: Sized, profiled: Mapping[Row, float], clean: Mapping[Row, float], step_ms: float) -> Sized:
+    """With its claims on the clean step's rows, and a gain that these rows hold.
+
+    A row keeps the share that was claimed of the profiled one. What was observed is no prediction, and stays.
+    """
+    claims = [
+        Claim(claim.entry, claim.detail, claim.ms / profiled[claim.entry, claim.detail] * ms)
+        for claim in one.candidate.claims
+        if (ms := clean.get((claim.entry, claim.detail), 0.0)) > 0
+    ]
+    found = replace(one, candidate=replace(one.candidate, claims=claims))
+    if one.ms is None or one.observed:
+        return found
+    touched = {claim.entry for claim in one.candidate.claims} | set(one.candidate.spill)
+    held = sum(max(ms, 0.0) for (entry, _), ms in clean.items() if entry in touched)
+    most = min(held, step_ms) if one.candidate.changes and touched else step_ms
+    within = min(most / one.ms, 1.0) if one.ms > 0 else 1.0
+    high = None if one.high is None else max(min(one.high, step_ms), one.ms * within)
+    return replace(found, ms=one.ms * within, low=None if one.low is None else one.low * within, high=high)
+
+
+def order(one: Sized) -> tuple[bool, float, float, str]:
     """Of equal gains, which the host limits as a rule, the one that takes more off the device comes first."""
     claimed = sum(claim.ms for claim in one.candidate.claims)
     return one.candidate.costless, -one.weight, -claimed, one.candidate.kind

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fathom.analysis import Abstained
 from fathom.analysis.results import Claimed, Finding, Shown, Where
-from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.observe import observed
 from fathom.diagnosis.engine.predict import gain_of, predict
 from fathom.diagnosis.kinds import kinds
@@ -30,7 +30,10 @@ def findings(signals: Signals, chosen: Iterable[Rule] | None = None) -> tuple[li
     sized, refused = predict(worth, lambda changes: gain_of(signals, changes), step_ms, idle_ms)
     sure = [one for one in sized if _sure(one, least, step_ms)]
     kept = disjoint(observed(sure, signals.get("step.trials").value or {}), ledger, least)
-    return [_finding(signals, one, step_ms) for one in kept], [*abstained, *refused]
+    clean: dict[tuple[str, str], float] = signals.get("step.clean_ledger").value or ledger
+    headline = signals.get("step.headline_ms").value or step_ms
+    settled = sorted((in_clean(one, ledger, clean, headline) for one in kept), key=order)
+    return [_finding(signals, one, headline) for one in settled], [*abstained, *refused]
 
 
 def _sure(one: Sized, least: float, step_ms: float) -> bool:

@@ -24,7 +24,7 @@ def leads(signals: Signals, found: Iterable[Finding]) -> list[Lead]:
 
     What `found` claim of a family is left out. Nothing where no ceilings, no step or no launches are known.
     """
-    step_ms = signals.get("step.mean_ms").value or signals.get("step.ms").value
+    step_ms = signals.get("step.headline_ms").value or signals.get("step.ms").value
     if not step_ms:
         return []
     claimed = _claimed(found)

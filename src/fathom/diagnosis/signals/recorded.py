@@ -54,7 +54,12 @@ class Recorded:
 
     @property
     def ledger(self) -> list[Entry]:
-        """Its rows: of the clean step, of the mean one where steps are uneven, else of the profiled step."""
+        """Its rows, of the profiled step: rules compare them with one another and with its records."""
+        return self.device.profiled_ledger
+
+    @property
+    def clean_ledger(self) -> list[Entry]:
+        """Its rows of the step that gains are of: the clean one, or the mean one where steps are uneven."""
         return self.device.mean_ledger or self.device.ledger
 
     @property

@@ -29,6 +29,21 @@ def step_ms(recorded: Recorded) -> float | None:
     return max(clean, default=step.timeline_ms)
 
 
+@signal("step.clean_ledger", "ms a step")
+def clean_ledger(recorded: Recorded) -> dict[tuple[str, str], float]:
+    """The rows of the step that gains and shares are of, by (entry, detail); they sum to it."""
+    return {(one.entry, one.detail): one.ms for one in recorded.clean_ledger}
+
+
+@signal("step.headline_ms", "ms")
+def headline_ms(recorded: Recorded) -> float | None:
+    """The step that gains and shares are of: the clean one, the mean of them where steps are uneven.
+
+    Without clean steps the profiled one.
+    """
+    return recorded.step.basis_ms
+
+
 @signal("step.mean_ms", "ms")
 def mean_ms(recorded: Recorded) -> float | None:
     """What a step costs in the long run, rare long ones included; of the timeline without clean steps.
@@ -145,6 +160,7 @@ def ledger(recorded: Recorded) -> list[Row]:
 def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
     found = Replay(recorded.store, recorded.account.rank, recorded.asked)
+    found.clean = recorded.account.clean
     if found.seen is None:
         raise UnknownSignalError(NO_TIMELINE)
     return found
