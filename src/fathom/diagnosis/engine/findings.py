@@ -10,7 +10,7 @@ from fathom.diagnosis.engine.claims import Sized, disjoint, in_clean, order
 from fathom.diagnosis.engine.observe import observed
 from fathom.diagnosis.engine.predict import gain_of, predict
 from fathom.diagnosis.kinds import kinds
-from fathom.diagnosis.rules import Candidate, Rule, rules
+from fathom.diagnosis.rules import Candidate, Rule, Unlooked, needs, rules
 from fathom.diagnosis.signals import Signals, UnknownSignalError
 
 LEAST = 0.01  # of the step: what saves less is no finding
@@ -46,18 +46,35 @@ def _sure(one: Sized, least: float, step_ms: float) -> bool:
 
 
 def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], list[Abstained]]:
-    """What every rule yields; one that fails abstains, whatever it fails of."""
+    """What every rule yields; it abstains from kinds that it does not show where it lacks something."""
     found: list[Candidate] = []
     abstained: list[Abstained] = []
     for rule in chosen:
+        mine: list[Candidate] = []
+        why: dict[str, str] = {}
         try:
-            found += list(rule.look(signals))
-        except UnknownSignalError as reason:
-            abstained += [Abstained(f"finding {kind}", str(reason)) for kind in rule.kinds]
+            for one in rule.look(signals):
+                if isinstance(one, Unlooked):
+                    why[one.kind] = one.why
+                else:
+                    mine.append(one)
+        except UnknownSignalError as unknown:
+            why = dict.fromkeys(rule.kinds, str(unknown))
         except Exception as error:
-            why = f"its rule failed: {type(error).__name__}: {error}"
-            abstained += [Abstained(f"finding {kind}", why) for kind in rule.kinds]
+            why = dict.fromkeys(rule.kinds, f"its rule failed: {type(error).__name__}: {error}")
+        shown = {one.kind for one in mine}
+        found += mine
+        for kind in rule.kinds:
+            reasons = dict.fromkeys(filter(None, (why.get(kind), _lacking(signals, kind))))
+            if reasons and kind not in shown:
+                abstained.append(Abstained(f"finding {kind}", "; ".join(reasons)))
     return found, abstained
+
+
+def _lacking(signals: Signals, kind: str) -> str:
+    """Why a signal without which its rule may miss the kind is not known; empty where all are."""
+    needed = (signals.get(name) for name in needs().get(kind, ()))
+    return next((one.why for one in needed if one.value is None), "")
 
 
 def _most(one: Candidate, ledger: dict[tuple[str, str], float]) -> float:

@@ -8,6 +8,7 @@ from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
 
+from fathom.data import load
 from fathom.diagnosis.signals import Signals, Work
 
 LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")  # rows that fewer launches shrink
@@ -64,7 +65,16 @@ class Candidate:
     least: float = 0.0  # of the step: it is no finding where the lower end of its gain is below
 
 
+@dataclass(frozen=True)
+class Unlooked:
+    """A kind that a rule could not look for in this recording; `why` names what is missing."""
+
+    kind: str
+    why: str
+
+
 Found = Iterable[Candidate]
+Looked = Iterable[Candidate | Unlooked]
 
 
 @dataclass(frozen=True)
@@ -72,16 +82,16 @@ class Rule:
     """`look` yields candidates of the `kinds`; a signal that it needs and is not known makes it abstain."""
 
     kinds: tuple[str, ...]
-    look: Callable[[Signals], Found]
+    look: Callable[[Signals], Looked]
 
 
 _RULES: list[Rule] = []
 
 
-def rule(*kinds: str) -> Callable[[Callable[[Signals], Found]], Callable[[Signals], Found]]:
+def rule(*kinds: str) -> Callable[[Callable[[Signals], Looked]], Callable[[Signals], Looked]]:
     """Register a rule that finds these kinds."""
 
-    def register(look: Callable[[Signals], Found]) -> Callable[[Signals], Found]:
+    def register(look: Callable[[Signals], Looked]) -> Callable[[Signals], Looked]:
         _RULES.append(Rule(kinds, look))
         return look
 
@@ -96,6 +106,12 @@ def rules() -> tuple[Rule, ...]:
     for module in walk_packages(package.__path__, package.__name__ + "."):
         import_module(module.name)
     return tuple(sorted(_RULES, key=lambda one: one.kinds))
+
+
+@cache
+def needs() -> dict[str, list[str]]:
+    """Rows of needs.yaml: by kind, signals without which its rule does not fail but may miss it."""
+    return load(__package__, "needs")
 
 
 def claims_of(works: Iterable[Work], share: float = 1.0) -> list[Claim]:

@@ -12,6 +12,7 @@ from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
     Found,
+    Looked,
     claims_of,
     family_totals,
     rule,
@@ -28,7 +29,7 @@ REACHED = 0.5  # of the ceiling of memory, by what does without atomics
 
 
 @rule("kernels-atomics")
-def atomics(signals: Signals) -> Found:
+def atomics(signals: Signals) -> Looked:
     """Ops that take much longer than reading what they add; then kernels of which counters tell."""
     works = signals["kernels.work"]
     adding = [one for one in works if _adds(one)]

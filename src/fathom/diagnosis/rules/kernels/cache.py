@@ -9,6 +9,8 @@ from fathom.diagnosis.rules.rule import (
     Claim,
     Evidence,
     Found,
+    Looked,
+    Unlooked,
     family_totals,
     l2_bytes,
     rule,
@@ -26,15 +28,19 @@ CACHED = 0.6  # of the time of a byte from memory, from the cache, where neither
 
 
 @rule("kernels-l2-thrash")
-def cache(signals: Signals) -> Found:
+def cache(signals: Signals) -> Looked:
     """Ops that pass in place over more than the cache holds; launches that move more than there is.
 
     What the cache holds as a whole does not leave it: what moves then is no tensor.
     """
     yield from _in_place(signals)
-    for family in signals["kernels.counted"]:
+    step = signals["step.timeline_ms"]
+    large = [one for one in signals["kernels.counted"] if one.name and one.ms >= SHARE * step]
+    if large and not any("dram_bytes" in one.measures for one in large):
+        yield Unlooked("kernels-l2-thrash", "its kernels have no value for dram_bytes")
+    for family in large:
         read = family.measures.get("dram_bytes")
-        if read is None or not family.name or family.ms < SHARE * signals["step.timeline_ms"]:
+        if read is None:
             continue
         held = signals["device.allocated_bytes"]
         if read > AGAIN * held and held > l2_bytes(signals):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Looked, Unlooked
 from fathom.diagnosis.signals import Family, Signals
 
+KIND = "kernels-atomics"
+NEEDED = ("occupancy", "l1_to_l2", "l1_from_l2")
 SHARE = 0.03  # of the step
 HELD = 50.0  # percent of the warps: they are there, so it is not for want of work that nothing is used
 IDLE = 0.1  # of the nearest ceiling
@@ -15,19 +17,30 @@ UNANSWERED = 5.0  # times what comes back; each sector that is loaded takes a re
 REACHED = 0.5  # of the nearest ceiling, by what adds in registers and shared memory first
 
 
-def contended(signals: Signals, but: Collection[str] = ()) -> Found:
+def contended(signals: Signals, but: Collection[str] = ()) -> Looked:
     """Warps fill the multiprocessors, use nothing, and send what brings no data back: L2 takes it in turn.
 
-    Families named in `but` are left out; without counters there is nothing to find.
+    Families named in `but` are left out; without counters it is not looked for.
     """
-    for family in signals.get("kernels.counted").value or []:
-        if family.name not in but and family.ms >= SHARE * signals["step.timeline_ms"] and _queues(family):
-            yield _candidate(family)
+    counted = signals.get("kernels.counted")
+    if counted.value is None:
+        yield Unlooked(KIND, counted.why)
+        return
+    large = [
+        one for one in counted.value if one.name not in but and one.ms >= SHARE * signals["step.timeline_ms"]
+    ]
+    yield from (_candidate(one) for one in large if _queues(one))
+    if large and not any(_measured(one) for one in large):
+        yield Unlooked(KIND, f"its kernels have no value for {', '.join(NEEDED)}")
+
+
+def _measured(family: Family) -> bool:
+    return family.used is not None and family.measures.keys() >= set(NEEDED)
 
 
 def _queues(family: Family) -> bool:
     told = family.measures
-    if family.used is None or not {"occupancy", "l1_to_l2", "l1_from_l2"} <= told.keys():
+    if family.used is None or not _measured(family):
         return False
     sent, answered = told["l1_to_l2"], told["l1_from_l2"]
     return family.used <= IDLE and told["occupancy"] >= HELD and sent >= SENT and sent > UNANSWERED * answered
@@ -36,7 +49,7 @@ def _queues(family: Family) -> bool:
 def _candidate(family: Family) -> Candidate:
     factor = min((family.used or 0.0) / REACHED, 1.0)
     return Candidate(
-        kind="kernels-atomics",
+        kind=KIND,
         claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("of the warps are there, and wait", family.measures["occupancy"], "%"),

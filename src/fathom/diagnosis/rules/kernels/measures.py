@@ -8,12 +8,19 @@ from functools import cache
 from typing import Any
 
 from fathom.data import load
+from fathom.diagnosis.rules.kernels.spilling import NEEDED as SPILLING
 from fathom.diagnosis.rules.kernels.spilling import spilling
+from fathom.diagnosis.rules.kernels.strided import NEEDED as STRIDED
 from fathom.diagnosis.rules.kernels.strided import strided
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Looked, Unlooked, rule
 from fathom.diagnosis.signals import Family, Signals
 
 SAMPLED = (strided, spilling)  # of the same kinds, where only samples tell
+SAMPLED_NEEDS = {"kernels-uncoalesced": STRIDED, "kernels-register-spills": SPILLING}
+MOST = (
+    0.5  # of the time of families that are large enough: with less of it measured, a kind was not looked for
+)
+ABSENT = "its kernels have no value for {}; `fathom dive` measures more counters of a kernel"
 
 
 @cache
@@ -23,12 +30,45 @@ def table() -> list[dict[str, Any]]:
 
 
 @rule(*dict.fromkeys(row["kind"] for row in table()))
-def measures(signals: Signals) -> Found:
-    """A family is told of once, by the first that fits."""
-    for family in filter(lambda one: one.name, signals["kernels.counted"]):
+def measures(signals: Signals) -> Looked:
+    """Each family is named once, by the first row that fits; kinds without their measures are abstained."""
+    families = [one for one in signals["kernels.counted"] if one.name]
+    for family in families:
         found = next(filter(None, _candidates(signals, family)), None)
         if found is not None:
             yield found
+    for kind in dict.fromkeys(row["kind"] for row in table()):
+        rows = [row for row in table() if row["kind"] == kind]
+        if missing := _missing(rows, families, signals["step.timeline_ms"]):
+            yield Unlooked(kind, ABSENT.format(" or ".join(missing)))
+
+
+def _missing(rows: list[dict[str, Any]], families: list[Family], step: float) -> list[str]:
+    """The measures that rows of one kind need, where most of the time of its families has none of them."""
+    large = [one for one in families if any(_about(row, one, step) for row in rows)]
+    seen = sum(one.ms for one in large if _measured(rows, one))
+    if not large or seen >= MOST * sum(one.ms for one in large):
+        return []
+    sampled = [", ".join(names) for kind, names in SAMPLED_NEEDS.items() if kind == rows[0]["kind"]]
+    return [*(row["measure"].rstrip("_") for row in rows), *sampled]
+
+
+def _measured(rows: list[dict[str, Any]], family: Family) -> bool:
+    """Whether any of the rows, or what only samples tell, has the measures that it needs of that family."""
+    told = family.measures.keys()
+    sampled = SAMPLED_NEEDS.get(rows[0]["kind"])
+    by_rows = any(
+        any(name.startswith(row["measure"]) for name in told)
+        and row.get("when", row["measure"]) in {*told, row["measure"]}
+        for row in rows
+    )
+    return by_rows or (sampled is not None and told >= set(sampled))
+
+
+def _about(row: dict[str, Any], family: Family, step: float) -> bool:
+    """Whether the row is about that family at all: it is large enough, and not left out by name."""
+    left_out = row.get("not") and re.search(row["not"], family.name)
+    return bool(family.ms >= row["share"] * step and not left_out)
 
 
 def _candidates(signals: Signals, family: Family) -> Iterator[Candidate | None]:
@@ -38,7 +78,7 @@ def _candidates(signals: Signals, family: Family) -> Iterator[Candidate | None]:
 
 
 def _fits(row: dict[str, Any], family: Family, step: float) -> Candidate | None:
-    if family.ms < row["share"] * step or (row.get("not") and re.search(row["not"], family.name)):
+    if not _about(row, family, step):
         return None
     if "when" in row and family.measures.get(row["when"], 0.0) <= row["over"]:
         return None
