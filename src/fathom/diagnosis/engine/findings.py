@@ -65,9 +65,8 @@ def _looked(signals: Signals, chosen: Iterable[Rule]) -> tuple[list[Candidate], 
         shown = {one.kind for one in mine}
         found += mine
         for kind in rule.kinds:
-            reasons = dict.fromkeys(filter(None, (why.get(kind), _lacking(signals, kind))))
-            if reasons and kind not in shown:
-                abstained.append(Abstained(f"finding {kind}", "; ".join(reasons)))
+            if kind not in shown and (text := why.get(kind) or _lacking(signals, kind)):
+                abstained.append(Abstained(f"finding {kind}", text))
     return found, abstained
 
 
