@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fathom.analysis.intervals import Spans, merge, of_rows
 from fathom.analysis.work.annotate import SIGNATURE, works_of
 from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
@@ -43,9 +42,9 @@ COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
-LAUNCH = 0.35  # of an op's dispatch and launch in eager mode, by a launch of compiled code
-FIXED = 15.0  # launches' worth a step, and a graph break: guards, and the wrappers of both passes
-PYTHON = 0.15  # of Python between ops that stays in the training loop
+LAUNCH = 0.5  # of the host's time for a launch, by each that goes away
+PYTHON = 0.5  # of the Python between ops, which generated code does without
+FIXED = 15.0  # launches' worth of a graph break: guards, and the wrappers of both passes
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
@@ -218,32 +217,12 @@ def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
 
 
 def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> tuple[float, float]:
-    """Factors on what the threads that launch spend dispatching, and in Python.
+    """Factors on dispatching, by launches that go away less what graph breaks cost, and on Python.
 
-    Ops that stay keep their own time; the others' goes, and a launch of the compiled code takes LAUNCH of
-    what an op and its launch took before.
+    Generated code launches at a cost of its own, with guards before it and wrappers around both passes.
     """
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "timeline")
-    ops = ops.filter(recorded.inside(ops))
-    every = of_rows(ops.select("start_ns", "end_ns").drop_nulls())
-    outside = of_rows(ops.filter(pl.col("name").str.contains(OUTSIDE.pattern)).select("start_ns", "end_ns"))
-    launched = rows.filter(pl.col("part") == "kept")["op"].unique().to_list()
-    at = [row for row in launched if row is not None and row >= 0]
-    kept = of_rows(recorded.ops[at].select("start_ns", "end_ns")) if at else Spans(*np.zeros((2, 0), int))
-    total = _length(every)
-    if not total:
-        return 1.0, 1.0
-    beside = _length(outside)
-    stays = _length(merge(outside, kept)) - beside
-    gone = max(total - beside - stays, 0.0)
-    kernels = rows.filter(pl.col("part") != "outside").height
-    each = gone / max(kernels, 1)
-    launches = fused.after + (kernels - fused.before)
-    breaks = ops.filter(pl.col("name").str.contains(BREAKS.pattern)).height
-    added = LAUNCH * each * launches + FIXED * each * (recorded.steps + breaks)
-    resumed = FIXED * each * breaks / total
-    return min((beside + stays + added) / total, 1.0), min(beside / total + PYTHON + resumed, 1.0)
-
-
-def _length(held: Spans) -> float:
-    return float((held.ends - held.starts).sum())
+    breaks = ops.filter(recorded.inside(ops), pl.col("name").str.contains(BREAKS.pattern)).height
+    removed = max(fused.before - fused.after - FIXED * breaks, 0.0)
+    dispatching = 1.0 - LAUNCH * removed / max(rows.height, 1)
+    return dispatching, 1.0 - PYTHON / (1 + breaks / recorded.steps)

@@ -15,7 +15,7 @@ from fathom.diagnosis.rules.rule import (
 from fathom.diagnosis.signals import Eager, Signals
 
 KIND = "framework-not-compiled"
-DOUBT = 0.35  # how far compiled code is from the model of it
+DOUBT = 0.45  # how far compiled code is from the model of it
 FEW = 4  # kernels that fuse, a step: fewer are no reason to compile
 WORTH = (
     0.05  # of the step: compiling costs minutes, and ties a program to shapes and Python that it can trace
