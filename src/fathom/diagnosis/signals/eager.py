@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work.annotate import SIGNATURE, works_of
 from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
@@ -222,7 +223,10 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> tuple[float, 
     Generated code launches at a cost of its own, with guards before it and wrappers around both passes.
     """
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "timeline")
-    breaks = ops.filter(recorded.inside(ops), pl.col("name").str.contains(BREAKS.pattern)).height
+    values = ops.filter(recorded.inside(ops), pl.col("name").str.contains(BREAKS.pattern))
+    optimizer = recorded.ops.filter(pl.col("name").str.starts_with("Optimizer.")).drop_nulls("end_ns")
+    within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
+    breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
     removed = max(fused.before - fused.after - FIXED * breaks, 0.0)
     dispatching = 1.0 - LAUNCH * removed / max(rows.height, 1)
     return dispatching, 1.0 - PYTHON / (1 + breaks / recorded.steps)
