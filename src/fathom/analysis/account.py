@@ -53,6 +53,7 @@ LARGE = 0.05  # of the clean step: more than this that the recording added is wo
 class Account:
     """One rank. `devices` are the results of its `subjects`, in their order."""
 
+    timeline: Timeline
     rank: int
     kind: str
     source: str
@@ -119,7 +120,7 @@ def account(
     ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
     runs = [] if ahead else runs
     source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
-    result = Account(rank, kind, source, clean_step(runs), runs, found, waits, steps, hooked)
+    result = Account(timeline, rank, kind, source, clean_step(runs), runs, found, waits, steps, hooked)
     for subject, work in zip(found, works(store, rank, found, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
     for subject, device in zip(found, result.devices, strict=True):

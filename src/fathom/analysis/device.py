@@ -78,11 +78,14 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
     return kernels.join(calls, on=["burst", "correlation"], how="left")
 
 
-def device_work(kernels: pl.DataFrame) -> DeviceWork:
-    """One device's pieces from its joined kernels; pieces without a duration are left out."""
+def device_work(kernels: pl.DataFrame, usual: int | None = None) -> DeviceWork:
+    """One device's pieces from its joined kernels; pieces without a duration are left out.
+
+    With the `usual` stream known, as for boundaries of replays, the pieces are not grouped.
+    """
     rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
     rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
-    groups, index = _groups(rows)
+    groups, index = _groups(rows) if usual is None else ([], np.zeros(len(rows), np.int64))
     return DeviceWork(
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
@@ -93,7 +96,7 @@ def device_work(kernels: pl.DataFrame) -> DeviceWork:
         rows["launched_at"].to_numpy(),
         rows["launcher"].fill_null(-1).to_numpy(),
         rows["launch_known"].to_numpy(),
-        _usual_stream(rows),
+        _usual_stream(rows) if usual is None else usual,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,10 +29,13 @@ class Model:
     _owner: Array
 
     @classmethod
-    def of(cls, store: Store) -> Model:
-        """The model of a sounding's timelines; empty where none was recorded."""
-        met = meetings(store)
-        timelines = {rank: read_timeline(store, rank, met=met.of.get(rank)) for rank in store.ranks}
+    def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
+        """The model of a sounding's timelines, of which some may be `read`; empty where none was recorded."""
+        timelines = dict(read or {})
+        if missing := [rank for rank in store.ranks if rank not in timelines]:
+            met = meetings(store)
+            timelines |= {rank: read_timeline(store, rank, met=met.of.get(rank)) for rank in missing}
+        timelines = {rank: timelines[rank] for rank in store.ranks}
         parts: list[Part] = []
         for timeline in timelines.values():
             parts += parts_of(timeline, sum(part.count for part in parts))

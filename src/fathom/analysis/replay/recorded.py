@@ -26,6 +26,7 @@ class Seen:
     index: int | None
     windows: Windows
     kind: str | None = None  # of steps; None: the kind that takes the most time
+    usual: int | None = None  # the stream that computes most
 
     @property
     def used(self) -> Array:
@@ -54,7 +55,7 @@ class Seen:
         return {entry: ns / len(used) / MS for entry, ns in summed.iter_rows()}
 
     def _windows(self, timeline: Timeline) -> Windows:
-        found = windows_of(timeline, self.index, self.kind)
+        found = windows_of(timeline, self.index, self.kind, self.usual)
         found.used = self.used
         return found
 
@@ -67,14 +68,25 @@ def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:
     if timeline.steps.is_empty():
         return None
     devices: list[int | None] = [*timeline.devices] or [None]
-    rank = timeline.about.rank
-    found = [Seen(rank, index, windows_of(timeline, index, kind), kind) for index in devices]
+    found = [_seen(timeline, index, kind) for index in devices]
     return next((one for one in found if one.used.any()), None)
 
 
-def windows_of(timeline: Timeline, device: int | None, kind: str | None = None) -> Windows:
-    """The windows of one device (None: the processor), with those of `kind` used (None: the main one)."""
-    work = None if device is None else device_work(timeline.kernels.filter(pl.col("device") == device))
+def _seen(timeline: Timeline, index: int | None, kind: str | None) -> Seen:
+    own = None if index is None else device_work(timeline.kernels.filter(pl.col("device") == index))
+    usual = None if own is None else own.usual_stream
+    return Seen(timeline.about.rank, index, windows_of(timeline, index, kind, usual), kind, usual)
+
+
+def windows_of(
+    timeline: Timeline, device: int | None, kind: str | None = None, usual: int | None = None
+) -> Windows:
+    """The windows of one device (None: the processor), with those of `kind` used (None: the main one).
+
+    `usual` is its stream that computes most, where that is known.
+    """
+    own = None if device is None else timeline.kernels.filter(pl.col("device") == device)
+    work = None if own is None else device_work(own, usual)
     return make_windows(timeline.steps, Boundary.of(work), kind, timeline.holes)
 
 

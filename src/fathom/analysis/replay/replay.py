@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from fathom.analysis.entries import INFLATED, busy_ms
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger
+from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
@@ -33,15 +34,22 @@ WHAT = "prediction"
 class Replay:
     """The replay of one rank of a sounding. Building it reads the timelines of all ranks."""
 
-    def __init__(self, store: Store, rank: int | None = None, kind: str | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        rank: int | None = None,
+        kind: str | None = None,
+        read: Mapping[int, Timeline] | None = None,
+    ) -> None:
         """Raises BadInputError where `rank` was not recorded; None: the first with steps.
 
-        It is of steps of `kind`, or for None of the kind that takes the most time.
+        It is of steps of `kind`, or for None of the kind that takes the most time. `read` are timelines by
+        rank that were read already.
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
             raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
-        self.store, self.model = store, Model.of(store)
+        self.store, self.model = store, Model.of(store, read)
         self._rows: dict[str, float] = {}
         wanted = self.model.timelines if rank is None else [rank]
         self.seen = next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)

@@ -159,7 +159,8 @@ def ledger(recorded: Recorded) -> list[Row]:
 @signal("step.replay")
 def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
-    found = Replay(recorded.store, recorded.account.rank, recorded.asked)
+    account = recorded.account
+    found = Replay(recorded.store, account.rank, recorded.asked, {account.rank: account.timeline})
     found.clean = recorded.account.clean
     if found.seen is None:
         raise UnknownSignalError(NO_TIMELINE)
