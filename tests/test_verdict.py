@@ -97,9 +97,9 @@ def test_what_has_no_ceiling_and_python_without_a_place_are_unexplained():
     assert by_owner(device(Entry("idle: python", "augment (data.py:12)", 4.0))) == {"cause python": 4.0}
 
 
-def test_claims_of_the_profiled_step_count_by_their_share():
+def test_claims_of_the_mean_step_count_by_their_share():
     found = device(Entry("idle: dispatching", "", 2.0), Entry("idle: python", "", 1.0))
-    found.profiled_ledger = [Entry("idle: dispatching", "", 10.0), Entry("idle: python", "", 8.0)]
+    found.mean_ledger = [Entry("idle: dispatching", "", 10.0), Entry("idle: python", "", 8.0)]
     slow = finding("host-launch-bound", ("idle: dispatching", "", 5.0), ("idle: python", "", 8.0))
     assert by_owner(found, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
 

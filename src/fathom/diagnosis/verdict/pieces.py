@@ -108,7 +108,7 @@ def pieces(
     peaks: Mapping[str, float],
     limited: Mapping[str, str] | None = None,
 ) -> list[Piece]:
-    """Pieces that sum to the device's ledger. Findings claim of the profiled step: their share of it counts.
+    """Pieces that sum to the device's ledger. Claims of the mean step count by their share.
 
     `peaks` are the measured rates of the matrix units by name (`matmul.bf16`) in FLOP/s; empty where MFU is
     not known, so that no part of the work counts as done at the peak. `limited` says by family what its
@@ -128,9 +128,9 @@ def pieces(
 
 
 def _to_clean(device: Device) -> dict[tuple[str, str], float]:
-    """What a millisecond of each row of the profiled step is in the clean one."""
+    """What a millisecond of each row of the mean step is in the clean one; {} where steps are even."""
     clean = {(row.entry, row.detail): row.ms for row in device.ledger}
-    rows = {(row.entry, row.detail): row.ms for row in device.profiled_ledger}
+    rows = {(row.entry, row.detail): row.ms for row in device.mean_ledger}
     return {row: clean.get(row, 0.0) / ms for row, ms in rows.items() if ms > 0}
 
 
