@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from fathom.analysis.peers import meetings
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.build import graph_of, parts_of
 from fathom.analysis.replay.changes import Change
-from fathom.analysis.replay.graph import Graph
+from fathom.analysis.replay.graph import EdgeTable, Graph
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.replayed import replayed
 from fathom.analysis.replay.weights import Durations, weights
@@ -48,11 +49,16 @@ class Model:
         """Replay. `typical`: with constants for all slack; `host`, `long`: see Durations."""
         durations = [Durations.of(part, changes, host, long) for part in self.parts]
         found = np.zeros(len(self._owner))
-        for i, (part, mine) in enumerate(zip(self.parts, durations, strict=True)):
-            rows = self._owner == i
-            edges = type(self.graph.edges)(*(column[rows] for column in self.graph.edges))
+        for part, mine, (rows, edges) in zip(self.parts, durations, self._edges, strict=True):
             found[rows] = weights(part, edges, mine, typical)
         return Replayed(self, durations, self.graph.times(found))
+
+
+    @cached_property
+    def _edges(self) -> list[tuple[Array, EdgeTable]]:
+        """By part: which edges of the graph are its own, and these."""
+        rows = [np.flatnonzero(self._owner == i) for i in range(len(self.parts))]
+        return [(mine, EdgeTable(*(column[mine] for column in self.graph.edges))) for mine in rows]
 
 
 @dataclass

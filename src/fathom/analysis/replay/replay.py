@@ -51,6 +51,7 @@ class Replay:
             raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
         self.store, self.model = store, Model.of(store, read)
         self._rows: dict[str, float] = {}
+        self._made: dict[tuple[object, ...], Array] = {}
         wanted = self.model.timelines if rank is None else [rank]
         self.seen = next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
 
@@ -148,10 +149,13 @@ class Replay:
         return None
 
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
-        """Milliseconds of each used step in a replay."""
+        """Milliseconds of each used step in a replay, which is made once."""
         one, long = self._seen, host if host < 1.0 and self._by_chance else 1.0
-        times = self.model.times(changes, host=host, long=long, typical=typical)
-        return one.steps_ms(times.timeline(one.rank, host=False))
+        key = (*changes, host, long, typical)
+        if key not in self._made:
+            times = self.model.times(changes, host=host, long=long, typical=typical)
+            self._made[key] = one.steps_ms(times.timeline(one.rank, host=False))
+        return self._made[key]
 
     @cached_property
     def _by_chance(self) -> bool:

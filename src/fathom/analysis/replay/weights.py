@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -147,8 +148,15 @@ def named_pieces(part: Part, change: Change) -> Array:
         if change.selector == "copy"
         else (pieces.families, pieces.family)
     )
-    matches = np.array([change.matches(name) for name in names], bool)
+    matches = _matching(change.pattern, tuple(names))
     return matches[codes] if len(names) else np.zeros(len(codes), bool)
+
+
+@lru_cache(maxsize=4096)
+def _matching(pattern: str, names: tuple[str, ...]) -> Array:
+    """Which names it is in; replays ask for the same ones again and again."""
+    change = Change("family", pattern)
+    return np.array([change.matches(name) for name in names], bool)
 
 
 def changes_something(part: Part, change: Change) -> bool:

@@ -67,7 +67,8 @@ def eager(recorded: Recorded) -> Eager:
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
-    fused = fuse(rows.to_dicts(), rate)
+    told = rows.select("part", "window", "ns", "label", "path", "needs", "source", "module")
+    fused = fuse(told.with_columns(pl.col("path").list.tail(1)).to_dicts(), rate)
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
     steps = recorded.steps
@@ -124,9 +125,11 @@ def sized(recorded: Recorded) -> pl.DataFrame:
         needs=pl.col("needs") * share
     )
     path = pl.col("path").list.join(" > ")
-    keys = rows.select(path, "label").rows()
-    parts = {key: part_of(*key) for key in set(keys)}
-    rows = rows.with_columns(part=pl.Series([parts[key] for key in keys]), window=recorded.window(rows))
+    keys = rows.select(path, "label")
+    parts = keys.unique(maintain_order=True)
+    parts = parts.with_columns(part=pl.Series([part_of(*key) for key in parts.rows()], dtype=pl.String))
+    told = keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
+    rows = rows.with_columns(told, window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
 
 

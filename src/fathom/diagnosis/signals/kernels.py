@@ -107,11 +107,11 @@ def linked(recorded: Recorded) -> pl.DataFrame:
 def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
     paths, ops = recorded.paths, recorded.ops
     launched, owners = rows["op"].to_list(), rows["owner"].to_list()
-    both = [
-        paths.names(op if op >= 0 else owner) or paths.names(owner)
-        for op, owner in zip(launched, owners, strict=True)
-    ]
     at = pl.Series([owner if owner >= 0 else None for owner in owners], dtype=pl.Int64)
+    nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
+    both = [
+        paths.names(row) or paths.names(owner) for row, owner in zip(nearest, owners, strict=True)
+    ]
     marks = [
         pl.Series(what, [paths.mark(what, owner) for owner in owners], pl.String)
         for what in ("module", "source", "ran")
@@ -120,9 +120,15 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
         ops[name].gather(at) if ops.height else pl.Series(name, [None] * len(owners), pl.String)
         for name in ("shapes", "dtypes")
     ]
-    nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
     marks.append(pl.Series("region", [paths.mark("region", row) for row in nearest], pl.String))
-    return [pl.Series("path", [list(path) for path in both], pl.List(pl.String)), *shapes, *marks]
+    return [_lists("path", both), *shapes, *marks]
+
+
+def _lists(name: str, values: list[tuple[str, ...]]) -> pl.Series:
+    """A column of lists; each different one is made once, as few differ and lists are slow to make."""
+    code = {value: i for i, value in enumerate(dict.fromkeys(values))}
+    made = pl.Series(name, [list(value) for value in code], pl.List(pl.String))
+    return made.gather(pl.Series([code[value] for value in values], dtype=pl.Int64))
 
 
 @signal("kernels.median_us", "µs")

@@ -15,6 +15,12 @@ def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
     """From `at` to `until`: the rows of the op that the thread is `inside`, and of the one whose record comes
     `before`, NONE for none; and whether it is `calling` the runtime all the time.
     """
+    if "silent" not in recorded.read:  # several signals ask, for other lengths
+        recorded.read["silent"] = _all(recorded)
+    return recorded.read["silent"].filter(pl.col("until") - pl.col("at") >= least_ns)  # type: ignore[no-any-return]
+
+
+def _all(recorded: Recorded) -> pl.DataFrame:
     launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().implode()
     row = pl.col("op_row")
     ops = recorded.ops.with_columns(
@@ -31,8 +37,7 @@ def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
     ]
     rows = pl.concat(edges).filter(pl.col("thread").is_in(launching))
     rows = rows.sort(*KEYS, "at", "begins", "tie", maintain_order=True)
-    rows = rows.with_columns(until=pl.col("at").shift(-1).over(KEYS))
-    return rows.filter(pl.col("until") - pl.col("at") >= least_ns)
+    return rows.with_columns(until=pl.col("at").shift(-1).over(KEYS))
 
 
 def _edges(records: pl.DataFrame, inside: pl.Expr, *, begins: bool, calling: bool = False) -> pl.DataFrame:
