@@ -53,7 +53,6 @@ class Model:
             found[rows] = weights(part, edges, mine, typical)
         return Replayed(self, durations, self.graph.times(found))
 
-
     @cached_property
     def _edges(self) -> list[tuple[Array, EdgeTable]]:
         """By part: which edges of the graph are its own, and these."""

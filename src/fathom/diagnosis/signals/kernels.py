@@ -109,9 +109,7 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
     launched, owners = rows["op"].to_list(), rows["owner"].to_list()
     at = pl.Series([owner if owner >= 0 else None for owner in owners], dtype=pl.Int64)
     nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
-    both = [
-        paths.names(row) or paths.names(owner) for row, owner in zip(nearest, owners, strict=True)
-    ]
+    both = [paths.names(row) or paths.names(owner) for row, owner in zip(nearest, owners, strict=True)]
     marks = [
         pl.Series(what, [paths.mark(what, owner) for owner in owners], pl.String)
         for what in ("module", "source", "ran")
