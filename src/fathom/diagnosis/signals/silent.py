@@ -17,7 +17,7 @@ def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
     """
     if "silent" not in recorded.read:  # several signals ask, for other lengths
         recorded.read["silent"] = _all(recorded)
-    return recorded.read["silent"].filter(pl.col("until") - pl.col("at") >= least_ns)  # type: ignore[no-any-return]
+    return recorded.read["silent"].filter(pl.col("until") - pl.col("at") >= least_ns)
 
 
 def _all(recorded: Recorded) -> pl.DataFrame:
