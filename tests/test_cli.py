@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import subprocess
 import zipfile
 
@@ -12,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.cli import app
+from fathom.cli.quick import few_threads
 from fathom.version import VERSION
 from tests.running import PYTHON, environment, fathom_command, run_fathom
 from tests.small_sounding import make
@@ -190,3 +192,25 @@ def test_an_unforeseen_error_is_one_sentence_and_a_file(tmp_path, sounding):
 
 def test_python_m_fathom(tmp_path):
     assert run_fathom("--version", cwd=tmp_path).stdout.strip() == f"fathom {VERSION}"
+
+
+def test_reading_commands_start_without_the_checks_of_types(tmp_path):
+    """The import of pydantic, which new releases of typer check values with, is most of such a start."""
+    code = (
+        "import sys; from fathom.cli.main import app\n"
+        "try: app(['report', sys.argv[1], '--kind', 'decode'])\n"
+        "except SystemExit as end: print(end.code, 'pydantic' in sys.modules)"
+    )
+    missing = str(tmp_path / "none.fathom")
+    done = subprocess.run([PYTHON, "-c", code, missing], env=environment(), capture_output=True, text=True)
+    assert done.stdout.split() == ["1", "False"] and missing in done.stderr
+
+
+def test_few_threads_are_asked_for_by_commands_that_read_alone(monkeypatch):
+    monkeypatch.setenv("POLARS_MAX_THREADS", "7")
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")  # so that it is put back
+    del os.environ["OPENBLAS_NUM_THREADS"]
+    few_threads("run")
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+    few_threads("report")
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1" and os.environ["POLARS_MAX_THREADS"] == "7"

@@ -26,6 +26,7 @@ from fathom.cli import (
     what_if,
 )
 from fathom.cli.console import explain, say
+from fathom.cli.quick import few_threads, quicken
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -35,6 +36,16 @@ INTERRUPTED = 130
 
 class _Group(TyperGroup):
     """Turns errors that are meant for people into one line and a status."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        quicken(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: Any) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        few_threads(name)
+        quicken(command, ctx)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         try:

@@ -1,0 +1,69 @@
+"""What makes commands that only read start sooner: arguments that need no checks, and few threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+READING = ("report", "findings", "explain", "kernel", "what-if", "import", "query", "pack")
+# Tables of a step are small: threads cost more time to start and to wake than they save.
+_THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_CHECKED = ("exists", "resolve_path", "parser", "click_type")  # of a parameter: more than its type
+
+
+def few_threads(command: str | None) -> None:
+    """Bound the threads of the libraries that compute, unless the user did; programs inherit it of no command
+    that starts one."""
+    for name, count in _THREADS.items() if command in READING else ():
+        os.environ.setdefault(name, count)
+
+
+def quicken(command: Any, ctx: Any) -> None:
+    """Read plain texts and paths of the command's parameters without pydantic, whose import takes 0.1 s.
+
+    Newer releases of typer check every value with it; all that is not plain goes their way.
+    """
+    for param in command.get_params(ctx):  # the option for help is among them
+        usual = getattr(param, "get_runtime_param", None)
+        if usual is not None and not _is_checked(param):
+            param.get_runtime_param = lambda usual=usual: _Plain(usual)
+
+
+def _is_checked(param: Any) -> bool:
+    info = getattr(getattr(param, "type_descriptor", None), "parameter_info", None)
+    return info is None or any(getattr(info, name, None) for name in _CHECKED)
+
+
+class _Plain:
+    """Coerces what needs no check, and leaves the rest to typer's own."""
+
+    def __init__(self, usual: Callable[[], Any]) -> None:
+        self._usual = usual
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """The value as its annotation says. Raises typer's BadParameter."""
+        many = param.multiple or param.nargs == -1
+        if value is None:
+            return () if many else None
+        made = _list(value, param) if many else _one(value, param.type_descriptor.annotation)
+        return self._usual().coerce(value, param=param, ctx=ctx) if made is None else made
+
+
+def _list(value: Any, param: Any) -> list[Any] | None:
+    annotation = param.type_descriptor.annotation
+    if get_origin(annotation) is not list or not isinstance(value, list | tuple):
+        return None
+    made = [_one(one, get_args(annotation)[0]) for one in value]
+    return None if None in made else made
+
+
+def _one(value: Any, annotation: Any) -> str | Path | None:
+    """None where it is more than a text, or a path that can be read or is still to be made."""
+    if not isinstance(value, str):
+        return None
+    if annotation is str:
+        return value
+    readable = annotation is Path and (os.access(value, os.R_OK) or not os.path.lexists(value))
+    return Path(value) if readable else None
