@@ -1,13 +1,20 @@
 """The parent of a recorded program: launch, telemetry, collecting, finalising."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fathom.recorder.command import CannotLaunchError
-from fathom.recorder.doctor import Check, Diagnosis, examine_host
 from fathom.recorder.finish import finish, missing_libraries
 from fathom.recorder.folding import fold, folded
-from fathom.recorder.imports import import_any
 from fathom.recorder.plan import DEPTHS, STEP_ON, Plan, number_or_word, trials
 from fathom.recorder.record import Recording, leave, record
-from fathom.recorder.session import Session
+
+if TYPE_CHECKING:
+    from fathom.recorder.doctor import Check, Diagnosis, examine_host
+    from fathom.recorder.imports import import_any
+    from fathom.recorder.session import Session
 
 __all__ = [
     "DEPTHS",
@@ -29,3 +36,18 @@ __all__ = [
     "record",
     "trials",
 ]
+
+# Reports of profiled kernels need little of this room.
+_LATER = {
+    "Check": "doctor",
+    "Diagnosis": "doctor",
+    "examine_host": "doctor",
+    "import_any": "imports",
+    "Session": "session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

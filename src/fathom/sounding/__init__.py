@@ -1,14 +1,21 @@
 """The tables of a sounding: schemas, store, importers."""
 
-from fathom.sounding.importer import import_traces
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.naming import meant
-from fathom.sounding.ncu import import_ncu, is_ncu
 from fathom.sounding.pack import pack, packed_name
-from fathom.sounding.raw import import_raw
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
 from fathom.sounding.sql import select
 from fathom.sounding.store import Store, Writer, amend, open_store
+
+if TYPE_CHECKING:
+    from fathom.sounding.importer import import_traces
+    from fathom.sounding.ncu import import_ncu, is_ncu
+    from fathom.sounding.raw import import_raw
 
 __all__ = [
     "FORMAT",
@@ -32,3 +39,12 @@ __all__ = [
     "packed_name",
     "select",
 ]
+
+# Most commands only read: the importers' forty modules come on first use.
+_IMPORTERS = {"import_traces": "importer", "import_ncu": "ncu", "is_ncu": "ncu", "import_raw": "raw"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _IMPORTERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_IMPORTERS[name]}"), name)

@@ -42,13 +42,27 @@ def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
 
 def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
     """One number for burst and id, as ids may begin anew in every burst; negative where either is missing."""
-    bursts = ops.select(BURST).unique(maintain_order=True).with_row_index("code")
-    ids = table.select(*BURST, id=pl.col(column))
-    ids = ids.join(bursts, on=BURST, how="left", nulls_equal=True, maintain_order="left")
-    span = int(ops["id"].max() or 0) + 1  # type: ignore[arg-type]
-    usable = pl.col("id").is_between(0, span - 1) & pl.col("code").is_not_null()
-    key = pl.when(usable).then(pl.col("code").cast(pl.Int64) * span + pl.col("id")).otherwise(NONE)
-    return ids.select(key.alias("key"))["key"].to_numpy()
+    phases, (low, high, most) = ops["phase"].fill_null("").unique().sort(), _extent(ops)
+    phase = (
+        pl.col("phase")
+        .fill_null("")
+        .replace_strict(
+            phases, pl.Series(range(len(phases)), dtype=pl.Int64), default=None, return_dtype=pl.Int64
+        )
+    )
+    burst = pl.col("burst").cast(pl.Int64).fill_null(low - 1)
+    code = phase * (high - low + 2) + (burst - (low - 1))
+    usable = pl.col(column).is_between(0, most) & phase.is_not_null() & burst.is_between(low - 1, high)
+    key = pl.when(usable).then(code * (most + 1) + pl.col(column)).otherwise(NONE)
+    return table.select(key=key)["key"].to_numpy()
+
+
+def _extent(ops: pl.DataFrame) -> tuple[int, int, int]:
+    """The first and last burst, and the largest id."""
+    burst = pl.col("burst").cast(pl.Int64)
+    found = ops.select(low=burst.min(), high=burst.max(), most=pl.col("id").max()).row(0)
+    low, high, most = (int(one or 0) for one in found)
+    return low, high, most
 
 
 def grow(ops: pl.DataFrame) -> Tree:

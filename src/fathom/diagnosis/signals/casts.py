@@ -24,13 +24,18 @@ Row = dict[str, Any]
 @signal("kernels.round_trips", "ms a step")
 def round_trips(recorded: Recorded) -> list[Work]:
     """Casts that come in pairs, there and back at once, or around one op that is as exact without them."""
-    rows = in_order(recorded)
     found: dict[tuple, list[Row]] = {}
-    for row in needless(
-        rows.select("label", "path", "shapes", "dtypes", "source", "module", "ns").to_dicts()
-    ):
+    for row in undone(recorded)[1]:
         found.setdefault((row["label"], *row["path"], row["source"]), []).append(row)
     return [together(mine, recorded.steps) for mine in found.values()]
+
+
+@signal("kernels.undone")
+def undone(recorded: Recorded) -> tuple[list[Row], list[Row]]:
+    """The main stream's kernels in their order, and those of them that are such casts."""
+    columns = ("label", "path", "shapes", "dtypes", "source", "module", "ns")
+    rows = in_order(recorded).select(columns).to_dicts()
+    return rows, needless(rows)
 
 
 def needless(rows: list[Row]) -> list[Row]:

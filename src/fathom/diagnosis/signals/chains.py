@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
-import polars as pl
-
-from fathom.diagnosis.signals.casts import cast_of, needless
-from fathom.diagnosis.signals.kernels import in_order
+from fathom.diagnosis.signals.casts import cast_of, undone
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Chain
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
@@ -31,25 +28,24 @@ APART = re.compile(r"Optimizer\.|AccumulateGrad|aten::(copy_|fill_|zero_)$")  # 
 @signal("kernels.chains", "ms a step")
 def chains(recorded: Recorded) -> list[Chain]:
     """Chains by what they are made of and where, those that cost most first. Shapes have to be known."""
-    rows = in_order(recorded)
     found: dict[tuple, list[list[dict[str, Any]]]] = {}
-    for run in _runs(rows):
+    for run in _runs(*undone(recorded)):
         key = (tuple(row["path"][-1] for row in run), run[0]["numel"], run[0]["source"])
         found.setdefault(key, []).append(run)
     made = [_made(key, runs, recorded.steps) for key, runs in found.items()]
     return sorted(made, key=lambda one: -one.saved_ms)
 
 
-def _runs(rows: pl.DataFrame) -> Iterator[list[dict[str, Any]]]:
-    """Neighbours on the stream that are elementwise over as many numbers, casts between them included."""
-    sizes: dict[str | None, tuple[int, int]] = {
-        text: _size(text) for text in rows["shapes"].unique().to_list()
-    }
+def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Neighbours on the stream that are elementwise over as many numbers, casts between them included.
+
+    `casts` are those of the rows that are undone at once.
+    """
+    sizes = {text: _size(text) for text in {row["shapes"] for row in rows}}
     run: list[dict[str, Any]] = []
-    told = rows.select("label", "path", "shapes", "dtypes", "source", "module", "ns").to_dicts()
-    undone = {id(row) for row in needless(told)}
-    for row in told:
-        if id(row) in undone:
+    away = {id(row) for row in casts}
+    for row in rows:
+        if id(row) in away:
             continue
         row["numel"], row["last"] = sizes[row["shapes"]]
         row["cast"] = cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) is not None
