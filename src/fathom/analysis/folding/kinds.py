@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from fathom.data import load
@@ -19,12 +19,14 @@ class Kind(NamedTuple):
     weight: str | None = None
 
 
+@lru_cache(maxsize=1 << 14)
 def bare(name: str) -> str:
     """A counter's name without the prefixes of its set: `SM_A.TriageCompute.sm__x.avg` is `sm__x.avg`."""
     parts = name.split(".")
     return ".".join(parts[next((i for i, part in enumerate(parts) if "__" in part), 0) :])
 
 
+@lru_cache(maxsize=1 << 14)
 def base(name: str) -> str:
     """A counter's name without prefixes and without what is counted of it: `sm__x`."""
     return bare(name).partition(".")[0]
