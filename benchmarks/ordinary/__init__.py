@@ -5,5 +5,5 @@
     python -m benchmarks.ordinary gan server --keep OUT
 
 Each program runs in two forms, with the cause (`--fault`) and mended, several times in turn. The realised
-gain is the difference of the medians of unrecorded steps. The labels were written before any recording.
+gain is the difference of the medians of unrecorded steps. `labels.yaml` says which labels changed after results.
 """

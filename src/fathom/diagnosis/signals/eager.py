@@ -43,8 +43,8 @@ COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
-LAUNCH = 0.9  # of the host's time for a launch, by each that goes away
-PYTHON = 0.8  # of the Python between ops, which generated code does without
+LAUNCH = 0.6  # of the host's time for a launch, by each that goes away
+PYTHON = 0.5  # of the Python between ops, which generated code does without
 FIXED = 15.0  # launches' worth of a graph break: guards, and the wrappers of both passes
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 

@@ -8,7 +8,7 @@ from fathom.analysis.results import Device, Finding, Verdict
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
 
-HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0013-verdict.md)
+HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
 LEAST = 0.0005  # of the peak: less is no use of matrix units to speak of
 _PHRASES = {

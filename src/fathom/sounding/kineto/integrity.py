@@ -57,6 +57,9 @@ def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Proble
             )
 
 
+OVERLAP = "stream-overlap"
+
+
 def resolution_ns(start: np.ndarray) -> int:
     """What two times of the trace may differ by though they were the same: a microsecond in older traces."""
     return 1000 if len(start) and not (start % 1000).any() else 1
@@ -71,21 +74,27 @@ def check(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]
     work = kernels.select("device", "stream", "correlation", "start_ns", "end_ns").join(
         calls, on="correlation", how="left", maintain_order="left"
     )
-    _overlaps(work, tolerance, problems)
+    overlaps(work, tolerance, problems)
     if len(launches):
         _unlaunched(work, problems)
         _before_launch(work, tolerance, problems)
     _silent_graphs(kernels, launches, problems)
 
 
-def _overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> None:
-    allowed = pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
+def overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> None:
+    """Report work (device, stream, start_ns, end_ns, api) that begins before the work in front of it ends."""
+    allowed = may_overlap()
     ordered = work.sort("device", "stream", "start_ns", "end_ns")
     before = pl.col("end_ns").cum_max().shift(1).over("device", "stream")
     overlapping = (before - pl.col("start_ns") > tolerance) & ~allowed.fill_null(True)
     if count := ordered.filter(overlapping).height:
         text = f"{count} pieces of device work overlap with the one in front of them on the same stream."
-        problems.append(Problem("stream-overlap", text, count, spoils=["kernels"]))
+        problems.append(Problem(OVERLAP, text, count, spoils=["kernels"]))
+
+
+def may_overlap() -> pl.Expr:
+    """Whether the call `api` may launch a kernel that begins before the one in front of it has ended."""
+    return pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
 
 
 def _unlaunched(work: pl.DataFrame, problems: list[Problem]) -> None:

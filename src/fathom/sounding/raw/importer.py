@@ -10,7 +10,7 @@ from fathom.errors import FathomError
 from fathom.sounding.compiler import FACT
 from fathom.sounding.loaders import FACT as LOADERS
 from fathom.sounding.manifest import Phase, Problem, Rank
-from fathom.sounding.raw import clocks, decoding, placing, steps, tables
+from fathom.sounding.raw import clocks, decoding, overlaps, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import Found, samples
@@ -79,6 +79,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
     placed = placing.place(found, own["steps"])
     found = placed.tables
+    problems = overlaps.judged(problems, found)
     own["steps"] = decoding.told(own["steps"], found.get("ops"))
     own["stacks"] = clocks.move(own["stacks"], ["time_ns"], shifts, "time_ns")
     own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
