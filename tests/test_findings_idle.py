@@ -30,6 +30,7 @@ def recorded(steps: list[dict[str, int]], mean_ms: float, idle: float = 0.0) -> 
         steps=len(steps),
         index=0,
         device=device,
+        ledger=ledger,
         account=SimpleNamespace(devices=[device], stretches=[], windows=None),
         step=SimpleNamespace(clean_mean_ms=mean_ms, clean_ms=mean_ms, timeline_ms=device.total_ms),
         read={},

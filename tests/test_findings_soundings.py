@@ -140,6 +140,7 @@ def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
             "name": names,
             "kind": ["annotation", "python", "op", "op", "annotation", "op"],
             "source": [None, "train.py(3): step", None, None, None, None],
+            "ran": pl.Series([None] * 6, dtype=pl.String),
             "module": pl.Series([None] * 6, dtype=pl.String),
         }
     )
@@ -227,7 +228,7 @@ def test_the_command_tells_all_and_the_report_the_first(tmp_path):
     report = run_fathom("report", "made.fathom", cwd=tmp_path).stdout
     assert report.index("Kernels are shorter than launching them takes") < report.index("where a step goes")
     assert "fathom explain host-launch-bound" in report
-    assert "kinds of findings" in report
+    assert "checks lacked data" in report
     assert "finding numbers-odd-size" not in report
 
 

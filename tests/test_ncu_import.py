@@ -72,7 +72,7 @@ def test_kernels_are_kept_with_their_launch_but_never_as_time(tmp_path: Path) ->
     assert (kernels["end_ns"] - kernels["start_ns"]).to_list() == [28448, 28512, 6080]
     assert kernels["registers"].to_list() == [128] * 3 and kernels["shared_bytes"].to_list() == [16384] * 3
     assert any(row["what"] == "step time" for row in store.manifest.abstained)
-    done = CliRunner().invoke(app, ["report", str(store.path)])
+    done = CliRunner().invoke(app, ["report", "--all", str(store.path)])
     assert done.exit_code == 0 and "no step was found" in done.stdout and "replayed" in done.stdout
 
 

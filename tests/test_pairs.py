@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.analysis import Abstained, Examination, Step
-from fathom.analysis.results import Integrity
+from fathom.analysis.results import Finding, Integrity, Where
 from fathom.cli.main import app
 from fathom.diagnosis import Seen, Told, seen, seen_in, told
 from fathom.diagnosis.kinds import kinds
@@ -129,7 +129,7 @@ def test_an_examination_shows_what_it_found_and_what_it_could_not_look_at() -> N
         input=None,
         memory=None,
         energy=None,
-        findings=[{"id": "host-python"}],
+        findings=[Finding("host-python", "A title", Where(), [], [], *[None] * 4, 0.8, "", "", "")],
         abstained=[Abstained("finding host-launch-bound", "why"), Abstained("energy", "none")],
     )
     found = seen_in(bare)

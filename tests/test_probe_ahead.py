@@ -56,7 +56,7 @@ class Machine:
 class Recorder:
     """Stands in for Kineto: it arms, starts, and waits for the device as it stops."""
 
-    running = stranded = False
+    running = stranded = light = bare = False
     sampler = SimpleNamespace(off=False, active=0.0)
 
     def __init__(self, machine: Machine) -> None:

@@ -19,7 +19,7 @@ shows:
   - what: dram__bytes_read.sum + dram__bytes_write.sum
     plain: about twice the tensor for each operation
     tuned: about twice the tensor in all
-findings: [kernels-unfused-elementwise]
+findings: [kernels-unfused-elementwise, framework-not-compiled]
 precision: bf16
 """
 

@@ -14,7 +14,7 @@ shows:
   - what: cudaGraphLaunch calls
     plain: none
     tuned: one a call
-findings: [host-launch-bound]
+findings: [host-launch-bound, framework-not-compiled]
 needs: {gpu: true}
 latency: included
 cache: warm

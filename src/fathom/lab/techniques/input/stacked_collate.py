@@ -12,7 +12,7 @@ shows:
   - what: input table, time to collate
     plain: grows with the numbers, at a few million a second
     tuned: near the memory's bandwidth
-findings: [input-collate]
+findings: [input-collate, input-sample-by-sample]
 """
 
 from __future__ import annotations
