@@ -5,5 +5,6 @@
     python -m benchmarks.ordinary gan server --keep OUT
 
 Each program runs in two forms, with the cause (`--fault`) and mended, several times in turn. The realised
-gain is the difference of the medians of unrecorded steps. `labels.yaml` says which labels changed after results.
+gain is the difference of the medians of unrecorded steps. `labels.yaml` says which labels changed after
+results were seen.
 """

@@ -11,9 +11,9 @@ from fathom.sounding.manifest import Problem
 def judged(problems: list[Problem], tables: dict[str, pl.DataFrame]) -> list[Problem]:
     """`problems`, with overlaps on a stream judged over all bursts of the rank together.
 
-    A burst that CUPTI recorded without runtime calls does not know how a kernel was launched: its launches are
-    derived from queue times. Other bursts know, and a kernel that one of them launched with leave to overlap
-    (programmatic dependent launch) may overlap in every burst.
+    A burst that CUPTI recorded without runtime calls does not know how a kernel was launched: its launches
+    are derived from queue times. Other bursts know, and a kernel that one of them launched with leave to
+    overlap (programmatic dependent launch) may overlap in every burst.
     """
     kept = [problem for problem in problems if problem.what != integrity.OVERLAP]
     if len(kept) == len(problems):
