@@ -50,7 +50,8 @@ class Switch:
     noted: list[bool] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        from fathom.probe import current, hooks
+        from fathom.probe import current
+        from fathom.probe.hooks import install as hooks
 
         self._session, self._hooks = current.session, hooks
         self._reader = os.getppid()  # of the telemetry

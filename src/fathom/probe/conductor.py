@@ -173,11 +173,10 @@ class Conductor:
         if orders.arm is not None and gc.isenabled():
             gc.collect(1)  # what preparing allocated: else it is collected in the first recorded step
         self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
-        same = orders.burst == self._before.burst and self._before.phase in ("transition", orders.phase)
-        if not same or not (
-            self._recorder and self._recorder.running
-        ):  # nothing is written in a recorded step
-            self._enter(k, ns)
+        before, recording = self._before, self._recorder is not None and self._recorder.running
+        led_in = recording and (before.phase, before.burst) == ("transition", orders.burst)
+        if (orders.phase, orders.burst) != (before.phase, before.burst) and not led_in:
+            self._enter(k, ns)  # but after a lead-in step: nothing is written in a recorded one
 
     def _stop(self, k: int, job: Job) -> Orders:
         if job.phase.startswith(PREFIX):

@@ -33,6 +33,7 @@ ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
 # Whose absence another figure of the report would show: their reasons are read without being asked for.
 _AFFECTS = re.compile(
     r"observer of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
+    r"|.* at ceiling$"
 )
 _SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says as much
 FINDING, FEW = "finding ", 2  # what abstentions of rules begin with; more kinds than this are counted
