@@ -9,8 +9,9 @@ import time
 from typing import Any
 
 from fathom.probe.device import device_in_use
-from fathom.probe.lines import call_lines, uncollected
+from fathom.probe.lines import call_lines
 from fathom.probe.quiet import quiet
+from fathom.probe.uncollected import uncollected
 from fathom.probe.whole import whole
 
 MARK = "fathom.mark#"

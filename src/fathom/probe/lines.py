@@ -6,28 +6,13 @@ the line that it had reached by then. But each call also knows its caller's line
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 MOST_SECONDS = 3.0  # a step with more calls goes without
 LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
 
 Row = tuple[int, str, str, int]  # nanoseconds, file, function, line
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Many objects are made and dropped here: the program's collections shall not come sooner for them."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def call_lines(result: Any) -> list[Row]:
