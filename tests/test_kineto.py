@@ -18,9 +18,10 @@ from fathom.sounding.schema import TABLES
 from tests.kineto_samples import BASE, KEPT, SHARED, call, kernel, op, small, write
 
 REAL = sorted(SHARED.glob("*.json.gz")) + sorted(KEPT.glob("*.json.gz"))
-HOST = {"cpu_op", "user_annotation"}
-DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
-CALLS = {"cuda_runtime", "cuda_driver"}
+# The second name of each is what PyTorch 1.8 wrote.
+HOST = {"cpu_op", "Operator", "user_annotation"}
+DEVICE = {"kernel", "Kernel", "gpu_memcpy", "Memcpy", "gpu_memset", "Memset"}
+CALLS = {"cuda_runtime", "Runtime", "cuda_driver"}
 
 shared = pytest.mark.skipif(not SHARED.exists(), reason="the shared traces are not here")
 
