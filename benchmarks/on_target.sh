@@ -4,7 +4,7 @@
 #     benchmarks/on_target.sh PART OUT
 #
 # PART is measure, whole, stress, ceilings, record, stretches, cost, tests, links, bursts, counters, crafted,
-# agreement, faults, unrelated, compiled, lab or equal or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
+# agreement, faults, unrelated, compiled, lab, equal, aftermath or timeline; or lanes: LANES="counters,lab faults,unrelated" does these lists side
 # by side, each on a GPU and cores of its own, with their results in OUT/PART. What the target lacks: carry.sh.
 #
 # Results land in OUT (archives of raw records, JSON), to be finished where the table libraries are:
@@ -187,6 +187,10 @@ equal() { # ten kernels against themselves and with 2 % planted, shared among th
     gpus=$(gpus)
     CUDA_DEVICE_MAX_CONNECTIONS=1 "$python" -m benchmarks.referee.equal_sides record "$out/equal" --gpus "$gpus" \
         --jobs "${JOBS:-12}" --minutes "${MINUTES:-7}"
+}
+
+aftermath() { # what a burst of the timeline leaves behind, with nothing else on the machine: 2 min
+    "$python" benchmarks/cost/aftermath.py record launch_bound --seconds "${SECONDS_EACH:-100}" --out "$out/aftermath" -- --steps 100000
 }
 
 timeline() { # what the timeline costs five programs, planted delays in a launch-bound one: 5 min
