@@ -19,9 +19,9 @@ from fathom.cli.main import app
 from fathom.diagnosis.kinds import Kind, kinds
 from fathom.errors import BadInputError
 from fathom.lab import Here, Kept, Outcome, chosen, here, naming, recall, run, techniques, why_not
-from fathom.lab.header import Needs, read
+from fathom.lab.header import Needs
 from fathom.lab.results import keep, place
-from fathom.lab.technique import Technique, technique_of
+from fathom.lab.technique import Technique, techniques_of
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict
 from fathom.referee.verdict import Fraction
@@ -30,27 +30,29 @@ from fathom.report.lab import print_outcome, print_technique, print_techniques, 
 CPU = Here(None, "there is none", "2.11.0+cpu", lambda package: False)
 H200 = Here(9.0, "", "2.11.0+cu130", lambda package: True)
 MACHINE: dict[str, Any] = {"fingerprint": "0123456789abcdef", "gpus": [], "versions": {"torch": "2.11.0"}}
-SAMPLE = '''"""
-title: A sample
-saves: time
-idea: a thing is done once and for all, not again and again
-cost: a little memory, in which what was done is kept
-not_when: what is done differs from call to call, or is cheap
-shows:
-  - {what: calls, plain: many, tuned: one}
-latency: included
-"""
+SAMPLE = '''"""A sample of an operation."""
 
 
 def inputs(seed):
     return seed
 
 
-def plain(x):
+def unchanged(x):
     return x
 
 
-def tuned(x):
+def a_sample(x):
+    """title: A sample
+    group: memory
+    plain: unchanged
+    saves: time
+    idea: a thing is done once and for all, not again and again
+    cost: a little memory, in which what was done is kept
+    not_when: what is done differs from call to call, or is cheap
+    shows:
+      calls: many → one
+    proof: {latency: included}
+    """
     return x
 '''
 
@@ -67,10 +69,13 @@ def test_techniques_name_kinds_that_there_are() -> None:
 
 @pytest.fixture
 def technique(tmp_path: Path) -> Technique:
-    folder = tmp_path / "memory"
-    folder.mkdir()
-    (folder / "a_sample.py").write_text(SAMPLE)
-    return technique_of(folder / "a_sample.py")
+    (tmp_path / "sample.py").write_text(SAMPLE)
+    return only(tmp_path / "sample.py")
+
+
+def only(path: Path) -> Technique:
+    (technique,) = techniques_of(path)
+    return technique
 
 
 def verdict(word: str = "faster", ratio: float = 0.5) -> Verdict:
@@ -103,9 +108,9 @@ def tooled(version: str) -> Here:
 def test_every_library_that_a_technique_imports_is_named_so_that_it_is_skipped_without() -> None:
     known = {*sys.stdlib_module_names, "torch", "numpy", "fathom", "__future__"}
     for technique in techniques().values():
-        tree = ast.parse(technique.path.read_text())
-        direct = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
-        parts = [node.module or "" for node in tree.body if isinstance(node, ast.ImportFrom)]
+        body = technique.operation.tree.body  # all of it: the file is imported for any of its techniques
+        direct = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+        parts = [node.module or "" for node in body if isinstance(node, ast.ImportFrom)]
         for module in {name for name in (*direct, *parts) if name.partition(".")[0] not in known}:
             named = [name for name in technique.needs.packages if f"{module}.".startswith(f"{name}.")]
             assert named, f"{technique.name} imports {module}"
@@ -185,10 +190,11 @@ def test_kernels_need_what_compiles_them() -> None:
         "",
         "def plain(): ...",
         '"""just words"""',
-        '"""title: [\n"""',
+        SAMPLE.replace("title: A", "title: ["),
         SAMPLE.replace("idea:", "idee:"),
+        SAMPLE.replace("many → one", "fewer"),
         SAMPLE.replace("latency: included", "latency: sometimes"),
-        SAMPLE.replace("latency: included", "needs: {gpus: 3}"),
+        SAMPLE.replace("proof: {latency: included}", "needs: {gpus: 3}"),
         SAMPLE + "\0",
         SAMPLE + "\ndef (",
     ],
@@ -197,43 +203,68 @@ def test_a_damaged_header_is_told_with_its_file(tmp_path: Path, text: str) -> No
     path = tmp_path / "bad.py"
     path.write_text(text)
     with pytest.raises(BadInputError, match=r"bad\.py"):
-        read(path)
+        techniques_of(path)
     with pytest.raises(BadInputError, match="nowhere"):
-        read(tmp_path / "nowhere.py")
+        techniques_of(tmp_path / "nowhere.py")
 
 
-def test_a_technique_has_both_forms_and_inputs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["inputs", "unchanged"])
+def test_a_technique_has_both_forms_and_inputs(tmp_path: Path, name: str) -> None:
     path = tmp_path / "half.py"
-    path.write_text(SAMPLE.replace("def tuned", "def turned"))
-    with pytest.raises(BadInputError, match="'tuned'"):
-        technique_of(path)
+    path.write_text(SAMPLE.replace(f"def {name}", "def another"))
+    with pytest.raises(BadInputError, match=f"'{name}'"):
+        techniques_of(path)
+
+
+def test_a_technique_may_name_its_own_inputs_reference_and_work(technique: Technique) -> None:
+    more = "\n\ndef narrow(seed):\n    return 1\n\n\ndef exact(x):\n    return x\n"
+    own = SAMPLE.replace("    saves: time", "    inputs: narrow\n    reference: exact\n    saves: time")
+    technique.path.write_text(own + more)
+    named = only(technique.path)
+    assert (named.pair.inputs, named.pair.reference) == (f"{named.path}:narrow", f"{named.path}:exact")
+    assert technique.pair.inputs == f"{named.path}:inputs" and technique.pair.reference is None
+    technique.path.write_text(own)
+    with pytest.raises(BadInputError, match="'narrow'"):
+        techniques_of(technique.path)
+
+
+WITH_KERNELS = SAMPLE.replace("return seed", "return seed, kernels").replace(
+    "\n\n\ndef inputs", '\nkernels = Source(__file__)\nothers = Source(__file__, "others")\n\n\ndef inputs'
+)
 
 
 def test_its_digest_changes_with_its_kernels_and_what_they_include(
     technique: Technique, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = {technique.digest}
+    technique.path.write_text(WITH_KERNELS)
+    seen = {technique.digest, only(technique.path).digest}
     technique.path.with_suffix(".cu").write_text("// one")
-    seen.add(technique_of(technique.path).digest)
+    seen.add(only(technique.path).digest)
     technique.path.with_suffix(".cu").write_text("// two")
-    seen.add(technique_of(technique.path).digest)
+    seen.add(only(technique.path).digest)
+    technique.path.with_name("others.cu").write_text("// of other techniques")
+    seen.add(only(technique.path).digest)
     included = technique.path.parent / "include"
     included.mkdir()
     (included / "a.cuh").write_text("")
     monkeypatch.setattr("fathom.lab.technique.INCLUDE", included)
-    seen.add(technique_of(technique.path).digest)
-    assert len(seen) == 4
+    seen.add(only(technique.path).digest)
+    assert len(seen) == 5 and only(technique.path).sources[1:] == [technique.path.with_suffix(".cu")]
 
 
 def test_its_digest_is_of_what_is_proven_not_of_what_is_said_about_it(technique: Technique) -> None:
     text = technique.path.read_text()
-    title = technique.header.title
-    technique.path.write_text(text.replace(title, "Another title"))
-    assert technique_of(technique.path).digest == technique.digest
-    technique.path.write_text(text.replace("latency: included", "latency: removed"))
-    assert technique_of(technique.path).digest != technique.digest
-    technique.path.write_text(text + "\nMORE = 1\n")
-    assert technique_of(technique.path).digest != technique.digest
+
+    def changed(old: str, new: str) -> bool:
+        assert old in text
+        technique.path.write_text(text.replace(old, new))
+        return only(technique.path).digest != technique.digest
+
+    assert not changed("A sample\n", "Another title\n")
+    assert not changed("def unchanged", "def of_another_technique():\n    return 1\n\n\ndef unchanged")
+    assert changed("latency: included", "latency: removed")
+    assert changed("return seed", "return seed + 1")
+    assert changed("def unchanged", "print()\n\n\ndef unchanged"), "what runs at the import counts too"
 
 
 def test_choosing_by_name_and_group() -> None:
@@ -261,8 +292,8 @@ def test_a_verdict_is_kept_until_the_technique_changes(technique: Technique, tmp
     again = proven(technique, tmp_path, referee)
     assert again.state == "kept" and again.kept == first.kept and len(referee.asked) == 1
     assert proven(technique, tmp_path, referee, force=True).state == "proven" and len(referee.asked) == 2
-    technique.path.write_text(SAMPLE + "\n\nMORE = 1\n")
-    assert proven(technique_of(technique.path), tmp_path, referee).state == "proven"
+    technique.path.write_text(SAMPLE.replace("return seed", "return 7"))
+    assert proven(only(technique.path), tmp_path, referee).state == "proven"
 
 
 def test_another_machine_knows_nothing_of_it(technique: Technique, tmp_path: Path) -> None:
@@ -276,9 +307,8 @@ def test_what_cannot_run_is_skipped_and_what_fails_is_told(technique: Technique,
     failing = Referee(BadInputError("The baseline cannot be measured: it raised."))
     outcome = proven(technique, tmp_path, failing)
     assert (outcome.state, outcome.bad) == ("failed", True) and "cannot be measured" in outcome.reason
-    needing = Technique(
-        technique.path, msgspec.structs.replace(technique.header, needs=Needs(gpu=True)), technique.functions
-    )
+    header = msgspec.structs.replace(technique.header, needs=Needs(gpu=True))
+    needing = Technique(technique.operation, technique.function, header)
     outcome = proven(needing, tmp_path, failing)
     assert (outcome.state, outcome.bad) == ("skipped", False) and len(failing.asked) == 1
     refused = proven(technique, tmp_path, Referee(verdict("refused")))
@@ -357,7 +387,7 @@ def test_a_page_holds_the_whole_header(technique: Technique) -> None:
         "once and for all",
         "a little memory",
         "differs from call to call",
-        "a_sample.py",
+        "sample.py",
     ):
         assert part in text
 

@@ -17,14 +17,13 @@ from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.naming import NO_COUNTERS, NO_RULE, table
 from fathom.lab import Outcome, looping
 from fathom.lab.recording import NotRecordedError, record_forms
-from fathom.lab.technique import technique_of
 from fathom.recorder import Plan
 from fathom.sounding import open_store
 from tests import pairs
 from tests.faults.labels import programs
 from tests.faults.telemetry import power_limit
 from tests.small_sounding import make
-from tests.test_lab import CPU, MACHINE, SAMPLE, verdict
+from tests.test_lab import CPU, MACHINE, SAMPLE, only, verdict
 
 NCU = Path(__file__).parent / "data" / "ncu" / "crafted-h200.csv"
 ROOT = Path(__file__).parents[1]
@@ -167,40 +166,39 @@ def test_steps_hold_several_short_calls_and_end_in_time(monkeypatch: pytest.Monk
     assert looping.loop(lambda x: None, (7,), seconds=-1.0) == 0
 
 
+FUNCTIONS = {"plain": ":unchanged", "tuned": ":a_sample"}
+FINDINGS = "findings: [device-power-limit, kernels-divergence]"
 PLAN = Plan(depth="surface", steps=5, settle=3, step_on="mark", stop_after="recorded")
 
 
 @pytest.mark.torch
 def test_both_forms_are_recorded(tmp_path: Path) -> None:
-    path = tmp_path / "memory" / "a_sample.py"
-    path.parent.mkdir()
+    path = tmp_path / "sample.py"
     path.write_text(SAMPLE + "\n\nimport torch\n")  # a program without it has no steps
     make(tmp_path / "out" / "a-sample.plain.fathom")  # recorded before
     said: list[str] = []
-    stores = record_forms(technique_of(path), tmp_path / "out", plan=PLAN, seconds=30, say=said.append)
+    stores = record_forms(only(path), tmp_path / "out", plan=PLAN, seconds=30, say=said.append)
     for form, store in zip(looping.FORMS, stores, strict=True):
         assert store.path == tmp_path / "out" / f"a-sample.{form}.fathom"
         assert f"a-sample: recording the {form} form" in said
         manifest = open_store(store.path).manifest
-        assert manifest.ended in ("stopped", "finished") and form in manifest.command
+        assert manifest.ended in ("stopped", "finished") and manifest.command[-3].endswith(FUNCTIONS[form])
         assert store.table("steps").collect().height >= 5
         assert told(["host-launch-bound"], seen(store), seen(store))[0].plain is None
 
 
 def test_a_form_that_fails_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "memory" / "a_sample.py"
-    path.parent.mkdir()
+    path = tmp_path / "sample.py"
     path.write_text(SAMPLE.replace("return x", "raise RuntimeError('no')", 1))
     with pytest.raises(NotRecordedError, match="plain form of a-sample failed"):
-        record_forms(technique_of(path), tmp_path / "out", plan=PLAN, seconds=1)
+        record_forms(only(path), tmp_path / "out", plan=PLAN, seconds=1)
 
 
 def test_the_command_records_and_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stores = [power_limit.build(form, 3).write(tmp_path / f"{form}.fathom") for form in ("faulty", "mended")]
-    path = tmp_path / "memory" / "a_sample.py"
-    path.parent.mkdir()
-    path.write_text(SAMPLE.replace("latency: included", "findings: [device-power-limit, kernels-divergence]"))
-    technique = technique_of(path)
+    path = tmp_path / "sample.py"
+    path.write_text(SAMPLE.replace("proof: {latency: included}", FINDINGS))
+    technique = only(path)
     from fathom.lab import run
 
     monkeypatch.setattr("fathom.lab.techniques", lambda: {technique.name: technique}, raising=False)

@@ -8,18 +8,20 @@ from functools import cache
 from pathlib import Path
 
 from fathom.errors import BadInputError
-from fathom.lab.technique import Technique, technique_of
+from fathom.lab.technique import Technique, techniques_of
 
 GROUPS = ("memory", "compute", "schedule", "framework", "input")
-FOLDER = Path(__file__).parent / "techniques"
+FOLDER = Path(__file__).parent / "operations"
+_LEGACY = Path(__file__).parent / "techniques"
 
 
 @cache
 def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
-    """Every technique by its name. Raises BadInputError where a file is damaged."""
-    files = [path for group in GROUPS for path in sorted((folder / group).glob("[!_]*.py"))]
-    found = [technique_of(path) for path in files]
-    return {technique.name: technique for technique in found}
+    """Every technique by its name, group by group. Raises BadInputError where a file is damaged."""
+    files = [*sorted(folder.glob("[!_]*.py")), *sorted(_LEGACY.glob("*/[!_]*.py"))]
+    read = [technique for path in files for technique in techniques_of(path)]
+    read.sort(key=lambda technique: (GROUPS.index(technique.group), technique.name))
+    return {technique.name: technique for technique in read}
 
 
 def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:

@@ -24,13 +24,13 @@ class _Stream:
 
 
 class Source:
-    """The `.cu` beside a technique's file, which is given as its `__file__`.
+    """The `.cu` file of an operation, which is given as its `__file__`: of the same name, or of `name`.
 
-    `device_runtime`: its kernels launch kernels, so it is linked with what does that on the device.
+    `device_runtime`: link the device runtime, for kernels that launch kernels.
     """
 
-    def __init__(self, file: str, *, device_runtime: bool = False) -> None:
-        self.path = Path(file).with_suffix(".cu")
+    def __init__(self, file: str, name: str = "", *, device_runtime: bool = False) -> None:
+        self.path = Path(file).with_name(f"{name or Path(file).stem}.cu")
         self._device_runtime = device_runtime
 
     def launch(

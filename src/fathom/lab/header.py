@@ -1,19 +1,18 @@
-"""What a technique says of itself: the YAML that is its file's docstring, so that reading it runs nothing."""
+"""What a technique says about itself: YAML in the docstring of its tuned form, read without running it."""
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from fathom.errors import BadInputError
+MARK = "title:"  # how the docstring of a technique begins
+ARROW = " → "
 
 
-class Shows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One thing that tells both forms apart: a counter, or an entry of the ledger, and what it reads."""
+class Shows(msgspec.Struct, frozen=True):
+    """A measure that differs between the forms: a counter or an entry of the ledger, and its two readings."""
 
     what: str
     plain: str
@@ -21,9 +20,9 @@ class Shows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to be here: a GPU of at least this compute capability, packages by import name, torch.
+    """Requirements: a GPU of at least this compute capability, packages by import name, a version of torch.
 
-    `tools` are programs of CUDA's toolkit, and the least version of each.
+    `tools` maps programs of the CUDA toolkit to their minimum versions.
     """
 
     gpu: bool = False
@@ -33,15 +32,28 @@ class Needs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: dict[str, str] = {}
 
 
-class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`saves`: the resource; `cost`: the model of what it gains and costs; `not_when`: when it does not pay.
+class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How the referee judges the pair: fields of its `Pair` and of its `Settings`."""
 
-    `gains`: what it is for; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
-    kinds that name it. `reference` says what results are compared with, where that is not the plain form in
-    double precision. The rest are the fields of `Pair` and of the referee's `Settings`.
+    precision: str | None = None
+    reduction: int | None = None
+    allow: tuple[str, ...] = ()
+    latency: Literal["removed", "included"] = "removed"
+    cache: Literal["cold", "warm"] = "cold"
+
+
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`plain`: the version it is compared with; `saves`: the resource; `cost`: gains and costs, modelled.
+
+    `gains`: its purpose; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
+    kinds that name it, and `no_finding` says why there are none. `inputs`, `reference`, `variants` and `work`
+    name functions of the file (see `Pair`); without a reference, results are compared with the plain form in
+    double precision.
     """
 
     title: str
+    group: str
+    plain: str
     saves: str
     idea: str
     cost: str
@@ -50,30 +62,30 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gains: Literal["time", "memory"] = "time"
     no_gain: str = ""
     findings: tuple[str, ...] = ()
+    no_finding: str = ""
     needs: Needs = Needs()
-    precision: str | None = None
-    reduction: int | None = None
-    allow: tuple[str, ...] = ()
-    latency: Literal["removed", "included"] = "removed"
-    cache: Literal["cold", "warm"] = "cold"
+    proof: Proof = Proof()
+    inputs: str = "inputs"
+    reference: str = "reference"
+    variants: str = "variants"
+    work: str = "work"
 
 
-PROVEN = ("precision", "reduction", "allow", "latency", "cache")  # what a proof depends on
+def parse(docstring: str) -> Header:
+    """The header in a docstring, where a line of `shows` reads `measure: plain → tuned`.
 
-
-def read(path: Path) -> tuple[Header, frozenset[str]]:
-    """The header of a technique's file, and the names of its functions. Raises BadInputError."""
+    Raises ValueError.
+    """
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        header = msgspec.convert(yaml.safe_load(ast.get_docstring(tree) or ""), Header, strict=False)
-    except (OSError, ValueError, SyntaxError, yaml.YAMLError, msgspec.ValidationError) as error:
-        line = " ".join(str(error).split())[:200]
-        raise BadInputError(f"{path} has no header that can be read: {line}.") from None
-    return header, frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+        rows: dict[str, Any] = yaml.safe_load(docstring)
+        rows["shows"] = [_shows(*row) for row in rows.get("shows", {}).items()]
+        return msgspec.convert(rows, Header, strict=False)
+    except (yaml.YAMLError, msgspec.ValidationError, AttributeError, TypeError) as error:
+        raise ValueError(str(error)) from None
 
 
-def code(path: Path) -> str:
-    """The text of a technique's file below its header."""
-    text = path.read_text(encoding="utf-8")
-    end = ast.parse(text).body[0].end_lineno or 0
-    return "".join(text.splitlines(keepends=True)[end:])
+def _shows(what: Any, readings: Any) -> dict[str, str]:
+    plain, arrow, tuned = str(readings).partition(ARROW)
+    if not arrow:
+        raise ValueError(f"'shows' has no{ARROW}in {what!r}")
+    return {"what": str(what), "plain": plain, "tuned": tuned}

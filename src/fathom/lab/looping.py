@@ -1,6 +1,6 @@
 """One form of a technique, over and over, in steps: the program that is recorded.
 
-fathom run --stop-after -- python -m fathom.lab.looping TECHNIQUE.py plain
+fathom run --stop-after -- python -m fathom.lab.looping FILE.py:inputs FILE.py:VERSION
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from fathom.probe import step
-from fathom.referee.address import load
+from fathom.referee.address import absolute, load
 from fathom.referee.child.values import arguments
 
 FORMS = ("plain", "tuned")
@@ -59,11 +58,11 @@ def wait() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("technique", type=Path)
-    parser.add_argument("form", choices=FORMS)
+    parser.add_argument("inputs", help="the function that draws them, as file.py:function")
+    parser.add_argument("form", help="the function to call, as file.py:function")
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
-    inputs, form = (load(f"{options.technique.resolve()}:{name}") for name in ("inputs", options.form))
+    inputs, form = (load(absolute(place)) for place in (options.inputs, options.form))
     with suppress(KeyboardInterrupt):  # how the recorder ends a program of which all is recorded
         loop(form, inputs(0), options.seconds)
         wait()

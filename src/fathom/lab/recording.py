@@ -42,7 +42,8 @@ def record_forms(
 def _recorded(
     technique: Technique, form: str, folder: Path, seconds: float, plan: Plan, say: Callable[[str], None]
 ) -> Store:
-    command = [sys.executable, "-m", "fathom.lab.looping", str(technique.path), form]
+    inputs, called = (f"{technique.path}:{technique.roles[role]}" for role in ("inputs", form))
+    command = [sys.executable, "-m", "fathom.lab.looping", inputs, called]
     say(f"{technique.name}: recording the {form} form")
     output = folder / f"{technique.name}.{form}.fathom"
     recording = record([*command, "--seconds", f"{seconds:g}"], plan, output, replace=True, say=say)

@@ -151,12 +151,12 @@ def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, 
 
 
 def _settings(technique: Technique, shared: _Run, turn: Turn, told: Say) -> Settings:
-    header = technique.header
+    proof = technique.header.proof
     return Settings(
         budget_s=shared.budget_s,
         block_s=BLOCK_S[shared.at.device],
-        latency=header.latency,
-        cache=header.cache,
+        latency=proof.latency,
+        cache=proof.cache,
         patience_s=shared.limit_s,
         bare=False,  # none of the house's own looks for a referee
         progress=told,

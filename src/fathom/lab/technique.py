@@ -1,7 +1,8 @@
-"""A technique: its header, its files, and the pair that the referee is given."""
+"""A technique: a named pair of versions of an operation, as the referee is given it."""
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from dataclasses import dataclass
@@ -9,39 +10,65 @@ from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
+import msgspec
+import yaml
 from msgspec.structs import replace
 
 from fathom.errors import BadInputError
-from fathom.lab.header import PROVEN, Header, Needs, code, read
+from fathom.lab.header import MARK, Header, Needs, parse
+from fathom.lab.operation import Operation, read
 from fathom.referee.pair import Pair
 
 INCLUDE = Path(__file__).parent / "include"
-_CHOOSING = re.compile(r"autotune|cudnn\.benchmark\b")
-_MUST = ("inputs", "plain", "tuned")
-_MAY = ("reference", "variants", "work")
+_TIMES_KERNELS = re.compile(r"autotune|cudnn\.benchmark\b")
+_ROLES = ("plain", "inputs", "reference", "variants", "work")
+_DEFAULTS = {name: name for name in ("reference", "variants", "work")}
 
 
 @dataclass(frozen=True)
 class Technique:
-    """One file of `techniques/GROUP/`, with a `.cu` of the same name beside it where it has kernels."""
+    """`function` is the tuned form in the operation's file; its docstring is the header."""
 
-    path: Path
+    operation: Operation
+    function: str
     header: Header
-    functions: frozenset[str]
 
     @property
     def name(self) -> str:
-        return self.path.stem.replace("_", "-")
+        """As a person types it: `bank-padding` for the function bank_padding."""
+        return (self.path.stem if self.function == "tuned" else self.function).replace("_", "-")
+
+    @property
+    def path(self) -> Path:
+        """The operation's file."""
+        return self.operation.path
 
     @property
     def group(self) -> str:
-        return self.path.parent.name
+        """The resource that it saves, in a word."""
+        return self.header.group
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """The function in each role: `plain`, `tuned`, `inputs`, and those of the others that there are."""
+        named = {"tuned": self.function} | {role: getattr(self.header, role) for role in _ROLES}
+        return {role: name for role, name in named.items() if name in self.operation.defined}
+
+    @cached_property
+    def _needed(self) -> list[ast.stmt]:
+        return self.operation.needed(self.roles.values())
+
+    @cached_property
+    def code(self) -> str:
+        """The part of the file that its forms need, docstrings left out."""
+        return self.operation.code(self._needed)
 
     @cached_property
     def sources(self) -> list[Path]:
-        """Its files, the Python one first."""
-        kernels = self.path.with_suffix(".cu")
-        return [self.path, *([kernels] if kernels.exists() else [])]
+        """The files with its code, the Python one first."""
+        legacy = [self.path.with_suffix(".cu")] if self.function == "tuned" else []
+        kernels = legacy or self.operation.kernels(self._needed)
+        return [self.path, *(path for path in kernels if path.exists())]
 
     @property
     def compiled(self) -> bool:
@@ -50,7 +77,7 @@ class Technique:
 
     @property
     def needs(self) -> Needs:
-        """What the header says; kernels in CUDA C++ need what compiles them, and these and Triton's a GPU."""
+        """The header's, a compiler for kernels in CUDA C++, and a GPU for these and for Triton's."""
         needs = self.header.needs
         packages = ("cuda.core", *needs.packages) if self.compiled else needs.packages
         gpu = needs.gpu or self.compiled or "triton" in packages
@@ -58,23 +85,22 @@ class Technique:
 
     @cached_property
     def chooses(self) -> bool:
-        """Whether kernels are chosen by timing them, which goes wrong beside others."""
-        return _CHOOSING.search(self.path.read_text(encoding="utf-8")) is not None
+        """Whether it chooses kernels by timing them, which goes wrong while other proofs run."""
+        return _TIMES_KERNELS.search(self.code) is not None
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hex digits that change with what is proven: code, and what the header says of proofs."""
-        decisive = {name: getattr(self.header, name) for name in PROVEN}
+        """Sixteen hex digits that change with what a proof depends on: code, and the header's `proof`."""
         included = sorted(INCLUDE.iterdir()) if self.compiled else []
         others = [path.read_bytes() for path in (*self.sources[1:], *included)]
-        content = [json.dumps(decisive).encode(), code(self.path).encode(), *others]
-        return sha256(b"\0".join(content)).hexdigest()[:16]
+        decisive = json.dumps([self.roles, msgspec.to_builtins(self.header.proof)])
+        return sha256(b"\0".join([decisive.encode(), self.code.encode(), *others])).hexdigest()[:16]
 
     @property
     def pair(self) -> Pair:
         """The two forms, for the referee, the crafted kernels and the suite of faults alike."""
-        at = {name: f"{self.path}:{name}" for name in (*_MUST, *_MAY) if name in self.functions}
-        header = self.header
+        at = {role: f"{self.path}:{name}" for role, name in self.roles.items()}
+        proof = self.header.proof
         return Pair(
             plain=at["plain"],
             tuned=at["tuned"],
@@ -83,17 +109,52 @@ class Technique:
             variants=at.get("variants"),
             work=at.get("work"),
             name=self.name,
-            precision=header.precision,
-            reduction=header.reduction,
-            allow=header.allow,
-            findings=header.findings,
+            precision=proof.precision,
+            reduction=proof.reduction,
+            allow=proof.allow,
+            findings=self.header.findings,
         )
 
 
-def technique_of(path: Path) -> Technique:
-    """The technique of one file. Raises BadInputError."""
-    header, functions = read(path)
-    missing = [name for name in _MUST if name not in functions]
-    if missing:
-        raise BadInputError(f"{path} has no function '{missing[0]}'; a technique needs {', '.join(_MUST)}.")
-    return Technique(path, header, functions)
+def techniques_of(path: Path) -> list[Technique]:
+    """The techniques of one file, in its order. Raises BadInputError."""
+    operation = read(path)
+    module = ast.get_docstring(operation.tree) or ""
+    if module.startswith(MARK):
+        return [_checked(Technique(operation, "tuned", _legacy(path, module)))]
+    texts = {name: ast.get_docstring(node) or "" for name, node in operation.functions.items()}
+    headers = {name: _header(path, name, text) for name, text in texts.items() if text.startswith(MARK)}
+    if not headers:
+        raise BadInputError(f"{path} has no technique; begin the docstring of a tuned form with '{MARK}'.")
+    return [_checked(Technique(operation, name, header)) for name, header in headers.items()]
+
+
+def _legacy(path: Path, text: str) -> Header:
+    rows = yaml.safe_load(text)
+    proof = {
+        name: rows.pop(name)
+        for name in ("precision", "reduction", "allow", "latency", "cache")
+        if name in rows
+    }
+    return msgspec.convert(
+        rows | {"proof": proof, "plain": "plain", "group": path.parent.name}, Header, strict=False
+    )
+
+
+def _header(path: Path, name: str, text: str) -> Header:
+    try:
+        return parse(text)
+    except ValueError as error:
+        line = " ".join(str(error).split())[:200]
+        raise BadInputError(f"The docstring of {name} in {path} is no header: {line}.") from None
+
+
+def _checked(technique: Technique) -> Technique:
+    """The technique, once the functions that it names are there. Raises BadInputError."""
+    for role in _ROLES:
+        name = getattr(technique.header, role)
+        if role not in technique.roles and name != _DEFAULTS.get(role):
+            raise BadInputError(
+                f"{technique.path} has no '{name}', which {technique.function} needs as {role}."
+            )
+    return technique

@@ -74,9 +74,12 @@ def described(technique: Technique) -> Row:
     import msgspec
 
     header = msgspec.to_builtins(technique.header)
-    needs = msgspec.to_builtins(technique.needs)
+    functions = {role: header.pop(role, "") for role in ("inputs", "reference", "variants", "work")}
+    header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
+    functions |= technique.roles
     sources = [str(path) for path in technique.sources]
-    return {"name": technique.name, "group": technique.group, **header, "needs": needs, "sources": sources}
+    place = {"operation": technique.operation.name, "functions": functions, "sources": sources}
+    return {"name": technique.name, **header, **place}
 
 
 def print_techniques(found: Sequence[Row], console: Console | None = None) -> None:

@@ -1,0 +1,97 @@
+"""One file of `operations/`, read without running it: what it defines, and what each name needs."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fathom.errors import BadInputError
+
+
+@dataclass(frozen=True)
+class Operation:
+    """The versions of one computation, and the functions that they share."""
+
+    path: Path
+    text: str
+    tree: ast.Module
+
+    @property
+    def name(self) -> str:
+        """As a person types it: `row-sum` for row_sum.py."""
+        return self.path.stem.replace("_", "-")
+
+    @cached_property
+    def functions(self) -> dict[str, ast.FunctionDef]:
+        """Its functions by name."""
+        return {node.name: node for node in self.tree.body if isinstance(node, ast.FunctionDef)}
+
+    @cached_property
+    def defined(self) -> dict[str, list[ast.stmt]]:
+        """The statements that define each name."""
+        found: dict[str, list[ast.stmt]] = {}
+        for statement in self.tree.body[1:]:
+            for name in _defines(statement):
+                found.setdefault(name, []).append(statement)
+        return found
+
+    def needed(self, names: Iterable[str]) -> list[ast.stmt]:
+        """The statements that these names need, in the file's order, and all that define no name."""
+        todo, seen = list(names), set[str]()
+        kept = {id(statement) for statement in self.tree.body[1:] if not any(_defines(statement))}
+        while todo:
+            name = todo.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            for statement in self.defined.get(name, ()):
+                kept.add(id(statement))
+                todo += [node.id for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        return [statement for statement in self.tree.body[1:] if id(statement) in kept]
+
+    def code(self, statements: Iterable[ast.stmt]) -> str:
+        """The text of statements, docstrings of functions and classes left out."""
+        lines = self.text.splitlines(keepends=True)
+        return "".join(lines[number - 1] for statement in statements for number in _lines(statement))
+
+    def kernels(self, statements: Iterable[ast.stmt]) -> list[Path]:
+        """The `.cu` files that these statements load, by `Source(__file__)` or `Source(__file__, "name")`."""
+        nodes = (node for statement in statements for node in ast.walk(statement))
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        sources = [call for call in calls if getattr(call.func, "id", "") == "Source"]
+        names = [str(getattr(call.args[1], "value", "")) if call.args[1:] else "" for call in sources]
+        return [self.path.with_name(f"{name or self.path.stem}.cu") for name in names]
+
+
+def _defines(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
+        yield statement.name
+    elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+        yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
+    else:
+        stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+        yield from (node.id for node in stored if isinstance(node.ctx, ast.Store))
+
+
+def _lines(statement: ast.stmt) -> Iterator[int]:
+    decorators = getattr(statement, "decorator_list", [])
+    first = min([statement.lineno, *(decorator.lineno for decorator in decorators)])
+    hidden = range(0)
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(statement) is not None:
+        docstring = statement.body[0]
+        hidden = range(docstring.lineno, (docstring.end_lineno or 0) + 1)
+    yield from (n for n in range(first, (statement.end_lineno or 0) + 1) if n not in hidden)
+
+
+def read(path: Path) -> Operation:
+    """The operation of one file. Raises BadInputError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+    except (OSError, ValueError, SyntaxError) as error:
+        line = " ".join(str(error).split())[:200]
+        raise BadInputError(f"{path} cannot be read: {line}.") from None
+    return Operation(path, text, tree)
