@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.analysis.causes import OVERHEAD
 from fathom.analysis.clean import Profiled, clean_entries, typical
-from fathom.analysis.entries import HOST_CAUSED, MS, busy_ms, entries_of, step_of, windows_of
+from fathom.analysis.entries import HOST_CAUSED, busy_ms, entries_of, step_of, windows_of
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
@@ -35,6 +35,7 @@ from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 from fathom.timing import median
+from fathom.units import NS_PER_MS
 
 AHEAD_OF_DEVICE = (
     "steps were launched faster than the device does them, and no device event tells their length"
@@ -162,11 +163,11 @@ def _add(to: Account, machine: dict[str, Any], subject: Subject, work: pl.DataFr
     count = int(windows.used.sum())
     if not count:
         return
-    device.total_ms = windows.total_ns / count / MS
+    device.total_ms = windows.total_ns / count / NS_PER_MS
     device.ledger = device.profiled_ledger = entries_of(ledger, work)
     if subject.index is not None:
-        device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / MS
-        device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / MS
+        device.carried_in_ms = float(ledger.carried_in_ns[windows.used].mean()) / NS_PER_MS
+        device.carried_out_ms = float(ledger.carried_out_ns[windows.used].mean()) / NS_PER_MS
     if to.clean is not None:
         _observe(to, device, subject, to.clean)
     _bound(to, device, machine, subject.index)
@@ -193,7 +194,7 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
 def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> None:
     """Lead to the clean step, and to the mean one where steps are uneven."""
     windows, clean_ms, total_ms = subject.ledger.windows, clean.median_ms, device.total_ms or 0.0
-    usual_ms = median((windows.ends - windows.starts)[windows.used]) / MS
+    usual_ms = median((windows.ends - windows.starts)[windows.used]) / NS_PER_MS
     device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
     device.ledger = _clean(to, device, subject, clean_ms, usual=True)
     if clean.uneven:

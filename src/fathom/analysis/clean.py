@@ -15,10 +15,11 @@ import numpy as np
 from msgspec.structs import replace
 
 from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
-from fathom.analysis.entries import HOST_CAUSED, MS, WORKING, Row
+from fathom.analysis.entries import HOST_CAUSED, WORKING, Row
 from fathom.analysis.intervals import Array
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry
+from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
 LONGER = "clean steps took longer"
@@ -76,7 +77,7 @@ def clean_entries(
     _take_off(ms, profiled.events, waits, sum(ms.values()) - step_ms)
     left = step_ms - sum(ms.values())
     row = (UNATTRIBUTED, LONGER) if left > 0 else (OVERHEAD, IN_WORK)
-    if abs(left) * MS >= 1:
+    if abs(left) * NS_PER_MS >= 1:
         ms[row] = left
     inferred = {row} | {row for row in ms if ms[row] != before.get(row, 0.0)}
     found = [_entry(known, row, ms[row], profiled, row in inferred) for row in ms if ms[row]]
@@ -188,9 +189,9 @@ def _scale_work(entry: Entry, factor: float) -> None:
 def _whole_nanoseconds(entries: Iterable[Entry], step_ms: float) -> None:
     """Set `ns` of each row, so that they sum to the step exactly."""
     rows = list(entries)
-    exact = np.array([one.ms * MS for one in rows])
+    exact = np.array([one.ms * NS_PER_MS for one in rows])
     floor = np.floor(exact).astype(np.int64)
-    missing = round(step_ms * MS) - int(floor.sum())
+    missing = round(step_ms * NS_PER_MS) - int(floor.sum())
     order = np.argsort(floor - exact, kind="stable")
     if 0 < missing <= len(rows):
         floor[order[:missing]] += 1

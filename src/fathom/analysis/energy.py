@@ -10,6 +10,7 @@ import polars as pl
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained, DeviceEnergy, Energy
 from fathom.analysis.steps import Stretch, stretches
+from fathom.units import MS_PER_S, NS_PER_S
 
 LEAST_S = 1.0  # counters advance ten to fifty times a second: less than this would show their grain
 MOSTLY = 0.5  # of the time from the first step to the last, in which steps have to run
@@ -127,7 +128,7 @@ def _meter(telemetry: pl.DataFrame, device: int) -> Meter | str:
     if powered.height < 2:
         return "it has no energy counter that can be read"
     times, watts = powered["time_ns"].to_numpy(), powered["power_w"].to_numpy()
-    each = np.diff(times) / 1e9 * (watts[:-1] + watts[1:]) / 2
+    each = np.diff(times) / NS_PER_S * (watts[:-1] + watts[1:]) / 2
     return Meter(times, np.concatenate([[0.0], np.cumsum(each)]), sampled=True)
 
 
@@ -147,7 +148,7 @@ def _of_later(rank: Metered, meter: Meter) -> Spent | None:
     if found is None:
         return None
     joules, seconds, steps = found
-    low, high = sorted((joules / seconds * rank.step_ms / 1e3, joules / steps))
+    low, high = sorted((joules / seconds * rank.step_ms / MS_PER_S, joules / steps))
     return Spent((low + high) / 2, joules / seconds, low, high, LATER)
 
 
@@ -161,18 +162,18 @@ def _of_all(rank: Metered, meter: Meter) -> Spent | None:
         return None
     start, end = max(int(starts.min()), int(meter.times[0])), min(int(ends.max()), int(meter.times[-1]))
     ran = int((np.minimum(ends, end) - np.maximum(starts, start)).clip(0).sum())
-    if end - start < LEAST_S * 1e9 or ran < MOSTLY * (end - start):
+    if end - start < LEAST_S * NS_PER_S or ran < MOSTLY * (end - start):
         return None
-    power = meter.rise(start, end) / (end - start) * 1e9
+    power = meter.rise(start, end) / (end - start) * NS_PER_S
     most = max(power, _most(meter, start, end))
-    low, high = (watts * rank.step_ms / 1e3 for watts in (power, most))
+    low, high = (watts * rank.step_ms / MS_PER_S for watts in (power, most))
     return Spent((low + high) / 2, power, low, high, WHOLE)
 
 
 def _most(meter: Meter, start: int, end: int) -> float:
     """Watts of the second with most joules."""
-    begins = np.arange(start, end - int(LEAST_S * 1e9) + 1, int(LEAST_S * 1e9) // 2)
-    return max(meter.rise(int(at), int(at + LEAST_S * 1e9)) / LEAST_S for at in begins)
+    begins = np.arange(start, end - int(LEAST_S * NS_PER_S) + 1, int(LEAST_S * NS_PER_S) // 2)
+    return max(meter.rise(int(at), int(at + LEAST_S * NS_PER_S)) / LEAST_S for at in begins)
 
 
 def _metered(found: list[Stretch], meter: Meter) -> tuple[float, float, int] | None:
@@ -186,4 +187,4 @@ def _metered(found: list[Stretch], meter: Meter) -> tuple[float, float, int] | N
 
 
 def _seconds(found: list[Stretch]) -> float:
-    return sum(stretch.end_ns - stretch.start_ns for stretch in found) / 1e9
+    return sum(stretch.end_ns - stretch.start_ns for stretch in found) / NS_PER_S

@@ -10,8 +10,8 @@ from fathom.analysis.ledger import Ledger
 from fathom.analysis.processor import OPS
 from fathom.analysis.results import Entry, Window
 from fathom.timing import median
+from fathom.units import MS_PER_S, NS_PER_MS
 
-MS = 1e6
 Row = tuple[str, str]  # entry, detail
 HOST_CAUSED = "idle: "
 DEVICE_CAUSED = ("idle: device gap", "idle: no work")
@@ -36,11 +36,11 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
     found = []
     for name, detail, ns, pieces in _totals(ledger, ledger.windows.used):
         count = None if pieces is None or name.startswith(HOST_CAUSED) else pieces / steps
-        entry = Entry(name, detail, ns / steps / MS, ns=ns, count=count)
+        entry = Entry(name, detail, ns / steps / NS_PER_MS, ns=ns, count=count)
         if entry.entry == ENTRIES[WAITING]:
             entry.at_ceiling_ms = 0.0
         elif entry.entry in WORKING:
-            entry.own_ms = own.get((entry.entry, entry.detail), ns) / steps / MS
+            entry.own_ms = own.get((entry.entry, entry.detail), ns) / steps / NS_PER_MS
             _add_work(entry, done.get((entry.entry, entry.detail)))
         found.append(entry)
     return found
@@ -57,7 +57,7 @@ def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
     """(milliseconds, pieces of work or recorded events) of the mean of those windows, by (entry, detail)."""
     steps = int(windows.sum())
     return {
-        (name, detail): (ns / steps / MS, (pieces or 0) / steps)
+        (name, detail): (ns / steps / NS_PER_MS, (pieces or 0) / steps)
         for name, detail, ns, pieces in _totals(ledger, windows)
     }
 
@@ -75,7 +75,7 @@ def busy_ms(ledger: Ledger) -> float:
     used = ledger.windows.used.nonzero()[0].tolist()
     rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
     worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()
-    return median([*worked, *[0] * (len(used) - len(worked))]) / MS if used else 0.0
+    return median([*worked, *[0] * (len(used) - len(worked))]) / NS_PER_MS if used else 0.0
 
 
 def _add_work(entry: Entry, work: dict | None) -> None:
@@ -86,7 +86,7 @@ def _add_work(entry: Entry, work: dict | None) -> None:
     entry.flops, entry.bytes = work["flops"], work["bytes"]
     entry.flops_per_s = _rate(entry.flops, entry.own_ms)
     entry.bytes_per_s = _rate(entry.bytes, entry.own_ms)
-    entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / MS
+    entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / NS_PER_MS
     entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
     entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
     entry.recomputed_flops = work["again"] or 0.0
@@ -95,4 +95,4 @@ def _add_work(entry: Entry, work: dict | None) -> None:
 
 
 def _rate(amount: float | None, ms: float | None) -> float | None:
-    return None if amount is None or not ms else amount / (ms / 1e3)
+    return None if amount is None or not ms else amount / (ms / MS_PER_S)

@@ -8,8 +8,8 @@ from fathom.analysis.causes import ALIASES, REGIONS
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
 from fathom.analysis.results import Input, Worker
 from fathom.analysis.windows import Windows
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 STAGES = ("fetch", "read", "decode", "transform", "collate", "pin", "copy")
 _RECORDED = ["input", *(alias for alias, cause in ALIASES.items() if cause == "input")]
 
@@ -35,7 +35,7 @@ def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: in
     result = Input(batches=batches.height or None)
     if steps:
         waited = intersect(of_rows(waits), within).length
-        result.wait_ms, result.wait_share = waited / steps / MS, waited / within.length
+        result.wait_ms, result.wait_share = waited / steps / NS_PER_MS, waited / within.length
     _set_medians(result, batches)
     workers = batches.drop_nulls("worker").partition_by("worker", as_dict=True)
     for key, rows in sorted(workers.items()):
@@ -52,7 +52,7 @@ def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
     if copies.is_empty() or not len(starts):
         return None
     taken = covered(Spans(starts, ends), copies["start_ns"].to_numpy(), copies["end_ns"].to_numpy())
-    return float(taken.sum()) / len(starts) / MS
+    return float(taken.sum()) / len(starts) / NS_PER_MS
 
 
 def _instants(batches: pl.DataFrame) -> tuple[Array, Array]:
@@ -64,7 +64,7 @@ def _set_medians(to: Input | Worker, batches: pl.DataFrame) -> None:
     for stage in STAGES:
         median = batches[f"{stage}_ns"].median()
         if isinstance(median, int | float):
-            setattr(to, f"{stage}_ms", median / MS)
+            setattr(to, f"{stage}_ms", median / NS_PER_MS)
     size = batches["read_bytes"].median()
     to.read_bytes = size if isinstance(size, int | float) else None
     _set_waits_for_processors(to, batches)

@@ -18,8 +18,8 @@ from fathom.analysis.steps import (
     undisturbed,
 )
 from fathom.analysis.windows import HOST, Windows, settled_of
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 _NONE = "none of them ran undisturbed"
 _UNMEASURED = "no two device events stood around one of them, and marks of the host are no step times there"
 _UNTOLD = "nothing tells which undisturbed steps they are; `fathom.step(kind=...)` names them"
@@ -96,7 +96,7 @@ def _windows_ms(windows: Windows | None, name: str) -> np.ndarray:
         return np.zeros(0)
     same = np.array([kind == name for kind in windows.kinds], bool)
     lengths = windows.ends - windows.starts
-    return lengths[same & settled_of(windows, same)[0] & (lengths > 0)] / MS
+    return lengths[same & settled_of(windows, same)[0] & (lengths > 0)] / NS_PER_MS
 
 
 def _share(found: list[StepKind], windows: Windows | None, clean: bool) -> None:
@@ -115,4 +115,4 @@ def _all_ms(windows: Windows | None, name: str) -> float:
     if windows is None:
         return 0.0
     same = [kind.removesuffix(EPOCH_START) == name for kind in windows.kinds]
-    return float((windows.ends - windows.starts)[same].sum()) / MS
+    return float((windows.ends - windows.starts)[same].sum()) / NS_PER_MS

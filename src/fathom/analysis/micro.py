@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.windows import Boundary, Windows
-
-MS = 1e6
+from fathom.units import NS_PER_MS
 
 
 @dataclass(frozen=True)
@@ -78,4 +77,4 @@ def mean_by_place(found: list[Micro]) -> list[float]:
         return []
     lengths = np.array([one.end_ns - one.start_ns for one in found], float)
     places = np.array([one.place for one in found])
-    return [float(lengths[places == place].mean()) / MS for place in np.unique(places)]
+    return [float(lengths[places == place].mean()) / NS_PER_MS for place in np.unique(places)]

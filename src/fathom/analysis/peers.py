@@ -14,6 +14,7 @@ import polars as pl
 from fathom.analysis.device import join_launches
 from fathom.analysis.results import Abstained
 from fathom.sounding import Store
+from fathom.units import NS_PER_US
 
 _MEETS = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _KEY = ["burst", "step", "name", "place"]
@@ -46,7 +47,8 @@ def meetings(store: Store) -> Meetings:
     ).filter(pl.col("peers") == len(found))
     early = (met["arrived_ns"] - met["left_ns"]).max()
     if isinstance(early, int) and early > CLOCKS_NS:
-        why = f"the ranks' clocks disagree: a collective ended {early / 1e3:.0f} µs before a peer began it"
+        early_us = early / NS_PER_US
+        why = f"the ranks' clocks disagree: a collective ended {early_us:.0f} µs before a peer began it"
         return Meetings(abstained=[Abstained(WHAT, why)])
     met = met.with_columns(pl.min_horizontal("arrived_ns", "end_ns"))
     met = met.select("rank", *PIECE, "arrived_ns").unique(["rank", *PIECE])

@@ -6,12 +6,12 @@ from fathom.analysis.device import COMMUNICATION, COPY, ENTRIES, MOVING
 from fathom.analysis.results import Entry
 from fathom.machine.datasheet import Sheet
 from fathom.machine.limits import Limits
+from fathom.units import MS_PER_S
 
 BEYOND = 1.1  # times the ceiling: what is above it is no rate
 COMPILED = "triton_"  # what TorchInductor calls its kernels
 PARTS = "the compiled kernel moves a part of its arguments: all of them would take longer than it ran"
 _LINKED = (ENTRIES[COMMUNICATION], ENTRIES[MOVING])
-_MS = 1e3
 _PATHS = {"HtoD": "pcie", "DtoH": "pcie", "PtoP": "link", "DtoD": "hbm"}
 
 
@@ -49,7 +49,7 @@ def _published(entry: Entry) -> tuple[str, float]:
         return "link", moved
     if entry.entry == ENTRIES[COPY]:
         return _PATHS.get(entry.detail.split(" ")[0], ""), moved
-    return entry.unit or "", entry.product_flops / ((entry.own_ms or 0.0) / _MS) if entry.own_ms else 0.0
+    return entry.unit or "", entry.product_flops / ((entry.own_ms or 0.0) / MS_PER_S) if entry.own_ms else 0.0
 
 
 def _take_back(entry: Entry) -> None:

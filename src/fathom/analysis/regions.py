@@ -13,8 +13,8 @@ from fathom.analysis.intervals import Spans, covered, intersect, of_rows
 from fathom.analysis.processor import innermost
 from fathom.analysis.results import Region
 from fathom.analysis.windows import Windows
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 MOST = 200  # names: a program that numbers its regions names none
 # Annotations that frameworks open by themselves.
 _NOT_OURS = re.compile(
@@ -61,8 +61,12 @@ def _region(name: str, rows: pl.DataFrame, kernels: pl.DataFrame, within: Spans,
     threads = [(thread, intersect(spans, within)) for thread, spans in _threads(rows)]
     taken = sum(spans.length for _, spans in threads)
     begun = covered(within, rows["start_ns"].to_numpy(), rows["start_ns"].to_numpy() + 1)
-    device = None if kernels.is_empty() else sum(_launched(kernels, *one) for one in threads) / steps / MS
-    return Region(name, taken / steps / MS, own_ns / steps / MS, float(begun.sum()) / steps, device)
+    device = (
+        None if kernels.is_empty() else sum(_launched(kernels, *one) for one in threads) / steps / NS_PER_MS
+    )
+    return Region(
+        name, taken / steps / NS_PER_MS, own_ns / steps / NS_PER_MS, float(begun.sum()) / steps, device
+    )
 
 
 def _threads(rows: pl.DataFrame) -> Iterator[tuple[int, Spans]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.entries import MS, entries_of
+from fathom.analysis.entries import entries_of
 from fathom.analysis.recording import read_timeline
 from fathom.analysis.results import SlowStep
 from fathom.analysis.subjects import Subject, subjects
 from fathom.sounding import Store
+from fathom.units import NS_PER_MS
 
 PHASE = "slow"
 
@@ -27,5 +28,5 @@ def slow_steps(store: Store, rank: int) -> list[SlowStep]:
 
 
 def _slow(rank: int, step: int, subject: Subject) -> SlowStep:
-    total = subject.ledger.windows.total_ns / MS
+    total = subject.ledger.windows.total_ns / NS_PER_MS
     return SlowStep(rank, step, subject.label, total, entries_of(subject.ledger, None))

@@ -10,8 +10,8 @@ import polars as pl
 
 from fathom.analysis.intervals import Array, Spans, covered
 from fathom.timing import interval, mad, median
+from fathom.units import MS_PER_S, NS_PER_MS
 
-MS = 1e6
 EPOCH_START = "+epoch start"
 MOSTLY = 0.5  # of what later steps take longer
 AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
@@ -159,7 +159,7 @@ def ran_ahead(found: list[Stretch], busy_ms: float) -> bool:
     Their marks then say nothing of their length, and no device boundary does.
     """
     launched = [stretch for stretch in found if not stretch.measured]
-    return bool(launched) and median(_each(launched)) < AHEAD * busy_ms * MS
+    return bool(launched) and median(_each(launched)) < AHEAD * busy_ms * NS_PER_MS
 
 
 def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:
@@ -185,11 +185,11 @@ def clean_step(found: list[Stretch]) -> Clean | None:
     timed = [pair for stretch in found for pair in stretch.durations()]
     if not timed:
         return None
-    each = np.array([ns for ns, _ in timed]) / MS
+    each = np.array([ns for ns, _ in timed]) / NS_PER_MS
     weights = np.array([count for _, count in timed])
     mean = float(np.average(each, weights=weights))
     # Of as many steps of that mean: the marks of a host that runs ahead lie closer than the steps are long.
-    seconds = sum(stretch.count for stretch in found) * mean / 1e3
+    seconds = sum(stretch.count for stretch in found) * mean / MS_PER_S
     return Clean(
         median(each),
         mean,

@@ -9,8 +9,9 @@ import polars as pl
 
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained, Trial
-from fathom.analysis.steps import MS, Stretch, stretches
+from fathom.analysis.steps import Stretch, stretches
 from fathom.timing import RESAMPLES, median, widened_tail
+from fathom.units import NS_PER_MS
 
 PREFIX, BASELINE = "trial-", "trial-baseline"
 LEAST = 3  # trials, and unchanged stretches: fewer say nothing of how they scatter
@@ -67,7 +68,7 @@ def _block(parts: list[Stretch]) -> _Block | None:
         return None
     total = sum(ns * steps for ns, steps in timed)
     middle = (parts[0].start_ns + parts[-1].end_ns) / 2
-    return _Block(total / count / MS, middle, [ns / MS for ns, _ in timed], count)
+    return _Block(total / count / NS_PER_MS, middle, [ns / NS_PER_MS for ns, _ in timed], count)
 
 
 def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:

@@ -11,8 +11,8 @@ from fathom.analysis.causes import ALIASES, CAUSES
 from fathom.analysis.clean import typical
 from fathom.analysis.intervals import NOTHING, Array, Spans, covered, merge, of_rows, subtract
 from fathom.analysis.steps import Stretch
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 HOOKED = ("checkpoint", "compilation", "input", "gc")  # causes whose hooks run in every phase
 SEEN = 0.1  # of the wait in clean steps: with less in profiled ones, they do not show how much is hidden
 
@@ -45,7 +45,7 @@ class Waits:
         if not steps:
             return {}
         return {
-            cause: float(covered(held, starts, ends).sum()) / steps / MS
+            cause: float(covered(held, starts, ends).sum()) / steps / NS_PER_MS
             for cause, held in self._spans.items()
         }
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
+from fathom.units import NS_PER_MS
 
 SETTLED_SHARE = 0.05  # of a window: so much the host's lead may differ from its usual level
 BEHIND_NS, BEHIND = (
@@ -20,7 +21,6 @@ BEHIND_NS, BEHIND = (
 UNSETTLED = "the host's lead over the device never settled, so every window is used"
 SINGLE = "a single step was recorded, so nothing tells whether others are like it"
 HOST = "host"  # kind of the one window of a recording without steps
-MS = 1e6
 
 
 @dataclass
@@ -246,4 +246,4 @@ def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
         return "the device finished this step's work before it was marked"
     if _pierced(windows)[i]:
         return "for most of it nothing was recorded"
-    return f"the host's lead over the device had not settled ({windows.start_leads[i] / MS:.3f} ms)"
+    return f"the host's lead over the device had not settled ({windows.start_leads[i] / NS_PER_MS:.3f} ms)"

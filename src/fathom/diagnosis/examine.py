@@ -21,8 +21,8 @@ from fathom.machine.limits import limits_of
 from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval
+from fathom.units import MS_PER_S, NS_PER_MS
 
-MS = 1e6
 LEAST = 0.05  # of the time: kinds of steps that take less are not diagnosed
 
 
@@ -192,7 +192,7 @@ def _timeline_interval(step: Step, account: Account) -> None:
     windows = account.windows
     if windows is None:
         return
-    lengths = (windows.ends - windows.starts)[windows.used] / MS
+    lengths = (windows.ends - windows.starts)[windows.used] / NS_PER_MS
     found = interval(lengths, np.mean)
     step.n, step.ci_ms = len(lengths), None if found is None else list(found)
 
@@ -220,7 +220,7 @@ def _energy(store: Store, accounts: list[Account], step: Step) -> tuple[Energy |
     ]
     found, why = analysis.energy(metered)
     if found is not None and found.per_step_j is not None and step.clean_mean_ms:
-        a_second = found.per_step_j / step.clean_mean_ms * 1e3
+        a_second = found.per_step_j / step.clean_mean_ms * MS_PER_S
         found.per_sample_j = a_second / step.samples_per_s if step.samples_per_s else None
         found.per_token_j = a_second / step.tokens_per_s if step.tokens_per_s else None
     return found, why

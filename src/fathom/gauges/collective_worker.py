@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fathom.gauges.timer import Run
+from fathom.units import MS_PER_S
 
 WARM_UP = 3
 SAMPLES = 9
@@ -97,7 +98,7 @@ def timed(torch: Any, dist: Any, work: Work, refresh: Work) -> Run:
             work()
         end.record()
         end.synchronize()
-        slowest = torch.tensor(begin.elapsed_time(end) / 1e3, device="cuda")
+        slowest = torch.tensor(begin.elapsed_time(end) / MS_PER_S, device="cuda")
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return float(slowest)
 

@@ -22,8 +22,8 @@ from fathom.gauges.job import Job
 from fathom.gauges.timer import Sample
 from fathom.gauges.trials import NotHereError, Trial, ceiling
 from fathom.machine import Ceiling
+from fathom.units import GIB, KIB, MIB
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
 PATIENCE_S, GRACE_S = 240, 35  # torchrun gives its ranks 30 s to end
 WORKER = "fathom.gauges.collective_worker"

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fathom.gauges.gpu import GIB, effort, gpu
+from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.staged import Staged
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
+from fathom.units import GIB, MIB
 
-MIB = 2**20
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 BUDGET_S = {"pinned": 1.0, "pageable": 1.5}

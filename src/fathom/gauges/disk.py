@@ -25,8 +25,8 @@ from fathom.gauges.job import Job
 from fathom.gauges.timer import sample
 from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling, disks, host
+from fathom.units import GIB, KIB, MIB
 
-KIB, MIB, GIB = 2**10, 2**20, 2**30
 FILE_BYTES, SMALLEST = 4 * GIB, 64 * MIB
 FREE_SHARE = 1 / 10  # of the space left that the file may take
 SEQUENTIAL = ((MIB, 1), (8 * MIB, 1), (8 * MIB, 4), (8 * MIB, 16))  # bytes a read, reads in flight

@@ -7,12 +7,13 @@ from importlib import import_module
 from time import perf_counter
 from typing import Any
 
-from fathom.gauges.disk import FILE_BYTES, GIB, MIB, File, random_file
+from fathom.gauges.disk import FILE_BYTES, File, random_file
 from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
+from fathom.units import GIB, MIB
 
 SIZES = (16 * MIB, 256 * MIB, GIB)  # of one read
 BUDGET_S = 4.0

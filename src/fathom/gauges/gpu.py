@@ -10,9 +10,9 @@ from fathom.gauges.conditions import Sensors, Watch
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Effort, Sample, sample
 from fathom.gauges.trials import NotHereError, Trial
+from fathom.units import MS_PER_S
 
 Work = Callable[[], object]
-GIB = 2**30
 CYCLES_A_SECOND = 2e9  # about
 AWAKE_S = 0.5  # an idle GPU takes this long at most to raise its clocks
 SHARE = 0.8  # of the free memory that one measurement may take
@@ -75,7 +75,7 @@ class Gpu:
             work()
         end.record()
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
+        return float(begin.elapsed_time(end)) / MS_PER_S
 
     def sample(self, work: Work, effort: Effort) -> Sample:
         """Samples of `work`'s device time."""

@@ -17,8 +17,8 @@ from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
+from fathom.units import MIB
 
-MIB = 2**20
 SIZES = (16 * MIB,)  # of one batch: 64 images of 256 x 256 are 12 MiB
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB)
 WORKERS = (2, 4, 8, 16)

@@ -15,6 +15,7 @@ from fathom.gauges.job import Job
 from fathom.gauges.timer import Effort, Sample
 from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
+from fathom.units import MS_PER_S
 
 Shape = tuple[int, int, int]  # rows of the result, its columns, the length of the sums
 SHAPES: tuple[Shape, ...] = ((4096,) * 3, (6144,) * 3, (8192,) * 3)
@@ -94,7 +95,7 @@ def _run(here: Gpu, work: Work, count: int, seconds: float) -> list[float]:
         events[-3].synchronize()
     events[-1].synchronize()
     pairs = pairwise(events)
-    return [begin.elapsed_time(end) / 1e3 / count for begin, end in pairs]
+    return [begin.elapsed_time(end) / MS_PER_S / count for begin, end in pairs]
 
 
 def _chunk(here: Gpu, work: Work, count: int) -> Any:

@@ -6,10 +6,11 @@ from functools import partial
 from typing import Any
 
 from fathom.gauges import cuda
-from fathom.gauges.gpu import GIB, Gpu, Work, effort, gpu
+from fathom.gauges.gpu import Gpu, Work, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
+from fathom.units import GIB
 
 THREADS, UNROLL, WORD = 256, 8, 16  # as in kernels/memory.cu
 TILE = THREADS * UNROLL * WORD  # bytes

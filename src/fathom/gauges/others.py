@@ -8,6 +8,7 @@ from typing import Any
 
 from fathom.errors import FathomError
 from fathom.machine.nvml import Device, NvmlMissingError, load, reading
+from fathom.units import GIB
 
 SHARED = "another process used the GPU meanwhile"
 IDLE_BYTES = 2**31  # of an idle GPU's memory are in use at most, for the driver itself
@@ -44,7 +45,7 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
     memory, rates = gpu.ask_quietly("MemoryInfo"), gpu.ask_quietly("UtilizationRates")
     found = []
     if memory and memory.used > IDLE_BYTES:
-        found.append(f"{memory.used / 2**30:.1f} GiB of its memory were in use before")
+        found.append(f"{memory.used / GIB:.1f} GiB of its memory were in use before")
     if rates and rates.gpu > IDLE_PERCENT:
         found.append(f"it was busy {rates.gpu} % of the time before")
     return found

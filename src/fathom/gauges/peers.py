@@ -7,11 +7,12 @@ from functools import cache
 from typing import Any
 
 from fathom.gauges.conditions import Sensors, Watch
-from fathom.gauges.gpu import GIB, effort
+from fathom.gauges.gpu import effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import NotHereError, Trial, ceiling
 from fathom.machine import Ceiling
+from fathom.units import GIB, MS_PER_S
 
 SIZE = GIB // 2
 SHARE = 1 / 8  # of a device's free memory that one buffer may take
@@ -89,7 +90,7 @@ def _together(torch: Any, copies: list[Copy]) -> Run:
         with torch.cuda.device(copies[0].device):
             end.record(first)
         end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3
+        return float(begin.elapsed_time(end)) / MS_PER_S
 
     return run
 

@@ -9,6 +9,7 @@ from math import ceil, sqrt
 import numpy as np
 
 from fathom.timing import Clock, SystemClock
+from fathom.units import NS_PER_S
 
 Run = Callable[[int], float]  # does the work that many times, and returns the seconds it took
 LEAST, MOST = 7, 300  # samples
@@ -70,7 +71,7 @@ def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
     started = clock.now_ns()
     count = max(1, ceil(effort.sample_s / _warm(run, effort, clock)))
     seconds: list[float] = []
-    while not _enough(seconds, effort, (clock.now_ns() - started) / 1e9):
+    while not _enough(seconds, effort, (clock.now_ns() - started) / NS_PER_S):
         if seconds and effort.rest_s:
             clock.sleep(effort.rest_s)
         seconds.append(run(count) / count)
@@ -82,7 +83,7 @@ def _warm(run: Run, effort: Effort, clock: Clock) -> float:
     started, count = clock.now_ns(), 1
     while True:
         once = max(run(count) / count, 1e-9)
-        if clock.now_ns() - started >= 1e9 * effort.warm_s:
+        if clock.now_ns() - started >= NS_PER_S * effort.warm_s:
             return once
         count = min(2 * count, max(1, ceil(effort.sample_s / once)))
 

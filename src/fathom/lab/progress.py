@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fathom.timing import Clock, SystemClock
+from fathom.units import NS_PER_S
 
 Say = Callable[[str], None]
 
@@ -36,6 +37,6 @@ class Progress:
 
     def _estimate(self) -> str:
         """As long for each of the rest as for those that are done."""
-        spent_s = (self._clock.now_ns() - self._began_ns) / 1e9
+        spent_s = (self._clock.now_ns() - self._began_ns) / NS_PER_S
         left_s = spent_s * (self._total - self.done) / self.done
         return f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"

@@ -20,9 +20,10 @@ from fathom.recorder.counters import QUALIFY
 from fathom.recorder.finish import missing_libraries
 from fathom.recorder.launch import INJECT
 from fathom.recorder.stacks import rehearse, why_no_stacks
+from fathom.units import GIB
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 4)
-ENOUGH_BYTES = 2 << 30
+ENOUGH_BYTES = 2 * GIB
 # Asked of the program's Python, so that Fathom itself never imports torch.
 QUESTIONS = """
 import importlib.metadata, importlib.util, json, sys
@@ -228,7 +229,7 @@ def _libraries() -> Check:
 
 def _disk() -> Check:
     free = free_bytes(Path.cwd())
-    found = "unknown" if free is None else f"{free / 2**30:.1f} GiB free in {Path.cwd()}"
+    found = "unknown" if free is None else f"{free / GIB:.1f} GiB free in {Path.cwd()}"
     return Check(
         "disk", free is None or free >= ENOUGH_BYTES, found, "free 2 GiB, or record elsewhere with -o"
     )

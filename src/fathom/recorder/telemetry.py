@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
+from fathom.units import NS_PER_S
+
 PERIOD = 0.1  # seconds
 
 
@@ -58,7 +60,7 @@ class Telemetry:
                 while not ended:
                     started = self.clock()
                     self._sample(file.write)
-                    spent = (self.clock() - started) / 1e9
+                    spent = (self.clock() - started) / NS_PER_S
                     ended = self._pause(max(0.0, self.period - spent))
                 self._sample(file.write)
         except Exception as error:

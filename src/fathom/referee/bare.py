@@ -21,6 +21,7 @@ from fathom.referee.inspecting import Opponent
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError
+from fathom.units import NS_PER_S
 
 CODE = "detects-referee"
 SLOWER = 3.0  # times slower than under the referee, where the baseline is not
@@ -190,7 +191,7 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
     """Its standard error. Looks up now and then, in case everything is to end."""
     turn, given = sides.turn, [job]
-    until = turn.now_ns() + 1e9 * sides.patience_s
+    until = turn.now_ns() + NS_PER_S * sides.patience_s
     while turn.left_s() and turn.now_ns() < until:
         if select.select(turn.closing, [], [], 0)[0]:
             raise StoppedError

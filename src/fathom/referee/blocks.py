@@ -17,6 +17,7 @@ from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError, Worker
+from fathom.units import NS_PER_MS, NS_PER_S
 
 WARM, COLD = "warm", "cold"
 LEAST, MOST = 8, 60  # samples of a block
@@ -124,14 +125,15 @@ class ProcessSampler:
             looks += 1
             if waited - claimed <= SLACK_NS + SLACK * claimed:
                 return []
-        text = f"it claims {claimed / 1e6:.1f} ms for what took {waited / 1e6:.1f} ms by the referee's clock"
+        claimed_ms, waited_ms = claimed / NS_PER_MS, waited / NS_PER_MS
+        text = f"it claims {claimed_ms:.1f} ms for what took {waited_ms:.1f} ms by the referee's clock"
         return [Reason("patched-timer", text)]
 
     def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
         taken: list[dict[str, Any]] = []
         calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
         most = MOST if self._settings.decides(condition) else LEAST
-        left_ns, clocks = 1e9 * self._settings.block_s, list[dict[str, float]]()
+        left_ns, clocks = NS_PER_S * self._settings.block_s, list[dict[str, float]]()
         while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not sure(taken)):
             number = len(taken)
             stays = number % STAY if number < LEAST else 0

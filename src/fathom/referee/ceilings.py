@@ -10,6 +10,7 @@ from fathom.machine import datasheet
 from fathom.machine.limits import Limits, limits_of
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Reason
+from fathom.units import GB, NS_PER_S
 
 ABOVE = 1.03  # of a measured ceiling: more than its own spread
 FOOTPRINT = 4  # times the L2 cache that must be moved for none of it to stay there
@@ -68,11 +69,11 @@ def fraction(ns: float, work: Work, limits: Limits, cache: str) -> Fraction | No
     rate = limits.arithmetic.get(work.unit or "")
     needs = {}
     if work.bytes and memory:
-        needs[limits.cache_name if fits else limits.memory_name] = 1e9 * work.bytes / memory
+        needs[limits.cache_name if fits else limits.memory_name] = NS_PER_S * work.bytes / memory
     if work.flops and rate and work.unit:
-        needs[work.unit] = 1e9 * work.flops / rate
-    if not needs and work.bytes and limits.memory and 1e9 * work.bytes <= ns * limits.memory:
-        needs[limits.memory_name] = 1e9 * work.bytes / limits.memory
+        needs[work.unit] = NS_PER_S * work.flops / rate
+    if not needs and work.bytes and limits.memory and NS_PER_S * work.bytes <= ns * limits.memory:
+        needs[limits.memory_name] = NS_PER_S * work.bytes / limits.memory
     if not needs or not ns > 0:
         return None
     bound = max(needs, key=lambda key: needs[key])
@@ -97,7 +98,7 @@ def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> l
     side, reasons = comparison.candidate, []
     clock = sheet.figure("clock")
     share = side.clock_mhz * 1e6 / clock.value if side.clock_mhz and clock else 1.0
-    rate, memory = (amount and 1e9 * amount / side.ns for amount in (work.flops, work.bytes))
+    rate, memory = (amount and NS_PER_S * amount / side.ns for amount in (work.flops, work.bytes))
     peak = sheet.figure(work.unit) if work.unit else None
     if peak and rate and rate > ABOVE * peak.value * share:
         text = f"{rate / 1e12:.0f} TFLOP/s of {peak.value * share / 1e12:.0f} possible"
@@ -105,6 +106,6 @@ def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> l
     published, cache = sheet.figure("hbm"), sheet.figure("l2")
     far = comparison.cache == "cold" and (work.bytes or 0) > FOOTPRINT * (cache.value if cache else 0)
     if published and memory and far and memory > ABOVE * published.value:
-        text = f"{memory / 1e9:.0f} GB/s of {published.value / 1e9:.0f} possible"
+        text = f"{memory / GB:.0f} GB/s of {published.value / GB:.0f} possible"
         reasons.append(Reason("above-peak", text))
     return reasons

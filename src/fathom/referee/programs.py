@@ -27,6 +27,7 @@ from fathom.referee.sides import BASELINE, CANDIDATE
 from fathom.referee.verdict import Reason, Verdict
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
+from fathom.units import NS_PER_S
 
 NOTHING = "nothing-compared"
 INSTEAD = f"--metrics names a file that both write; --allow {NOTHING} races them without"
@@ -113,7 +114,7 @@ def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | Non
     if pair.metrics is not None or blind:
         _raced(verdict, Programs(resolved, pair.metrics, settings.patience_s, clock), settings, pair)
     verdict.excuse(pair.allow)
-    verdict.seconds = (clock.now_ns() - began) / 1e9
+    verdict.seconds = (clock.now_ns() - began) / NS_PER_S
     return verdict
 
 

@@ -28,6 +28,7 @@ from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Reason, Verdict
 from fathom.timing import MARGIN, Clock
+from fathom.units import NS_PER_S
 
 
 def prove(
@@ -78,7 +79,7 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
         if not _refusing(inspection.reasons, pair):
             _timed(sides, settings, opponent, partial(_judged, judge, opponent), seeds, verdict)
     verdict.agreement = list(judge.agreement.values())
-    verdict.seconds = (clock.now_ns() - began) / 1e9
+    verdict.seconds = (clock.now_ns() - began) / NS_PER_S
     return _concluded(verdict, pair, settings)
 
 

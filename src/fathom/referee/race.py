@@ -18,6 +18,7 @@ from fathom.referee.sides import BASELINE, CANDIDATE, blaming_baseline
 from fathom.referee.verdict import Comparison, Reason, Timing
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock, decide, midmean, settled
+from fathom.units import NS_PER_S
 
 LEAST_ROUNDS, MOST_ROUNDS = 6, 60
 Judged = Callable[[int, Saved, Saved], list[Reason]]  # seed, baseline's result, candidate's
@@ -41,7 +42,7 @@ def race(
     least, warned = len(found.baseline) + LEAST_ROUNDS, False
     while not found.reasons and len(found.baseline) < MOST_ROUNDS:
         _round(sampler, found, seeds, judged)
-        rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / 1e9
+        rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / NS_PER_S
         settings.progress(f"{rounds} pairs of at least {least}")
         if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
             continue

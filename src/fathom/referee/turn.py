@@ -9,6 +9,7 @@ from math import inf
 from fathom.errors import FathomError
 from fathom.referee.gate import Gate, StoppedError
 from fathom.timing import Clock, SystemClock
+from fathom.units import NS_PER_S
 
 
 class TooLongError(FathomError):
@@ -55,7 +56,7 @@ class Turn:
 
     def left_s(self) -> float:
         """Seconds until the limit. Raises TooLongError beyond it."""
-        left = self.limit_s - (self.now_ns() - self._began_ns) / 1e9
+        left = self.limit_s - (self.now_ns() - self._began_ns) / NS_PER_S
         if left <= 0:
             raise TooLongError(f"It was not proven within {self.limit_s:g} s; give it more with --limit.")
         return left

@@ -13,6 +13,7 @@ from fathom.errors import BadInputError
 from fathom.referee.gate import StoppedError
 from fathom.referee.launching import Launcher, Spawn, Started
 from fathom.referee.turn import TooLongError, Turn
+from fathom.units import NS_PER_S
 
 LONGEST_S = 3600.0  # of one wait: the system takes no infinity
 
@@ -98,10 +99,10 @@ class Worker:
         raise SideError("raises", f"it raised {text} ({error['where']})")
 
     def _line(self) -> bytes:
-        until = self._turn.now_ns() + 1e9 * self._patience_s
+        until = self._turn.now_ns() + NS_PER_S * self._patience_s
         while b"\n" not in self._read:
             all_left = self._turn.left_s()  # asked first: it is the whole proof's limit that is told then
-            left = (until - self._turn.now_ns()) / 1e9
+            left = (until - self._turn.now_ns()) / NS_PER_S
             if left <= 0:
                 raise HangsError("hangs", f"it gave no answer within {self._patience_s:g} s")
             data = self._next(min(left, all_left))

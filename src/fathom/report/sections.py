@@ -14,10 +14,11 @@ from fathom.analysis.results import Abstained, Device, Energy, Entry, Examinatio
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.ledger import groups, step_ms
+from fathom.units import NS_PER_MS
 
 # The end of a key names the unit of its value.
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
-    ("_ns", lambda value: units.duration(value / 1e6)),
+    ("_ns", lambda value: units.duration(value / NS_PER_MS)),
     ("_ms", units.duration),
     ("_bytes", units.memory),
     ("_j", lambda value: f"{units.scaled(value, 'J')}"),

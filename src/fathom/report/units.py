@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
 
+from fathom.units import NS_PER_S
+
 MISSING = "–"
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
 
@@ -81,7 +83,7 @@ def decimals(total_ms: float | None) -> int:
 
 def date(ns: int) -> str:
     """A moment in UTC, to the minute."""
-    return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def shorten(name: str, width: int) -> str:

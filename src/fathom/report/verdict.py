@@ -13,6 +13,7 @@ from rich.text import Text
 from fathom.report import units
 from fathom.report.bars import bar
 from fathom.report.screen import cells, console_or_default, put
+from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from fathom.referee import Agreement, Comparison, Timing, Verdict
@@ -114,7 +115,7 @@ def _conditions(verdict: Verdict, comparison: Comparison) -> str:
 def _side(name: str, side: Timing, share: float, width: int) -> Text:
     room = max(width - _SIDE - _FIGURES, 10)
     line = Text(f"{name:<{_SIDE}}").append(bar(share, room), "green" if share < 0.995 else "blue")
-    line.append(f" {units.duration(side.ns / 1e6):>9}", "bold")
+    line.append(f" {units.duration(side.ns / NS_PER_MS):>9}", "bold")
     if side.ceiling is not None:
         line.append(f"  {side.ceiling.fraction:.0%} of {side.ceiling.bound}", "cyan")
     dropped = sum(side.discarded.values())

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from fathom.errors import BadInputError, NotASoundingError
+from fathom.units import GIB
 
 SUFFIX = ".fathom.zip"
 MOST_BYTES = 64 << 30
@@ -79,10 +80,10 @@ def unpack(file: Path) -> Path:
 def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:
     size = sum(entry.file_size for entry in entries)
     if len(entries) > MOST_FILES or size > MOST_BYTES:
-        raise NotASoundingError(f"{file} would unpack to {size / 2**30:,.0f} GiB, so it is left alone.")
+        raise NotASoundingError(f"{file} would unpack to {size / GIB:,.0f} GiB, so it is left alone.")
     if size > free:
         raise NotASoundingError(
-            f"{file} needs {size / 2**30:,.1f} GiB to unpack, which {tempfile.gettempdir()} lacks."
+            f"{file} needs {size / GIB:,.1f} GiB to unpack, which {tempfile.gettempdir()} lacks."
         )
     if "manifest.json" not in (entry.filename for entry in entries):
         raise NotASoundingError(f"{file} is not a packed sounding: it has no manifest.json.")

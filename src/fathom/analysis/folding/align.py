@@ -11,6 +11,7 @@ from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import IDLE, States
 from fathom.analysis.folding.wide import wide_scores
 from fathom.analysis.intervals import Array, covered
+from fathom.units import NS_PER_MS
 
 REACH_NS = 250_000  # how far clocks usually lie apart
 FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
@@ -79,7 +80,7 @@ def _unclear(unsure_ns: int) -> str:
     why = "no shift of the samples explains them clearly better than others"
     if unsure_ns <= FAR_NS:
         return why
-    return f"starting to sample took {unsure_ns / 1e6:.0f} ms, and {why} within that"
+    return f"starting to sample took {unsure_ns / NS_PER_MS:.0f} ms, and {why} within that"
 
 
 def _rough(readings: Readings, states: States, unsure_ns: int) -> float | None:

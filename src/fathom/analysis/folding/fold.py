@@ -14,6 +14,7 @@ from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.shares import Shares, shares
 from fathom.analysis.intervals import Array
+from fathom.units import NS_PER_S
 
 MOST_STATES = 600  # columns of the fit; rarer states share one
 MOST_PARTS = 400  # columns up to which states are divided into their parts
@@ -167,7 +168,7 @@ def _place(position: dict[int, int], counter: int | None, otherwise: int) -> int
 def _additive(readings: Readings, kinds: list[Kind | None], below: list[int | None]) -> Array:
     """Values of which a mixture's is the mean of its parts: sums as rates, ratios as numerators."""
     values = readings.values.copy()
-    seconds = (readings.ends - readings.starts) / 1e9
+    seconds = (readings.ends - readings.starts) / NS_PER_S
     for place, kind in enumerate(kinds):
         if kind and kind.kind == "sum":
             values[:, place] /= seconds

@@ -19,6 +19,7 @@ from fathom.analysis.measures.results import Portrait
 from fathom.analysis.measures.worth import SHARE, worth
 from fathom.analysis.results import Abstained, Device, Entry
 from fathom.sounding import Store
+from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
 _WORKING = tuple(ENTRIES[kind] for kind in (COMPUTE, COMMUNICATION, MOVING, COPY))
 Rows = dict[str, list[dict[str, Any]]]  # counters by family
@@ -76,7 +77,7 @@ def _index(device: Device) -> int | None:
 
 def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
     """What a family's launches are like: times in µs, shapes, attributes of its usual launch."""
-    time = (pl.col("end_ns") - pl.col("start_ns")) / 1e3
+    time = (pl.col("end_ns") - pl.col("start_ns")) / NS_PER_US
     usual = ("grid", "block", "registers", "shared_bytes", "local_bytes")
     found = (
         kernels.with_columns(label=detail(), time=time)
@@ -115,7 +116,7 @@ def _portrait(
     abstained: list[Abstained],
 ) -> Portrait:
     launch = launch | {"threads": _threads(launch["block"])}
-    seconds = launch["mean"] / 1e6
+    seconds = launch["mean"] / US_PER_S
     work = _work(entry, launch["mean"])
     rows, counted_as = counted
     measures, _ = measures_of(Known(rows, facts_of(on, launch, work, seconds)))
@@ -160,7 +161,7 @@ def _threads(block: str | None) -> int | None:
 
 def _work(entry: Entry, mean_us: float) -> dict[str, Any]:
     """The entry's work a step, and of one launch of mean length."""
-    part = mean_us / 1e3 / entry.ms
+    part = mean_us / US_PER_MS / entry.ms
     return {
         "flops": entry.flops,
         "bytes": entry.bytes,

@@ -14,8 +14,7 @@ from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.steps import Clean, clean_step, first_profiled, ran_ahead, stretches, undisturbed
 from fathom.analysis.windows import Boundary, Windows, make_windows
-
-MS = 1e6
+from fathom.units import NS_PER_MS
 
 
 @dataclass
@@ -36,7 +35,7 @@ class Seen:
     def steps_ms(self, timeline: Timeline) -> Array:
         """Lengths of the used windows on another timeline of the same rank."""
         found = self._windows(timeline)
-        return (found.ends - found.starts)[self.used] / MS
+        return (found.ends - found.starts)[self.used] / NS_PER_MS
 
     def ledger(self, timeline: Timeline) -> Ledger:
         """The ledger of the windows on that timeline."""
@@ -52,7 +51,7 @@ class Seen:
         used = np.flatnonzero(self.used).tolist()
         rows = ledger.rows.filter(pl.col("window").is_in(used))
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
-        return {entry: ns / len(used) / MS for entry, ns in summed.iter_rows()}
+        return {entry: ns / len(used) / NS_PER_MS for entry, ns in summed.iter_rows()}
 
     def _windows(self, timeline: Timeline) -> Windows:
         found = windows_of(timeline, self.index, self.kind, self.usual)

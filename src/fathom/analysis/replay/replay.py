@@ -14,7 +14,7 @@ from fathom.analysis.recording import Timeline
 from fathom.analysis.replay import naming
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
-from fathom.analysis.replay.recorded import MS, Seen, clean_of, seen
+from fathom.analysis.replay.recorded import Seen, clean_of, seen
 from fathom.analysis.replay.results import Gain, Moved, Prediction
 from fathom.analysis.results import Abstained, Entry
 from fathom.analysis.steps import Clean
@@ -23,6 +23,7 @@ from fathom.analysis.waits import HOOKED
 from fathom.errors import BadInputError
 from fathom.sounding import Store
 from fathom.timing import interval
+from fathom.units import NS_PER_MS
 
 WRONG = 0.05  # a model that misses the recorded step by more than this share predicts nothing
 QUICKEST = 0.56  # of the time that it takes under the profiler: benchmarks/results/cost.json, launch_bound
@@ -136,7 +137,7 @@ class Replay:
     @cached_property
     def _recorded(self) -> float:
         windows = self._seen.windows
-        return windows.total_ns / int(windows.used.sum()) / MS
+        return windows.total_ns / int(windows.used.sum()) / NS_PER_MS
 
     @cached_property
     def _refusal(self) -> Abstained | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.machine.limits import Limits
+from fathom.units import NS_PER_S
 
 NEED = {"need_ns": pl.Float64, "bound": pl.String, "unbounded": pl.String, "unit": pl.String}
 # fp32 products that tensor cores ran in TF32, by the kernel's name: cuBLAS (nvjet: A, B and C in s), CUTLASS
 TF32 = r"tf32|s1688gemm|tensorop_s\d+|nvjet_(?:sm\d+_)?s[a-z]{2}_"
-_S = 1e9
 
 
 def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
@@ -22,8 +22,8 @@ def needs(work: pl.DataFrame, limits: Limits | None) -> pl.DataFrame:
     limits = limits or Limits()
     columns = work.with_columns(unit=_unit(), **_path(limits))
     columns = columns.with_columns(
-        arithmetic=pl.col("flops") / _rate("unit", limits.arithmetic) * _S,
-        traffic=pl.col("bytes") / pl.col("bandwidth") * _S,
+        arithmetic=pl.col("flops") / _rate("unit", limits.arithmetic) * NS_PER_S,
+        traffic=pl.col("bytes") / pl.col("bandwidth") * NS_PER_S,
     )
     columns = columns.with_columns(
         arithmetic=pl.when("product").then("arithmetic").otherwise(_or_nothing("arithmetic")),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Utilisation
 from fathom.machine.limits import Limits
+from fathom.units import MS_PER_S
 
-MS = 1e3  # milliseconds a second
 WORK, LAUNCHES = "work", "launches"
 _IDLE = "idle"
 _NO_WORK = (_IDLE, OVERHEAD, UNATTRIBUTED)
@@ -32,7 +32,7 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
         if entry.entry.startswith(_IDLE):
             entry.at_ceiling_ms = 0.0
     needed = sum(min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known)  # at most what it took
-    launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS
+    launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS_PER_S
     device.at_ceiling_ms = max(needed, launched)
     device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES
     device.at_ceiling_known = sum(entry.ms for entry in known) / busy
@@ -84,4 +84,4 @@ def _share(
             return None
         flops = entry.product_flops - (0.0 if again else entry.recomputed_flops)
         needed += flops / peaks[entry.unit or ""]
-    return needed * MS / step_ms if products else None
+    return needed * MS_PER_S / step_ms if products else None

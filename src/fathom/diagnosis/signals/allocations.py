@@ -11,8 +11,8 @@ from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Asked
 from fathom.diagnosis.signals.searches import searching
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 HOST_MEMORY = "Host"  # page-locked memory: not the device's
 FREES = r"^(cuda|hip)Free(Async)?$|^cu(MemFree|MemRelease|MemUnmap)"
 RUN = 4  # frees in a row by no op: the cache is emptied; tensors are freed one by one
@@ -39,7 +39,7 @@ def asked(recorded: Recorded) -> list[Asked]:
     )
     count = recorded.steps
     return [
-        Asked(why, frees / count, asks / count, ns / count / MS, steps / count, source, region)
+        Asked(why, frees / count, asks / count, ns / count / NS_PER_MS, steps / count, source, region)
         for why, frees, asks, ns, steps, source, region in found.sort("ns", descending=True).iter_rows()
     ]
 

@@ -12,8 +12,8 @@ from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Chain
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 FUSIBLE = re.compile(r"elementwise_kernel")
 JOINED = re.compile(r"CatArrayBatchedCopy")
 PARTS = (1, 2, 4)  # of the chain's numbers, in the same function: halves that are turned, and joined again
@@ -100,8 +100,8 @@ def _made(key: tuple, runs: list[list[dict[str, Any]]], steps: int) -> Chain:
         longest = max(row["ns"] for row in run)
         part = 1 - longest / (sum(row["ns"] for row in run) or 1)
         for row in run:
-            saved[row["label"]] = saved.get(row["label"], 0.0) + part * row["ns"] / steps / MS
-    total = sum(row["ns"] for run in runs for row in run) / steps / MS
+            saved[row["label"]] = saved.get(row["label"], 0.0) + part * row["ns"] / steps / NS_PER_MS
+    total = sum(row["ns"] for run in runs for row in run) / steps / NS_PER_MS
     first = runs[0][0]
     backward = any(name.startswith("autograd::") for name in first["path"])
     return Chain(

@@ -10,8 +10,8 @@ import polars as pl
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Compiled
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 REGION = r"^Torch-Compiled Region: (\d+)/(\d+)"
 LOOKUP = "TorchDynamo Cache Lookup"  # a part of what a break costs
 COMPILATION = r"\b(\d+)/(\d+)"
@@ -30,7 +30,7 @@ def compiled(recorded: Recorded) -> Compiled:
         versions,
         inside.height / recorded.steps,
         resumed.height / recorded.steps,
-        int(resumed["ns"].sum()) / recorded.steps / MS,
+        int(resumed["ns"].sum()) / recorded.steps / NS_PER_MS,
         resumed["ran"].drop_nulls().first(),  # type: ignore[arg-type]
     )
 

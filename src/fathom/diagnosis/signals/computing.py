@@ -13,8 +13,8 @@ from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Computing
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 LONG_NS = 1_000_000  # more than asking for an op takes, under a profiler too
 OFTEN, TWICE = 0.5, 2  # of the steps: what comes in fewer is another matter than what each of them computes
 LIBRARY = re.compile(rf"^Optimizer\.|{causes.NATIVE_REGION.pattern}")  # regions
@@ -33,7 +33,7 @@ def computing(recorded: Recorded) -> Computing:
     alone = intersect(_alone(recorded, rows), recorded.used)
     idle = subtract(alone, recorded.busy)
     count = len(alone.starts) / recorded.steps
-    return Computing(idle.length / recorded.steps / MS, count, _source(recorded, rows))
+    return Computing(idle.length / recorded.steps / NS_PER_MS, count, _source(recorded, rows))
 
 
 def _own(recorded: Recorded, inside: list[int]) -> list[bool]:

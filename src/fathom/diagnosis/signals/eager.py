@@ -20,8 +20,8 @@ from fathom.diagnosis.signals.rows import Eager
 from fathom.diagnosis.signals.value import signal
 from fathom.machine.limits import limits_of
 from fathom.sounding.compiler import FACT
+from fathom.units import NS_PER_MS, NS_PER_S
 
-MS = 1e6
 GENERATED = re.compile(r"^triton_(poi|per|red|tem|for|mm)|^triton_.*_fused_|^cpp_fused")
 # Work of the loop's other parts, which `torch.compile(model)` leaves as it is.
 OUTSIDE = re.compile(
@@ -76,8 +76,8 @@ def eager(recorded: Recorded) -> Eager:
     ops = [" > ".join(row["path"][-1:]) for row in fused.longest[1]]
     first = fused.longest[1][0] if fused.longest[1] else {}
     return Eager(
-        saved={family: ns / steps / MS for family, ns in fused.saved.items() if ns > 0},
-        fusible_ms=fused.now_ns / steps / MS,
+        saved={family: ns / steps / NS_PER_MS for family, ns in fused.saved.items() if ns > 0},
+        fusible_ms=fused.now_ns / steps / NS_PER_MS,
         before=fused.before / steps,
         after=fused.after / steps,
         chains=fused.chains / steps,
@@ -155,7 +155,7 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
     """Bytes a nanosecond of fused kernels: of the measured ceiling, else what the quickest of these reach."""
     limits = limits_of(recorded.machine, recorded.index)
     if limits is not None and limits.memory:
-        return REACHED * limits.memory / 1e9
+        return REACHED * limits.memory / NS_PER_S
     mine = rows.filter(pl.col("part") == "fused", pl.col("needs") > 0)
     families = mine.group_by("label").agg(pl.col("needs").sum(), pl.col("ns").sum())
     large = families.filter(pl.col("ns") >= 0.05 * pl.col("ns").sum())
@@ -177,7 +177,7 @@ def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
         after = min(
             1 + sum(1 for row in run if COLUMNS.search(row["label"] + " " + row["path"][-1])), len(run)
         )
-        then = min(now, max(_moved(run) / rate, after * SHORTEST_MS * MS))
+        then = min(now, max(_moved(run) / rate, after * SHORTEST_MS * NS_PER_MS))
         found.now_ns += now
         found.before += len(run)
         found.after += after

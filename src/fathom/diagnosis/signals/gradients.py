@@ -14,8 +14,8 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.shapes import lists_of, shapes_of
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 BACKWARD = "autograd::engine::evaluate_function"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 TAKES = re.compile(r"aten::(_fused_(adamw?|sgd|adagrad)_|_foreach_addcdiv_)$")  # parameters first, each once
@@ -132,6 +132,6 @@ def _after(recorded: Recorded, stretches: list[tuple[int, int]]) -> list[Work]:
     rows = rows.filter(pl.col("of") == "attribution", within, behind)
     found = rows.group_by("entry", "label", "path", maintain_order=True).agg(pl.col("ns").sum(), pl.len())
     return [
-        Work(entry, label, ns / recorded.steps / MS, count / recorded.steps, tuple(path))
+        Work(entry, label, ns / recorded.steps / NS_PER_MS, count / recorded.steps, tuple(path))
         for entry, label, path, ns, count in found.iter_rows()
     ]

@@ -11,8 +11,8 @@ from fathom.diagnosis.signals.processor import meeting
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Held
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 OPS = r"^\w+::"  # of a library: a function of the program's own, which runs Python, has no namespace
 ENGINE = r"^(autograd|torch)::"
 
@@ -40,8 +40,8 @@ def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
     lines = every["ran"].drop_nulls().mode().sort()
     return Held(
         name,
-        stretches.length / recorded.steps / MS,
-        subtract(stretches, recorded.busy).length / recorded.steps / MS,
+        stretches.length / recorded.steps / NS_PER_MS,
+        subtract(stretches, recorded.busy).length / recorded.steps / NS_PER_MS,
         rows.filter(pl.Series(covered(recorded.used, starts, ends) > 0))["inside"].n_unique()
         / recorded.steps,
         stretches.length / whole.length if whole.length else 0.0,

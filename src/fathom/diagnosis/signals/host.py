@@ -14,8 +14,8 @@ from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Call
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 COPYING = r"Memcpy\w*Async"  # returns at once, unless
 BLOCKING = r"^DtoH pageable"  # it copies to memory that is not pinned: the call waits for all work before it
 _KEY = ["phase", "burst", "op"]
@@ -41,7 +41,7 @@ def calls(recorded: Recorded) -> list[Call]:
         Call(
             api,
             known[api],
-            ns / recorded.steps / MS,
+            ns / recorded.steps / NS_PER_MS,
             count / recorded.steps,
             tuple(path),
             sources.get((api, *path)),
@@ -101,7 +101,7 @@ def waits(recorded: Recorded) -> dict[str, float]:
     rows = recorded.store.table("waits", recorded.account.rank).collect()
     if not steps:
         return {}
-    return {cause: ns / steps / MS for cause, ns in _within(rows, within)}
+    return {cause: ns / steps / NS_PER_MS for cause, ns in _within(rows, within)}
 
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:

@@ -16,8 +16,8 @@ from fathom.diagnosis.signals.value import signal
 from fathom.machine.ceilings import find, from_machine
 from fathom.sounding.loaders import FACT as LOADERS
 from fathom.sounding.loaders import Loader
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 IDLE = "idle: input"
 STAGES = ("fetch", "decode", "read", "collate", "pin")
 THREAD = ["phase", "burst", "thread"]
@@ -225,7 +225,7 @@ def restarts(recorded: Recorded) -> list[float]:
     begun = rows.filter(pl.col("batch") == 0).filter(later)["start_ns"]
     anew = begun.search_sorted(steps["end_ns"]) > begun.search_sorted(steps["mark_ns"])
     ended = (pl.col("device_end_ns") - pl.col("device_ns"), pl.col("end_ns") - pl.col("mark_ns"))
-    lengths = steps.select(pl.coalesce(ended) / MS).to_series()
+    lengths = steps.select(pl.coalesce(ended) / NS_PER_MS).to_series()
     usual = lengths.filter(~anew).median()
     if usual is None:
         raise UnknownSignalError(NO_CLEAN)

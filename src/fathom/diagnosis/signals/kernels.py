@@ -13,9 +13,9 @@ from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine.limits import limits_of
+from fathom.units import NS_PER_MS, NS_PER_US
 
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
-MS = 1e6
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
@@ -71,7 +71,7 @@ def in_order(recorded: Recorded) -> pl.DataFrame:
 def together(mine: list[dict], steps: int) -> Work:
     """Rows of `in_order` of one family and op as one piece of work."""
     told = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
-    ms, count = sum(row["ns"] for row in mine) / steps / MS, len(mine) / steps
+    ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
     return Work("compute", mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
 
 
@@ -134,7 +134,7 @@ def median_us(recorded: Recorded) -> float | None:
     """How long the kernel in the middle takes."""
     rows = recorded.kernels.filter(recorded.inside(recorded.kernels)).filter(pl.col("kind") == "compute")
     median = (rows["end_ns"] - rows["start_ns"]).median()
-    return None if median is None else float(median) / 1e3  # type: ignore[arg-type]
+    return None if median is None else float(median) / NS_PER_US  # type: ignore[arg-type]
 
 
 @signal("kernels.count", "a step")

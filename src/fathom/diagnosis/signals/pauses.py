@@ -11,8 +11,8 @@ from fathom.diagnosis.signals.host import of_the_program
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Holds
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 SHORT_NS = 300_000  # some ten launches under a profiler: a longer pause is no matter of launching
 TURN_NS = 5_000_000  # sys.getswitchinterval(): how long a thread keeps the interpreter while others wait
 EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with what the scheduler adds
@@ -28,7 +28,7 @@ def short_pauses(recorded: Recorded) -> float:
         edges = np.concatenate(([start], np.stack((busy.starts, busy.ends), 1)[inner].ravel(), [end]))
         pauses = np.diff(np.clip(edges, start, end))[::2]
         total += int(pauses[pauses < SHORT_NS].sum())
-    return total / recorded.steps / MS
+    return total / recorded.steps / NS_PER_MS
 
 
 @signal("host.holds", "a step")
@@ -45,7 +45,7 @@ def holds(recorded: Recorded) -> Holds:
     beside = turns - np.round(turns)
     held = union(starts, ends)
     return Holds(
-        float((held.ends - held.starts).sum()) / steps / MS,
+        float((held.ends - held.starts).sum()) / steps / NS_PER_MS,
         len(starts) / steps,
         len(places),
         float(((beside >= -EARLY) & (beside <= LATE)).mean()) if len(starts) else 0.0,

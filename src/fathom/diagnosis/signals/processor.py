@@ -12,8 +12,8 @@ from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import HostWork
 from fathom.diagnosis.signals.shapes import shapes_of
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
 MOSTLY = 0.8  # of an op's time lies in such calls
 PINNING = r"^aten::_?pin_memory$"
@@ -74,8 +74,8 @@ def _work(recorded: Recorded, name: str, rows: pl.DataFrame) -> HostWork:
     lines = rows["ran"].drop_nulls().mode().sort()
     return HostWork(
         name,
-        held.length / recorded.steps / MS,
-        idle.length / recorded.steps / MS,
+        held.length / recorded.steps / NS_PER_MS,
+        idle.length / recorded.steps / NS_PER_MS,
         count / recorded.steps,
         max((int(np.prod(shape)) for shape in sizes if shape), default=0),
         lines[0] if len(lines) else None,

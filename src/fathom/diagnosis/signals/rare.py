@@ -9,8 +9,8 @@ from fathom.diagnosis.signals.recorded import PHASES, RAN, Recorded, UnknownSign
 from fathom.diagnosis.signals.rows import Rare
 from fathom.diagnosis.signals.step import typical_ms
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 LONG = 3.0  # times a typical step
 LIKE = 0.5  # of the longest clean step: as long, and it is one of those
 SEEN = [*PHASES, "slow"]
@@ -25,7 +25,7 @@ def rare(recorded: Recorded) -> Rare:
     if typical is None:
         raise UnknownSignalError("no clean steps were recorded")
     table = recorded.store.table("steps", recorded.account.rank).filter(pl.col("parent").is_null())
-    steps = table.with_columns(ms=(pl.col("end_ns") - pl.col("mark_ns")) / MS).collect()
+    steps = table.with_columns(ms=(pl.col("end_ns") - pl.col("mark_ns")) / NS_PER_MS).collect()
     longest = steps.filter(phase="clean")["ms"].max()
     seen = steps.filter(pl.col("phase").is_in(SEEN)).sort("ms", descending=True)
     least = max(LONG * typical, LIKE * float(longest or 0.0))  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
 def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
     rows = _during(recorded.store.table("waits", recorded.account.rank).collect(), step)
     rows = rows.with_columns(pl.col("cause").replace(causes.ALIASES))
-    total = rows.group_by("cause").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / MS)
+    total = rows.group_by("cause").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / NS_PER_MS)
     return {cause: float(ms) for cause, ms in total.iter_rows()}
 
 

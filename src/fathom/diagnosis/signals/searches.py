@@ -8,8 +8,8 @@ from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Searches
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 TIMED = r"^(cuda|hip)EventSynchronize$"
 LEAST = 3  # events that one op waits for: none does without timing something
 
@@ -38,4 +38,4 @@ def searches(recorded: Recorded) -> Searches | None:
     source = next(filter(None, (recorded.paths.mark("source", row) for row in rows)), None)
     steps = inside["window"].n_unique() / recorded.steps
     name = str(ops["name"].mode().sort()[0])
-    return Searches(ns / recorded.steps / MS, inside.height / recorded.steps, steps, name, source)
+    return Searches(ns / recorded.steps / NS_PER_MS, inside.height / recorded.steps, steps, name, source)

@@ -10,8 +10,8 @@ from fathom.analysis.results import Trial
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 GAP = "idle: device gap"
 DIFFER = 0.1  # of its computing: then steps do not all do the same work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
@@ -61,9 +61,9 @@ def typical_ms(recorded: Recorded) -> float | None:
 
     Clean steps are often timed a few at a time, so that each may hold a long one.
     """
-    clean = [ns / MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
+    clean = [ns / NS_PER_MS for stretch in recorded.account.stretches for ns, _ in stretch.durations()]
     windows = recorded.account.windows
-    used = [] if windows is None else ((windows.ends - windows.starts)[windows.used] / MS).tolist()
+    used = [] if windows is None else ((windows.ends - windows.starts)[windows.used] / NS_PER_MS).tolist()
     known = [float(np.quantile(some, QUICK, method="lower")) for some in (clean, used) if some]
     return min(known) if clean else None
 

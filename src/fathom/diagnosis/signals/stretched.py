@@ -8,8 +8,8 @@ from fathom.diagnosis.signals.kernels import timed
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Stretched
 from fathom.diagnosis.signals.value import signal
+from fathom.units import NS_PER_MS
 
-MS = 1e6
 SLICE_NS = 500_000  # processes take turns of about a millisecond or two: no scatter of a kernel is as long
 TIMES = 1.3  # as long as it usually takes
 ENOUGH = 3  # launches, to know what is usual
@@ -33,7 +33,7 @@ def stretched(recorded: Recorded) -> Stretched:
     more = pl.col("ns") - pl.col("usual")
     some = rows.filter("known", more >= SLICE_NS, pl.col("ns") >= TIMES * pl.col("usual"))
     return Stretched(
-        float(some.select(more.sum()).item() or 0) / steps / MS,
+        float(some.select(more.sum()).item() or 0) / steps / NS_PER_MS,
         some.height / steps,
         some["label"].n_unique(),
     )

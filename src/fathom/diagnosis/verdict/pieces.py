@@ -9,6 +9,7 @@ from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Finding, Lead
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.classes import class_of
+from fathom.units import MS_PER_S
 
 PEAK, CEILING, UNEXPLAINED = "peak", "ceiling", "unexplained"
 NAMED = 0.005  # of the step: a family that loses less is summed with others of its class
@@ -235,7 +236,7 @@ def _algorithmic_and_recomputed(row: Entry) -> tuple[float, float]:
 
 def _at(peak: float, flops: float) -> float:
     """Milliseconds of so many FLOPs at `peak`; none where it is not known."""
-    return flops / peak * 1e3 if peak else 0.0
+    return flops / peak * MS_PER_S if peak else 0.0
 
 
 def _nature(row: Entry) -> str:

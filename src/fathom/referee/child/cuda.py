@@ -14,6 +14,7 @@ from typing import Any
 
 from fathom.referee.child.guards import now, sleep, unpredictable
 from fathom.referee.child.values import is_tensor, leaves, torch
+from fathom.units import NS_PER_MS
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
@@ -99,7 +100,7 @@ class Cuda:
         end.synchronize()
         host_ns = now() - host
         gc.enable()
-        ns = 1e6 * self.elapsed(begin, end)
+        ns = NS_PER_MS * self.elapsed(begin, end)
         return {"ns": ns, "host_ns": host_ns, "queued": queued, "preempted": 0}, list(results)
 
     def late(self, result: Any) -> str | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from fathom.referee.child.guards import now, sleep, threads
 from fathom.referee.child.values import kind, leaves, raw
+from fathom.units import NS_PER_S
 
 GRACE_S, MOST_S = 0.005, 0.1  # in which work that goes on shows; with other threads about, at most
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -52,7 +53,7 @@ class Processor:
 
     def late(self, result: Any) -> str | None:
         """The reason if the latest call's `result` is no longer what it was when its time was taken."""
-        until = now() + 1e9 * MOST_S
+        until = now() + NS_PER_S * MOST_S
         while True:
             sleep(GRACE_S)
             if _bytes(result) != self.snapshot:

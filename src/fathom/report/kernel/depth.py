@@ -12,6 +12,7 @@ from fathom.analysis.measures.results import Level, Portrait, Reason
 from fathom.report import units
 from fathom.report.bars import bar
 from fathom.report.kernel.words import FAIR, NOT_KNOWN, colour, error, measure_of, paragraph, runs, value
+from fathom.units import US_PER_MS
 
 _REASONS, _COUNTERS = 4, 16
 _LEVELS, _TABLE, _RAW = 61, 63, 49  # cells of columns with a fixed width
@@ -39,7 +40,7 @@ def depth(one: Portrait, width: int, *, every: bool = False, counters: bool = Fa
 
 
 def _times(one: Portrait) -> str:
-    times = {label: units.duration(us / 1e3) for label, us in one.time_us.items()}
+    times = {label: units.duration(us / US_PER_MS) for label, us in one.time_us.items()}
     launches = f"{runs(one)} launches of {times['mean']}" if one.launches else f"launches of {times['mean']}"
     step = f"{units.duration(one.ms)} a step ({units.share(one.share, 1.0)} %)"
     return f"{one.device} · {step} · {launches}, most {times['p10']} to {times['p90']}"

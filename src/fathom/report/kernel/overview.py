@@ -9,6 +9,7 @@ from rich.text import Text
 from fathom.analysis.measures.results import Portrait
 from fathom.report import units
 from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, measure_of, name, paragraph, runs
+from fathom.units import US_PER_MS
 
 _COLUMNS = 58  # cells right of the name
 _BOUND = 20
@@ -39,7 +40,7 @@ def overview(found: Sequence[Portrait], width: int, top: int | None) -> Iterator
 
 def _row(one: Portrait, room: int) -> Text:
     line = Text(f"{units.shorten(name(one), room - 1):<{room}}{units.significant(one.ms):>8}")
-    each = units.duration(one.time_us["mean"] / 1e3)
+    each = units.duration(one.time_us["mean"] / US_PER_MS)
     line.append(f"{units.share(one.share, 1.0):>6}{runs(one):>6}{each:>9}  ")
     words, style = _bound(one)
     line.append(f"{units.shorten(words, _BOUND - 1):<{_BOUND}}", style)

@@ -7,6 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from fathom.report import units
+from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
     from fathom.analysis.folding.timeline import Stretch
@@ -96,4 +97,4 @@ def _axis(stretch: Stretch, y: float) -> Iterator[str]:
     """Five marks of time."""
     for part in range(6):
         ns = stretch.length_ns * part / 5
-        yield _text(_x(stretch, ns), y + 12, units.duration(ns / 1e6), 'text-anchor="middle"')
+        yield _text(_x(stretch, ns), y + 12, units.duration(ns / NS_PER_MS), 'text-anchor="middle"')

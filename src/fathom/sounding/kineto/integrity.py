@@ -14,6 +14,7 @@ from fathom.sounding.kineto.categories import GRAPH_LAUNCHES, NO_INTERVALS, OVER
 from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
 from fathom.sounding.silence import SILENCE, hole_in
+from fathom.units import NS_PER_S
 
 _LAST_NS = 2**62  # the year 2116: sums of two times still fit
 _LOST = re.compile(
@@ -134,7 +135,7 @@ def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
 def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
     """A hole longer than all else that was recorded: work of the program leaves none."""
     if hole := hole_in(tables):
-        lasts = (hole[1] - hole[0]) / 1e9
+        lasts = (hole[1] - hole[0]) / NS_PER_S
         text = f"nothing was recorded for {lasts:,.0f} s: the machine slept, or its clock was set."
         problems.append(Problem(SILENCE, text))
 

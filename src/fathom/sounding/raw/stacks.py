@@ -12,6 +12,7 @@ import polars as pl
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.tables import in_phases
 from fathom.sounding.schema import TABLES, empty
+from fathom.units import NS_PER_S
 
 SAMPLED = ("timeline", "slow", "clean")  # phases whose samples are kept
 _PACKAGES = ("/site-packages/", "/dist-packages/")
@@ -108,6 +109,6 @@ def is_program(file: str, about: Record) -> bool:
 def _facts(samples: Samples) -> dict[str, Any]:
     """How many samples were taken and dropped, and how many a second."""
     taken = sum(int(one.get("samples", 0)) for one in samples.stretches)
-    seconds = sum(one["end_ns"] - one["start_ns"] for one in samples.stretches) / 1e9
+    seconds = sum(one["end_ns"] - one["start_ns"] for one in samples.stretches) / NS_PER_S
     dropped = sum(int(one.get("dropped", 0)) for one in samples.stretches)
     return {"samples": taken, "dropped": dropped, "per_s": taken / seconds if seconds else None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule
 from fathom.diagnosis.signals import Rare, Signals
+from fathom.units import MB
 
 OTHERWISE = 0.5  # of the long step: a recorded cause that holds so much is why it is long
 MORE = 2.0  # times as many copies as in other steps
@@ -26,7 +27,7 @@ def logging(signals: Signals) -> Found:
         evidence=[
             Evidence("a long step takes", step.ms, "ms"),
             Evidence("a typical one takes", signals["step.typical_ms"], "ms"),
-            Evidence(f"long ones copy to the host, {step.copied:,.0f} times", step.copied_bytes / 1e6, "MB"),
+            Evidence(f"long ones copy to the host, {step.copied:,.0f} times", step.copied_bytes / MB, "MB"),
         ],
         gain_ms=gain,
         doubt=0.15,

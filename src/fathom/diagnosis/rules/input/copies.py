@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals, Work
+from fathom.units import MB, MS_PER_S
 
-MS = 1e3
 TWICE = 0.45  # a pinned copy takes about this of a pageable one's time, where no rate was measured
 CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 
@@ -30,7 +30,7 @@ def _factor(signals: Signals, works: list[Work]) -> float:
     pinned, ms = rates.get("HtoD pinned"), sum(one.ms for one in works)
     if not pinned or not all(one.bytes for one in works):
         return TWICE
-    return min(sum(one.bytes or 0.0 for one in works) / pinned * MS / ms, 1.0)
+    return min(sum(one.bytes or 0.0 for one in works) / pinned * MS_PER_S / ms, 1.0)
 
 
 def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candidate:
@@ -41,7 +41,7 @@ def _candidate(kind: str, works: list[Work], change: str, share: float) -> Candi
         claims=claims_of(works, share),
         evidence=[
             Evidence(f"copies from {where} memory keep the device from computing", ms, "ms a step"),
-            Evidence("they carry", size / 1e6, "MB a step"),
+            Evidence("they carry", size / MB, "MB a step"),
         ],
         changes=(change,),
         doubt=0.2,

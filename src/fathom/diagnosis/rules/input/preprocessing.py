@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import HostWork, Signals, Work
+from fathom.units import MB
 
 ENTRY = "idle: dispatching"
 LARGE = 1 << 16  # numbers: less is bookkeeping
@@ -35,6 +36,6 @@ def _evidence(ops: list[HostWork], copies: list[Work], idle: float, sent: float)
     return [
         Evidence("the processor works on tensors while the device has nothing to do", idle, "ms a step"),
         *(Evidence(f"in {one.op} over {one.numel:,} numbers", one.idle_ms, "ms a step") for one in ops[:3]),
-        Evidence("what is then copied to the device", sent / 1e6, "MB a step"),
+        Evidence("what is then copied to the device", sent / MB, "MB a step"),
         Evidence("takes", sum(one.ms for one in copies), "ms a step"),
     ]

@@ -11,6 +11,7 @@ from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import LoaderRegions, Signals
+from fathom.units import MB
 
 ENTRY = "idle: input"
 WORKERS = "input-too-few-workers"
@@ -161,4 +162,4 @@ def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> 
 def _given(loader: Loader) -> list[Evidence]:
     if not loader.read_bytes or loader.waits_for_no_file:
         return []
-    return [Evidence("files give for it", loader.read_bytes / 1e6, "MB")]
+    return [Evidence("files give for it", loader.read_bytes / MB, "MB")]

@@ -20,6 +20,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Signals, Work
+from fathom.units import MS_PER_S
 
 ADDS = re.compile(r"aten::(index_add_?|scatter_add_?|scatter_reduce_?|index_reduce_?|histc|bincount)$")
 SORTED = re.compile(r"sort|scan|unique", re.IGNORECASE)  # such kernels avoid atomics
@@ -77,7 +78,7 @@ def _need_ms(one: Work, memory: float | None) -> float | None:
         return None
     types = [SIZE.get(DTYPES.get(name, ""), 0.0) for name in one.types]
     largest = max(count * size for count, size in zip(map(_numbers, one.sizes), types, strict=False))
-    return 1e3 * one.count * largest / memory
+    return MS_PER_S * one.count * largest / memory
 
 
 def _meeting(one: Work) -> float:

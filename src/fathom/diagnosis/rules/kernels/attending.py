@@ -5,6 +5,7 @@ from __future__ import annotations
 from fathom.analysis.work.attention import LAYOUTS, Layout
 from fathom.diagnosis.signals import Work
 from fathom.diagnosis.signals.numbers import DTYPES
+from fathom.units import MS_PER_S
 
 REACHED = 0.65  # of the products' ceiling by fused attention, forward and backward
 CAUSAL = 0.5  # of the scores, where later tokens are not seen
@@ -16,7 +17,7 @@ def fused_ms(
 ) -> float:
     """Milliseconds of one pass over `heads` heads of all sequences, at a ceiling of `rate` FLOP/s."""
     flops = 4.0 * heads * queries * keys * head * (CAUSAL if causal else 1.0)
-    return 1e3 * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
+    return MS_PER_S * flops * (BACKWARD if backward else 1.0) / (REACHED * rate)
 
 
 def layout_of(one: Work) -> Layout | None:

@@ -17,6 +17,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Chain, Family, Signals
+from fathom.units import MB
 
 AGAIN = 2.0  # times all that is allocated: by less, rounding and what the driver holds may explain it
 SHARE = 0.03  # of the step
@@ -62,7 +63,7 @@ def _in_place(signals: Signals) -> Found:
         evidence=[
             Evidence(f"{len(longest.ops)} passes in place over one tensor", longest.ms, "ms a step"),
             Evidence("numbers in it", float(longest.numel), ""),
-            Evidence("the cache holds", held / 1e6, "MB"),
+            Evidence("the cache holds", held / MB, "MB"),
         ],
         changes=tuple(
             f"family:{family}={max(1 - ms / total[family], 0):.6f}"
@@ -104,8 +105,8 @@ def _candidate(family: Family, read: float, held: float, cached: float) -> Candi
         kind="kernels-l2-thrash",
         claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("a launch moves through memory", read / 1e6, "MB"),
-            Evidence("all tensors of the program take at most", held / 1e6, "MB"),
+            Evidence("a launch moves through memory", read / MB, "MB"),
+            Evidence("all tensors of the program take at most", held / MB, "MB"),
             Evidence("it takes", family.ms, "ms a step"),
         ],
         changes=(f"family:{family.name}={factor:.6f}",),

@@ -18,6 +18,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
+from fathom.units import MS_PER_S
 
 VOCABULARY = 8192  # a last dimension as long as that, which a layer's product has made, is one
 PRODUCT = re.compile(r"aten::(linear|matmul|mm|addmm|bmm|baddbmm)\b")
@@ -68,7 +69,7 @@ def _library_ms(layer: Product, mine: list[Work], rate: float) -> float:
     size = SIZE[layer.dtype]
     passes = FORWARD + BACKWARD * any(_behind(one) for one in mine)
     calls = max(layer.work.count, 1.0)
-    return 1e3 * calls * passes * layer.m * layer.n * size / rate
+    return MS_PER_S * calls * passes * layer.m * layer.n * size / rate
 
 
 def _candidate(mine: list[Work], now: float, needed: float, total: dict[str, float]) -> Candidate:

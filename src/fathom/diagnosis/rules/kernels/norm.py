@@ -20,6 +20,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Signals, Work
+from fathom.units import MS_PER_S
 
 MEAN = re.compile(r"aten::(mean|var|var_mean|std|sum|linalg_vector_norm)$")
 ROOT = re.compile(r"aten::(rsqrt|sqrt|std|linalg_vector_norm)$")
@@ -118,7 +119,7 @@ def _library_ms(one: Norm, rate: float) -> float:
     behind = any(work.path.startswith("autograd::") for work in one.works)
     sizes = [SIZE[DTYPES[name]] for work in one.works for name in work.types[:1] if name in DTYPES]
     passes = FORWARD + BACKWARD * behind
-    return 1e3 * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / rate
+    return MS_PER_S * one.calls * passes * size_of(one.works[0])[0] * min(sizes, default=4.0) / rate
 
 
 def _candidate(mine: list[Work], calls: float, needed: float, total: dict[str, float]) -> Candidate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals
+from fathom.units import MB
 
 LARGE = 32e6  # bytes a step: less are results, not activations
 BACK = 0.5  # of what left comes back
@@ -26,7 +27,7 @@ def offloading(signals: Signals) -> Found:
         kind="kernels-memory-headroom",
         claims=claims_of([*out, *back]),
         evidence=[
-            Evidence("go to the host's memory", left / 1e6, "MB a step"),
+            Evidence("go to the host's memory", left / MB, "MB a step"),
             Evidence("of the device's memory are in use at most", 100 * used / whole, "%"),
         ],
         changes=("copy:DtoH=0", "copy:HtoD=0"),

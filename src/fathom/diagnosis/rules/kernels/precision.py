@@ -18,6 +18,7 @@ from fathom.diagnosis.rules.rule import (
 )
 from fathom.diagnosis.signals import Product, Signals, Work
 from fathom.diagnosis.signals.numbers import product_of
+from fathom.units import MS_PER_S
 
 SIMT = re.compile(r"sgemm|simt|_ffma|f32f32_f32f32|gemv2?T|gemmSN", re.IGNORECASE)
 TENSOR = re.compile(r"tf32|tensorop|1688|wgmma|hmma", re.IGNORECASE)
@@ -120,7 +121,7 @@ def _large(one: Product) -> bool:
 def _without_tensor_cores(one: Product, rates: dict[str, float]) -> bool:
     flops = 2.0 * one.batch * one.m * one.n * one.k * one.work.count
     ceiling = rates.get("matmul.fp32")
-    if ceiling and one.work.ms > 0 and flops / (one.work.ms / 1e3) > ABOVE * ceiling:
+    if ceiling and one.work.ms > 0 and flops / (one.work.ms / MS_PER_S) > ABOVE * ceiling:
         return False
     return bool(SIMT.search(one.work.family)) and not TENSOR.search(one.work.family)
 
@@ -137,7 +138,7 @@ def _in_bfloat16(singles: list[Product], convolved: list[Work], rates: dict[str,
     ratio = _ratio(rates, "matmul.tf32", "matmul.bf16", 0.5)
     rate, now = rates.get("matmul.bf16"), _ms(one.work for one in singles)
     flops = sum(2.0 * one.batch * one.m * one.n * one.k * one.work.count for one in singles)
-    least = min(ratio, 1e3 * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
+    least = min(ratio, MS_PER_S * flops / (REACHED * rate) / now) if rate and now > 0 else ratio
     others = _ms(convolved)
     return (least * now + ratio * others) / ((now + others) or 1.0)
 

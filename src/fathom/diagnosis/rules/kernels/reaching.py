@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fathom.diagnosis.signals import Signals, UnknownSignalError, Work
+from fathom.units import MS_PER_S
 
 
 def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float:
@@ -21,4 +22,4 @@ def memory_rate(signals: Signals, reached: float, mine: Iterable[Work]) -> float
     known = [row for row in signals["step.ledger"] if row.detail in families and row.bytes and row.ms > 0]
     if not known:
         raise UnknownSignalError(ceilings.why or "the ceiling of memory is not known")
-    return 1e3 * sum(row.bytes for row in known) / sum(row.ms for row in known)
+    return MS_PER_S * sum(row.bytes for row in known) / sum(row.ms for row in known)

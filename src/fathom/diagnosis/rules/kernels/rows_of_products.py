@@ -15,6 +15,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Product, Signals, Work
+from fathom.units import MS_PER_S
 
 ONE_TOKEN, FEW_TOKENS = 1, 16  # rows of a request that is decoded; of a few together
 FEW = 512  # rows: fewer leave multiprocessors without tiles
@@ -98,7 +99,7 @@ def _filled(few: list[Product], ms: float, rates: dict[str, float], again: int) 
             return 1 / again if again > 1 else HALF
         size = SIZE[one.dtype] * one.m * one.n * one.k / min(one.m, one.n, one.k)
         read = size / again / memory if memory and again > 1 else 0.0
-        needed += 1e3 * one.work.count * max(2.0 * one.m * one.n * one.k / rate, read)
+        needed += MS_PER_S * one.work.count * max(2.0 * one.m * one.n * one.k / rate, read)
     return min(needed / REACHED / ms, 1.0)
 
 

@@ -16,6 +16,7 @@ from fathom.diagnosis.rules.rule import (
     usual,
 )
 from fathom.diagnosis.signals import Product, Signals
+from fathom.units import MS_PER_S
 
 TILE = 128  # rows and columns that a multiprocessor takes of a product, by cuBLAS's usual choice
 REACHED = 0.5  # of the ceiling of memory or arithmetic by a batched product
@@ -72,7 +73,7 @@ def _batched(mine: list[Product], rates: dict[str, float]) -> float:
         if not rate or not memory:
             return HALF
         size = 2 * (one.m * one.k + one.k * one.n + one.m * one.n)
-        needed += 1e3 * one.work.count * max(2 * one.m * one.n * one.k / rate, size / memory) / REACHED
+        needed += MS_PER_S * one.work.count * max(2 * one.m * one.n * one.k / rate, size / memory) / REACHED
     return min(needed / now, 1.0) if now > 0 else HALF
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, l2_bytes
 from fathom.diagnosis.signals import Family, Signals
+from fathom.units import MB
 
 SHARE = 0.03  # of the step
 AGAIN = 2.0  # times all that is allocated, as for data that leaves the cache
@@ -48,8 +49,8 @@ def _candidate(family: Family, held: float) -> Candidate:
         kind="kernels-register-spills",
         claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
         evidence=[
-            Evidence("a launch writes to memory", _written(family) / 1e6, "MB"),
-            Evidence("all tensors of the program take at most", held / 1e6, "MB"),
+            Evidence("a launch writes to memory", _written(family) / MB, "MB"),
+            Evidence("all tensors of the program take at most", held / MB, "MB"),
             Evidence("of its loads are found in L1", told["l1_hit"], "%"),
             Evidence("of the issue slots are used", told["issue"], "%"),
         ],

@@ -8,6 +8,7 @@ from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
+from fathom.units import GIB
 
 ROOT = "sys/fs/cgroup"
 MEMORY = ("memory.max", "memory.limit_in_bytes")
@@ -144,8 +145,8 @@ def memory_limit(host: Host, check: Check) -> Finding:
     used = host.number(f"{folder}/{'memory.usage_in_bytes' if old else 'memory.current'}")
     idle = host.table(f"{folder}/memory.stat").get("total_inactive_file" if old else "inactive_file", 0)
     needed = max(used - idle, 0)
-    words = f"{needed / limit:.0%} of {limit / 2**30:.1f} GiB in use, reclaimable cache aside"
-    return judged(needed / limit <= FULL, words, size=f"{math.ceil(needed / FULL / 2**30)}g")
+    words = f"{needed / limit:.0%} of {limit / GIB:.1f} GiB in use, reclaimable cache aside"
+    return judged(needed / limit <= FULL, words, size=f"{math.ceil(needed / FULL / GIB)}g")
 
 
 @reader("container.memory_events")

@@ -6,6 +6,7 @@ from fathom.machine.checks.gpu import Gpu, each
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, judged
 from fathom.machine.checks.registry import Answer, reader
+from fathom.units import NS_PER_S
 
 SM, MEMORY = 1, 2
 BY_SETTING = 0x2
@@ -71,7 +72,8 @@ def throttling(host: Host, check: Check) -> Answer:
 def throttling_history(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         times = {
-            why: gpu.ask("ViolationStatus", policy).violationTime / 1e9 for policy, why in POLICIES.items()
+            why: gpu.ask("ViolationStatus", policy).violationTime / NS_PER_S
+            for policy, why in POLICIES.items()
         }
         words = ", ".join(f"{seconds:.1f} s by {why}" for why, seconds in times.items())
         return judged(sum(times.values()) <= FLEETING, f"held down since the driver was loaded: {words}")

@@ -13,6 +13,7 @@ from fathom.machine.checks.readers.cgroup import memory_bound
 from fathom.machine.checks.readers.sharing import capabilities
 from fathom.machine.checks.readers.versions import kind_at, mounted
 from fathom.machine.checks.registry import reader
+from fathom.units import MIB
 
 ENOUGH = 1 << 30  # bytes of /dev/shm
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -36,7 +37,7 @@ def shm(host: Host, check: Check) -> Finding:
             if not found:
                 return passed("no size set: half of the memory")
             size = int(found.group(1)) * UNITS[found.group(2).lower()]
-            return judged(size >= ENOUGH, f"/dev/shm holds {size / 2**20:.0f} MiB", size=_half(host))
+            return judged(size >= ENOUGH, f"/dev/shm holds {size / MIB:.0f} MiB", size=_half(host))
     return failed("/dev/shm is not mounted", size=_half(host))
 
 

@@ -11,6 +11,7 @@ from fathom.machine.checks.gpu import Gpu, ask, each, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, abstained, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
+from fathom.units import GIB
 
 PCI = "sys/bus/pci/devices"
 READ = 0
@@ -64,7 +65,7 @@ def _link(gpu: Gpu, now: int, top: int, words: str) -> Finding:
 def bar1(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         window, memory = gpu.ask("BAR1MemoryInfo").bar1Total, gpu.ask("MemoryInfo").total
-        words = f"BAR1 shows {window / 2**30:.2f} of {memory / 2**30:.1f} GiB"
+        words = f"BAR1 shows {window / GIB:.2f} of {memory / GIB:.1f} GiB"
         return judged(window >= memory, words)
 
     return each(host, look)
