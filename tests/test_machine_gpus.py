@@ -243,7 +243,7 @@ def test_the_cuda_driver_by_its_own_calls():
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo nonsense", "could not be asked"),
+        ("echo nonsense", "could not be queried"),
         ('echo \'{"error": "no libcuda"}\'', "no libcuda"),
         ("sleep 60", "did not answer"),
     ],

@@ -1,4 +1,4 @@
-"""What this machine is and what was measured on it: inventory, fingerprint, ceilings, and their store."""
+"""This machine: inventory, fingerprint, the ceilings measured on it, and the store that keeps them."""
 
 from fathom.machine.ceilings import Ceiling, Missing
 from fathom.machine.counters import counters_of, may_count, why_no_counters

@@ -1,8 +1,8 @@
-"""What one multiprocessor of each NVIDIA architecture holds.
+"""Throughput of one multiprocessor of each NVIDIA architecture.
 
-Cores and special functions: results a clock and multiprocessor of 32-bit additions, and of reciprocals,
-square roots, base-2 logarithms and exponentials: CUDA C++ Programming Guide 13.0, "Throughput of Native
-Arithmetic Instructions". Shared memory: 32 banks of 4 bytes, there under "Compute Capabilities".
+Cores and special functions are results per clock and multiprocessor of 32-bit additions, and of reciprocals,
+square roots, base-2 logarithms and exponentials (CUDA C++ Programming Guide 13.0, "Throughput of Native
+Arithmetic Instructions"). Shared memory has 32 banks of 4 bytes ("Compute Capabilities" in the same guide).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ GUIDE = "CUDA C++ Programming Guide 13.0, Throughput of Native Arithmetic Instru
 
 
 class Architecture(NamedTuple):
-    """Per multiprocessor: 32-bit cores, special functions a clock, bytes of shared memory a clock."""
+    """Per multiprocessor: 32-bit cores, special-function results per clock, shared-memory bytes per clock."""
 
     name: str
     cores_per_sm: int
@@ -30,7 +30,7 @@ _BY_CAPABILITY = {
     "8.9": Architecture("Ada", 128),
     "9.0": Architecture("Hopper", 128),
     "10.0": Architecture("Blackwell", 128),
-    # Its special functions are faster, by how much for each is not published.
+    # Its special functions are faster; NVIDIA does not publish by how much.
     "10.3": Architecture("Blackwell Ultra", 128, special_per_sm=None),
     "12.0": Architecture("Blackwell", 128),
     "12.1": Architecture("Blackwell", 128),

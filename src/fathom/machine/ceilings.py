@@ -1,4 +1,4 @@
-"""Ceilings: limits of this machine that were measured on it, with spread and the moment's conditions."""
+"""Ceilings: limits measured on this machine, with their spread and the conditions at the time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fathom.machine.store import MachineFileError
 class Ceiling:
     """One measured limit.
 
-    `id` names what was measured (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
+    `id` names the quantity (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
     `unit` (`B/s`, `FLOP/s`, `1/s` or `s`), `low` and `high` the quartiles of `samples` repetitions. `device`
-    is the GPU's index, None for the host. `at` is the size or shape that `value` belongs to, `series` every
-    one tried. `conditions` are clocks, power and throttle reasons of the moment, `flags` reasons to doubt it.
+    is the GPU's index, or None for the host. `at` is the size or shape that gave `value`, `series` every size
+    tried. `conditions` holds clocks, power and throttle reasons at the time, `flags` reasons to doubt it.
     """
 
     id: str
@@ -43,24 +43,24 @@ class Missing:
 
 
 def to_records(ceilings: Iterable[Ceiling | Missing]) -> list[dict[str, Any]]:
-    """Plain dicts for a machine file."""
+    """Return plain dicts for a machine file."""
     return [asdict(c) for c in ceilings]
 
 
 def from_machine(machine: Mapping[str, Any], name: str = "the machine file") -> list[Ceiling]:
-    """The ceilings of a machine file or of a sounding's `machine.json`; [] where none were measured.
+    """Return the ceilings of a machine file or of a sounding's `machine.json`; [] if none were measured.
 
-    Raises MachineFileError, about `name`, where the file holds something else in their place.
+    Raises MachineFileError, naming `name`, if the file holds anything else in their place.
     """
     return _records(machine, "ceilings", Ceiling, name)
 
 
 def missing_from(machine: Mapping[str, Any], name: str = "the machine file") -> list[Missing]:
-    """What could not be measured, from the same file. Raises MachineFileError."""
+    """Return the ceilings that could not be measured, from the same file. Raises MachineFileError."""
     return _records(machine, "missing", Missing, name)
 
 
-# By hand, because a target that records raw has no library that checks types.
+# Checked by hand: a target that only records has no library for it.
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,),
     "why": (str,),
@@ -77,7 +77,7 @@ def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
     rows = machine.get(key, [])
     try:
         if not isinstance(rows, list):
-            raise TypeError(f"`{key}` is no list")
+            raise TypeError(f"`{key}` is not a list")
         return [kind(**_checked(row, {field.name for field in fields(kind)})) for row in rows]
     except TypeError as error:
         raise MachineFileError(
@@ -86,9 +86,9 @@ def _records(machine: Mapping[str, Any], key: str, kind: Any, name: str) -> Any:
 
 
 def _checked(row: Any, known: set[str]) -> dict[str, Any]:
-    """The known fields of a record; others are from another version. Raises TypeError."""
+    """Return the known fields of a record; other versions of Fathom may add more. Raises TypeError."""
     if not isinstance(row, dict):
-        raise TypeError("a record is no object")
+        raise TypeError("a record is not an object")
     for name in known & row.keys():
         value = row[name]
         if not isinstance(value, _TYPES[name]) or isinstance(value, bool):
@@ -99,6 +99,6 @@ def _checked(row: Any, known: set[str]) -> dict[str, Any]:
 
 
 def find(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
-    """The ceiling `name` of `device`; where that GPU was not measured itself, of the first one that was."""
+    """Return the ceiling `name` of `device`, or of the first GPU measured if `device` was not."""
     named = [c for c in ceilings if c.id == name]
     return next((c for c in named if c.device == device), named[0] if named else None)

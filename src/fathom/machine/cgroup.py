@@ -1,4 +1,4 @@
-"""Limits of this process's control group and of every group above it; versions 1 and 2."""
+"""Limits of this process's control group and of all its ancestors, for cgroup versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of who
 
 
 def limits(root: Path = ROOT) -> dict[str, Any]:
-    """`version`, `cores`, `memory_bytes`, `pids`, `cpus` (ranges); None: no limit that can be seen."""
+    """Return `version`, `cores`, `memory_bytes`, `pids` and `cpus` (ranges); None means no visible limit."""
     return {
         "version": version(root),
         "cores": quota(root),
@@ -24,7 +24,7 @@ def limits(root: Path = ROOT) -> dict[str, Any]:
 
 
 def version(root: Path = ROOT) -> int | None:
-    """2 for the unified hierarchy, 1 for the older one, None where there is neither."""
+    """Return 2 for the unified hierarchy, 1 for the older one, or None without cgroups."""
     base = root / "sys/fs/cgroup"
     if (base / "cgroup.controllers").exists() or (base / "cpu.max").exists():
         return 2
@@ -32,18 +32,18 @@ def version(root: Path = ROOT) -> int | None:
 
 
 def quota(root: Path = ROOT) -> float | None:
-    """Cores that the tightest group allows, or None where none sets a limit."""
+    """Return the cores that the tightest group allows, or None without a limit."""
     return _least([*_quotas_2(root), *_quotas_1(root)])
 
 
 def memory(root: Path = ROOT) -> int | None:
-    """Bytes that the tightest group allows, or None where none sets a limit."""
+    """Return the bytes that the tightest group allows, or None without a limit."""
     sizes = _numbers(root, "memory", "memory.max", "memory.limit_in_bytes")
     return _least([size for size in sizes if size < _UNLIMITED])
 
 
 def groups(root: Path, controller: str) -> Iterator[Path]:
-    """Directories of this process's group and of those above it, for one controller of either version."""
+    """Yield the folders of this process's group and its ancestors for one controller, in either version."""
     base = root / "sys/fs/cgroup"
     for line in ["0::/", *text(root / "proc/self/cgroup").splitlines()]:
         _, _, rest = line.partition(":")

@@ -1,4 +1,4 @@
-"""Hardware counters as far as the machine itself tells: what forbids them, and which are remembered."""
+"""Whether hardware counters can be sampled here, and which counters this machine is known to stream."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from fathom.machine.files import text
 from fathom.probe.counters.reasons import PRIVILEGE
 
-MIG = "every GPU is divided by MIG, and a slice has no counters; use a whole GPU"
+MIG = "every GPU is partitioned by MIG, and a MIG slice has no counters; use a full GPU"
 SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN
 
 
 def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str | None:
-    """What forbids sampling before it is tried, in one clause; None where nothing is known to."""
+    """Return what rules out sampling before it is tried, in one clause; None if nothing is known to."""
     if not machine["gpus"]:
         return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
     if all(gpu.get("mig") for gpu in machine["gpus"]):
@@ -25,7 +25,7 @@ def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str |
 
 
 def may_count(root: Path = Path("/")) -> bool | None:
-    """Whether this user may read counters; None where the kernel module does not tell."""
+    """Whether this user may read counters; None if the kernel module does not say."""
     told = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
     if told is None:
         return None
@@ -38,7 +38,7 @@ def _administers(root: Path) -> bool:
 
 
 def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The counters that stream on it, as they were qualified under its present driver; None where unknown."""
+    """Return the counters qualified under the present driver, or None if there are none."""
     known = machine.get("counters")
     if not isinstance(known, dict) or known.get("driver") != machine["versions"].get("driver"):
         return None
@@ -46,7 +46,7 @@ def counters_of(machine: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _named(groups: Any) -> bool:
-    """Whether these are lists of names, none of them empty."""
+    """Whether these are non-empty lists of names."""
     if not isinstance(groups, list) or not groups:
         return False
     return all(isinstance(group, list) and group for group in groups) and all(

@@ -1,4 +1,4 @@
-"""The processor: sockets, cores, caches, clocks, and the instruction sets that matter for AI work."""
+"""The processor: sockets, cores, caches, clocks, and the instruction sets that matter for AI workloads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MATTER = (
 
 
 def read(root: Path = ROOT) -> dict[str, Any]:
-    """Everything about the processor as a JSON-able dict; what the kernel hides is None."""
+    """Describe the processor as a JSON-able dict; fields that the kernel hides are None."""
     info = text(root / "proc/cpuinfo")
     return {
         "model": model(root),
@@ -43,7 +43,7 @@ def read(root: Path = ROOT) -> dict[str, Any]:
 
 
 def model(root: Path = ROOT) -> str:
-    """The processor's name as the kernel writes it, else the architecture."""
+    """Return the processor's name from the kernel, or the architecture if it has none."""
     found = _field(text(root / "proc/cpuinfo"), "model name|Model|cpu model")
     return found or platform.processor() or platform.machine()
 
@@ -65,7 +65,7 @@ def _usable() -> int | None:
 
 
 def _topology(root: Path) -> dict[str, Any]:
-    """Sockets, physical cores, and whether threads share a core."""
+    """Return sockets, physical cores, and whether SMT is on."""
     folder = root / "sys/devices/system/cpu"
     cpus = [folder / name / "topology" for name in names(folder) if re.fullmatch(r"cpu\d+", name)]
     sockets = {number(cpu / "physical_package_id") for cpu in cpus} - {None}
@@ -79,7 +79,7 @@ def _topology(root: Path) -> dict[str, Any]:
 
 
 def _clocks(root: Path, info: str) -> dict[str, Any]:
-    """Highest clock by the frequency driver, and the nominal one, which a model name may carry."""
+    """Return the frequency driver's highest clock and the nominal clock, often part of the model name."""
     khz = number(root / "sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
     base = number(root / "sys/devices/system/cpu/cpu0/cpufreq/base_frequency")
     named = re.search(r"@\s*([\d.]+)\s*GHz", _field(info, "model name") or "")
@@ -88,7 +88,7 @@ def _clocks(root: Path, info: str) -> dict[str, Any]:
 
 
 def _caches(root: Path) -> list[dict[str, Any]]:
-    """The caches that the first processor sees: name, size, and how many logical cores share one."""
+    """Return the first processor's caches: name, size, and number of logical cores that share each."""
     folder = root / "sys/devices/system/cpu/cpu0/cache"
     return [_cache(folder / name) for name in names(folder) if name.startswith("index")]
 

@@ -1,7 +1,7 @@
-"""What only the CUDA driver tells about a GPU: multiprocessors, L2, shared memory.
+"""GPU attributes that only the CUDA driver reports: multiprocessors, L2, shared memory.
 
-Asked in a process of its own: `cuInit` in ours would break programs that fork and use CUDA afterwards,
-would freeze CUDA_VISIBLE_DEVICES, and could hang on a sick GPU. Standard library only; no context is made.
+Queried in a separate process: `cuInit` in ours would break programs that fork and then use CUDA, would freeze
+CUDA_VISIBLE_DEVICES, and could hang on a failing GPU. Standard library only; creates no context.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CudaMissingError(Exception):
 
 
 def attributes(python: str = sys.executable, patience_s: float = PATIENCE_S) -> dict[str, dict[str, int]]:
-    """Attributes of every GPU by its bus id, whatever CUDA_VISIBLE_DEVICES says. Raises CudaMissingError."""
+    """Return attributes of every GPU by bus id, ignoring CUDA_VISIBLE_DEVICES. Raises CudaMissingError."""
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     try:
         done = subprocess.run(
@@ -38,14 +38,14 @@ def attributes(python: str = sys.executable, patience_s: float = PATIENCE_S) -> 
     except subprocess.TimeoutExpired:
         raise CudaMissingError(f"the CUDA driver did not answer within {patience_s:.0f} s") from None
     except (OSError, ValueError):
-        raise CudaMissingError("the CUDA driver could not be asked") from None
+        raise CudaMissingError("the CUDA driver could not be queried") from None
     if "error" in answer:
         raise CudaMissingError(answer["error"])
     return answer["gpus"]
 
 
 def ask(library: Any) -> dict[str, dict[str, int]]:
-    """The same from a loaded libcuda. Raises CudaMissingError where it does not start."""
+    """Return the same from a loaded libcuda. Raises CudaMissingError if the driver does not initialise."""
     status = library.cuInit(0)
     if status != 0:
         raise CudaMissingError(f"cuInit failed with error {status}")

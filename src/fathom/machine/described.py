@@ -1,4 +1,4 @@
-"""This machine in full: its inventory, with the ceilings that are remembered under its fingerprint."""
+"""The full description of this machine: its inventory and the ceilings stored under its fingerprint."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fathom.machine.known import known_machine
 
 
 def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = None) -> dict[str, Any]:
-    """This machine as it is known, the file systems of `folders` too.
+    """Describe this machine, including the file systems of `folders`.
 
-    What is remembered but damaged is left out; `abstained` says why.
+    Damaged stored data is left out; `abstained` says why.
     """
     found = inventory() if machine is None else dict(machine)
     found["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
@@ -26,12 +26,12 @@ def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = Non
 
 
 def measured(machine: dict[str, Any], name: str) -> tuple[list[Ceiling], list[Missing]]:
-    """The ceilings of a machine file, and those that could not be measured. Raises MachineFileError."""
+    """Return the measured ceilings of a machine file and the missing ones. Raises MachineFileError."""
     return from_machine(machine, name), missing_from(machine, name)
 
 
 def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
-    """The same with the published figure beside each ceiling: `datasheet`, None where there is none."""
+    """Add the published figure to each ceiling as `datasheet`, or None if there is none."""
     if "ceilings" not in machine:
         return machine
     sheets = {gpu["index"]: find(gpu) for gpu in machine["gpus"]} | {None: find_host(machine["host"])}

@@ -1,6 +1,6 @@
 """Disks, and the file systems that a program here would read from.
 
-Nothing on them is touched: a dead mount cannot hang us.
+Reads only kernel tables, never the disks: a dead mount cannot hang Fathom.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHM = "/dev/shm"
 
 
 def disks(root: Path = ROOT) -> list[dict[str, Any]]:
-    """One dict a disk: `name`, `kind` (NVMe, SSD, HDD, virtual), `model`, `size_bytes`."""
+    """Return one dict per disk: `name`, `kind` (NVMe, SSD, HDD, virtual), `model`, `size_bytes`."""
     folder = root / "sys/block"
     return [_disk(folder / name) for name in names(folder) if not _NO_DISK.fullmatch(name)]
 
@@ -37,36 +37,36 @@ def _disk(path: Path) -> dict[str, Any]:
 def _kind(path: Path) -> str | None:
     if path.name.startswith("nvme"):
         return "NVMe"
-    if _VIRTUAL.fullmatch(path.name):  # what it says about rotation is the hypervisor's default
+    if _VIRTUAL.fullmatch(path.name):  # its rotation flag is only the hypervisor's default
         return "virtual"
     return {0: "SSD", 1: "HDD"}.get(number(path / "queue/rotational"))  # type: ignore[arg-type]
 
 
 def here(root: Path = ROOT) -> list[dict[str, Any]]:
-    """The file system of the working directory."""
+    """Return the file system of the working directory."""
     try:
         found = filesystem(Path(os.getcwd()), root)  # noqa: PTH109 - Path.cwd() is this very call
-    except OSError:  # the directory is gone
+    except OSError:  # the directory was deleted
         return []
     return [found] if found else []
 
 
 def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
-    """`path`, `mount`, `type`, `source` and `disk` of the file system that holds `folder`, an absolute path.
+    """Return `path`, `mount`, `type`, `source` and `disk` of the file system that holds `folder` (absolute).
 
-    By the kernel's table of mounts; None where it cannot be read.
+    Reads the kernel's mount table; None if it cannot be read.
     """
     found = [mount for mount in _mounts(root) if _holds(mount["mount"], str(folder))]
     if not found:
         return None
     deepest = max(len(mount["mount"]) for mount in found)
-    # Of several on one place the last one covers the others.
+    # When several are mounted at one place, the last one hides the others.
     mount = [mount for mount in found if len(mount["mount"]) == deepest][-1]
     return {"path": str(folder), **mount, "disk": _disk_of(root, mount["source"])}
 
 
 def size_of_shm(root: Path = ROOT) -> int | None:
-    """Bytes of /dev/shm, through which loader workers pass batches; by its mount options."""
+    """Return the size of /dev/shm, which loader workers use to pass batches, from its mount options."""
     lines = [_fields(line) for line in text(root / "proc/self/mountinfo").splitlines()]
     options = [fields[1] for fields in lines if fields and fields[0]["mount"] == _SHM]
     size = re.search(r"\bsize=(\d{1,20})([kmg]?)", options[-1]) if options else None
@@ -79,7 +79,7 @@ def _mounts(root: Path) -> list[dict[str, str]]:
 
 
 def _fields(line: str) -> tuple[dict[str, str], str] | None:
-    """Mount point, type and source of a line of mountinfo, and the file system's own options."""
+    """Return mount point, type and source from a line of mountinfo, and the options of its file system."""
     before, _, after = line.partition(" - ")
     place, kind = before.split(" "), after.split(" ")
     if len(place) < 6 or len(kind) < 3:
@@ -88,7 +88,7 @@ def _fields(line: str) -> tuple[dict[str, str], str] | None:
 
 
 def _plain(word: str) -> str:
-    """Spaces and the like are written in octal."""
+    """Decode the octal escapes for spaces and other special characters."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
 
 
@@ -97,7 +97,7 @@ def _holds(mount: str, folder: str) -> bool:
 
 
 def _disk_of(root: Path, source: str) -> str | None:
-    """The disk below a device: `/dev/nvme0n1p2` is on nvme0n1."""
+    """Return the disk that holds a partition: `/dev/nvme0n1p2` is on nvme0n1."""
     if not source.startswith("/dev/"):
         return None
     name = source.removeprefix("/dev/")

@@ -1,4 +1,4 @@
-"""Small files of the kernel, every one of which may be missing, locked or odd."""
+"""Readers for the kernel's small files; any of them may be missing, unreadable or malformed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def text(path: Path) -> str:
-    """The file's text, or nothing where it cannot be read."""
+    """Return the file's text, or an empty string if it cannot be read."""
     try:
         return path.read_text(errors="replace")
     except (OSError, ValueError):
@@ -16,17 +16,17 @@ def text(path: Path) -> str:
 
 
 def number(path: Path) -> int | None:
-    """The file's whole number, or None."""
+    """Return the file's integer, or None."""
     return whole(text(path))
 
 
 def whole(word: str) -> int | None:
-    """`word` as a whole number of at most 20 digits, or None."""
+    """Parse `word` as an integer of at most 20 digits, or return None."""
     return int(word) if re.fullmatch(r"\s*-?\d{1,20}\s*", word, re.ASCII) else None
 
 
 def names(folder: Path) -> list[str]:
-    """What lies in `folder`, sorted by number where names end in one; [] where it cannot be listed."""
+    """List `folder`, sorted by trailing number; [] if it cannot be listed."""
     try:
         return sorted(os.listdir(folder), key=_natural)  # noqa: PTH208 - also of what vanishes meanwhile
     except OSError:
@@ -39,7 +39,7 @@ def _natural(name: str) -> tuple[str, int, str]:
 
 
 def link_name(path: Path) -> str | None:
-    """The last part of what a symbolic link points to, such as a driver's name."""
+    """Return the last part of a symbolic link's target, such as a driver's name."""
     try:
         return Path(os.readlink(path)).name  # noqa: PTH115
     except OSError:
@@ -47,7 +47,7 @@ def link_name(path: Path) -> str | None:
 
 
 def ranges(spec: str) -> set[int]:
-    """The numbers of a kernel list: `0-2,8` is {0, 1, 2, 8}; what is malformed counts for nothing."""
+    """Parse a kernel list: `0-2,8` is {0, 1, 2, 8}; malformed parts are skipped."""
     found: set[int] = set()
     for part in spec.strip().split(","):
         first, _, last = part.partition("-")

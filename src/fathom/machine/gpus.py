@@ -1,4 +1,4 @@
-"""What the driver says about each GPU, and about the links between them."""
+"""What the driver reports about each GPU and the links between them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ AskCuda = Callable[[], dict[str, dict[str, int]]]
 
 
 def describe(nvml: Any, ask_cuda: AskCuda = cuda.attributes, root: Path = ROOT) -> list[dict[str, Any]]:
-    """One dict a GPU, in the driver's order; what one does not tell is None, its reason in `abstained`."""
+    """Return one dict per GPU in the driver's order; missing values are None, explained in `abstained`."""
     return _describe_all(_devices(nvml), ask_cuda, root)
 
 
 def _devices(nvml: Any) -> list[Device]:
     count = reading(nvml.nvmlDeviceGetCount) or 0
     handles = [reading(nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]
-    # A GPU that fell off the bus still has its index, and no handle.
+    # A GPU that fell off the bus keeps its index but has no handle.
     return [Device(nvml, handle) for handle in handles]
 
 
@@ -66,7 +66,7 @@ def _identity(device: Device) -> dict[str, Any]:
 
 
 def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
-    """Multiprocessors, L2 and shared memory by CUDA, which under MIG would speak of a slice."""
+    """Return multiprocessors, L2 and shared memory from CUDA, unless MIG makes CUDA describe a slice."""
     told = {} if gpu["mig"] else known
     return {
         "multiprocessors": told.get("multiprocessors") or _multiprocessors(device, gpu["compute_capability"]),
@@ -77,7 +77,7 @@ def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[st
 
 
 def _multiprocessors(device: Device, capability: str | None) -> int | None:
-    """NVML counts cores, and multiprocessors only of a MIG slice."""
+    """NVML counts cores; it counts multiprocessors only for a MIG slice."""
     cores, family = device.ask("NumGpuCores"), architecture(capability)
     if cores and family:
         return cores // family.cores_per_sm
@@ -105,7 +105,7 @@ def _power(device: Device) -> dict[str, Any]:
 
 
 def _pcie(device: Device, root: Path, bus: str | None) -> dict[str, Any]:
-    """The link now, which an idle GPU may have slowed down, and the most that GPU and slot agree on."""
+    """Return the current link, which idling may slow down, and the fastest that GPU and slot support."""
     place = pci.folder(root, bus)
     seen = pci.link(place)
     return {
@@ -128,7 +128,7 @@ def _state(device: Device) -> dict[str, Any]:
 
 
 def _slices(device: Device) -> list[dict[str, Any]]:
-    """The MIG devices of one GPU: name, multiprocessors and memory of each."""
+    """Return name, multiprocessors and memory of each MIG device of one GPU."""
     count = device.ask("MaxMigDeviceCount") or 0
     handles = (device.ask_quietly("MigDeviceHandleByIndex", i) for i in range(count))
     return [_slice(Device(device.nvml, handle)) for handle in handles if handle is not None]
@@ -168,13 +168,13 @@ def read(
     root: Path = ROOT,
     patience_s: float = PATIENCE_S,
 ) -> dict[str, Any]:
-    """`{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}` here; never raises, never hangs."""
+    """Return `{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}`; never raises and never hangs."""
     found: list[dict[str, Any]] = []
 
     def ask() -> None:
         try:
             found.append(_read(open_nvml, ask_cuda, root))
-        except Exception as error:  # a driver or a binding that answers what nobody foresaw
+        except Exception as error:  # an unexpected answer from a driver or a binding
             found.append(_none(f"reading the GPUs failed ({type(error).__name__}: {error})", root))
 
     asking = threading.Thread(target=ask, name="fathom-nvml", daemon=True)

@@ -1,4 +1,4 @@
-"""What the operating system says about the processor, the memory and itself."""
+"""Processor, memory and operating system, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path("/")
 
 
 def read(root: Path = ROOT) -> dict[str, Any]:
-    """Processor, memory, NUMA, disks, network, system and surroundings as a JSON-able dict.
+    """Describe processor, memory, NUMA, disks, network, system and surroundings as a JSON-able dict.
 
     `root` stands in for `/` in tests.
     """
@@ -56,25 +56,25 @@ def read(root: Path = ROOT) -> dict[str, Any]:
 
 
 def cpu(root: Path = ROOT) -> dict[str, Any]:
-    """Model, cores, what this process may use of them, NUMA nodes, caches, clocks, instruction sets."""
+    """Describe model, cores, usable cores, NUMA nodes, caches, clocks and instruction sets."""
     return processor.read(root)
 
 
 def memory_bytes(root: Path = ROOT) -> int | None:
-    """Installed memory, or the control group's limit where that is smaller."""
+    """Return installed memory, or the control group's limit if that is smaller."""
     found = re.search(r"^MemTotal:\s+(\d{1,20}) kB", text(root / "proc/meminfo"), re.M)
     installed = int(found.group(1)) * 1024 if found else None
     return min((size for size in (installed, cgroup.memory(root)) if size is not None), default=None)
 
 
 def os_name(root: Path = ROOT) -> str:
-    """The distribution's own name, else the platform's."""
+    """Return the distribution's name, or the platform's if it has none."""
     found = re.search(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release"), re.M)
     return found.group(1) if found else platform.platform()
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Space left for `folder`, or for the nearest directory above it that exists."""
+    """Return the free space of `folder`, or of its nearest existing ancestor."""
     for place in (folder, *folder.absolute().parents):
         if place.exists():
             return shutil.disk_usage(place).free

@@ -1,4 +1,4 @@
-"""The machine as it stands: what a sounding keeps as `machine.json`."""
+"""The inventory of this machine, which every sounding keeps as `machine.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def inventory(
     read_host: Callable[[], dict[str, Any]] = host.read,
     read_libraries: Callable[[], dict[str, str]] = libraries.versions,
 ) -> dict[str, Any]:
-    """GPUs, links, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
+    """Return GPUs, links, processor, memory, system and versions as a JSON-able dict; works without a GPU."""
     devices = read_gpus()
     versions = {
         "fathom": VERSION,
@@ -38,12 +38,12 @@ def inventory(
 
 
 def fingerprint(machine: dict[str, Any]) -> str:
-    """Sixteen hex digits that change when a ceiling measured here may no longer hold."""
+    """Return sixteen hex digits that change whenever a measured ceiling may no longer hold."""
     cpu = machine["host"]["cpu"]
     chips = [[g["uuid"], g["name"], g["memory_bytes"], g["power_limit_w"]] for g in machine["gpus"]]
     parts = {
         "cpu": [cpu["model"], cpu["logical_cores"], cpu["numa_nodes"]],
         "driver": machine["versions"].get("driver"),
-        "gpus": sorted(chips, key=lambda chip: str(chip[0])),  # a reboot may number them otherwise
+        "gpus": sorted(chips, key=lambda chip: str(chip[0])),  # a reboot may renumber them
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

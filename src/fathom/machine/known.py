@@ -1,4 +1,4 @@
-"""This machine with what is remembered of it: the inventory of now, the ceilings of before."""
+"""The present inventory together with the ceilings measured earlier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def known_machine(
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """The inventory, with the ceilings that are remembered under its fingerprint; a damaged file is told."""
+    """Return the inventory with its stored ceilings; a damaged file is reported through `say`."""
     machine = read()
     try:
         before = sound(machine["fingerprint"], folder)
@@ -29,7 +29,7 @@ def known_machine(
 
 
 def sound(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
-    """The machine file that is remembered, {} for none. Raises MachineFileError where it is damaged."""
+    """Return the stored machine file, or {} if there is none. Raises MachineFileError if it is damaged."""
     before = remembered(fingerprint, folder)
     if before is None:
         return {}

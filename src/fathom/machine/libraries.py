@@ -1,4 +1,4 @@
-"""Versions of the libraries that decide how fast a program runs, learnt without importing or starting any."""
+"""Versions of the libraries that decide how fast a program runs, found without importing any of them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _LIBRARY_FOLDERS = (
 
 
 def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """`torch`, `cuda` (that it was built for), `triton`, `cuda_toolkit`, `cudnn`, `nccl`: those found here.
+    """Return the versions of `torch`, `cuda` (torch's build), `triton`, `cuda_toolkit`, `cudnn` and `nccl`.
 
-    Libraries of this Python first, those of the system where it has none.
+    Prefers libraries of this Python environment to those of the system.
     """
     torch = torch_version()
     found = {
@@ -42,7 +42,7 @@ def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> 
 
 
 def torch_version(folder: Path | None = None) -> dict[str, str]:
-    """`torch` and `cuda` from torch's own version.py, read as text."""
+    """Return `torch` and `cuda` from torch's version.py, read as text."""
     folder = folder or _torch_folder()
     lines = text(folder / "version.py") if folder else ""
     said = dict(re.findall(r"^(__version__|cuda)\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", lines, re.M))
@@ -52,7 +52,7 @@ def torch_version(folder: Path | None = None) -> dict[str, str]:
 
 def _torch_folder() -> Path | None:
     try:
-        spec = importlib.util.find_spec("torch")  # finds it without running it
+        spec = importlib.util.find_spec("torch")  # locates the package without importing it
     except (ImportError, ValueError):
         return None
     return Path(spec.origin).parent if spec and spec.origin else None
@@ -68,13 +68,13 @@ def _distribution(wanted: Iterable[str]) -> str | None:
 
 
 def _bundled(library: str, cuda: str | None) -> str | None:
-    """The version of NVIDIA's package that torch loads: the one for the CUDA that torch was built for."""
+    """Return the version of the NVIDIA package that torch loads, for the CUDA that torch was built for."""
     majors = [cuda.partition(".")[0]] if cuda else []
     return _distribution(f"nvidia-{library}-cu{major}" for major in (*majors, *_CUDA_MAJORS))
 
 
 def toolkit(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The CUDA toolkit by its header: of $CUDA_HOME, of nvcc on PATH, or of /usr/local/cuda."""
+    """Return the CUDA toolkit's version from a header in $CUDA_HOME, beside nvcc, or in /usr/local/cuda."""
     nvcc = shutil.which("nvcc", path=environment.get("PATH", os.defpath))
     named = (environment.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     homes = [Path(home) for home in named if home]
@@ -88,7 +88,7 @@ def toolkit(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> s
 
 
 def shared_object(root: Path, name: str) -> str | None:
-    """The version in the file name of an installed library: `libnccl.so.2.28.3` is 2.28.3."""
+    """Return the version in an installed library's file name: `libnccl.so.2.28.3` is 2.28.3."""
     for folder in _LIBRARY_FOLDERS:
         endings = [
             file.removeprefix(f"{name}.") for file in names(root / folder) if file.startswith(f"{name}.")

@@ -1,4 +1,4 @@
-"""A machine's ceilings as the rates that bound each kind of work."""
+"""The rates, taken from a machine's ceilings, that bound each kind of work."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fathom.machine import datasheet
 from fathom.machine.ceilings import Ceiling, find, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
-_MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # what reads move fastest differs from chip to chip
+_MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # which access pattern is fastest differs between chips
 _WRITTEN = {"hbm.read": 0.0, "hbm.triad": 1 / 3, "hbm.copy": 0.5, "hbm.write": 1.0}  # share of the traffic
-_COPIES = {  # the link bounds them all: what pageable memory costs beyond that is distance to the ceiling
+_COPIES = {  # the link bounds them all; the extra cost of pageable memory shows as distance to the ceiling
     "HtoD pinned": "copy.h2d.pinned",
     "HtoD pageable": "copy.h2d.pinned",
     "DtoH pinned": "copy.d2h.pinned",
@@ -25,14 +25,14 @@ _COPIES = {  # the link bounds them all: what pageable memory costs beyond that 
 
 @dataclass(frozen=True)
 class Limits:
-    """Rates in FLOP/s and B/s; None or absent where nothing was measured.
+    """Rates in FLOP/s and B/s; None or absent if not measured.
 
-    `arithmetic` has `matmul.DTYPE`, which bounds products, convolutions and attention, and `vector.fp32` and
-    `vector.fp64`, which bound the rest. `memory` is the fastest of reading, copying and triad, `writes` of
-    setting; the traffic of work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
-    `mixed` is memory's rate by the share of the traffic that is written: turning round costs time.
-    `copies` are by direction, `link` is the best bus bandwidth of a collective, `launch_s` is what a piece
-    of work costs at least when a graph launches it.
+    `arithmetic` holds `matmul.DTYPE`, which bounds matrix products, convolutions and attention, and
+    `vector.fp32` and `vector.fp64`, which bound the rest. `memory` is the fastest of read, copy and triad,
+    `writes` that of memset. Work whose tensors fit into `cache_bytes` is bounded by `cache` instead.
+    `mixed` is the memory rate by share of written traffic: switching between reads and writes costs time.
+    `copies` is keyed by direction, `link` is the best bus bandwidth of a collective, and `launch_s` the least
+    time of a kernel launched by a graph.
     """
 
     arithmetic: dict[str, float] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Limits:
     cache_name: str = "l2"
 
     def moving(self, written: float | None) -> float | None:
-        """Memory's rate where that share of the traffic is written, between the shares that were measured."""
+        """Interpolate the memory rate for traffic with this share of writes between the measured shares."""
         if written is None or not self.mixed:
             return self.memory
         shares, rates = zip(*sorted(self.mixed.items()), strict=True)
@@ -56,15 +56,15 @@ class Limits:
 
 
 def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
-    """What bounds work on GPU `index`, on the processor for None.
+    """Return the rates that bound work on GPU `index`, or on the processor for None.
 
-    None where memory or matrix rates were never measured.
+    None if memory or matrix rates were never measured.
     """
     return _host(machine) if index is None else _device(machine, index)
 
 
 def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
-    """The datasheet's dense matrix rates of GPU `index` in FLOP/s, by ceiling; {} where there is none."""
+    """Return the datasheet's dense matrix rates of GPU `index` in FLOP/s by ceiling; {} if none exist."""
     sheet = None if index is None else datasheet.find(_gpu(machine, index))
     figures = sheet.figures if sheet else {}
     return {name: figure.value for name, figure in figures.items() if name.startswith("matmul.")}
@@ -91,7 +91,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
 
 
 def _host(machine: dict[str, Any]) -> Limits | None:
-    """The processor's rate of matrix products stands for all its arithmetic: vector units do both."""
+    """Use the processor's matrix rate for all arithmetic, since its vector units do both."""
     known = _Known(from_machine(machine), None)
     matrix = known.rates("host.matmul.", MATRIX)
     memory = known.fastest(("host.read", "host.copy", "host.triad"))

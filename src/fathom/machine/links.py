@@ -1,4 +1,4 @@
-"""What connects the GPUs to each other and to the network: NVLink, PCIe switches, host bridges."""
+"""Links between the GPUs, and from them to the network: NVLink, PCIe switches, host bridges."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _P2P_NVLINK, _P2P_OK = 2, 0
 
 
 def nvlink(device: Device) -> dict[str, Any] | None:
-    """Active NVLinks of one GPU: how many, their version, how many go to a switch and to which GPU's bus.
+    """Return one GPU's active NVLinks: count, version, links to a switch, and links to each peer's bus.
 
-    None where the GPU has none or its driver does not tell.
+    None if the GPU has none or the driver does not report them.
     """
     most = getattr(device.nvml, "NVML_NVLINK_MAX_LINKS", MOST_LINKS)
     states = [device.ask_quietly("NvLinkState", link) for link in range(most)]
@@ -38,7 +38,7 @@ def nvlink(device: Device) -> dict[str, Any] | None:
 
 
 def _end(device: Device, link: int) -> str | None:
-    """`switch`, the bus of the GPU at the other end, or None where the driver hides it."""
+    """Return `switch`, the bus of the GPU at the other end, or None if the driver hides it."""
     kind = device.ask_quietly("NvLinkRemoteDeviceType", link)
     if kind == _TO_SWITCH:
         return "switch"
@@ -51,9 +51,9 @@ def _end(device: Device, link: int) -> str | None:
 def topology(
     devices: Sequence[Device], gpus: list[dict[str, Any]], nics: list[dict[str, Any]], root: Path
 ) -> dict[str, Any]:
-    """The matrix of `nvidia-smi topo -m` over GPUs and RDMA devices: `{"names", "matrix"}`.
+    """Return the matrix of `nvidia-smi topo -m` over GPUs and RDMA devices: `{"names", "matrix"}`.
 
-    A cell is X (itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS, or None where nothing tells.
+    A cell is X (itself), NV# (# NVLinks), PIX, PXB, PHB, NODE, SYS, or None if unknown.
     """
     names = [f"GPU{gpu['index']}" for gpu in gpus] + [nic["name"] for nic in nics]
     buses = [part["pci_bus"] for part in (*gpus, *nics)]

@@ -13,9 +13,9 @@ ROOT = Path("/")
 
 
 def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:
-    """Interfaces that stand for hardware, and bonds; where there is none, the virtual ones that are up.
+    """Return hardware interfaces and bonds; without any, the virtual interfaces that are up.
 
-    `speed_mbps` is None where the link is down or the driver does not tell, as in virtual machines.
+    `speed_mbps` is None if the link is down or the driver does not report it, as in virtual machines.
     """
     folder = root / "sys/class/net"
     every = [name for name in names(folder) if name != "lo"]
@@ -37,7 +37,7 @@ def _interface(path: Path) -> dict[str, Any]:
 
 
 def _place(device: Path) -> dict[str, Any]:
-    """Bus id and NUMA node; a virtio device hangs below the PCI one."""
+    """Return bus id and NUMA node; a virtio device sits below its PCI device."""
     try:
         at = device.resolve()
     except OSError:
@@ -47,7 +47,7 @@ def _place(device: Path) -> dict[str, Any]:
 
 
 def rdma(root: Path = ROOT) -> list[dict[str, Any]]:
-    """RDMA devices (InfiniBand, RoCE, EFA) with their ports."""
+    """Return RDMA devices (InfiniBand, RoCE, EFA) with their ports."""
     folder = root / "sys/class/infiniband"
     return [_adapter(folder / name) for name in names(folder)]
 
@@ -64,7 +64,7 @@ def _adapter(path: Path) -> dict[str, Any]:
 
 
 def _port(path: Path) -> dict[str, Any]:
-    """State and rate as the kernel words them: `4: ACTIVE`, `400 Gb/sec (4X NDR)`."""
+    """Return state and rate, parsed from the kernel's `4: ACTIVE` and `400 Gb/sec (4X NDR)`."""
     rate = text(path / "rate").partition(" ")[0]
     return {
         "port": path.name,

@@ -1,4 +1,4 @@
-"""NUMA nodes: their processors, memory and distances."""
+"""NUMA nodes: processors, memory and distances."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROOT = Path("/")
 
 
 def nodes(root: Path = ROOT) -> list[dict[str, Any]]:
-    """One dict a node: `node`, `cpus` (a list of ranges), `memory_bytes`, `distances` to every node."""
+    """Return one dict per node: `node`, `cpus` (ranges), `memory_bytes`, `distances` to every node."""
     folder = root / "sys/devices/system/node"
     return [_node(folder / name) for name in names(folder) if re.fullmatch(r"node\d+", name)]
 

@@ -1,4 +1,4 @@
-"""The driver's management library, opened once, with every reading allowed to be missing."""
+"""NVML, the driver's management library, opened once; any reading may be missing."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 
 class NvmlMissingError(Exception):
-    """There is no usable NVML here; the message says why in one clause."""
+    """NVML cannot be used here; the message says why in one clause."""
 
 
 def load() -> Any:
-    """The `pynvml` module, initialised. Raises NvmlMissingError."""
+    """Return the initialised `pynvml` module. Raises NvmlMissingError."""
     try:
         import pynvml
     except ImportError:
@@ -25,16 +25,16 @@ def load() -> Any:
 
 
 def reading(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What `call` returns, or None where this device or driver does not offer it."""
+    """Return the result of `call`, or None if this device or driver does not support it."""
     try:
         value = call(*arguments)
-    except Exception:  # NVMLError, or an AttributeError of an older binding
+    except Exception:  # NVMLError, or AttributeError from an older binding
         return None
     return value.decode() if isinstance(value, bytes) else value
 
 
 class Device:
-    """One GPU under question; `refused` keeps what it would not tell, and why."""
+    """One GPU queried through NVML; `refused` maps each failed query to its reason."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self.nvml = nvml
@@ -42,7 +42,7 @@ class Device:
         self.refused: dict[str, str] = {}
 
     def ask(self, name: str, *more: Any) -> Any:
-        """What `nvmlDeviceGet{name}` returns, or None; the reason goes to `refused`."""
+        """Return the result of `nvmlDeviceGet{name}`, or None with the reason in `refused`."""
         try:
             value = getattr(self.nvml, f"nvmlDeviceGet{name}")(self.handle, *more)
         except AttributeError:
@@ -54,7 +54,7 @@ class Device:
         return None
 
     def ask_quietly(self, name: str, *more: Any) -> Any:
-        """The same where a refusal is nothing to speak of."""
+        """Like `ask`, without recording a failure."""
         return reading(getattr(self.nvml, f"nvmlDeviceGet{name}", None) or _absent, self.handle, *more)
 
 
@@ -63,9 +63,9 @@ def _absent(*_: Any) -> None:
 
 
 def visible(nvml: Any, environment: Mapping[str, str] = os.environ) -> list[Any]:
-    """Handles of the devices that a program with this environment sees, in its own order.
+    """Return the handles of the devices visible to a program with this environment, in its order.
 
-    Follows CUDA_VISIBLE_DEVICES as CUDA does: indices or (beginnings of) UUIDs, cut at the first invalid one.
+    Follows CUDA_VISIBLE_DEVICES as CUDA does: indices or UUID prefixes, cut at the first invalid entry.
     """
     wanted = environment.get("CUDA_VISIBLE_DEVICES")
     every = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
@@ -87,6 +87,6 @@ def _find(nvml: Any, every: list[Any], name: str) -> Any:
         return next((h for h in every if (reading(nvml.nvmlDeviceGetUUID, h) or "").startswith(name)), None)
     if name.startswith("MIG-"):
         slice_ = reading(nvml.nvmlDeviceGetHandleByUUID, name)
-        # Sensors belong to the whole device, which is what a slice's power has to be read from.
+        # Sensors such as power exist only for the parent device, not for a slice.
         return slice_ and reading(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle, slice_)
     return None

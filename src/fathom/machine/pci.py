@@ -1,4 +1,4 @@
-"""Where a device sits in the PCI tree, as the kernel shows it."""
+"""A device's position in the PCI tree, from sysfs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _GENERATIONS = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}
 
 
 def address(bus: str | None) -> str | None:
-    """The kernel's spelling of a bus id: `00000000:3B:00.0` is `0000:3b:00.0`."""
+    """Return the kernel's spelling of a bus id: `00000000:3B:00.0` becomes `0000:3b:00.0`."""
     domain, colon, rest = (bus or "").partition(":")
     try:
         return f"{int(domain, 16):04x}:{rest.lower()}" if colon else None
@@ -19,25 +19,25 @@ def address(bus: str | None) -> str | None:
 
 
 def folder(root: Path, bus: str | None) -> Path | None:
-    """The device's directory in sysfs, or None where the kernel shows none."""
+    """Return the device's sysfs directory, or None if there is none."""
     name = address(bus)
     path = root / "sys/bus/pci/devices" / name if name else None
     return path if path and path.exists() else None
 
 
 def numa_node(device: Path | None) -> int | None:
-    """The node that `device` (its sysfs directory) is attached to; None where the firmware names none."""
+    """Return the NUMA node of `device` (its sysfs directory), or None if the firmware names none."""
     node = number(device / "numa_node") if device else None
     return node if node is not None and node >= 0 else None
 
 
 def near_cpus(device: Path | None) -> str | None:
-    """The CPUs beside `device`, as a list of ranges: `0-15,32-47`."""
+    """Return the CPUs local to `device` as ranges: `0-15,32-47`."""
     return text(device / "local_cpulist").strip() or None if device else None
 
 
 def link(device: Path | None) -> dict[str, int | None]:
-    """Generation and width of the PCIe link, now and at most."""
+    """Return the PCIe link's current and maximum generation and width."""
     if device is None:
         return dict.fromkeys(("generation", "width", "generation_max", "width_max"))
     return {
@@ -53,7 +53,7 @@ def _generation(path: Path) -> int | None:
 
 
 def relation(root: Path, a: str | None, b: str | None) -> str | None:
-    """What lies between two devices, in the words of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE or SYS."""
+    """Return the relation of two devices in the terms of `nvidia-smi topo -m`: PIX, PXB, PHB, NODE or SYS."""
     here, there = folder(root, a), folder(root, b)
     if here is None or there is None:
         return None
@@ -76,7 +76,7 @@ def _across_bridges(root: Path, a: int | None, b: int | None) -> str | None:
 
 
 def _path(device: Path) -> list[str]:
-    """From the host bridge down: `pci0000:00`, `0000:00:01.0`, …"""
+    """Return the path from the host bridge down: `pci0000:00`, `0000:00:01.0`, …"""
     parts = device.resolve().parts
     start = next((i for i, part in enumerate(parts) if part.startswith("pci")), 0)
     return list(parts[start:])

@@ -1,4 +1,4 @@
-"""What a GPU costs an hour: as somebody says it, or as `fathom.toml` has it."""
+"""The price of a GPU hour, from the command line or `fathom.toml`."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _PRICE = re.compile(
 
 @dataclass(frozen=True)
 class Price:
-    """What one GPU costs an hour."""
+    """The price of one GPU per hour."""
 
     amount: float
     currency: str = DEFAULT
 
 
 def price_of(text: str, where: str = "--price") -> Price:
-    """The price that `text` says: `3.50/h`, `$3.50/h`, `3.50 EUR/h`, `USD/h 3.50`, of one GPU.
+    """Parse the hourly price of one GPU: `3.50/h`, `$3.50/h`, `3.50 EUR/h` or `USD/h 3.50`.
 
-    Raises BadInputError for anything else, naming `where` it stands.
+    Raises BadInputError for anything else, naming `where` the price was given.
     """
     found = _PRICE.fullmatch(text)
     units = [unit for unit in (found["before"], found["after"]) if unit] if found else []
@@ -45,17 +45,17 @@ def price_of(text: str, where: str = "--price") -> Price:
         or not 0 < amount < math.inf
     ):
         raise BadInputError(
-            f"{where} is {text[:40]!r}, which is no price per hour; give what one GPU costs, like 3.50/h or "
-            "3.50 EUR/h."
+            f"{where} is {text[:40]!r}, which is not a price per hour; give the price of one GPU, "
+            "like 3.50/h or 3.50 EUR/h."
         )
     unit = units[0] if units else DEFAULT
     return Price(amount, _SYMBOLS.get(unit, unit.upper()))
 
 
 def configured(folder: Path | None = None) -> Price | None:
-    """`price` of the table `[cost]` in `fathom.toml`: of the working directory, else of the user's settings.
+    """Return `price` from `[cost]` in `fathom.toml`, of the working directory or of the user's settings.
 
-    None where neither has one. Raises BadInputError for a file or a price that cannot be read.
+    None if neither has one. Raises BadInputError for a file or a price that cannot be read.
     """
     for file in ((folder or Path()) / FILE, _home() / FILE):
         if (price := _of_file(file)) is not None:

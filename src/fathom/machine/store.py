@@ -1,4 +1,4 @@
-"""What is remembered about machines between runs: one JSON file a fingerprint."""
+"""The store of measured machines: one JSON file per fingerprint."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ class MachineFileError(FathomError):
 
 
 def home() -> Path:
-    """The folder of everything remembered: `$FATHOM_HOME`, else the platform's data folder."""
+    """Return the store's folder: `$FATHOM_HOME`, or the platform's data folder."""
     if HOME in os.environ:
         return Path(os.environ[HOME])
     try:
         import platformdirs
-    except ImportError:  # a target that records raw has few libraries
+    except ImportError:  # a target that only records may lack it
         return Path.home() / ".local" / "share" / "fathom"
     return platformdirs.user_data_path("fathom")
 
 
 def place(fingerprint: str, folder: Path | None = None) -> Path:
-    """Where the machine with this fingerprint is remembered."""
+    """Return the path of the machine file with this fingerprint."""
     return (folder or home()) / "machines" / f"{fingerprint}.json"
 
 
 def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] | None:
-    """The machine file of this fingerprint, or None where it was never measured. Raises MachineFileError."""
+    """Return this fingerprint's machine file, or None if it was never measured. Raises MachineFileError."""
     path = place(fingerprint, folder)
     try:
         known = path.exists()
     except OSError as error:
-        raise MachineFileError(f"{path} cannot be looked for: {error.strerror}.") from None
+        raise MachineFileError(f"{path} cannot be accessed: {error.strerror}.") from None
     try:
         return read(path) if known else None
     except MachineFileError as error:
@@ -49,10 +49,10 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
 def bounding(
     recorded: dict[str, Any], given: Path | None = None, folder: Path | None = None
 ) -> dict[str, Any]:
-    """The machine whose ceilings bound the work of a sounding that was recorded on `recorded`.
+    """Return the machine whose ceilings bound the work of a sounding recorded on `recorded`.
 
-    The file `given`, else the one recorded with the sounding, else what is remembered under its fingerprint;
-    `recorded` itself where none has ceilings. Raises MachineFileError.
+    That is the file `given`, the ceilings recorded with the sounding, or those stored under its fingerprint;
+    `recorded` itself if none has ceilings. Raises MachineFileError.
     """
     if given is not None:
         return read(given)
@@ -62,20 +62,20 @@ def bounding(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """One machine file. Raises MachineFileError."""
+    """Read one machine file. Raises MachineFileError."""
     try:
         machine = json.loads(path.read_bytes())
     except OSError as error:
         raise MachineFileError(f"{path} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError):
-        raise MachineFileError(f"{path} is not a machine file: it is no whole JSON.") from None
+        raise MachineFileError(f"{path} is not a machine file: it is not valid JSON.") from None
     if not isinstance(machine, dict) or "fingerprint" not in machine:
         raise MachineFileError(f"{path} is not a machine file: it has no fingerprint.")
     return machine
 
 
 def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
-    """Keep `machine` under its fingerprint, whole or not at all: its place. Raises MachineFileError."""
+    """Store `machine` atomically under its fingerprint and return its path. Raises MachineFileError."""
     path = place(machine["fingerprint"], folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,6 +83,6 @@ def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
             json.dump(machine, file, indent=1)
         Path(file.name).replace(path)
     except OSError as error:
-        why = f"What was measured cannot be kept in {path.parent}: {error.strerror}"
-        raise MachineFileError(f"{why}; name a folder that can be written in ${HOME}.") from None
+        why = f"Fathom could not store the measurements in {path.parent}: {error.strerror}"
+        raise MachineFileError(f"{why}; set ${HOME} to a writable folder.") from None
     return path

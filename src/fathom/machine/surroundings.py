@@ -1,4 +1,4 @@
-"""What this system runs inside of: a virtual machine, a container, a Kubernetes pod."""
+"""What this system runs inside: a virtual machine, a container, a Kubernetes pod."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LAYERS = {"/var/lib/docker/": "docker", "/containerd/": "containerd", "/contain
 
 
 def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> str | None:
-    """A guess at the container runtime; None means that nothing points to one."""
+    """Guess the container runtime; None if nothing points to one."""
     if (root / ".dockerenv").exists():
         return "docker"
     if (root / "run/.containerenv").exists():
@@ -30,14 +30,14 @@ def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) ->
 
 
 def _by_layers(root: Path) -> str | None:
-    """By where the layers of the root file system lie; a cgroup namespace hides the group's name."""
+    """Detect the runtime by the root file system's layers: a cgroup namespace hides its name."""
     lines = text(root / "proc/self/mountinfo").splitlines()
     at_root = next((line for line in lines if line.split(" ")[4:5] == ["/"] and " overlay " in line), "")
     return next((name for path, name in _LAYERS.items() if path in at_root), None)
 
 
 def virtual_machine(root: Path = ROOT) -> str | None:
-    """The hypervisor's product name, or `yes` where only the processor's flag shows one."""
+    """Return the hypervisor's product name, or `yes` if only the processor's flag reveals one."""
     product = text(root / "sys/class/dmi/id/sys_vendor").strip()
     if any(name in product for name in _VENDORS):
         return product
@@ -45,14 +45,14 @@ def virtual_machine(root: Path = ROOT) -> str | None:
 
 
 def product(root: Path = ROOT) -> str | None:
-    """Maker and model of the machine, or the cloud's instance type, as the firmware names it."""
+    """Return maker and model, or the cloud's instance type, from the firmware."""
     folder = root / "sys/class/dmi/id"
     words = [text(folder / name).strip() for name in ("sys_vendor", "product_name")]
     return " ".join(word for word in words if word) or None
 
 
 def kubernetes(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> dict[str, Any] | None:
-    """Pod, namespace and node of this process, as far as they show; None outside Kubernetes."""
+    """Return pod, namespace and node of this process, as far as visible; None outside Kubernetes."""
     account = root / "var/run/secrets/kubernetes.io/serviceaccount"
     if not (environment.get("KUBERNETES_SERVICE_HOST") or account.exists()):
         return None
