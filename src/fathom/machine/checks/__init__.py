@@ -1,4 +1,4 @@
-"""How this host is set up for AI work: checks as rows of data, small readers, one result a check."""
+"""Host checks: rows of data, small reader functions, and one result per check."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ __all__ = [
 
 
 def examine(host: Host, which: Iterable[Check] | None = None) -> list[Result]:
-    """One result a check, the costliest first. Never raises for what the host is like."""
+    """Run the checks and return their results, the costliest first. Never raises, whatever the host."""
     selected: Sequence[Check] = checks() if which is None else [*which]
     return [conclude(check, read(host, check)) for check in selected]

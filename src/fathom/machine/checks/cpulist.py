@@ -1,20 +1,20 @@
-"""Numbers as the kernel writes them, alone and in lists: `0-3,8,10-11`."""
+"""Parse the kernel's numbers and lists of numbers: `0-3,8,10-11`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
 
-MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damage
+MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damaged data
 
 
 def whole(text: str) -> int | None:
-    """A whole number that is not negative, None for anything else."""
+    """Parse a non-negative integer; None for anything else."""
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text.strip()) else None
 
 
 def numbers(text: str) -> frozenset[int]:
-    """The numbers of a list; what is not a number or a range is left out."""
+    """Parse a list of numbers and ranges; other parts are skipped."""
     found: set[int] = set()
     for first, last in re.findall(r"(?:^|,)\s*([0-9]{1,9})(?:-([0-9]{1,9}))?(?=\s*(?:,|$))", text.strip()):
         found.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
@@ -22,7 +22,7 @@ def numbers(text: str) -> frozenset[int]:
 
 
 def ranges(members: Iterable[int]) -> str:
-    """Numbers as a list with ranges; `none` where there are none."""
+    """Format numbers as a list with ranges; `none` if there are none."""
     runs: list[list[int]] = []
     for number in sorted(members):
         if runs and number == runs[-1][1] + 1:

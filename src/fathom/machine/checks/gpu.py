@@ -1,4 +1,4 @@
-"""GPUs as checks ask about them: every reading may be missing, and says why."""
+"""GPUs as the checks query them: any reading may be missing, and then says why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IDLE = 2  # performance states P3 and above save power; clocks and links mean no
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of the driver's list."""
+    """One GPU in the driver's list."""
 
     index: int
     handle: Any
@@ -28,25 +28,25 @@ class Gpu:
         return f"GPU {self.index}"
 
     def ask(self, what: str, *more: Any) -> Any:
-        """`nvmlDeviceGet{what}`. Raises NotOfferedError or UnreadableError."""
+        """Query `nvmlDeviceGet{what}`. Raises NotOfferedError or UnreadableError."""
         return ask(self.nvml, f"nvmlDeviceGet{what}", self.handle, *more)
 
     @property
     def capability(self) -> tuple[int, int]:
-        """Compute capability. Raises as `ask`."""
+        """Return the compute capability. Raises as `ask`."""
         major, minor = self.ask("CudaComputeCapability")
         return major, minor
 
     @property
     def address(self) -> str:
-        """The PCI address as sysfs writes it. Raises as `ask`."""
+        """Return the PCI address as sysfs writes it. Raises as `ask`."""
         bus = self.ask("PciInfo").busId
         text = bus.decode() if isinstance(bus, bytes) else str(bus)
         return text.lower()[-12:]
 
     @property
     def idle(self) -> bool:
-        """Whether the GPU saves power at the moment; False where it does not tell."""
+        """Whether the GPU is saving power now; False if it does not say."""
         try:
             return bool(self.ask("PerformanceState") > IDLE)
         except (NotOfferedError, UnreadableError):
@@ -54,7 +54,7 @@ class Gpu:
 
 
 def ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """What NVML's `function` returns. Raises NotOfferedError or UnreadableError with the reason."""
+    """Call NVML's `function`. Raises NotOfferedError or UnreadableError with the reason."""
     try:
         value = getattr(nvml, function)(*arguments)
     except Exception as error:
@@ -65,7 +65,7 @@ def ask(nvml: Any, function: str, *arguments: Any) -> Any:
 
 
 def gpus(host: Host) -> list[Gpu]:
-    """Every GPU of the driver's list. Raises NotOfferedError where there is none."""
+    """Return every GPU in the driver's list. Raises NotOfferedError if there is none."""
     if host.nvml is None:
         raise NotOfferedError(f"no GPU: {host.why_no_gpu}")
     count = ask(host.nvml, "nvmlDeviceGetCount")
@@ -76,7 +76,7 @@ def gpus(host: Host) -> list[Gpu]:
 
 
 def how_many(host: Host) -> int:
-    """GPUs of the driver's list; 0 where it cannot be asked."""
+    """Return the number of GPUs in the driver's list; 0 if it cannot be queried."""
     try:
         return len(gpus(host))
     except (NotOfferedError, UnreadableError):
@@ -84,7 +84,7 @@ def how_many(host: Host) -> int:
 
 
 def mine(host: Host) -> list[Gpu]:
-    """The GPUs that a program started here would see; under a launcher that of its local rank."""
+    """Return the GPUs visible to a program started here; under a launcher, only its local rank's GPU."""
     every = gpus(host)
     seen = visible(host.nvml, host.environment)
     found = [gpu for gpu in every if gpu.handle in seen]
@@ -95,7 +95,7 @@ def mine(host: Host) -> list[Gpu]:
 def each(
     host: Host, look: Callable[[Gpu], Finding | None], among: list[Gpu] | None = None
 ) -> Iterator[Finding]:
-    """What `look` finds on every GPU, under the GPU's name; one that cannot be asked abstains alone."""
+    """Apply `look` to every GPU and name it in its result; a GPU that cannot be queried abstains."""
     for gpu in gpus(host) if among is None else among:
         try:
             found = look(gpu)

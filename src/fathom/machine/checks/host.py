@@ -1,4 +1,4 @@
-"""All that checks may look at, in one object that tests can fake."""
+"""Everything that checks may read, in one object that tests can fake."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from fathom.machine.checks.cpulist import numbers, whole
 from fathom.machine.checks.manifest import Pod
 from fathom.machine.nvml import NvmlMissingError, load
 
-LARGEST = 1 << 22  # bytes of a file or of a command's output; nothing that checks read comes near it
+LARGEST = 1 << 22  # limit for a file or a command's output, far above anything that checks read
 PIECE = 1 << 14
 PATIENCE = 10  # seconds for a command
 
 
 class UnreadableError(Exception):
-    """Something could not be looked at; the message says why in one clause."""
+    """Something could not be read; the message says why in one clause."""
 
 
 class NotOfferedError(Exception):
-    """This device or kernel has no such thing; the message says what is missing."""
+    """This device or kernel lacks the feature; the message names it."""
 
 
 Runner = Callable[[Sequence[str]], str]
@@ -37,13 +37,13 @@ UNLIMITED = float("inf")
 
 @dataclass(frozen=True)
 class Host:
-    """A machine as a process on it sees it.
+    """A machine as seen by a process running on it.
 
-    `root` stands for `/`; `nvml` is an opened `pynvml`, or None with `why_no_gpu`. `run` gives a command's
-    standard output and raises UnreadableError. `limits` are soft limits by the names of
-    `resource.RLIMIT_*` in lower case (`nofile`), infinite where there is none; `affinity` the CPUs that this
-    process may use, `distributions` the versions of installed Python packages by normalised name, `pods`
-    those of the manifests to judge, None where none were given.
+    `root` stands in for `/`; `nvml` is an open `pynvml`, or None with `why_no_gpu`. `run` returns a command's
+    standard output and raises UnreadableError. `limits` are soft limits keyed by the lower-case names of
+    `resource.RLIMIT_*` (`nofile`), infinite if unlimited; `affinity` is the CPUs that this process
+    may use, `distributions` the versions of installed Python packages by normalised name, and `pods`
+    those of the manifests to check, None if none were given.
     """
 
     root: Path = Path("/")
@@ -59,17 +59,17 @@ class Host:
     pods: Sequence[Pod] | None = None
 
     def text(self, path: str) -> str:
-        """The whole file. Raises UnreadableError where it is missing, closed to us, no file, or huge."""
+        """Read a text file. Raises UnreadableError if it is missing, forbidden, irregular or huge."""
         return self.octets(path).decode(errors="replace")
 
     def octets(self, path: str) -> bytes:
-        """The whole file's bytes. Raises UnreadableError."""
+        """Read a file's bytes. Raises UnreadableError."""
         place = self.root / path
         try:
             if not stat.S_ISREG(place.stat().st_mode):
-                raise UnreadableError(f"/{path} is no regular file")
+                raise UnreadableError(f"/{path} is not a regular file")
             with place.open("rb", buffering=0) as file:
-                # In small pieces: files of /proc/sys refuse to fill a large buffer.
+                # In small pieces, because files of /proc/sys refuse to fill a large buffer.
                 pieces = iter(lambda: file.read(PIECE), b"")
                 content = b"".join(islice(pieces, LARGEST // PIECE + 1))
         except OSError as error:
@@ -79,15 +79,15 @@ class Host:
         return content
 
     def number(self, path: str) -> int:
-        """The file's only number. Raises UnreadableError."""
+        """Read a file's only number. Raises UnreadableError."""
         words = self.text(path).split()
         try:
             return int(words[0])
         except (IndexError, ValueError):
-            raise UnreadableError(f"/{path} holds no number") from None
+            raise UnreadableError(f"/{path} does not hold a number") from None
 
     def table(self, path: str) -> dict[str, int]:
-        """The `name number` lines of a file such as /proc/meminfo. Raises UnreadableError."""
+        """Read the `name number` lines of a file such as /proc/meminfo. Raises UnreadableError."""
         found = {}
         for line in self.text(path).splitlines():
             name, *words = line.replace(":", " ").split() or [""]
@@ -95,18 +95,18 @@ class Host:
             if value is not None:
                 found[name] = value
         if not found:
-            raise UnreadableError(f"/{path} holds no numbers")
+            raise UnreadableError(f"/{path} does not hold any numbers")
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder; False also where we may not look."""
+        """Whether the file or folder exists; False if access is denied."""
         try:
             return (self.root / path).exists()
         except OSError:
             return False
 
     def paths(self, pattern: str) -> list[str]:
-        """Paths below the root that match, in order; nothing where the folder cannot be listed."""
+        """Return the matching paths below the root, sorted; [] if the folder cannot be listed."""
         try:
             return sorted(str(found.relative_to(self.root)) for found in self.root.glob(pattern))
         except OSError:
@@ -114,7 +114,7 @@ class Host:
 
     @cached_property
     def nodes(self) -> dict[int, frozenset[int]]:
-        """CPUs of each NUMA node that has any."""
+        """Return the CPUs of each NUMA node that has any."""
         found = {}
         for path in self.paths("sys/devices/system/node/node[0-9]*/cpulist"):
             node = whole(path.split("/")[-2].removeprefix("node"))
@@ -125,7 +125,7 @@ class Host:
 
 
 def this_host() -> Host:
-    """The machine that this process runs on."""
+    """Return the machine that this process runs on."""
     try:
         nvml, why = load(), ""
     except NvmlMissingError as error:
@@ -165,7 +165,7 @@ def _run(command: Sequence[str]) -> str:
 def _directory() -> str:
     try:
         return str(Path.cwd())
-    except OSError:  # it was removed under us
+    except OSError:  # it was deleted while we were in it
         return "/"
 
 
@@ -193,7 +193,7 @@ def _distributions() -> dict[str, str]:
     for distribution in metadata.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
-        except Exception:  # a broken installation of one package says nothing about the others
+        except Exception:  # one broken package says nothing about the others
             continue
         if name and version:
             found[re.sub(r"[-_.]+", "-", name).lower()] = version

@@ -1,4 +1,4 @@
-"""Kubernetes manifests: the pods that they describe, whatever kind wraps them."""
+"""Kubernetes manifests: the pods they describe, whatever object wraps them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fathom.errors import BadInputError
 from fathom.machine.checks.model import plain
 
 STDIN = Path("-")
-LARGEST = 1 << 20  # bytes; an object of more does not fit into etcd either
+LARGEST = 1 << 20  # etcd takes no larger object either
 MOST_NODES = 100_000  # after expansion of aliases
 DEEPEST = 20  # lists within lists
 
-# Where each kind keeps its pod templates; `*` stands for every member of a mapping or a list.
+# Where each kind keeps its pod templates; `*` matches every member of a mapping or a list.
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Job": ("spec.template", "spec.tasks.*.template"),
     "CronJob": ("spec.jobTemplate.spec.template",),
@@ -48,7 +48,7 @@ TRAINING = frozenset(kind for kind in TEMPLATES if kind.endswith("Job") and kind
 
 @dataclass(frozen=True)
 class Pod:
-    """One pod template: its object's kind and name, its role in it, and how many pods the object runs."""
+    """One pod template: its object's kind and name, its role there, and how many pods the object runs."""
 
     kind: str
     name: str
@@ -66,23 +66,23 @@ class Pod:
 
     @property
     def containers(self) -> list[tuple[str, dict[str, Any]]]:
-        """Name and description of each container."""
+        """Return the name and specification of each container."""
         found = mappings(self.spec.get("containers"))
         return [(str(c.get("name", f"number {i}")), c) for i, c in enumerate(found)]
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """`value` where it is a mapping, else an empty one."""
+    """Return `value` if it is a mapping, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def mappings(value: Any) -> list[dict[str, Any]]:
-    """The mappings in a list."""
+    """Return the mappings in a list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def pods(files: Sequence[Path]) -> tuple[Pod, ...]:
-    """Every pod of these files, in order; `-` is standard input. Raises BadInputError, also where none is."""
+    """Return every pod of these files, in order; `-` is standard input. Raises BadInputError."""
     return tuple(pod for file in files for pod in _pods_of(file))
 
 
@@ -95,14 +95,14 @@ def _pods_of(file: Path) -> list[Pod]:
     if not found:
         kinds = ", ".join(dict.fromkeys(str(document["kind"]) for document in documents))
         raise BadInputError(
-            f"{_called(file)} holds no pod, only {plain(kinds)}; give a Pod, or an object of a kind that "
+            f"{_called(file)} holds {plain(kinds)} but no pod; give a Pod, or an object of a kind that "
             f"runs pods ({', '.join(TEMPLATES)})."
         )
     return found
 
 
 class _MalformedError(Exception):
-    """What an object holds in place of a pod, in words."""
+    """An object without a usable pod; the message says what it holds instead."""
 
 
 def _documents(file: Path) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _called(file: Path) -> str:
 
 
 def _content(file: Path) -> bytes:
-    """A little more than the largest that is taken, at most."""
+    """Read at most one byte more than the size limit."""
     try:
         if file == STDIN:
             return sys.stdin.buffer.read(LARGEST + 1)
@@ -158,9 +158,9 @@ def _parse(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _size(node: Any, known: dict[int, int]) -> int:
-    """Values below a node with every alias expanded, each node walked once. Raises ValueError for a cycle."""
+    """Count the values below a node with aliases expanded, each node once. Raises ValueError on a cycle."""
     if id(node) not in known:
-        known[id(node)] = MOST_NODES + 1  # seen again below itself, a node holds itself
+        known[id(node)] = MOST_NODES + 1  # meeting it again below itself means a cycle
         children = node.value if isinstance(node.value, list) else []
         flat = [part for child in children for part in (child if isinstance(child, tuple) else (child,))]
         known[id(node)] = 1 + sum(_size(part, known) for part in flat)
@@ -194,7 +194,7 @@ def _pods(document: dict[str, Any], depth: int = 0) -> Iterator[Pod]:
 def _reach(
     value: Any, steps: list[str], role: str = "", parent: dict[str, Any] | None = None
 ) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Role, template and the mapping that holds it, at the end of a path."""
+    """Yield role, template and parent mapping at the end of a path."""
     if not steps:
         yield role, value, parent or {}
         return
@@ -216,10 +216,10 @@ def _pod(kind: str, name: str, role: str, template: Any, parent: dict[str, Any])
     spec = mapping(template).get("spec")
     title = f"{kind}/{name}{' ' + role if role else ''}"
     if not isinstance(spec, dict):
-        raise _MalformedError(f"{title} whose pod has no spec that is a mapping")
+        raise _MalformedError(f"{title} whose pod spec is missing or not a mapping")
     containers = spec.get("containers")
     if not containers or mappings(containers) != containers:
-        raise _MalformedError(f"{title} whose pod has no list of containers")
+        raise _MalformedError(f"{title} whose pod does not list containers")
     metadata = mapping(template.get("metadata"))
     counts = [n for n in map(parent.get, COUNTS) if isinstance(n, int) and not isinstance(n, bool)]
     return Pod(

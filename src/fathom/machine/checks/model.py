@@ -1,4 +1,4 @@
-"""What a check is, and what comes of it."""
+"""The model of a check and its result."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _BLANK = re.compile(r"\{([a-z]+)\}")
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"using": "with"}):
-    """One row of the tables in `rows/`: what is looked at, why it matters, and how it is mended.
+    """One row of the tables in `rows/`: what is checked, why it matters, and how to fix it.
 
-    `reader` names the function that looks (the row's own id by default), `using` its parameters. `commands`
-    are POSIX shell lines; `{name}` in them is filled with what the reader found, and `<NAME>` in a comment
-    is what only a person can know. `needs` says what stands between a command and its effect: root, a reboot,
-    a decision of a person, or the shell that runs the program (an environment variable). `weight` orders the
+    `reader` names the reader function (by default the row's id), `using` holds its parameters. `commands`
+    are POSIX shell lines; the reader's values replace `{name}` in them, and `<NAME>` in a comment marks
+    a value that only a person knows. `needs` lists what a command needs to take effect: root, a reboot,
+    a person's decision, or the shell that runs the program (for an environment variable). `weight` orders the
     checks, the costliest first.
     """
 
     id: str
-    title: str  # what holds where it passes
-    problem: str  # what holds where it fails
+    title: str  # the title of a pass
+    problem: str  # the title of a failure
     reads: str
     applies: str
     why: str
@@ -44,15 +44,15 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def group(self) -> str:
-        """The table that the row stands in: kernel, gpu, libraries, container or kubernetes."""
+        """The table that holds the row: kernel, gpu, libraries, container or kubernetes."""
         return self.id.partition(".")[0]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader saw on one subject: a GPU, a container of a manifest, or the host (no name).
+    """One reader's answer for one subject: a GPU, a container of a manifest, or the host (no name).
 
-    `observed` is the value in words, or the reason why it could not be looked at or does not apply.
-    `fill` completes the commands of the fix.
+    `observed` is the value in words, or the reason why it could not be read or does not apply.
+    `fill` supplies values for the commands of the fix.
     """
 
     status: Status
@@ -62,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """A check and what came of it; the values of `--json`."""
+    """The result of a check; the values of `--json`."""
 
     id: str
     group: str
@@ -90,7 +90,7 @@ def failed(observed: str, subject: str = "", **fill: str) -> Finding:
 
 
 def judged(good: bool, observed: str, subject: str = "", **fill: str) -> Finding:
-    """Pass or fail of one observation."""
+    """Pass or fail, by one observation."""
     return Finding(status="pass" if good else "fail", observed=observed, subject=subject, fill=fill)
 
 
@@ -104,8 +104,8 @@ def abstained(reason: str, subject: str = "") -> Finding:
 
 
 def conclude(check: Check, findings: Iterable[Finding]) -> Result:
-    """One result of all subjects: the gravest status, in the words of the subjects that have it."""
-    found = [*findings] or [unfit("there is nothing to look at")]
+    """Combine all subjects into one result: the gravest status, in the words of its subjects."""
+    found = [*findings] or [unfit("there is nothing to check")]
     status = min((f.status for f in found), key=GRAVITY.__getitem__)
     decisive = [f for f in found if f.status == status]
     words = _words(decisive)
@@ -129,7 +129,7 @@ def conclude(check: Check, findings: Iterable[Finding]) -> Result:
 
 
 def _words(findings: list[Finding]) -> str:
-    """Subjects that say the same share a phrase."""
+    """Join the observations; subjects with the same one share a phrase."""
     said: dict[str, list[str]] = {}
     for finding in findings:
         said.setdefault(plain(finding.observed), []).append(finding.subject)
@@ -145,12 +145,12 @@ def _named(names: list[str]) -> str:
 
 
 def _filled(commands: list[str], findings: list[Finding]) -> list[str]:
-    """Each command once for each distinct filling; a command whose blanks nobody filled is left out."""
+    """Fill each command once per distinct set of values; drop commands whose placeholders have no value."""
     return [*dict.fromkeys(line for command in commands for line in _fillings(command, findings))]
 
 
 def _fillings(command: str, findings: list[Finding]) -> list[str]:
-    """A comment that differs from subject to subject says whose it is."""
+    """Fill one command; comments that differ between subjects name their subjects."""
     said: dict[str, list[str]] = {}
     for finding in findings:
         filled = _fill(command, finding.fill)
@@ -175,11 +175,11 @@ def _subject(finding: Finding) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """`text` on one line, without what a terminal or a shell could take for a command, and not too long."""
+    """Return `text` as one line of limited length, without control characters."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def as_json(results: Iterable[Result]) -> Mapping[str, dict[str, Any]]:
-    """The contract of `--json`: one object a check, under its id."""
+    """Return the contract of `--json`: one object per check, keyed by id."""
     return {result.id: msgspec.to_builtins(result) for result in results}

@@ -1,4 +1,4 @@
-"""Readers by name, and the promise that none of them raises."""
+"""Register readers by name and run them so that none of them raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def reader(*names: str) -> Callable[[Reader], Reader]:
 
 
 def read(host: Host, check: Check) -> list[Finding]:
-    """What the check's reader finds; whatever goes wrong in it becomes an abstention."""
+    """Run the check's reader; any error in it becomes an abstention."""
     try:
         answer = READERS[check.reader or check.id](host, check)
         return [answer] if isinstance(answer, Finding) else [*answer]
@@ -31,5 +31,5 @@ def read(host: Host, check: Check) -> list[Finding]:
         return [abstained(str(error))]
     except NotOfferedError as error:
         return [unfit(str(error))]
-    except Exception as error:  # a host that nobody foresaw must not hide the other checks
-        return [abstained(f"unforeseen {type(error).__name__} while reading: {error}")]
+    except Exception as error:  # an unexpected host must not hide the other checks
+        return [abstained(f"reading failed ({type(error).__name__}: {error})")]

@@ -1,4 +1,4 @@
-"""What a container of a manifest asks for."""
+"""The resources that a manifest's container requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNITS |= {f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMG
 
 
 def quantity(value: Any) -> float | None:
-    """A quantity as Kubernetes writes it (500m, 16Gi, 1e9), None for anything else."""
+    """Parse a Kubernetes quantity (500m, 16Gi, 1e9); None for anything else."""
     found = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]{0,2})", str(value).strip())
     if isinstance(value, bool) or not found or found.group(2) not in _UNITS:
         return None
@@ -37,12 +37,12 @@ def quantity(value: Any) -> float | None:
 
 
 def limits(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
-    """The container's limits, over those of its pod."""
+    """Return the container's limits, which override those of its pod."""
     return _asked(pod, container, "limits")
 
 
 def requests(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
-    """The container's requests; what has only a limit requests as much."""
+    """Return the container's requests; a resource with only a limit requests that much."""
     return {**limits(pod, container), **_asked(pod, container, "requests")}
 
 
@@ -52,12 +52,12 @@ def _asked(pod: Pod, container: dict[str, Any], what: str) -> dict[str, Any]:
 
 
 def matching(asked: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:
-    """The resources whose name fits."""
+    """Return the resources whose name matches."""
     return {str(name): amount for name, amount in asked.items() if pattern.fullmatch(str(name))}
 
 
 def wants_gpu(pod: Pod, container: dict[str, Any]) -> bool:
-    """Whether the container asks for a GPU, as a resource or by a claim."""
+    """Whether the container requests a GPU, as a resource or through a claim."""
     return bool(matching(requests(pod, container), GPU) or mapping(container.get("resources")).get("claims"))
 
 
@@ -70,7 +70,7 @@ def wants_rdma(pod: Pod, container: dict[str, Any]) -> bool:
 
 
 def capabilities(container: dict[str, Any]) -> set[str]:
-    """Capabilities that the container adds; `ALL` for a privileged one."""
+    """Return the capabilities that the container adds; `ALL` for a privileged one."""
     context = mapping(container.get("securityContext"))
     added = mapping(context.get("capabilities")).get("add")
     names = {str(name).upper().removeprefix("CAP_") for name in added} if isinstance(added, list) else set()
@@ -78,14 +78,14 @@ def capabilities(container: dict[str, Any]) -> set[str]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """Variables with a literal value."""
+    """Return the variables with a literal value."""
     return {
         str(v["name"]): str(v["value"]) for v in mappings(container.get("env")) if {"name", "value"} <= {*v}
     }
 
 
 def mounted(pod: Pod, container: dict[str, Any], path: str) -> dict[str, Any] | None:
-    """The volume that the container mounts at `path`, None for none."""
+    """Return the volume that the container mounts at `path`, or None."""
     mounts = mappings(container.get("volumeMounts"))
     names = {str(m.get("name")) for m in mounts if str(m.get("mountPath", "")).rstrip("/") == path}
     return next((v for v in mappings(pod.spec.get("volumes")) if str(v.get("name")) in names), None)

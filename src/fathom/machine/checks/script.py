@@ -1,4 +1,4 @@
-"""The fixes of failed checks as a POSIX shell script, to be read before it is run."""
+"""The fixes of failed checks as a POSIX shell script, meant to be read before running it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from fathom.machine.checks.model import Result
 
 HEAD = """#!/bin/sh
-# Fixes for the failed checks of `fathom machine check`. Nothing of it was run; read it first.
-# Lines that need a decision or a reboot are comments: take the sign away where they fit.
-# Variables and limits hold in the shell that reads this file: . ./fix.sh
+# Fixes for the failed checks of `fathom machine check`. Nothing has been run; read the script first.
+# Lines that need a decision or a reboot are commented out: uncomment those you want.
+# Variables and limits take effect only in the shell that sources this file: . ./fix.sh
 """
 
 
 def fix_script(results: Iterable[Result]) -> str:
-    """The script, the costliest check first. It parses with `sh -n`, whatever was observed."""
+    """Return the script, the costliest check first. It parses with `sh -n` whatever was observed."""
     paragraphs = ["\n".join(_lines(result)) for result in results if result.status == "fail"]
     return "\n\n".join([HEAD.rstrip(), *(paragraphs or ["# No check failed."])]) + "\n"
 
@@ -33,7 +33,7 @@ def _lines(result: Result) -> Iterator[str]:
 def _need(need: str) -> str:
     return {
         "root": "root",
-        "reboot": "a reboot or a reload of the driver",
+        "reboot": "a reboot, or reloading the driver",
         "decision": "your decision",
         "shell": "the shell that starts the program",
     }[need]

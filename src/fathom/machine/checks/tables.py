@@ -1,4 +1,4 @@
-"""The checks as data: `rows/GROUP.yaml`, one row a check."""
+"""The checks as data: `rows/GROUP.yaml`, one row per check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
 
 @cache
 def checks() -> tuple[Check, ...]:
-    """Every check, the costliest first; rows of one weight stay in the order of their tables."""
+    """Return every check, the costliest first; rows of equal weight keep the order of their tables."""
     found = [check for group in GROUPS for check in _table(group)]
     return tuple(sorted(found, key=lambda check: -check.weight))
 
@@ -26,7 +26,7 @@ def _table(group: str) -> list[Check]:
 
 
 def chosen(only: list[str]) -> list[Check]:
-    """The checks whose id or group is named; all of them where nothing is. Raises BadInputError."""
+    """Return the checks selected by id or group, or all if none are named. Raises BadInputError."""
     known = {name for check in checks() for name in (check.id, check.group)}
     for name in only:
         if name not in known:

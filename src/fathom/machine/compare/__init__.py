@@ -1,4 +1,4 @@
-"""Whether a result from one machine holds on another: differences, what they spoil, ceilings' ratios."""
+"""Compare two machines: whether results carry over from one to the other, and by how much ceilings differ."""
 
 from fathom.machine.compare.comparing import compare
 from fathom.machine.compare.results import Comparison, Difference, Kind, Ratio, Side, Unknown

@@ -1,4 +1,4 @@
-"""Comparing: rules over the facts of both machines, then what they mean for each kind of result."""
+"""Apply the rules to both machines, then decide for each kind of result whether it carries over."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ UNSAID = "the same, whatever it is"
 def compare(
     a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B", *, itself: bool = False
 ) -> Comparison:
-    """Compare the machine files `a`, where a result is from, and `b`, where it shall go.
+    """Compare machine file `a`, where a result comes from, with `b`, where it is to be used.
 
-    `itself`: both are one and the same recording, which is like itself in what it does not say, too. Raises
-    MachineFileError where one of them is damaged.
+    `itself` says that both are the same recording, so values that it lacks are equal too. Raises
+    MachineFileError if one of them is damaged.
     """
     one, other = facts(a, name_a), facts(b, name_b)
     differences, unknown = _differences(one, other, name_a, name_b, itself)
@@ -40,7 +40,7 @@ def compare(
 
 
 def _kinds(a: Facts, b: Facts) -> Iterator[tuple[str, str]]:
-    """Kinds of results that there can be: without any GPU some mean nothing."""
+    """Yield the kinds of results that apply: some mean nothing without a GPU."""
     known = rules()
     return ((k, what) for k, what in known.kinds.items() if a.gpus or b.gpus or k not in known.of_gpu)
 
@@ -58,7 +58,7 @@ def _side(machine: Facts, name: str) -> Side:
 def _differences(
     a: Facts, b: Facts, name_a: str, name_b: str, itself: bool
 ) -> tuple[list[Difference], list[tuple[Rule, str]]]:
-    """What was compared, and the rules for which a machine does not say enough."""
+    """Return what was compared, and the rules for which a machine lacks data."""
     found, unknown = [], []
     for rule in rules().rules:
         if not _applies(rule, a, b):
@@ -81,7 +81,7 @@ def _applies(rule: Rule, a: Facts, b: Facts) -> bool:
 
 
 def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
-    """By the first reader that knows both; else by the last one."""
+    """Read by the first reader that knows both values, else by the last."""
     pair: tuple[Value, Value] = (None, None)
     for name in rule.reads:
         pair = value(name, a), value(name, b)
@@ -91,7 +91,7 @@ def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
 
 
 def _alike(rule: Rule, *pair: Value) -> Difference:
-    """What one machine is like, whether or not every recording of it says so."""
+    """Describe one machine compared with itself, even where its recording lacks the value."""
     known = next((read for read in pair if read is not None), UNSAID)
     return _difference(rule, known, known)
 
@@ -109,7 +109,7 @@ def _difference(rule: Rule, a: Value, b: Value) -> Difference:
 
 
 def words(read: Value, unit: str) -> str:
-    """A value as people read it: `140 GiB`, `700 W`, `63 GB/s`."""
+    """Format a value for people: `140 GiB`, `700 W`, `63 GB/s`."""
     if not isinstance(read, int | float):
         return str(read)
     if unit == "B":
@@ -123,7 +123,7 @@ def words(read: Value, unit: str) -> str:
 def _kind(
     name: str, what: str, differences: Sequence[Difference], unknown: Sequence[tuple[Rule, str]]
 ) -> Kind:
-    """The worst of what touches this kind; what is unknown has to be checked."""
+    """Return the worst severity for this kind; anything unknown must be checked."""
     touching = [d for d in differences if name in d.spoils and d.severity != "carries over"]
     silent = [rule.what for rule, _ in unknown if name in rule.spoils and rule.severity != "carries over"]
     worst = max((ORDER[d.severity] for d in touching), default=0)
@@ -135,5 +135,5 @@ _SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not ca
 
 
 def _worst(touching: Sequence[Difference], worst: int) -> Iterator[str]:
-    """Ids of the differences that decide."""
+    """Yield the ids of the differences that decide."""
     return (d.id for d in touching if ORDER[d.severity] == worst)

@@ -1,4 +1,4 @@
-"""What is read of a machine file to compare it: typed, so that a damaged or hostile one is refused."""
+"""The typed part of a machine file that a comparison reads, so that damaged or hostile files are refused."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Links(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """What is read of one machine file."""
+    """The part of one machine file that a comparison reads."""
 
     fingerprint: str
     host: Host
@@ -112,12 +112,12 @@ class Facts(msgspec.Struct):
 
 
 def facts(machine: dict[str, Any], name: str) -> Facts:
-    """The facts of a machine file, which is called `name` in errors. Raises MachineFileError."""
+    """Parse a machine file, called `name` in errors. Raises MachineFileError."""
     try:
         found = msgspec.convert(machine, Facts)
     except msgspec.ValidationError as error:
         raise MachineFileError(
-            f"{name} is no sound machine file ({error}); `fathom machine --json` writes one."
+            f"{name} is not a valid machine file ({error}); `fathom machine --json` writes one."
         ) from None
     for ceiling in found.ceilings:
         if not (0 < ceiling.low <= ceiling.value <= ceiling.high < float("inf")):

@@ -11,7 +11,7 @@ MOST_CAUSES = 3
 
 
 def summary(machine: Facts) -> str:
-    """What a machine is, in a few words: its GPUs, else its processor."""
+    """Summarise a machine in a few words: its GPUs, or its processor if it has none."""
     names = [gpu.name or "unknown GPU" for gpu in machine.gpus]
     if not names:
         return f"no GPU, {machine.host.cpu.model or 'unknown CPU'}"
@@ -19,7 +19,7 @@ def summary(machine: Facts) -> str:
 
 
 def headline(a: Side, b: Side, kinds: Sequence[Kind], differences: Sequence[Difference]) -> str:
-    """One to three sentences: what does not carry over and why, what to check, what holds."""
+    """Say in one to three sentences what does not carry over and why, what to check, and what does."""
     lost, check, kept = ([k.what for k in kinds if k.severity == s] for s in (LOST, CHECK, KEPT))
     if len(kept) == len(kinds):
         return f"Everything compared carries over from {a.name} to {b.name}."
@@ -35,7 +35,7 @@ def headline(a: Side, b: Side, kinds: Sequence[Kind], differences: Sequence[Diff
 
 
 def _reason(a: Side, b: Side, differences: Sequence[Difference]) -> str:
-    """No GPU says it all; else the first differences, with both values."""
+    """Give the reason: a missing GPU, or the first differences with both values."""
     if bool(a.gpus) != bool(b.gpus):
         with_gpu, without = (a, b) if a.gpus else (b, a)
         return f"{without.name} has no GPU, {with_gpu.name} has {with_gpu.summary}"

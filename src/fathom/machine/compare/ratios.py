@@ -1,4 +1,4 @@
-"""By how much the ceilings of two machines differ."""
+"""Ratios between the ceilings of two machines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fathom.machine.compare.results import Ratio, Unknown
 
 
 def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], list[Unknown]]:
-    """A row for each ceiling that both measured, of their first GPU or host; and what only one has."""
+    """Return a row for each ceiling that both measured on their first GPU or host, and the unmatched ones."""
     one, other = _first(a), _first(b)
     bare = [name for name, found in ((name_a, one), (name_b, other)) if not found]
     if bare:
-        why = "; `fathom machine measure` measures them there"
+        why = "; `fathom machine measure` measures them"
         names = [*dict.fromkeys(bare)]
         who = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} none"
         return [], [Unknown(what="ceilings", why=who + why)]
@@ -26,7 +26,7 @@ def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], l
 
 
 def _first(machine: Facts) -> dict[str, Ceiling]:
-    """Ceilings by id: of the host, and of the first GPU that was measured."""
+    """Return the ceilings of the host and of the first measured GPU, by id."""
     ordered = sorted(machine.ceilings, key=lambda c: -1 if c.device is None else c.device, reverse=True)
     latest = {ceiling.id: ceiling for ceiling in ordered}
     return {c.id: latest[c.id] for c in machine.ceilings}

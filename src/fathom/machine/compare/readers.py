@@ -1,4 +1,4 @@
-"""Readers: one value of a machine each, None where it does not say. `rules.yaml` names them."""
+"""Readers that return one value of a machine, or None if unknown. `rules.yaml` names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fathom.machine.datasheet import find as find_sheet
 Value = str | float | None
 Reader = Callable[[Facts], Value]
 READERS: dict[str, Reader] = {}
-_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # GB/s a lane, after encoding
+_LANE_GBPS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}  # GB/s per lane, after encoding
 _KINDS = (("amx", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve", "SVE"), ("asimd", "NEON"))
 
 
@@ -25,7 +25,7 @@ def reader(read: Reader) -> Reader:
 
 
 def value(name: str, machine: Facts) -> Value:
-    """What the reader `name` says; `gpu.FIELD`, `cpu.FIELD`, `host.FIELD`, `version.NAME` need no code."""
+    """Return what reader `name` reads; `gpu.FIELD`, `cpu.FIELD`, `host.FIELD` and `version.NAME` need none."""
     if name in READERS:
         return READERS[name](machine)
     place, _, field = name.partition(".")
@@ -37,7 +37,7 @@ def value(name: str, machine: Facts) -> Value:
 
 
 def _of_every_gpu(machine: Facts, field: str) -> Value:
-    """The value that all GPUs share; where they differ, all of them in words."""
+    """Return the value that all GPUs share, or a list in words if they differ."""
     values = [getattr(gpu, field) for gpu in machine.gpus]
     if not values or None in values:
         return None
@@ -63,7 +63,7 @@ def gpu_count(machine: Facts) -> Value:
 
 @reader
 def pcie(machine: Facts) -> Value:
-    """GB/s each way that the first GPU's link can do."""
+    """Return the bandwidth of the first GPU's PCIe link in GB/s per direction."""
     return _pcie(machine.gpus[0])
 
 
@@ -76,7 +76,7 @@ def _pcie(gpu: Gpu) -> float | None:
 
 @reader
 def links(machine: Facts) -> Value:
-    """The kinds of links between the GPUs."""
+    """Return the kinds of links between the GPUs."""
     count, matrix = len(machine.gpus), machine.links.matrix if machine.links else []
     if len(matrix) < count or any(len(row) < count for row in matrix[:count]):
         return None
@@ -86,7 +86,7 @@ def links(machine: Facts) -> Value:
 
 @reader
 def gpu_nodes(machine: Facts) -> Value:
-    """The NUMA node beside each GPU."""
+    """Return the NUMA node of each GPU."""
     if machine.host.cpu.numa_nodes == 1:
         return "one node"
     nodes = [gpu.numa_node for gpu in machine.gpus]
@@ -95,14 +95,14 @@ def gpu_nodes(machine: Facts) -> Value:
 
 @reader
 def balance(machine: Facts) -> Value:
-    """Measured bf16 matrix rate over HBM read of the first GPU: the ridge of its roofline, FLOP a byte."""
+    """Return the first GPU's measured ridge point: bf16 matrix rate over HBM read rate, in FLOP/byte."""
     found = [find_ceiling(machine.ceilings, name, 0) for name in ("matmul.bf16", "hbm.read")]
     return found[0].value / found[1].value if found[0] and found[1] else None
 
 
 @reader
 def published_balance(machine: Facts) -> Value:
-    """The same by the datasheet of the first GPU."""
+    """Return the ridge point by the datasheet of the first GPU."""
     gpu = machine.gpus[0]
     sheet = find_sheet({"name": gpu.name})
     found = [sheet.figure(name) if sheet else None for name in ("matmul.bf16", "hbm")]
@@ -111,7 +111,7 @@ def published_balance(machine: Facts) -> Value:
 
 @reader
 def cores(machine: Facts) -> Value:
-    """Cores that a program may use: affinity and quota together."""
+    """Return the cores that a program may use under both affinity and quota."""
     cpu = machine.host.cpu
     known = [count for count in (cpu.usable_cores or cpu.logical_cores, cpu.quota_cores) if count]
     return float(min(known)) if known else None
@@ -132,7 +132,7 @@ def shm(machine: Facts) -> Value:
 
 @reader
 def data_disk(machine: Facts) -> Value:
-    """File system of the working directory, and the kind of disk below it."""
+    """Return the working directory's file system and the kind of its disk."""
     host = machine.host
     if not host.filesystems:
         return None
@@ -143,7 +143,7 @@ def data_disk(machine: Facts) -> Value:
 
 @reader
 def rdma(machine: Facts) -> Value:
-    """The fabric: how many ports of which rate."""
+    """Describe the RDMA fabric: number and rate of ports."""
     if machine.host.rdma is None:
         return None
     ports = [port for adapter in machine.host.rdma for port in adapter.ports]
@@ -163,12 +163,12 @@ def container(machine: Facts) -> Value:
 
 @reader
 def cuda(machine: Facts) -> Value:
-    """CUDA that torch was built for; without torch the toolkit's."""
+    """Return the CUDA version that torch was built for, or the toolkit's without torch."""
     return machine.versions.get("cuda") or machine.versions.get("cuda_toolkit")
 
 
 @reader
 def kernel(machine: Facts) -> Value:
-    """Major and minor version of the kernel."""
+    """Return the kernel's major and minor version."""
     found = re.match(r"\d+\.\d+", machine.host.kernel or "")
     return found.group() if found else None

@@ -1,4 +1,4 @@
-"""What a comparison holds: the contract of `fathom machine compare --json`. Fields are added, not renamed."""
+"""The contract of `fathom machine compare --json`. Fields are added, never renamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ORDER: dict[str, int] = {KEPT: 0, CHECK: 1, LOST: 2}
 
 
 class Side(msgspec.Struct, kw_only=True):
-    """One of the two machines: what it was given as, and what it is in a few words."""
+    """One of the two machines: the name it was given by, and a summary."""
 
     name: str
     fingerprint: str
@@ -22,7 +22,7 @@ class Side(msgspec.Struct, kw_only=True):
 
 
 class Difference(msgspec.Struct, kw_only=True):
-    """One thing that was compared; `severity` is `carries over` where both machines are alike in it."""
+    """One compared property; `severity` is `carries over` if both machines are alike."""
 
     id: str
     what: str
@@ -34,14 +34,14 @@ class Difference(msgspec.Struct, kw_only=True):
 
 
 class Kind(msgspec.Struct, kw_only=True):
-    """A kind of result, whether it holds on the other machine, and the differences that decide it.
+    """A kind of result, whether it carries over, and the differences that decide.
 
-    `unknown`: what would have to be known too.
+    `unknown` lists the properties that would also have to be known.
     """
 
     id: str
     what: str
-    severity: Severity  # check again, too, where something that decides it is unknown
+    severity: Severity  # also "check again" if a deciding property is unknown
     because: list[str] = []
     unknown: list[str] = []
 
@@ -49,7 +49,7 @@ class Kind(msgspec.Struct, kw_only=True):
 class Ratio(msgspec.Struct, kw_only=True):
     """A ceiling of both machines: `ratio` is b / a, from `low` to `high` by the quartiles of both.
 
-    `verdict` is `same` where the two spreads overlap, else what B is: faster or slower.
+    `verdict` is `same` if the two spreads overlap, else `faster` or `slower` for B.
     """
 
     id: str
@@ -70,7 +70,7 @@ class Unknown(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """A result of `a` carried to `b`."""
+    """A comparison of `a`, where a result was measured, with `b`."""
 
     a: Side
     b: Side

@@ -14,7 +14,7 @@ from fathom.machine.compare.results import Severity
 
 
 class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One thing to compare; see the head of `rules.yaml`."""
+    """One property to compare; see the head of `rules.yaml`."""
 
     id: str
     what: str
@@ -28,10 +28,10 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     numbers: int = 2
     later: Severity = "carries over"
     unit: str = ""
-    built_in: bool = False  # one machine has it for good: equal fingerprints settle it
+    built_in: bool = False  # a fixed property of the hardware: equal fingerprints settle it
 
     def judge(self, a: Value, b: Value) -> Severity:
-        """How badly the step from value `a` to value `b` spoils a result."""
+        """Return how badly a change from value `a` to value `b` affects a result."""
         if a == b:
             return "carries over"
         if self.when == "version":
@@ -49,7 +49,7 @@ class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Rules(msgspec.Struct, forbid_unknown_fields=True):
-    """Kinds of results by id, those that only a GPU has, and the rules."""
+    """Kinds of results by id, those that need a GPU, and the rules."""
 
     kinds: dict[str, str]
     of_gpu: list[str]
@@ -58,10 +58,10 @@ class Rules(msgspec.Struct, forbid_unknown_fields=True):
 
 @cache
 def rules() -> Rules:
-    """What `rules.yaml` holds."""
+    """Load `rules.yaml`."""
     return msgspec.convert(load(__package__, "rules"), Rules)
 
 
 def _numbers(version: str) -> list[int]:
-    """`2.11.0+cu130` is [2, 11, 0]: what follows a plus tells a build, not a version."""
+    """Parse `2.11.0+cu130` to [2, 11, 0]: the part after the plus names a build."""
     return [int(number) for number in re.findall(r"\d+", version.partition("+")[0])]

@@ -1,4 +1,4 @@
-"""What makers publish about their chips: data files, each figure with its source, dense, per direction."""
+"""Published figures of chips as data files: each with its source, dense rates, per direction."""
 
 from fathom.machine.datasheet.gpus import find
 from fathom.machine.datasheet.hosts import find_host

@@ -1,4 +1,4 @@
-"""Finding the sheet of a GPU by the name that its driver gives it."""
+"""Find a GPU's datasheet by the name that the driver reports."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ABOUT = {"source", "divide_by", "because"}
 
 
 def find(gpu: dict[str, Any]) -> Sheet | None:
-    """The sheet of one of the inventory's GPUs, by its `name`; None for a chip that is not listed."""
+    """Return the datasheet of an inventory's GPU by its `name`; None for an unlisted chip."""
     name = str(gpu.get("name") or "")
-    if not name:  # an imported trace: nothing has to be read
+    if not name:  # an imported trace has none
         return None
     return next((sheet for pattern, sheet in sheets() if re.fullmatch(pattern, name, re.I)), None)
 
 
 @cache
 def sheets() -> list[tuple[str, Sheet]]:
-    """Every sheet behind the pattern of its driver's names."""
+    """Return every datasheet with the pattern of its driver names."""
     rows = [row for name in FILES for row in load(name)]
     return [(row["matches"], Sheet(row["name"], dict(_figures(row)))) for row in rows]
 
@@ -42,13 +42,13 @@ def _figures(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
 
 
 def _derived(row: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
-    """Rates that makers publish per multiprocessor and clock."""
+    """Yield rates that makers publish per multiprocessor and clock."""
     merged = {key: words for block in row["published"] for key, words in block.items()}
     family = architecture(row.get("capability"))
     if family is None or not {"sms", "clock"} <= merged.keys():
         return
     sms, (clock, _) = merged["sms"], quantity(merged["clock"])
-    at = f"a clock and multiprocessor ({GUIDE}) × {sms} × {clock / 1e9:.3f} GHz"
+    at = f"per clock and multiprocessor ({GUIDE}) × {sms} × {clock / 1e9:.3f} GHz"
     shared = family.shared_bytes_per_clock
     yield "shared.read", Figure(sms * clock * shared, "B/s", f"{shared} B {at}")
     if family.special_per_sm:

@@ -1,4 +1,4 @@
-"""The sheet of a host: rules for processors, since no sheet lists what a given machine was fitted with."""
+"""The datasheet of a host, from rules for processors: no sheet knows how a given machine is fitted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fathom.machine.datasheet.sheet import Figure, Sheet
 
 
 def find_host(host: dict[str, Any]) -> Sheet | None:
-    """Memory bandwidth and matrix rates at best, for the inventory's `host`; None where no rule applies.
+    """Return the peak memory bandwidth and matrix rates of the inventory's `host`; None if no rule applies.
 
-    Rates are cores × clock × FLOP a cycle, at the highest clock that the kernel names, which all cores
-    rarely hold together; bandwidth is sockets × channels × 8 B × transfers a second, all channels filled.
+    Rates are cores × clock × FLOP per cycle at the kernel's highest clock, which all cores rarely
+    hold at once; bandwidth is sockets × channels × 8 B × transfers per second with all channels filled.
     """
     cpu = host.get("cpu") or {}
     figures = dict(_bandwidth(cpu, str(host.get("product") or ""))) | dict(_rates(cpu))
@@ -43,12 +43,12 @@ def _rates(cpu: dict[str, Any]) -> Iterator[tuple[str, Figure]]:
     if not (cores and clock and row):
         return
     for dtype, flops in row["flop_per_cycle"].items():
-        how = f"{cores} cores × {clock / 1000:.2f} GHz × {flops} FLOP a cycle: {row['source']}"
+        how = f"{cores} cores × {clock / 1000:.2f} GHz × {flops} FLOP per cycle: {row['source']}"
         yield f"host.matmul.{dtype}", Figure(cores * clock * 1e6 * flops, "FLOP/s", how)
 
 
 def _cores(cpu: dict[str, Any]) -> int | None:
-    """Physical cores that a program here may use."""
+    """Return the physical cores that a program here may use."""
     physical, usable = cpu.get("physical_cores"), cpu.get("usable_cores")
     if not physical or not usable:
         return physical or None

@@ -1,4 +1,4 @@
-"""A sheet: published figures by the ids of ceilings."""
+"""A datasheet: published figures keyed by the ids of ceilings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS = {
     "W": ("W", 1.0),
 }
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "Ki": 2.0**10, "Mi": 2.0**20}
-# Whose ceiling is another figure than that of its own name; the longest beginning wins.
+# Ceilings that a figure of another name bounds; the longest matching prefix wins.
 _FIGURE_OF = {
     "hbm.": "hbm",
     "copy.h2d": "pcie",
@@ -44,14 +44,14 @@ class Figure:
 
 @dataclass(frozen=True)
 class Sheet:
-    """What is published of one chip. Keys: `hbm`, `matmul.bf16`, `vector.fp32`, `link`, `pcie` (each one
-    direction), `power`, and of the chip `sms`, `clock`, `l2`, `memory`."""
+    """The published figures of one chip. Keys: `hbm`, `matmul.bf16`, `vector.fp32`, `link`, `pcie` (each per
+    direction), `power`, and the chip's `sms`, `clock`, `l2`, `memory`."""
 
     name: str
     figures: dict[str, Figure]
 
     def figure(self, ceiling: str) -> Figure | None:
-        """The figure that bounds a ceiling (`hbm.copy`, `matmul.bf16.sustained`), or one by its own key."""
+        """Return the figure that bounds a ceiling (`hbm.copy`, `matmul.bf16.sustained`), or one by key."""
         name = ceiling.removesuffix(".sustained")
         if name in self.figures:
             return self.figures[name]
@@ -63,20 +63,20 @@ class Sheet:
 
 
 def quantity(words: Any) -> tuple[float, str]:
-    """`4.8 TB/s` is (4.8e12, "B/s"); a bare number is a count. Raises ValueError."""
+    """Parse `4.8 TB/s` to (4.8e12, "B/s"); a bare number is a count. Raises ValueError."""
     if isinstance(words, int | float):
         return float(words), ""
     found = re.fullmatch(r"([\d.]+) ([kMGTP]|Ki|Mi)?(FLOP/s|OP/s|B/s|B|Hz|W)", str(words))
     if found is None:
-        raise ValueError(f"'{words}' is no quantity of a datasheet")
+        raise ValueError(f"{words!r} is not a datasheet quantity")
     unit, scale = _UNITS[found.group(3)]
     return float(found.group(1)) * scale * _PREFIXES[found.group(2) or ""], unit
 
 
 def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:
-    """The published figure beside a measured ceiling and the fraction of it: value, unit, source, fraction.
+    """Return the published figure for a measured ceiling: value, unit, source, and measured fraction of it.
 
-    None where nothing is published, or the units differ.
+    None if nothing is published or the units differ.
     """
     figure = sheet.figure(ceiling.id) if sheet else None
     if figure is None or figure.unit != ceiling.unit or figure.value <= 0:

@@ -1,4 +1,4 @@
-"""Limits of the control group that this process runs in, of either version."""
+"""Limits of this process's control group, in cgroup versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROOT = "sys/fs/cgroup"
 MEMORY = ("memory.max", "memory.limit_in_bytes")
 OFTEN = 0.01  # of the scheduler's periods
 FULL = 0.9  # of a limit
-BOUNDLESS = 1 << 60  # the first version writes a huge number where there is no limit
+BOUNDLESS = 1 << 60  # version 1 writes a huge number for "no limit"
 STALLED = 1.0  # percent of five minutes
 
 
 def _places(host: Host, controller: str) -> list[str]:
-    """Folders of this process's group, the likeliest first; inside a container the root is its own group."""
+    """Return the folders of this process's group, likeliest first; in a container, its group is the root."""
     groups = {}
     for line in host.text("proc/self/cgroup").splitlines():
         fields = line.split(":", 2)
@@ -31,7 +31,7 @@ def _places(host: Host, controller: str) -> list[str]:
 
 
 def _find(host: Host, controller: str, *names: str) -> str:
-    """Path of the first of these files that exists. Raises NotOfferedError."""
+    """Return the path of the first of these files that exists. Raises NotOfferedError."""
     for place in _places(host, controller):
         for name in names:
             path = f"{place}/{name}".replace("//", "/")
@@ -41,13 +41,13 @@ def _find(host: Host, controller: str, *names: str) -> str:
 
 
 def _limit(host: Host, path: str) -> int | None:
-    """A number of bytes or processes, None for no limit."""
+    """Read a limit in bytes or processes; None for no limit."""
     text = host.text(path).strip()
     if text == "max":
         return None
     value = whole(text)
     if value is None:
-        raise UnreadableError(f"/{path} holds no limit")
+        raise UnreadableError(f"/{path} does not hold a limit")
     return value if value < BOUNDLESS else None
 
 
@@ -56,14 +56,14 @@ def cpu_throttled(host: Host, check: Check) -> Finding:
     counts = host.table(_find(host, "cpu", "cpu.stat"))
     periods = counts.get("nr_periods", 0)
     if not periods:
-        return unfit("no quota is enforced")
+        return unfit("no CPU quota is set")
     share = counts.get("nr_throttled", 0) / periods
     words = f"stopped in {share:.1%} of {periods} scheduling periods"
     return judged(share <= OFTEN, words, cpus=_whole_cpus(host, quota_or_none(host)))
 
 
 def quota(host: Host) -> float | None:
-    """CPUs that the quota allows, None without one. Raises UnreadableError."""
+    """Return the CPUs that the quota allows, or None without a quota. Raises UnreadableError."""
     try:
         path = _find(host, "cpu", "cpu.max", "cpu.cfs_quota_us")
     except NotOfferedError:
@@ -75,12 +75,12 @@ def quota(host: Host) -> float | None:
         return None
     time, period = (*map(whole, words), None)[:2]
     if time is None or not period:
-        raise UnreadableError(f"/{path} holds no quota")
+        raise UnreadableError(f"/{path} does not hold a quota")
     return time / period
 
 
 def quota_or_none(host: Host) -> float | None:
-    """`quota` for checks of other things: what cannot be read is judged by its own check."""
+    """Return `quota`, or None if it cannot be read: another check reports that."""
     try:
         return quota(host)
     except UnreadableError:
@@ -88,7 +88,7 @@ def quota_or_none(host: Host) -> float | None:
 
 
 def _whole_cpus(host: Host, allowed: float | None) -> str:
-    """As many of this process's CPUs as the quota has time for, rounded up."""
+    """Return as many of this process's CPUs as the quota covers, rounded up."""
     if allowed is None or not host.affinity:
         return "<CPUS>"
     return ranges(sorted(host.affinity)[: max(math.ceil(allowed), 1)])
@@ -98,9 +98,9 @@ def _whole_cpus(host: Host, allowed: float | None) -> str:
 def cpu_quota(host: Host, check: Check) -> Finding:
     allowed = quota(host)
     if allowed is None:
-        return unfit("no quota limits the processor")
+        return unfit("no CPU quota is set")
     visible = len(host.affinity)
-    words = f"time of {allowed:.1f} CPUs on {visible} that programs see"
+    words = f"a quota of {allowed:.1f} CPUs, while programs see {visible}"
     return judged(
         allowed >= visible, words, cpus=_whole_cpus(host, allowed), threads=str(max(int(allowed), 1))
     )
@@ -115,7 +115,7 @@ def cpuset_nodes(host: Host, check: Check) -> Finding:
         numbers(host.text(_find(host, "cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus"))) & every
     )
     if not allowed or allowed == every:
-        return unfit("the group may use every CPU")
+        return unfit("the control group may use every CPU")
     used = [node for node, cpus in host.nodes.items() if cpus & allowed]
     would_fit = len(allowed) <= max(len(cpus) for cpus in host.nodes.values())
     node = max(
@@ -127,7 +127,7 @@ def cpuset_nodes(host: Host, check: Check) -> Finding:
 
 
 def memory_bound(host: Host) -> int | None:
-    """The group's limit on memory in bytes, None without one. Raises UnreadableError."""
+    """Return the group's memory limit in bytes, or None without one. Raises UnreadableError."""
     try:
         return _limit(host, _find(host, "memory", *MEMORY))
     except NotOfferedError:
@@ -145,7 +145,7 @@ def memory_limit(host: Host, check: Check) -> Finding:
     used = host.number(f"{folder}/{'memory.usage_in_bytes' if old else 'memory.current'}")
     idle = host.table(f"{folder}/memory.stat").get("total_inactive_file" if old else "inactive_file", 0)
     needed = max(used - idle, 0)
-    words = f"{needed / limit:.0%} of {limit / GIB:.1f} GiB in use, reclaimable cache aside"
+    words = f"{needed / limit:.0%} of {limit / GIB:.1f} GiB in use, without reclaimable cache"
     return judged(needed / limit <= FULL, words, size=f"{math.ceil(needed / FULL / GIB)}g")
 
 
@@ -153,7 +153,7 @@ def memory_limit(host: Host, check: Check) -> Finding:
 def memory_events(host: Host, check: Check) -> Finding:
     counts = host.table(_find(host, "memory", "memory.events", "memory.oom_control"))
     killed, held = counts.get("oom_kill", 0), counts.get("high", 0)
-    return judged(not killed + held, f"{killed} processes killed for memory, slowed down for it {held} times")
+    return judged(not killed + held, f"{killed} processes killed and {held} throttled for memory")
 
 
 @reader("container.memory_pressure")
@@ -164,8 +164,8 @@ def memory_pressure(host: Host, check: Check) -> Finding:
     try:
         share = float(values["avg300"])
     except (KeyError, ValueError):
-        raise UnreadableError("the kernel's pressure file is not as documented") from None
-    return judged(share <= STALLED, f"everything waited for memory {share:.1f} % of the last five minutes")
+        raise UnreadableError("the kernel's pressure file has an unknown format") from None
+    return judged(share <= STALLED, f"all processes stalled on memory {share:.1f} % of the last 5 minutes")
 
 
 @reader("container.processes")

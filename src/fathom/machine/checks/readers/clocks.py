@@ -1,4 +1,4 @@
-"""What holds a GPU's clocks down: limits that somebody set, and throttling."""
+"""Reasons for low GPU clocks: limits set by an administrator, and throttling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ THROTTLES = {
     0x80: "power brake",
 }
 POLICIES = {1: "heat", 3: "the board's limit", 5: "reliability"}
-FLEETING = 1.0  # seconds; less in a driver's life is no history
+FLEETING = 1.0  # seconds; less since the driver was loaded is negligible
 
 
 @reader("gpu.clock_limit")
@@ -28,7 +28,7 @@ def clock_limit(host: Host, check: Check) -> Answer:
         if set_ is not None and usual is not None and set_ < usual:
             return judged(False, f"application clock {set_} MHz, {usual} MHz by default")
         capped = bool(_reasons(gpu) & BY_SETTING) and now < top
-        return judged(not capped, f"{now} of {top} MHz{', held there by a setting' if capped else ''}")
+        return judged(not capped, f"{now} of {top} MHz{', capped by a setting' if capped else ''}")
 
     return each(host, look)
 
@@ -36,7 +36,7 @@ def clock_limit(host: Host, check: Check) -> Answer:
 def _application_clocks(gpu: Gpu) -> tuple[int | None, int | None]:
     try:
         return gpu.ask("ApplicationsClock", SM), gpu.ask("DefaultApplicationsClock", SM)
-    except (NotOfferedError, UnreadableError):  # gone from newer GPUs; locked clocks show in the reasons
+    except (NotOfferedError, UnreadableError):  # newer GPUs lack it; throttle reasons show locked clocks
         return None, None
 
 
@@ -63,7 +63,7 @@ def throttling(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         reasons = _reasons(gpu)
         active = [name for bit, name in THROTTLES.items() if reasons & bit]
-        return judged(not active, ", ".join(active) or "not throttled at the moment")
+        return judged(not active, ", ".join(active) or "not throttled now")
 
     return each(host, look)
 
@@ -76,7 +76,7 @@ def throttling_history(host: Host, check: Check) -> Answer:
             for policy, why in POLICIES.items()
         }
         words = ", ".join(f"{seconds:.1f} s by {why}" for why, seconds in times.items())
-        return judged(sum(times.values()) <= FLEETING, f"held down since the driver was loaded: {words}")
+        return judged(sum(times.values()) <= FLEETING, f"throttled since the driver was loaded: {words}")
 
     return each(host, look)
 

@@ -1,4 +1,4 @@
-"""What a container keeps from its processes: shared memory, capabilities, namespaces."""
+"""What a container withholds from its processes: shared memory, capabilities, namespaces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANK
 
 
 def _contained(host: Host) -> str | None:
-    """The container's runtime, None outside of one."""
+    """Return the container's runtime, or None outside a container."""
     kubernetes = "kubernetes" if "KUBERNETES_SERVICE_HOST" in host.environment else None
     return kubernetes or machine_host.container(host.root)
 
@@ -35,14 +35,14 @@ def shm(host: Host, check: Check) -> Finding:
         if len(before.split()) > 4 and before.split()[4] == "/dev/shm":
             found = re.search(r"(?:^|[ ,])size=(\d+)([kmgKMG]?)(?:,|$)", after)
             if not found:
-                return passed("no size set: half of the memory")
+                return passed("no size set: half of memory by default")
             size = int(found.group(1)) * UNITS[found.group(2).lower()]
             return judged(size >= ENOUGH, f"/dev/shm holds {size / MIB:.0f} MiB", size=_half(host))
     return failed("/dev/shm is not mounted", size=_half(host))
 
 
 def _half(host: Host) -> str:
-    """Half of the memory that this process may have, in whole GiB, as docker writes it."""
+    """Return half of the memory available to this process in whole GiB, in docker's notation."""
     try:
         most = host.table("proc/meminfo").get("MemTotal", 0) << 10
         limit = memory_bound(host)
@@ -59,9 +59,9 @@ def ipc_lock(host: Host, check: Check) -> Finding:
     if not host.paths("sys/class/infiniband/*"):
         return unfit("there is no RDMA device")
     if host.limits.get("memlock") == UNLIMITED:
-        return passed("memory may be locked without limit")
+        return passed("locked memory is unlimited")
     may = bool(capabilities(host, "CapEff") >> CAP_IPC_LOCK & 1)
-    return judged(may, "CAP_IPC_LOCK is given" if may else "neither CAP_IPC_LOCK nor an unlimited memlock")
+    return judged(may, "CAP_IPC_LOCK is granted" if may else "neither CAP_IPC_LOCK nor an unlimited memlock")
 
 
 @reader("container.sys_nice")
@@ -71,7 +71,7 @@ def sys_nice(host: Host, check: Check) -> Finding:
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
     may = bool(capabilities(host, "CapBnd") >> CAP_SYS_NICE & 1)
-    return judged(may, f"CAP_SYS_NICE is {'given' if may else 'missing'}")
+    return judged(may, f"CAP_SYS_NICE is {'granted' if may else 'missing'}")
 
 
 @reader("container.ipc")
@@ -82,10 +82,10 @@ def ipc(host: Host, check: Check) -> Finding:
     named = [host.environment[name] for name in LOCAL_RANKS if name in host.environment]
     ranks = (whole(named[0]) if named else None) or 1
     if ranks <= how_many(host):
-        return unfit("all ranks of this machine find their GPUs in this container")
+        return unfit("this container has a GPU for every local rank")
     shared = _namespace(host) == INITIAL_IPC
     words = f"{ranks} ranks on this machine, {how_many(host)} GPUs in this container, "
-    return judged(shared, words + ("the host's IPC namespace" if shared else "an IPC namespace of its own"))
+    return judged(shared, words + ("the host's IPC namespace" if shared else "a private IPC namespace"))
 
 
 def _namespace(host: Host) -> int:
@@ -94,7 +94,7 @@ def _namespace(host: Host) -> int:
     except OSError as error:
         raise UnreadableError(f"/proc/self/ns/ipc cannot be read ({error.strerror})") from None
     if not found:
-        raise UnreadableError("/proc/self/ns/ipc names no namespace")
+        raise UnreadableError("/proc/self/ns/ipc does not name a namespace")
     return int(found.group(1))
 
 
@@ -108,5 +108,5 @@ def data_on_overlay(host: Host, check: Check) -> Finding:
     slow = {what: place for what, place in places.items() if kind_at(mounts, place) == "overlay"}
     words = ", ".join(f"{what} ({place})" for what, place in slow.items())
     moved = [f"-e {name}=/data/{name.lower()}" if name in named else "-w /data" for name in slow]
-    words = f"on the container's own layer: {words}" if slow else "on a volume"
+    words = f"on the container's writable layer: {words}" if slow else "on a volume"
     return judged(not slow, words, places=" ".join(moved))

@@ -1,4 +1,4 @@
-"""Links of GPUs: PCIe, NVLink, peers, and the modules that let other devices reach GPU memory."""
+"""Links of GPUs: PCIe, NVLink, peer access, and the modules that let other devices reach GPU memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pcie_generation(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         own, system = gpu.ask("GpuMaxPcieLinkGeneration"), gpu.ask("MaxPcieLinkGeneration")
         if system < own:
-            return failed(f"the slot gives generation {system}, the GPU is made for {own}")
+            return failed(f"the slot supports generation {system}, the GPU {own}")
         now = gpu.ask("CurrPcieLinkGeneration")
         return _link(gpu, now, system, f"generation {now} of {system}")
 
@@ -57,7 +57,7 @@ def _link(gpu: Gpu, now: int, top: int, words: str) -> Finding:
     if now >= top:
         return passed(words)
     if gpu.idle:
-        return abstained(f"{words}, but idle links save power: look again while the GPU works")
+        return abstained(f"{words}, but idle links save power: check again under load")
     return failed(words)
 
 
@@ -76,7 +76,7 @@ def nvlink(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         states = [*_link_states(gpu)]
         if not any(states):
-            return unfit("no NVLink is in use")
+            return unfit("no GPU uses NVLink")
         return judged(all(states), f"{sum(states)} of {len(states)} NVLinks are up")
 
     return each(host, look)
@@ -94,12 +94,10 @@ def _link_states(gpu: Gpu) -> Iterator[bool]:
 def peer_access(host: Host, check: Check) -> Iterator[Finding]:
     found = gpus(host)
     if len(found) < 2:
-        raise NotOfferedError("there is one GPU")
+        raise NotOfferedError("there is only one GPU")
     for one, other in combinations(found, 2):
         status = ask(host.nvml, "nvmlDeviceGetP2PStatus", one.handle, other.handle, READ)
-        words = (
-            PEER_REASONS.get(status, "the driver does not know why") if status else "they reach each other"
-        )
+        words = PEER_REASONS.get(status, "the driver does not know why") if status else "peer access works"
         yield judged(status == 0, words, f"GPU {one.index} and {other.index}")
 
 
@@ -120,7 +118,7 @@ def _registered(state: int, name: str) -> Finding:
 
 
 def _fabric_states(host: Host) -> dict[str, int]:
-    """The fabric's state of each GPU that belongs to one (Hopper and newer)."""
+    """Return the fabric state of each GPU that belongs to a fabric (Hopper and newer)."""
     found = {}
     for gpu in gpus(host):
         try:
@@ -143,7 +141,7 @@ def _processes(host: Host) -> set[str]:
     for path in host.paths("proc/[0-9]*/comm"):
         try:
             found.add(host.text(path).strip())
-        except UnreadableError:  # it has ended since
+        except UnreadableError:  # it has ended
             continue
     return found
 
@@ -151,14 +149,14 @@ def _processes(host: Host) -> set[str]:
 @reader("gpu.iommu")
 def iommu(host: Host, check: Check) -> Answer:
     if host.architecture != "x86_64":
-        return unfit("on this processor GPUs need the IOMMU")
+        return unfit("GPUs need the IOMMU on this processor")
 
     def look(gpu: Gpu) -> Finding:
         folder = f"{PCI}/{gpu.address}/iommu_group"
         if not host.exists(folder):
-            return passed("no IOMMU translates its traffic")
+            return passed("no IOMMU translation")
         kind = host.text(f"{folder}/type").strip()
-        return judged(kind == "identity", f"the IOMMU's domain is of type {kind}")
+        return judged(kind == "identity", f"IOMMU domain type: {kind}")
 
     return each(host, look)
 
@@ -166,7 +164,7 @@ def iommu(host: Host, check: Check) -> Answer:
 @reader("gpu.acs")
 def acs(host: Host, check: Check) -> Finding:
     if len(gpus(host)) < 2 and not host.paths("sys/class/infiniband/*"):
-        return unfit("there is no second device to reach a GPU")
+        return unfit("no other device could reach a GPU")
     bridges = [p.removesuffix("/class") for p in host.paths(f"{PCI}/*/class") if _is_bridge(host, p)]
     if not bridges:
         return unfit("there is no PCIe bridge")
@@ -180,11 +178,11 @@ def _is_bridge(host: Host, path: str) -> bool:
 
 
 def _acs_control(config: bytes) -> int:
-    """The ACS control register of a configuration space, 0 without ACS. Raises UnreadableError."""
+    """Read the ACS control register of a configuration space; 0 without ACS. Raises UnreadableError."""
     if len(config) <= EXTENDED:
-        raise UnreadableError("only root may read the extended configuration of PCIe bridges")
+        raise UnreadableError("reading the extended configuration of PCIe bridges needs root")
     at = EXTENDED
-    for _ in range(len(config) // 4):  # a damaged chain may loop
+    for _ in range(len(config) // 4):  # a damaged chain could loop
         header = int.from_bytes(config[at : at + 4], "little")
         if header & 0xFFFF == ACS:
             return int.from_bytes(config[at + 6 : at + 8], "little")
@@ -202,8 +200,8 @@ def peermem(host: Host, check: Check) -> Finding:
     if host.exists("sys/module/nvidia_peermem") or host.exists("sys/module/nv_peer_mem"):
         return passed("nvidia-peermem is loaded")
     if "Open Kernel Module" in host.text("proc/driver/nvidia/version") and _kernel(host) >= DMABUF_KERNEL:
-        return passed("the open kernel module offers DMA-BUF")
-    return failed("nvidia-peermem is not loaded, and DMA-BUF is not to be had")
+        return passed("the open kernel module supports DMA-BUF")
+    return failed("nvidia-peermem is not loaded, and DMA-BUF is not available")
 
 
 def _kernel(host: Host) -> tuple[int, ...]:
@@ -216,9 +214,9 @@ def storage(host: Host, check: Check) -> Finding:
     gpus(host)
     users = [name for name in host.distributions if name.startswith(("kvikio", "nvidia-dali"))]
     if not users:
-        return unfit("no installed package reads through cuFile")
+        return unfit("no installed package uses cuFile")
     if host.exists("proc/driver/nvidia-fs/version"):
         return passed("nvidia-fs is loaded")
     if host.exists("etc/cufile.json") and '"use_pci_p2pdma": true' in host.text("etc/cufile.json"):
-        return passed("cuFile is set to PCI peer-to-peer DMA")
-    return failed(f"{users[0]} is installed, nvidia-fs is not loaded")
+        return passed("cuFile is set to use PCI peer-to-peer DMA")
+    return failed(f"{users[0]} is installed, but nvidia-fs is not loaded")

@@ -1,4 +1,4 @@
-"""Whether GPUs are sound: memory errors, messages of the driver, temperature."""
+"""GPU health: memory errors, driver messages, temperature."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OF_PROGRAMS = {
     "31",
     "43",
     "45",
-}  # faults of the program that ran, says the catalogue, not of the machine
+}  # faults of the program, not the machine, according to NVIDIA's catalogue
 
 
 @reader("gpu.ecc_mode")
@@ -44,7 +44,7 @@ def ecc_errors(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         recent = gpu.ask("TotalEccErrors", UNCORRECTED, VOLATILE)
         ever = gpu.ask("TotalEccErrors", UNCORRECTED, AGGREGATE)
-        words = f"{recent} uncorrected memory errors since the driver was loaded, {ever} in its life"
+        words = f"uncorrected memory errors: {recent} since the driver was loaded, {ever} in total"
         return judged(not recent, words)
 
     return each(host, look)
@@ -56,20 +56,18 @@ def memory_repair(host: Host, check: Check) -> Answer:
 
 
 def _remapped(gpu: Gpu) -> Finding | None:
-    """Row remapping (Ampere and newer); None where the GPU retires pages instead."""
+    """Check row remapping (Ampere and newer); None if the GPU retires pages instead."""
     try:
         corrected, lost, pending, broken = gpu.ask("RemappedRows")
     except NotOfferedError:
         return None
-    state = (
-        "a remapping has failed" if broken else "a remapping waits for a reset" if pending else "none waits"
-    )
+    state = "a remapping has failed" if broken else "one awaits a reset" if pending else "none pending"
     return judged(not (pending or broken), f"{corrected + lost} rows remapped, {state}")
 
 
 def _retired(gpu: Gpu) -> Finding:
     pending = gpu.ask("RetiredPagesPendingStatus")
-    return judged(not pending, "a page waits to be retired" if pending else "no page waits to be retired")
+    return judged(not pending, "a page retirement is pending" if pending else "no page retirement is pending")
 
 
 @reader("gpu.xid")
@@ -78,15 +76,13 @@ def xid(host: Host, check: Check) -> Finding:
     found = XID.findall(_kernel_log(host))
     severe = Counter((address, code) for address, code in found if code not in OF_PROGRAMS)
     if not severe:
-        return passed(
-            f"{len(found)} Xid messages, none of the machine's making" if found else "no Xid message"
-        )
+        return passed(f"{len(found)} Xid messages, all caused by programs" if found else "no Xid message")
     words = ", ".join(f"Xid {code} on {address} ({count} times)" for (address, code), count in severe.items())
     return failed(words)
 
 
 def _kernel_log(host: Host) -> str:
-    """The kernel's messages since boot. Raises UnreadableError where neither way to them is open."""
+    """Read the kernel's messages since boot. Raises UnreadableError if both sources are closed."""
     reasons = []
     for command in (["dmesg"], ["journalctl", "-k", "-b", "--no-pager", "-q"]):
         try:
@@ -105,7 +101,7 @@ def temperature(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         now = gpu.ask("Temperature", CORE_SENSOR)
         limit = gpu.ask("TemperatureThreshold", SLOWDOWN)
-        return judged(now <= limit - MARGIN, f"{now} °C, slows down at {limit} °C")
+        return judged(now <= limit - MARGIN, f"{now} °C, throttles at {limit} °C")
 
     return each(host, look)
 
@@ -123,7 +119,7 @@ def _persistence(mode: int) -> Finding:
 def uniform(host: Host, check: Check) -> Finding:
     found = gpus(host)
     if len(found) < 2:
-        raise NotOfferedError("there is one GPU")
+        raise NotOfferedError("there is only one GPU")
     kinds = Counter(
         (gpu.ask("Name"), gpu.ask("EnforcedPowerLimit") // 1000, gpu.ask("VbiosVersion")) for gpu in found
     )

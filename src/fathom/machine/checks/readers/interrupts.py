@@ -1,4 +1,4 @@
-"""Where devices' interrupts are handled, and what the fabric's ports say."""
+"""Which CPUs handle the devices' interrupts, and the state of the fabric's ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
 
 FAST = re.compile(r"mlx|nvme|ena-|ens|eth|enp|bnxt|ice-|gve|nvidia|irdma|efa")
-FEW = 4  # interrupts; one or two on one core are no crowd
+FEW = 4  # interrupts; one or two may well share a core
 PORTS = "sys/class/infiniband/*/ports/*"
 
 

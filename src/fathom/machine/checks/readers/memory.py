@@ -1,4 +1,4 @@
-"""How the kernel manages memory and writes it out."""
+"""The kernel's memory management and writeback."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fathom.machine.checks.registry import reader
 
 HUGE = "sys/kernel/mm/transparent_hugepage"
 MEMINFO = "proc/meminfo"
-IDLE_SHARE = 0.01  # of memory: less than this in unused huge pages is no loss worth a word
+IDLE_SHARE = 0.01  # of memory; less in unused huge pages is negligible
 SWAPPED = 1 << 20  # kilobytes
 
 
 def _selected(host: Host, path: str) -> str:
     found = re.search(r"\[([^\]\s]+)\]", host.text(path))
     if not found:
-        raise UnreadableError(f"/{path} marks no choice")
+        raise UnreadableError(f"/{path} does not mark a choice")
     return found.group(1)
 
 
 @reader("kernel.transparent_huge_pages")
 def huge_pages_enabled(host: Host, check: Check) -> Finding:
     if not host.exists(HUGE):
-        return unfit("this kernel has no transparent huge pages")
+        return unfit("this kernel does not support transparent huge pages")
     choice = _selected(host, f"{HUGE}/enabled")
     return judged(choice != "never", f"enabled: {choice}")
 
@@ -32,7 +32,7 @@ def huge_pages_enabled(host: Host, check: Check) -> Finding:
 @reader("kernel.huge_page_defrag")
 def huge_page_defrag(host: Host, check: Check) -> Finding:
     if not host.exists(HUGE) or _selected(host, f"{HUGE}/enabled") == "never":
-        return unfit("transparent huge pages are not used")
+        return unfit("transparent huge pages are off")
     choice = _selected(host, f"{HUGE}/defrag")
     return judged(choice != "always", f"defrag: {choice}")
 
@@ -46,7 +46,7 @@ def huge_pages(host: Host, check: Check) -> Finding:
         )
         share = free * size / memory["MemTotal"]
     except (KeyError, ZeroDivisionError):
-        return unfit("this kernel counts no huge pages")
+        return unfit("this kernel does not count huge pages")
     words = f"{free} of {total} reserved huge pages are unused, {share:.1%} of memory"
     return judged(share <= IDLE_SHARE, words)
 
@@ -65,7 +65,7 @@ def swapped(host: Host, check: Check) -> Finding:
     if not memory.get("SwapTotal"):
         return unfit("there is no swap")
     if "SwapFree" not in memory:
-        raise UnreadableError(f"/{MEMINFO} does not tell how much swap is free")
+        raise UnreadableError(f"/{MEMINFO} does not report free swap")
     used = memory["SwapTotal"] - memory["SwapFree"]
     return judged(used <= SWAPPED, f"{used / SWAPPED:.1f} GiB are swapped out")
 
@@ -73,10 +73,10 @@ def swapped(host: Host, check: Check) -> Finding:
 @reader("kernel.dirty_ratio")
 def dirty_ratio(host: Host, check: Check) -> Finding:
     if host.number("proc/sys/vm/dirty_bytes"):
-        return passed("limited in bytes")
+        return passed("limits are set in bytes")
     hard = host.number("proc/sys/vm/dirty_ratio")
     soft = host.number("proc/sys/vm/dirty_background_ratio")
-    words = f"writeback starts at {soft} % of memory, writers stop at {hard} %"
+    words = f"writeback starts at {soft} % of memory and blocks writers at {hard} %"
     return judged(soft < hard and check.using["at_least"] <= hard <= check.using["at_most"], words)
 
 
@@ -100,7 +100,7 @@ def zone_reclaim(host: Host, check: Check) -> Finding:
 def memory_errors(host: Host, check: Check) -> Finding:
     controllers = host.paths("sys/devices/system/edac/mc/mc[0-9]*")
     if not controllers:
-        return unfit("the kernel watches no memory controller (no EDAC driver)")
+        return unfit("the kernel does not monitor memory errors (no EDAC driver)")
     corrected = sum(host.number(f"{path}/ce_count") for path in controllers)
     lost = sum(host.number(f"{path}/ue_count") for path in controllers)
     return judged(not corrected + lost, f"{corrected} corrected and {lost} uncorrected errors since boot")

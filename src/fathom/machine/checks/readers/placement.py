@@ -1,4 +1,4 @@
-"""Whether this process runs where its GPUs are."""
+"""Whether this process runs close to its GPUs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fathom.machine.checks.registry import Answer, reader
 
 @reader("kernel.numa_binding")
 def numa_binding(host: Host, check: Check) -> Finding:
-    """Bound means: the CPUs allowed to this process lie on one node."""
+    """Check that the CPUs allowed to this process lie on one node."""
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
     found = mine(host) or gpus(host)
     if not host.affinity:
-        raise UnreadableError("this system does not tell a process's CPUs")
+        raise UnreadableError("this system does not report a process's CPUs")
     used = [node for node, cpus in host.nodes.items() if cpus & host.affinity]
     if len(used) == 1:
         return passed(f"bound to NUMA node {used[0]}")
@@ -26,7 +26,7 @@ def numa_binding(host: Host, check: Check) -> Finding:
 
 
 def _node(host: Host, gpu: Gpu) -> int | None:
-    """The GPU's NUMA node, or None where the firmware does not tell."""
+    """Return the GPU's NUMA node, or None if the firmware does not report it."""
     try:
         node = host.number(f"sys/bus/pci/devices/{gpu.address}/numa_node")
     except (NotOfferedError, UnreadableError):
@@ -42,10 +42,10 @@ def gpu_locality(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Finding:
         near = numbers(host.text(f"sys/bus/pci/devices/{gpu.address}/local_cpulist"))
         if not near or not host.affinity:
-            raise UnreadableError("the firmware does not tell which CPUs are near")
+            raise UnreadableError("the firmware does not report the local CPUs")
         good = bool(near & host.affinity)
         node = _node(host, gpu)
-        words = f"near CPUs {ranges(near)}, this process may use {ranges(host.affinity)}"
+        words = f"local CPUs: {ranges(near)}; this process may use {ranges(host.affinity)}"
         return judged(good, words, **({} if node is None else {"node": str(node)}))
 
     return each(host, look, mine(host))

@@ -1,4 +1,4 @@
-"""Where and how the pods of a manifest run: nodes, network, restarts, priority."""
+"""Where and how a manifest's pods run: nodes, network, restarts, priority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _together(pod: Pod) -> bool:
 def topology(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not _together(pod):
-            return unfit("no GPUs that work across pods")
+            return unfit("no multi-pod GPU work")
         hints = [name for name in ({**pod.labels, **pod.annotations}) if TOPOLOGY.fullmatch(str(name))]
         if mapping(pod.spec.get("affinity")).get("podAffinity"):
             hints.append("podAffinity")
@@ -43,14 +43,14 @@ def topology(host: Host, check: Check) -> Answer:
 def host_network(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not _together(pod):
-            return unfit("no GPUs that work across pods")
+            return unfit("no multi-pod GPU work")
         if pod.spec.get("hostNetwork") is True:
             policy = str(pod.spec.get("dnsPolicy", "ClusterFirst"))
-            return judged(policy == "ClusterFirstWithHostNet", f"the host's network, names by {policy}")
+            return judged(policy == "ClusterFirstWithHostNet", f"the host's network, DNS policy {policy}")
         second = [name for name in NETWORKS if name in pod.annotations]
         rdma = any(resources.wants_rdma(pod, container) for _, container in pod.containers)
         words = (
-            f"a network of its own, {', '.join(second)}"
+            f"the pod's own network, {', '.join(second)}"
             if second
             else "an RDMA device"
             if rdma
@@ -65,7 +65,7 @@ def host_network(host: Host, check: Check) -> Answer:
 def restart_policy(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not resources.pod_wants_gpu(pod) or (pod.kind != "Pod" and pod.kind not in TRAINING):
-            return unfit("not a pod that trains")
+            return unfit("not a training pod")
         named = pod.spec.get("restartPolicy") or pod.parent.get("restartPolicy")
         policy = str(named or ("Always" if pod.kind == "Pod" else "left to the job's controller"))
         return judged(policy != "Always", f"restart policy: {policy}")
@@ -77,16 +77,16 @@ def restart_policy(host: Host, check: Check) -> Answer:
 def gpu_model(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not resources.pod_wants_gpu(pod):
-            return unfit("asks for no GPU")
+            return unfit("requests no GPU")
         keys = [key for key in _node_keys(pod.spec) if figures.MODEL.fullmatch(key)]
-        words = f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU will do"
+        words = f"nodes chosen by {', '.join(keys)}" if keys else "any node with a GPU"
         return judged(bool(keys), words, product=figures.product(pod, host.pods or ()))
 
     return each_pod(host, look)
 
 
 def _node_keys(spec: dict[str, Any]) -> list[str]:
-    """Labels that the pod's node has to carry."""
+    """Return the labels that the pod requires of its node."""
     keys = [str(key) for key in mapping(spec.get("nodeSelector"))]
     wish = mapping(mapping(spec.get("affinity")).get("nodeAffinity"))
     terms = mapping(wish.get("requiredDuringSchedulingIgnoredDuringExecution")).get("nodeSelectorTerms")
@@ -99,7 +99,7 @@ def _node_keys(spec: dict[str, Any]) -> list[str]:
 def priority(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not resources.pod_wants_gpu(pod):
-            return unfit("asks for no GPU")
+            return unfit("requests no GPU")
         named = pod.spec.get("priorityClassName")
         if named:
             return passed(f"priority class {named}")
@@ -113,8 +113,8 @@ def priority(host: Host, check: Check) -> Answer:
 def grace_period(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
         if not resources.pod_wants_gpu(pod) or pod.kind not in (*TRAINING, "Pod"):
-            return unfit("not a pod that trains")
+            return unfit("not a training pod")
         seconds = resources.quantity(pod.spec.get("terminationGracePeriodSeconds", 30)) or 0
-        return judged(seconds >= PATIENT, f"{seconds:.0f} s from the signal to the end")
+        return judged(seconds >= PATIENT, f"{seconds:.0f} s between SIGTERM and SIGKILL")
 
     return each_pod(host, look)

@@ -1,4 +1,4 @@
-"""What the pods of a manifest ask for: resources, shared memory, capabilities."""
+"""What a manifest's pods request: resources, shared memory, capabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Container = dict[str, Any]
 
 
 def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
-    """What `look` finds on each pod, under its object's kind and name."""
+    """Apply `look` to each pod, named by its object's kind and name."""
     if host.pods is None:
         raise NotOfferedError("no manifest was given")
     for pod in host.pods:
@@ -27,7 +27,7 @@ def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
 
 
 def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Finding]:
-    """What `look` finds on each container, under the names of its object and itself."""
+    """Apply `look` to each container, named by its object and itself."""
     if host.pods is None:
         raise NotOfferedError("no manifest was given")
     for pod in host.pods:
@@ -43,7 +43,7 @@ def guaranteed(host: Host, check: Check) -> Answer:
         missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
         own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
         if missing:
-            return failed(f"no limit of {' and '.join(missing)}", **own)
+            return failed(f"no {' or '.join(missing)} limit", **own)
         words = ", ".join(f"{name} {asked[name]} of {most[name]}" for name in ("cpu", "memory"))
         pairs = [
             (resources.quantity(asked[name]), resources.quantity(most[name])) for name in ("cpu", "memory")
@@ -59,8 +59,8 @@ def whole_cpus(host: Host, check: Check) -> Answer:
         cpu = resources.requests(pod, container).get("cpu")
         count = resources.quantity(cpu)
         if count is None:
-            return unfit("asks for no CPUs")
-        return judged(count == int(count), f"asks for {cpu} CPUs", cpus=figures.cpus(pod, container))
+            return unfit("requests no CPUs")
+        return judged(count == int(count), f"requests {cpu} CPUs", cpus=figures.cpus(pod, container))
 
     return each(host, look)
 
@@ -71,10 +71,10 @@ def huge_pages(host: Host, check: Check) -> Answer:
         asked, most = resources.requests(pod, container), resources.limits(pod, container)
         pages = {name: amount for name, amount in asked.items() if str(name).startswith("hugepages-")}
         if not pages:
-            return unfit("asks for no huge pages")
+            return unfit("requests no huge pages")
         words = ", ".join(f"{name} {amount}" for name, amount in pages.items())
         if any(resources.quantity(most.get(n)) != resources.quantity(a) for n, a in pages.items()):
-            return failed(f"{words}, with another limit", **figures.huge(pages))
+            return failed(f"{words}, but the limit differs", **figures.huge(pages))
         volumes = pod.spec.get("volumes") if isinstance(pod.spec.get("volumes"), list) else []
         media = [str(mapping(mapping(v).get("emptyDir")).get("medium", "")) for v in volumes or []]
         good = any(m.startswith("HugePages") for m in media)
@@ -93,10 +93,10 @@ def gpu(host: Host, check: Check) -> Answer:
                 map(resources.pod_wants_gpu, host.pods or ())
             )
             if whole_job_without:
-                return failed("a training job that asks for no GPU", gpus="nvidia.com/gpu: <GPUS>")
-            return unfit("asks for no GPU")
+                return failed("a training job that requests no GPU", gpus="nvidia.com/gpu: <GPUS>")
+            return unfit("requests no GPU")
         words = ", ".join(f"{name} {amount}" for name, amount in asked.items()) or "by a claim"
-        words = words if asked == most else f"requests {words} without that limit"
+        words = words if asked == most else f"requests {words}, but the limit differs"
         return judged(asked == most, words, gpus=figures.listed(asked, ""))
 
     return each(host, look)
@@ -106,7 +106,7 @@ def gpu(host: Host, check: Check) -> Answer:
 def shm(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         if not resources.wants_gpu(pod, container):
-            return unfit("asks for no GPU")
+            return unfit("requests no GPU")
         if pod.spec.get("hostIPC") is True:
             return passed("the host's shared memory")
         volume = resources.mounted(pod, container, "/dev/shm")
@@ -140,9 +140,9 @@ def shm_size(host: Host, check: Check) -> Answer:
 def rdma(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         if pod.peers < 2 or not resources.wants_gpu(pod, container):
-            return unfit("no GPUs that work across pods")
+            return unfit("no multi-pod GPU work")
         asked = resources.matching(resources.requests(pod, container), resources.RDMA)
-        words = ", ".join(f"{n} {a}" for n, a in asked.items()) or "asks for no RDMA device"
+        words = ", ".join(f"{n} {a}" for n, a in asked.items()) or "requests no RDMA device"
         return judged(bool(asked), words, device=figures.rdma(host.pods or ()))
 
     return each(host, look)
@@ -152,7 +152,7 @@ def rdma(host: Host, check: Check) -> Answer:
 def ipc_lock(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         if not resources.wants_rdma(pod, container):
-            return unfit("asks for no RDMA device")
+            return unfit("requests no RDMA device")
         added = resources.capabilities(container)
         return judged(
             bool(added & {"IPC_LOCK", "ALL"}), f"adds {', '.join(sorted(added)) or 'no capability'}"
@@ -180,7 +180,7 @@ def environment(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         settings = resources.environment(container)
         found = {name: value for row in rows for name, value in refused(row, settings).items()}
-        words = ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging left on"
+        words = ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging variables"
         return judged(not found, words, names=", ".join(found))
 
     return each(host, look)
@@ -191,9 +191,9 @@ def omp_threads(host: Host, check: Check) -> Answer:
     def look(pod: Pod, container: Container) -> Finding:
         cpu = resources.limits(pod, container).get("cpu")
         if resources.quantity(cpu) is None:
-            return unfit("has no limit of CPUs")
+            return unfit("has no CPU limit")
         threads = resources.environment(container).get("OMP_NUM_THREADS")
-        words = f"limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
+        words = f"a limit of {cpu} CPUs, OMP_NUM_THREADS {threads or 'not set'}"
         return judged(threads is not None, words, **figures.threads(pod, container))
 
     return each(host, look)

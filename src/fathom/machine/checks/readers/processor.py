@@ -12,17 +12,17 @@ from fathom.machine.checks.registry import reader
 
 CPU = "sys/devices/system/cpu"
 SLOW_WAKE = (
-    50  # microseconds; shallow states of today's processors leave in a few, deep ones in over a hundred
+    50  # microseconds; shallow idle states wake in a few, deep ones in over a hundred
 )
 SELF_SCALING = ("intel_pstate", "amd-pstate-epp")
 PRECISE = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 
 
 def _policies(host: Host, name: str) -> dict[str, str]:
-    """The value of a file in each cpufreq policy. Raises NotOfferedError where clocks are not ours."""
+    """Read a file of each cpufreq policy. Raises NotOfferedError if the kernel does not control clocks."""
     paths = host.paths(f"{CPU}/cpufreq/policy*/{name}")
     if not paths:
-        raise NotOfferedError("the kernel does not steer this processor's clocks (no cpufreq policy)")
+        raise NotOfferedError("the kernel does not control this processor's clocks (no cpufreq policy)")
     found = {path: host.text(path).strip() for path in paths}
     for path, value in found.items():
         if not value:
@@ -34,7 +34,7 @@ def _policies(host: Host, name: str) -> dict[str, str]:
 def governor(host: Host, check: Check) -> Finding:
     governors = sorted({*_policies(host, "scaling_governor").values()})
     if governors == ["performance"]:
-        return passed("performance on every core")
+        return passed(""performance" on every core")
     drivers = {*_policies(host, "scaling_driver").values()}
     if drivers <= {*SELF_SCALING} and host.paths(f"{CPU}/cpufreq/policy*/energy_performance_preference"):
         wishes = sorted({*_policies(host, "energy_performance_preference").values()})
@@ -48,7 +48,7 @@ def turbo(host: Host, check: Check) -> Finding:
         if host.exists(path):
             good = host.number(path) == boosted
             return judged(good, f"boost is {'on' if good else 'off'}", path=f"/{path}", value=str(boosted))
-    return unfit("the kernel has no switch for this processor's boost")
+    return unfit("the kernel cannot switch this processor's boost")
 
 
 @reader("kernel.cpu_clock_cap")
@@ -59,7 +59,7 @@ def clock_cap(host: Host, check: Check) -> Finding:
         top = host.number(path.replace("scaling_max_freq", "cpuinfo_max_freq"))
         clock = whole(cap)
         if clock is None or top <= 0:
-            raise UnreadableError(f"/{path} holds no clock")
+            raise UnreadableError(f"/{path} does not hold a clock")
         worst = min(worst, clock / top)
     return judged(worst >= 0.99, f"capped at {worst:.0%} of the processor's highest clock")
 
@@ -69,20 +69,20 @@ def cstates(host: Host, check: Check) -> Finding:
     slow: dict[str, int] = {}
     states = host.paths(f"{CPU}/cpu[0-9]*/cpuidle/state[0-9]*/latency")
     if not states:
-        return unfit("the kernel does not steer this processor's idle states")
+        return unfit("the kernel does not control this processor's idle states")
     for path in states:
         folder = path.removesuffix("/latency")
         wake = host.number(path)
         if wake > SLOW_WAKE and host.number(f"{folder}/disable") == 0:
             slow[host.text(f"{folder}/name").strip()] = wake
     words = ", ".join(f"{name} ({wake} µs to wake)" for name, wake in sorted(slow.items()))
-    return judged(not slow, words or f"no enabled idle state takes over {SLOW_WAKE} µs to leave")
+    return judged(not slow, words or f"no enabled idle state takes over {SLOW_WAKE} µs to wake from")
 
 
 @reader("kernel.smt")
 def smt(host: Host, check: Check) -> Finding:
     if how_many(host):
-        return unfit("the GPUs compute; sibling threads serve the input workers")
+        return unfit("the GPUs compute, and sibling threads serve loader workers")
     if not host.exists(f"{CPU}/smt/active") or not host.number(f"{CPU}/smt/active"):
         return unfit("no core runs two threads")
     usable = numbers(host.text(f"{CPU}/online")) & (host.affinity or numbers(host.text(f"{CPU}/online")))
@@ -101,7 +101,7 @@ def offline_cpus(host: Host, check: Check) -> Finding:
     missing = numbers(host.text(f"{CPU}/present")) - numbers(host.text(f"{CPU}/online"))
     control = host.text(f"{CPU}/smt/control").strip() if host.exists(f"{CPU}/smt/control") else ""
     if missing and control in ("off", "forceoff"):
-        return passed("only sibling threads are offline: SMT is switched off")
+        return passed("only sibling threads are offline: SMT is off")
     return judged(not missing, f"offline: {ranges(missing)}")
 
 
@@ -109,14 +109,14 @@ def offline_cpus(host: Host, check: Check) -> Finding:
 def throttling(host: Host, check: Check) -> Iterator[Finding]:
     paths = host.paths(f"{CPU}/cpu[0-9]*/thermal_throttle/package_throttle_count")
     if not paths:
-        raise NotOfferedError("this processor does not count its throttling")
+        raise NotOfferedError("this processor does not count throttling events")
     count = max(host.number(path) for path in paths)
-    yield judged(count == 0, f"a package was throttled {count} times since boot")
+    yield judged(count == 0, f"throttled {count} times since boot")
 
 
 @reader("kernel.clocksource")
 def clocksource(host: Host, check: Check) -> Finding:
     source = host.text("sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
     if not source:
-        raise UnreadableError("the kernel names no clock source")
-    return judged(source in PRECISE, f"the kernel reads time from {source}")
+        raise UnreadableError("the kernel does not name a clock source")
+    return judged(source in PRECISE, f"clock source: {source}")

@@ -1,4 +1,4 @@
-"""Readers whose whole judgement stands in the row: a number in a file, a soft limit."""
+"""Generic readers whose judgement is entirely in the row: a number in a file, a soft limit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fathom.machine.checks.registry import reader
 
 @reader("number")
 def number(host: Host, check: Check) -> Finding:
-    """The number in `path` lies in `at_least` … `at_most`; `only_with` names a path that must exist."""
+    """Check that the number in `path` is within `at_least` … `at_most`; the path `only_with` must exist."""
     using = check.using
     if "only_with" in using and not host.paths(using["only_with"]):
         return unfit(f"there is no /{using['only_with']}")
@@ -20,12 +20,12 @@ def number(host: Host, check: Check) -> Finding:
 
 @reader("limit")
 def limit(host: Host, check: Check) -> Finding:
-    """This process's soft limit `name` is at least `at_least`, in its own unit."""
+    """Check that this process's soft limit `name` is at least `at_least`, in its unit."""
     using = check.using
     if "only_with" in using and not host.paths(using["only_with"]):
         return unfit(f"there is no /{using['only_with']}")
     value = host.limits.get(using["name"])
     if value is None:
-        raise UnreadableError(f"this system tells no limit {using['name']}")
+        raise UnreadableError(f"this system does not report the limit {using['name']}")
     words = "unlimited" if value == UNLIMITED else f"{value:.0f} {using['unit']}"
     return judged(value >= using["at_least"], f"the soft limit is {words}")

@@ -1,4 +1,4 @@
-"""Who else uses the GPUs, and what this user may do with them."""
+"""Other users of the GPUs, and this user's permissions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def mps(host: Host, check: Check) -> Answer:
 
     def look(gpu: Gpu) -> Finding:
         pids, served = _others(gpu), _served(gpu)
-        words = f"{len(pids)} processes, {served} of them through MPS"
+        words = f"{len(pids)} processes, {served} through MPS"
         return judged(len(pids) < 2 or served > 0, words)
 
     return each(host, look)
@@ -85,14 +85,14 @@ def counters(host: Host, check: Check) -> Finding:
     gpus(host)
     found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", host.text("proc/driver/nvidia/params"), re.M)
     if not found or found.group(1) == "0":
-        return passed("hardware counters are open to every user")
+        return passed("every user may read hardware counters")
     may = capabilities(host, "CapEff") >> CAP_SYS_ADMIN & 1 or capabilities(host, "CapEff") >> CAP_PERFMON & 1
-    words = "hardware counters are for administrators"
-    return passed(f"{words}, and this process is one") if may else failed(words)
+    words = "only administrators may read hardware counters"
+    return passed(f"{words}, as this process may") if may else failed(words)
 
 
 def capabilities(host: Host, which: str) -> int:
-    """A set of capabilities of this process, as bits. Raises NotOfferedError where the kernel shows none."""
+    """Read this process's capabilities as bits. Raises NotOfferedError if the kernel hides them."""
     found = re.search(rf"^{which}:\s*([0-9a-fA-F]+)$", host.text("proc/self/status"), re.M)
     if not found:
         raise NotOfferedError(f"the kernel does not show {which}")

@@ -1,4 +1,4 @@
-"""Environment variables that were set to find a fault, and left on."""
+"""Debugging environment variables that were left on."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from fathom.machine.checks.registry import reader
 
 NCCL_CONF = "etc/nccl.conf"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-MANY = 4  # usable cores for each GPU: with so many, one thread leaves most of them idle
+MANY = 4  # usable cores per GPU; with more, a single thread leaves most of them idle
 
 
 @reader("variable")
 def variable(host: Host, check: Check) -> Finding:
-    """None of `names` has a value that matches `refuse`; with `gpus`, only where there are so many."""
+    """Check that no variable in `names` has a value matching `refuse`, given at least `gpus` GPUs."""
     if how_many(host) < check.using.get("gpus", 0):
         gpus(host)
         return unfit(f"there are fewer than {check.using['gpus']} GPUs")
     found = refused(check, _settings(host, check))
     if not found:
-        return passed(f"{', '.join(check.using['names'])}: not set, or harmless")
+        return passed(f"{', '.join(check.using['names'])}: unset or harmless")
     return failed(", ".join(f"{n}={v}" for n, v in found.items()), names=" ".join(found))
 
 
 def refused(check: Check, settings: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the row whose values it refuses."""
+    """Return the row's variables whose values it refuses."""
     pattern = re.compile(check.using["refuse"], re.IGNORECASE | re.DOTALL)
     values = {name: settings.get(name) for name in check.using["names"]}
     return {
@@ -41,7 +41,7 @@ def refused(check: Check, settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _settings(host: Host, check: Check) -> Mapping[str, str]:
-    """The environment; for NCCL's variables over the administrator's file, as NCCL reads them."""
+    """Return the environment; for NCCL variables on top of the administrator's file, as NCCL reads them."""
     if not any(name.startswith("NCCL_") for name in check.using["names"]) or not host.exists(NCCL_CONF):
         return host.environment
     lines = host.text(NCCL_CONF).splitlines()
@@ -53,19 +53,19 @@ def _settings(host: Host, check: Check) -> Mapping[str, str]:
 def omp_threads(host: Host, check: Check) -> Finding:
     cores = len(host.affinity)
     if not cores:
-        raise UnreadableError("this system does not tell a process's CPUs")
+        raise UnreadableError("this system does not report a process's CPUs")
     allowed = quota_or_none(host)
     usable = int(min(cores, max(allowed, 1))) if allowed else cores
     wanted = host.environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if not wanted:
-        words = f"OMP_NUM_THREADS is not set; {cores} CPUs are visible, {usable} may be used"
+        words = f"OMP_NUM_THREADS is not set; {cores} CPUs are visible, {usable} usable"
         return judged(usable == cores, words, threads=str(usable))
     threads = whole(wanted)
     if threads is None:
-        return failed(f"OMP_NUM_THREADS={wanted} is no number", threads=str(usable))
+        return failed(f"OMP_NUM_THREADS={wanted} is not a number", threads=str(usable))
     share = max(usable // max(how_many(host), 1), 1)
     idle = threads == 1 and share >= MANY
-    words = f"OMP_NUM_THREADS={wanted}, {usable} CPUs may be used by {max(how_many(host), 1)} processes"
+    words = f"OMP_NUM_THREADS={wanted}, {usable} usable CPUs for {max(how_many(host), 1)} processes"
     return judged(not idle and threads <= usable, words, threads=str(share))
 
 
@@ -75,6 +75,6 @@ def allocator(host: Host, check: Check) -> Finding:
     found = {name: host.environment[name] for name in ALLOCATOR if host.environment.get(name)}
     words = ", ".join(f"{name}={value}" for name, value in found.items())
     if len({*found.values()}) > 1:
-        return failed(f"two settings that differ: {words}", names=ALLOCATOR[1])
+        return failed(f"two conflicting settings: {words}", names=ALLOCATOR[1])
     split = any("max_split_size_mb" in value for value in found.values())
     return judged(not split, words or "default", names=" ".join(found))

@@ -1,4 +1,4 @@
-"""Whether the installed libraries fit each other, the driver and the GPU."""
+"""Whether the installed libraries match each other, the driver and the GPU."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from fathom.machine.checks.model import Check, Finding, failed, judged, passed, 
 from fathom.machine.checks.registry import reader
 
 SHADOWS = ("libcudart.so", "libcublas.so", "libcudnn.so", "libnccl.so", "libcublasLt.so")
-OLDEST_NCCL = ((10, (2, 25)), (9, (2, 17)))  # first compute capability → first release that knows its fabric
+OLDEST_NCCL = (
+    (10, (2, 25)),
+    (9, (2, 17)),
+)  # first compute capability → first release that supports its links
 CUDA_OF_DRIVER = "nvmlSystemGetCudaDriverVersion_v2"
-LOCKSTEP = ("cuda-runtime", "cuda-nvrtc", "cuda-cupti")  # distributions that carry the toolkit's own version
+LOCKSTEP = ("cuda-runtime", "cuda-nvrtc", "cuda-cupti")  # packages versioned with the toolkit
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -22,13 +25,13 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def _torch_cuda(host: Host) -> tuple[int, int] | None:
-    """CUDA that the installed torch was built for (2.11.0+cu130: 13.0), None where it does not tell."""
+    """Return the CUDA that the installed torch was built for (2.11.0+cu130: 13.0), or None if unknown."""
     found = re.search(r"\+cu(\d+)(\d)\b", host.distributions.get("torch", ""))
     return (int(found.group(1)), int(found.group(2))) if found else None
 
 
 def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
-    """NVIDIA's distributions by the CUDA major that they belong to; those that do not tell are left out."""
+    """Group NVIDIA's packages by CUDA major version; packages that do not name one are skipped."""
     found: dict[int, list[str]] = {}
     for name, version in sorted(distributions.items()):
         suffixed = re.fullmatch(r"nvidia-[a-z0-9-]+-cu([0-9]{1,3})", name)
@@ -62,7 +65,7 @@ def cuda_mixed(host: Host, check: Check) -> Finding:
 def cuda_versions(host: Host, check: Check) -> Finding:
     built = _torch_cuda(host)
     if not built:
-        return unfit("torch is not installed, or its version names no CUDA")
+        return unfit("torch is not installed, or its version does not name a CUDA version")
     found = {
         name: _version(version)[:2]
         for name, version in host.distributions.items()
@@ -94,7 +97,7 @@ def shadowed(host: Host, check: Check) -> Finding:
         for name in SHADOWS
         for path in host.paths(f"{folder.strip('/')}/{name}*")[:1]
     ]
-    return judged(not found, ", ".join(found) or "LD_LIBRARY_PATH holds none of torch's CUDA libraries")
+    return judged(not found, ", ".join(found) or "LD_LIBRARY_PATH contains none of torch's CUDA libraries")
 
 
 @reader("libraries.torch_without_cuda")
@@ -107,7 +110,7 @@ def torch_without_cuda(host: Host, check: Check) -> Finding:
 
 
 def _build(host: Host, builds: list[str]) -> dict[str, str]:
-    """The newest published build that the driver's CUDA runs; nothing where the driver does not tell."""
+    """Return the newest published build that the driver's CUDA supports; {} if the driver does not say."""
     try:
         number = ask(host.nvml, CUDA_OF_DRIVER)
     except (NotOfferedError, UnreadableError):
@@ -121,7 +124,7 @@ def _build(host: Host, builds: list[str]) -> dict[str, str]:
 def nccl_version(host: Host, check: Check) -> Finding:
     found = gpus(host)
     if len(found) < 2 and not host.paths("sys/class/infiniband/*"):
-        return unfit("there is one GPU and no fabric")
+        return unfit("there is only one GPU and no fabric")
     versions = {n: v for n, v in host.distributions.items() if re.fullmatch(r"nvidia-nccl(-cu\d+)?", n)}
     if not versions:
         return unfit("NCCL is not installed as a Python package")
@@ -137,10 +140,10 @@ def driver_version(host: Host, check: Check) -> Finding:
     gpus(host)
     built = _torch_cuda(host)
     if not built:
-        return unfit("torch is not installed, or its version names no CUDA")
+        return unfit("torch is not installed, or its version does not name a CUDA version")
     number = ask(host.nvml, CUDA_OF_DRIVER)
     driver = (number // 1000, number % 1000 // 10)
-    words = f"the driver knows CUDA {driver[0]}.{driver[1]}, torch was built for {built[0]}.{built[1]}"
+    words = f"the driver supports CUDA {driver[0]}.{driver[1]}, torch was built for {built[0]}.{built[1]}"
     if driver[0] < built[0]:
         return failed(words)
     return passed(words if driver >= built else f"{words}: compatible within CUDA {built[0]}")
@@ -148,7 +151,7 @@ def driver_version(host: Host, check: Check) -> Finding:
 
 @reader("libraries.compiler_cache")
 def compiler_cache(host: Host, check: Check) -> Finding:
-    """Caches of compiled kernels lie on a local disk."""
+    """Check that caches of compiled kernels lie on a local disk."""
     if "torch" not in host.distributions:
         return unfit("torch is not installed")
     mounts = mounted(host)
@@ -157,11 +160,11 @@ def compiler_cache(host: Host, check: Check) -> Finding:
     if far:
         words = ", ".join(f"{n}={p} is on {kind_at(mounts, p)}" for n, p in far.items())
         return failed(words, names=" ".join(far))
-    return passed(", ".join(f"{n}={p}" for n, p in places.items()) or "in the default place")
+    return passed(", ".join(f"{n}={p}" for n, p in places.items()) or "in the default location")
 
 
 def mounted(host: Host) -> dict[str, str]:
-    """Kind of file system at each mount point. Raises NotOfferedError where the kernel lists none."""
+    """Return the file system type of each mount point. Raises NotOfferedError if the kernel lists none."""
     found = {}
     for line in host.text("proc/self/mountinfo").splitlines():
         before, dash, after = line.partition(" - ")
@@ -169,11 +172,11 @@ def mounted(host: Host) -> dict[str, str]:
         if dash and len(fields) > 4 and after.split():
             found[fields[4].replace("\\040", " ")] = after.split()[0]
     if not found:
-        raise NotOfferedError("the kernel lists no mounts")
+        raise NotOfferedError("the kernel does not list mounts")
     return found
 
 
 def kind_at(mounts: Mapping[str, str], place: str) -> str:
-    """Kind of the file system that `place` lies on."""
+    """Return the type of the file system that holds `place`."""
     path = PurePosixPath(place)
     return next((mounts[str(p)] for p in (path, *path.parents) if str(p) in mounts), "unknown")
