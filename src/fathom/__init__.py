@@ -16,7 +16,7 @@ __all__ = ["FathomError", "Sounding", "__version__", "open", "prove", "record", 
 
 
 def __getattr__(name: str) -> Any:
-    # Importing fathom inside a recorded program must cost nothing, so everything else comes on first use.
+    # Importing fathom inside a recorded program must cost nothing, so everything else loads on first use.
     from importlib import import_module
 
     if name in ("step", "region"):

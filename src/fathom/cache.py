@@ -1,12 +1,12 @@
-"""Results that took a while to compute, kept in the user's cache by the content that they were made from.
+"""A cache of computed results in the user's cache folder, keyed by the content they were made from.
 
     key = cache.key("examination", manifest_bytes, options)   # also of this version of Fathom's code
-    data = cache.read(key)                                     # None: not there, damaged, or switched off
+    data = cache.read(key)                                     # None: absent, damaged, or cache disabled
     cache.write(key, data)
 
-A cache may lose anything at any time, so nothing here raises. `FATHOM_NO_CACHE=1` switches it off;
-`FATHOM_CACHE_DIR` names another folder than the platform's. Entries that were used longest ago go first once
-all take more than MOST_BYTES.
+The cache may lose anything at any time, so nothing here raises. `FATHOM_NO_CACHE=1` disables it;
+`FATHOM_CACHE_DIR` sets another folder than the platform's. The least recently used entries are evicted once
+the total exceeds MOST_BYTES.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from fathom.version import VERSION
 
 MOST_BYTES = 256 << 20
-LARGEST = 64 << 20  # one entry
+LARGEST = 64 << 20  # per entry
 ENDING = ".kept"
 
 
 def key(what: str, *parts: bytes | str | float | None) -> str:
-    """A name for what is made from `parts`: the same only for the same bytes and the same code."""
+    """Return a key that is equal only for equal `parts` and equal code."""
     digest = sha256()
     for part in (what, VERSION, _code(), *parts):
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -36,7 +36,7 @@ def key(what: str, *parts: bytes | str | float | None) -> str:
 
 
 def read(name: str) -> bytes | None:
-    """What was kept under that key; None where there is nothing whole."""
+    """Return the data stored under that key; None if there is none or it is damaged."""
     folder = _folder()
     if folder is None:
         return None
@@ -51,12 +51,12 @@ def read(name: str) -> bytes | None:
             file.unlink()
         return None
     with contextlib.suppress(OSError):
-        os.utime(file)  # used now
+        os.utime(file)  # marks it as used
     return body
 
 
 def write(name: str, data: bytes) -> None:
-    """Keep `data` under that key, whole or not at all."""
+    """Store `data` under that key atomically."""
     folder = _folder()
     if folder is None or len(data) > LARGEST:
         return
@@ -76,7 +76,7 @@ def write(name: str, data: bytes) -> None:
 
 
 def _bound(folder: Path) -> None:
-    """Drop what was used longest ago until the rest takes no more than MOST_BYTES."""
+    """Evict the least recently used entries until the total is at most MOST_BYTES."""
     found = []
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ def _bound(folder: Path) -> None:
 
 
 def _folder() -> Path | None:
-    """Where entries are kept; None: nowhere."""
+    """Return the cache folder; None if the cache is disabled."""
     if os.environ.get("FATHOM_NO_CACHE", "") not in ("", "0"):
         return None
     if named := os.environ.get("FATHOM_CACHE_DIR"):
@@ -104,7 +104,7 @@ def _folder() -> Path | None:
 
 @once
 def _code() -> str:
-    """A stamp of Fathom's installed files: a checkout changes without a new version."""
+    """Return a hash of Fathom's installed files: a checkout changes without a new version."""
     stamp = sha256()
     for folder, folders, files in os.walk(Path(__file__).parent):
         folders[:] = sorted(one for one in folders if one != "__pycache__")

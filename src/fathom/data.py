@@ -1,4 +1,4 @@
-"""The tables of the package that are kept as data beside its code."""
+"""Load the package's data files."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same, ten times faster, where it was built
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster, if built
 
 
 def load(package: str, name: str) -> Any:
-    """The content of `NAME.yaml` in the package's folder; `name` may lead into a folder within."""
+    """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
     text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
     return yaml.load(text, Loader=_LOADER)

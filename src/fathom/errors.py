@@ -1,4 +1,4 @@
-"""Errors that a user sees. Each message is one sentence: what is wrong, and what to do."""
+"""Errors shown to users. Each message is one sentence: what is wrong, and what to do."""
 
 
 class FathomError(Exception):

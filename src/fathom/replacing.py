@@ -1,4 +1,4 @@
-"""What may be overwritten: a sounding, and no folder that only looks like one."""
+"""Replace soundings safely: never overwrite a folder that only looks like one."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ _HELD = re.compile(
 
 
 def require_replaceable(folder: Path) -> None:
-    """Raises BadInputError where `folder` is no sounding or holds what none has."""
+    """Raise BadInputError if `folder` is not a sounding or contains foreign files."""
     if not ((folder / "manifest.json").is_file() or (folder / "raw").is_dir()):
         why = "is not a sounding"
     elif strange := _strange(folder):
-        why = f"holds {strange}, which no sounding has"
+        why = f"holds {strange}, which is not part of a sounding"
     else:
         return
     raise BadInputError(f"{folder} {why}, so --replace leaves it alone; choose another name with -o.")
 
 
 class Aside:
-    """A sounding that makes room for another one at its place, which may come to nothing.
+    """Move a sounding aside to make room for a new one, until that is complete or has failed.
 
-    Raises BadInputError where it may not be replaced, and OSError.
+    Raises BadInputError if it may not be replaced, and OSError.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -39,11 +39,11 @@ class Aside:
         self._here = self._place.rename(self._place.with_name(name))
 
     def drop(self) -> None:
-        """The other one stands."""
+        """Delete the old sounding: the new one is complete."""
         shutil.rmtree(self._here, ignore_errors=True)
 
     def restore(self) -> None:
-        """Put it back, in place of what there is of the other one."""
+        """Restore the old sounding in place of any part of the new one."""
         shutil.rmtree(self._place, ignore_errors=True)
         self._here.rename(self._place)
 
@@ -51,7 +51,7 @@ class Aside:
 def _strange(folder: Path) -> str | None:
     raw = folder / "raw"
     if raw.is_dir() and any(raw.iterdir()) and not any((raw / name).is_file() for name in _RECORDED):
-        return "a folder raw of others"
+        return "a foreign folder `raw`"
     ranks = [file for rank in folder.glob("rank-*") if rank.is_dir() for file in rank.iterdir()]
     names = sorted(path.relative_to(folder).as_posix() for path in (*folder.iterdir(), *ranks))
     return next((name for name in names if not _HELD.fullmatch(name)), None)

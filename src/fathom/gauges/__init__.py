@@ -1,4 +1,4 @@
-"""Measures ceilings on the machine it stands on: each in a process of its own that the parent outlives."""
+"""Measure this machine's ceilings, each in a child process whose death the parent survives."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # The measuring process is started as this package and has no use for what only its parent needs.
+    # The measuring process starts from this package and must not load what only its parent needs.
     from importlib import import_module
 
     if name in _HOMES:

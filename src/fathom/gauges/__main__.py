@@ -1,6 +1,6 @@
-"""The measuring process: `python -m fathom.gauges JOB`, results as JSON lines on standard output.
+"""The measuring process: `python -m fathom.gauges JOB`, with results as JSON lines on standard output.
 
-It is a process of its own so that its parent never holds a CUDA context and outlives whatever happens here.
+A separate process, so that its parent never holds a CUDA context and survives any crash here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Emit = Callable[[dict[str, Any]], None]
 
 
 def main() -> None:
-    """Measure what the only argument asks for."""
+    """Measure the job given as the only argument."""
     emit = claim_output()
     job = Job.from_json(sys.argv[1])
     for name in job.ids:
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def claim_output() -> Emit:
-    """Keep standard output for the records: whatever else prints there goes to standard error from now on."""
+    """Reserve standard output for the records; from now on, all other output goes to standard error."""
     lines = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     return lambda record: print(json.dumps(record), file=lines, flush=True)

@@ -1,7 +1,7 @@
 """Causal attention in bf16 with heads of 128, forward and backward, by each of torch's fused backends.
 
-FLOPs as the ledger counts them (`fathom.analysis.work.attention`): forward two products over the pairs that
-the mask leaves, which is half of a square, backward four; what a backend recomputes is not counted.
+FLOPs as in the ledger (`fathom.analysis.work.attention`): two products forward over the pairs that
+the causal mask leaves (half of a square), four backward; recomputation is not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BUDGET_S = 2.0
 
 
 def flops(way: str, batch: int, length: int) -> float:
-    """Of causal attention: 2 FLOPs x depth for each product and each of length^2 / 2 pairs."""
+    """Return the FLOPs of causal attention: 2 × depth for each product and each of length² / 2 pairs."""
     return PRODUCTS[way] * DEPTH * batch * HEADS * float(length) ** 2
 
 
@@ -41,12 +41,12 @@ def _measure(way: str, job: Job) -> Ceiling:
                 trials.append(
                     _trial(here, way, length, backend, job, BUDGET_S / len(lengths) / len(BACKENDS))
                 )
-            except RuntimeError as error:  # this backend does not serve this chip, or ran out of memory
+            except RuntimeError as error:  # this backend does not support this chip, or ran out of memory
                 if is_fatal(error):
                     raise
                 refusals.append(f"{backend}: {str(error).splitlines()[0][:80]}")
     if not trials:
-        raise NotHereError("no fused backend served it (" + "; ".join(sorted(set(refusals))) + ")")
+        raise NotHereError("no fused backend supports it (" + "; ".join(sorted(set(refusals))) + ")")
     return best(f"attention.{way}.bf16", trials)
 
 
@@ -61,7 +61,7 @@ def _trial(here: Gpu, way: str, length: int, backend: str, job: Job, seconds: fl
 
 
 def _work(here: Gpu, way: str, batch: int, length: int) -> Work:
-    """A function that runs it once, on tensors laid out as a transformer's projections leave them."""
+    """Return a function that runs it once on tensors in the layout of a transformer's projections."""
     torch = here.torch
     attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
     inputs = [_projected(here, batch, length) for _ in range(3)]
@@ -76,7 +76,7 @@ def _work(here: Gpu, way: str, batch: int, length: int) -> Work:
 
 
 def _projected(here: Gpu, batch: int, length: int) -> Any:
-    """Random [batch, heads, length, depth] in the memory order of [batch, length, heads, depth]."""
+    """Return random [batch, heads, length, depth] in the memory order of [batch, length, heads, depth]."""
     values = here.random(batch, length, HEADS, DEPTH, dtype=here.torch.bfloat16)
     return values.transpose(1, 2)
 

@@ -1,4 +1,4 @@
-"""Bandwidth of the second-level cache and of shared memory, by kernels that read the same bytes again."""
+"""Bandwidth of the L2 cache and of shared memory, measured by kernels that reread the same bytes."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 
 THREADS, UNROLL, WORD = 512, 8, 16  # as in kernels/caches.cu
-TILE = THREADS * UNROLL * WORD  # bytes a block reads in one pass, from either memory
-SHARED_BYTES = 16 * 2**10  # of a block
-FOOTPRINTS = (1 / 8, 1 / 4, 1 / 2)  # of the second-level cache
-LAUNCH_BYTES = 2**33  # read by one launch: a millisecond and more
+TILE = THREADS * UNROLL * WORD  # bytes per block and pass, from either memory
+SHARED_BYTES = 16 * 2**10  # per block
+FOOTPRINTS = (1 / 8, 1 / 4, 1 / 2)  # of the L2 cache
+LAUNCH_BYTES = 2**33  # read by one launch: at least a millisecond
 BUDGET_S = 1.0
 
 
 def passes(blocks: int) -> int:
-    """Passes that make one launch of so many blocks long enough to time."""
+    """Return the passes that make a launch of this many blocks long enough to time."""
     return max(8, ceil(LAUNCH_BYTES / (blocks * TILE)))
 
 
 def read_bytes(blocks: int, count: int) -> int:
-    """Bytes that `blocks` read in `count` passes."""
+    """Return the bytes that `blocks` read in `count` passes."""
     return blocks * count * TILE
 
 
 def blocks(here: Gpu) -> int:
-    """Blocks that fill the multiprocessors exactly once."""
+    """Return the number of blocks that fill the multiprocessors exactly once."""
     return here.multiprocessors * max(1, int(here.properties.max_threads_per_multi_processor) // THREADS)
 
 

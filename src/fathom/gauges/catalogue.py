@@ -1,10 +1,10 @@
-"""What can be measured, as data: each ceiling's unit, what measures it, whether it is a quick one."""
+"""The catalogue of ceilings: unit, gauge, duration, and whether it belongs to the quick set."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-HOST, GPU, LINKS = "host", "gpu", "links"  # what a group stands on: no GPU, one of them, all of them
+HOST, GPU, LINKS = "host", "gpu", "links"  # what a group runs on: no GPU, one GPU, all GPUs
 RATE, BYTES, OPS, TIME = "FLOP/s", "B/s", "1/s", "s"
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 HOST_DTYPES = ("fp32", "bf16", "fp64")
@@ -13,7 +13,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 
 @dataclass(frozen=True)
 class Group:
-    """Gauges that share a process: the module of that name in this room holds their functions."""
+    """Gauges that share a process: the module of that name in this package holds their functions."""
 
     name: str
     scope: str
@@ -21,7 +21,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Gauge:
-    """One ceiling to measure. `seconds` is about how long that takes, for progress and time limits."""
+    """One ceiling to measure. `seconds` is its approximate duration, for progress and time limits."""
 
     id: str
     unit: str
@@ -30,7 +30,7 @@ class Gauge:
     quick: bool = True
 
 
-# In the order they are measured: what heats the GPU comes last.
+# In the order of measurement: gauges that heat the GPU come last.
 GROUPS = (
     Group("host", HOST),
     Group("loader", HOST),
@@ -77,5 +77,5 @@ SCOPES = {group.name: group.scope for group in GROUPS}
 
 
 def scope(name: str) -> str:
-    """What the gauge of this id stands on: HOST, GPU or LINKS."""
+    """Return what the gauge of this id runs on: HOST, GPU or LINKS."""
     return SCOPES[BY_ID[name].group]

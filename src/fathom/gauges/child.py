@@ -1,4 +1,4 @@
-"""A measuring process seen from its parent: started, listened to with patience, ended."""
+"""The parent's handle on a measuring process: start it, read its records, end it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import IO, Any
 
-GRACE_S = 40.0  # for ranks of a collective to be ended in turn
-END_S = 10.0  # for a process that has nothing more to say
+GRACE_S = 40.0  # for the ranks of a collective to end
+END_S = 10.0  # for a process that has closed its output
 
 
 class Child:
-    """`python -m fathom.gauges JOB`, `environment` on top of this process's own. A context that ends it."""
+    """Context manager for `python -m fathom.gauges JOB` with `environment` added to this process's own."""
 
     def __init__(self, job: str, environment: Mapping[str, str], module: str = "fathom.gauges") -> None:
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
-        # A file called torch.py where the user stands must not be taken for torch.
+        # Keep a file called torch.py in the user's working directory from shadowing torch.
         surroundings = {**os.environ, "PYTHONSAFEPATH": "1", **environment}
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, job],
@@ -43,7 +43,7 @@ class Child:
         self._lines.put(None)
 
     def next(self, patience_s: float) -> dict[str, Any] | None:
-        """The next record, None at the end. Raises TimeoutError where none comes in time."""
+        """Return the next record, or None at the end. Raises TimeoutError if none comes in time."""
         while True:
             try:
                 line = self._lines.get(timeout=patience_s)
@@ -53,20 +53,20 @@ class Child:
                 with suppress(subprocess.TimeoutExpired):
                     self.process.wait(END_S)
                 return None
-            with suppress(ValueError):  # a line cut off by the process's death
+            with suppress(ValueError):  # a line truncated by the process's death
                 record = json.loads(line)
                 if isinstance(record, dict):
                     return record
 
     def ending(self) -> str:
-        """How it died, in one clause: the last line it wrote, or its signal or status."""
+        """Say in one clause how it died: its last line of output, its signal or its exit status."""
         status = self.process.wait()
         self._errors.seek(0)
         lines = [line.strip() for line in self._errors.read().splitlines() if line.strip()]
         if status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-            return f"its process died of {name}"
-        return f"its process ended with status {status}" + (f": {lines[-1][:200]}" if lines else "")
+            return f"its process was killed by {name}"
+        return f"its process exited with status {status}" + (f": {lines[-1][:200]}" if lines else "")
 
     def __enter__(self) -> Child:
         return self
@@ -83,7 +83,7 @@ class Child:
 
 
 def records(child: Child, patience: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Records until the end; after each `begin` the next may take as long as that gauge's patience."""
+    """Yield records until the end; after each `begin`, the next may take that gauge's full patience."""
     wait = max(patience.values(), default=60.0)
     while (record := child.next(wait)) is not None:
         wait = patience.get(str(record.get("begin")), wait)

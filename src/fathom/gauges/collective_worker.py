@@ -1,4 +1,4 @@
-"""One rank of the measured collectives: started by torchrun, told its task as JSON in its only argument."""
+"""One rank of the measured collectives, started by torchrun with its task as JSON in the only argument."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fathom.units import MS_PER_S
 
 WARM_UP = 3
 SAMPLES = 9
-REPETITIONS = 10  # of a sample: few enough that sums of sums stay finite
+REPETITIONS = 10  # per sample: few enough that repeated sums stay finite
 HEAD_START = 2_000_000  # clock cycles: about a millisecond
 PATIENCE_S = 60
-ELEMENT_BYTES = 2  # bf16, as gradients and activations are
+ELEMENT_BYTES = 2  # bf16, like gradients and activations
 
 Work = Callable[[], object]
 
@@ -43,13 +43,13 @@ def main() -> None:
 
 
 def append(output: str, row: dict[str, Any]) -> None:
-    """Add one row to the file: what is there survives the rank's death."""
+    """Append one row to the file, so that it survives the rank's death."""
     with open(output, "a") as file:  # noqa: PTH123
         file.write(json.dumps(row) + "\n")
 
 
 def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[str, Any]:
-    """Seconds of one collective of `size` bytes, once a sample; the slowest rank's time counts."""
+    """Time one collective of `size` bytes, in seconds per sample; the slowest rank's time counts."""
     ranks = dist.get_world_size()
     count = size // ELEMENT_BYTES // ranks * ranks
     source = torch.randn(count, dtype=torch.bfloat16, device="cuda")
@@ -64,7 +64,7 @@ def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[st
 
 
 def works(dist: Any, kind: str, buffer: Any, source: Any) -> Work:
-    """The collective on buffers of the full size; what a rank only has a share of lies at their start."""
+    """Return the collective on full-size buffers; a rank's share lies at their start."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     share = len(source) // ranks
     calls: dict[str, Work] = {
@@ -78,21 +78,21 @@ def works(dist: Any, kind: str, buffer: Any, source: Any) -> Work:
 
 
 def _pass_on(dist: Any, buffer: Any, source: Any, after: int, before: int) -> None:
-    """Every rank sends to the next one and receives from the one before, in one group."""
+    """Send from every rank to the next and receive from the previous one, in one group."""
     operations = [dist.P2POp(dist.isend, source, after), dist.P2POp(dist.irecv, buffer, before)]
     for request in dist.batch_isend_irecv(operations):
         request.wait()
 
 
 def timed(torch: Any, dist: Any, work: Work, refresh: Work) -> Run:
-    """Device time of `count` calls on the rank that took longest; the data is fresh for each sample."""
+    """Return the slowest rank's device time of `count` calls, on fresh data for each sample."""
 
     def run(count: int) -> float:
         refresh()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         dist.barrier()
         torch.cuda.synchronize()
-        torch.cuda._sleep(HEAD_START)  # while the host issues all calls: their device time is what counts
+        torch.cuda._sleep(HEAD_START)  # lets the host issue all calls first, since only device time counts
         begin.record()
         for _ in range(count):
             work()

@@ -1,7 +1,7 @@
-"""Collectives over all GPUs, by size, as NCCL runs them for torch: one process a GPU, started with torchrun.
+"""Collectives over all GPUs by message size, run by NCCL for torch: one process per GPU, through torchrun.
 
-Bus bandwidth as NCCL's own tests define it (doc/PERFORMANCE.md of nccl-tests): the size over the time, times
-what every link has to carry of it for that collective: the figure is the links' and not the algorithm's.
+Bus bandwidth as in NCCL's tests (doc/PERFORMANCE.md of nccl-tests): size over time, multiplied by the
+share of it that each link carries in that collective, so that it describes the links, not the algorithm.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fathom.units import GIB, KIB, MIB
 SIZES = (8 * KIB, 64 * KIB, 512 * KIB, 4 * MIB, 32 * MIB, 256 * MIB, GIB)
 PATIENCE_S, GRACE_S = 240, 35  # torchrun gives its ranks 30 s to end
 WORKER = "fathom.gauges.collective_worker"
-ELASTIC = "distributed/elastic"  # from here on torchrun says no more than that some rank failed
+ELASTIC = "distributed/elastic"  # from here on, torchrun only reports that some rank failed
 
 
 def bus_factor(kind: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth (size / time), after nccl-tests.
+    """Return bus bandwidth over algorithm bandwidth (size / time), as in nccl-tests.
 
-    The size is what one rank holds at the larger end: the whole tensor for all_reduce, the gathered result,
-    the tensor before it is scattered, all that a rank sends in all_to_all, the message for send_recv.
+    The size is the larger end of one rank's buffers: the full tensor for all_reduce, the gathered result,
+    the tensor before scattering, everything that a rank sends in all_to_all, the message of send_recv.
     """
     share = (ranks - 1) / ranks
     factors = {"all_reduce": 2 * share, "send_recv": 1.0}
@@ -43,9 +43,9 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 @cache
 def _measured(job: Job) -> tuple[list[dict[str, Any]], Watch]:
-    """Rows `{"kind", "bytes", "seconds"}` of the first rank, and the first GPU's sensors meanwhile."""
+    """Return the first rank's rows `{"kind", "bytes", "seconds"}`, and the first GPU's sensor readings."""
     if len(job.devices) < 2:
-        raise NotHereError("there is one GPU only")
+        raise NotHereError("there is only one GPU")
     kinds = [name.removeprefix("collective.") for name in job.ids if name.startswith("collective.")]
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "rows.jsonl"
@@ -54,12 +54,12 @@ def _measured(job: Job) -> tuple[list[dict[str, Any]], Watch]:
             log = _run(len(job.devices), task)
         rows = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
     if not rows:
-        raise NotHereError(f"torchrun brought no result: {log}")
+        raise NotHereError(f"torchrun returned no result: {log}")
     return rows, watch
 
 
 def _run(ranks: int, task: dict[str, Any]) -> str:
-    """Run the ranks; returns the last line that they wrote."""
+    """Run the ranks and return the reason of a failure from their log."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [*torchrun, f"--nproc-per-node={ranks}", "-m", WORKER, json.dumps(task)]
     with tempfile.TemporaryFile("w+", errors="replace") as log:
@@ -71,18 +71,18 @@ def _run(ranks: int, task: dict[str, Any]) -> str:
             return f"it took longer than {PATIENCE_S} s"
         log.seek(0)
         lines = log.read().splitlines()
-    return _reason(lines) or f"it ended with status {process.returncode}"
+    return _reason(lines) or f"it exited with status {process.returncode}"
 
 
 def _reason(lines: list[str]) -> str:
-    """The line of a log that says most about a failure: of the ranks' own the last error, else the last."""
+    """Return the most telling line of a failure's log: the ranks' last error, else the last line."""
     own = [line for line in takewhile(lambda line: ELASTIC not in line, lines) if line.strip()]
     errors = [line for line in own if "Error" in line]
     return (errors or own or [""])[-1].strip()[:200]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Asked kindly, torchrun ends its ranks before itself."""
+    """Terminate torchrun gently, so that it ends its ranks before itself."""
     process.terminate()
     try:
         process.wait(GRACE_S)

@@ -1,4 +1,4 @@
-"""What the GPU was doing while it was measured: clocks, power, temperature, reasons for a lower clock."""
+"""The GPU's state during a measurement: clocks, power, temperature, throttle reasons."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
-PERIOD = 0.02  # seconds between two looks
+PERIOD = 0.02  # seconds between two samples
 # NVML's clock event reasons (nvmlClocksEventReasons*), by bit.
 REASONS = {
     0x2: "applications clocks setting",
@@ -23,7 +23,7 @@ REASONS = {
     0x80: "hardware power brake",
     0x100: "display clock setting",
 }
-# What a look reads: NVML's function and the constant that it takes.
+# The NVML function of each reading, and its constant argument.
 READS: dict[str, tuple[str, ...]] = {
     "sm_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_SM"),
     "memory_clock_mhz": ("nvmlDeviceGetClockInfo", "NVML_CLOCK_MEM"),
@@ -31,11 +31,11 @@ READS: dict[str, tuple[str, ...]] = {
     "temperature_c": ("nvmlDeviceGetTemperature", "NVML_TEMPERATURE_GPU"),
     "reasons": ("nvmlDeviceGetCurrentClocksThrottleReasons",),
 }
-DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # the machine is short of cooling or power
+DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # a lack of cooling or power
 
 
 class Sensors:
-    """The sensors of the first GPU that this process sees; silent where NVML is missing."""
+    """The sensors of the first visible GPU; no readings without NVML."""
 
     def __init__(
         self, open_nvml: Callable[[], Any] = load, environment: Mapping[str, str] = os.environ
@@ -50,7 +50,7 @@ class Sensors:
             self.nvml = None
 
     def read(self, *names: str) -> dict[str, float]:
-        """One look at these, by default at all; what cannot be read is left out."""
+        """Read these sensors, by default all; failed readings are left out."""
         if self.nvml is None:
             return {}
         looks = {name: self._read(*READS[name]) for name in names or READS}
@@ -63,7 +63,7 @@ class Sensors:
 
 
 class Watch:
-    """Looks at the sensors while its `with` block runs; `thread=False` only at its ends, for latencies."""
+    """Sample the sensors while the `with` block runs; `thread=False` does so only at its ends."""
 
     def __init__(self, sensors: Sensors, *, thread: bool = True) -> None:
         self.sensors, self.looks = sensors, list[dict[str, float]]()
@@ -88,18 +88,18 @@ class Watch:
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """Medians over the block, and every reason for a lower clock that was seen in it."""
+        """Return medians over the block, and every throttle reason seen in it."""
         return summary(self.looks)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Reasons that tell of a machine short of cooling or power."""
+        """Return the throttle reasons that mean a lack of cooling or power."""
         seen = _bits(self.looks)
-        return tuple(f"clocks were held down: {REASONS[bit]}" for bit in sorted(DOUBTFUL) if seen & bit)
+        return tuple(f"the clocks were throttled: {REASONS[bit]}" for bit in sorted(DOUBTFUL) if seen & bit)
 
 
 def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
-    """`{"sm_clock_mhz", "sm_clock_min_mhz", "memory_clock_mhz", "power_w", "temperature_c", "throttle"}`."""
+    """The conditions: sm_clock_mhz, sm_clock_min_mhz, memory_clock_mhz, power_w, temperature_c, throttle."""
 
     def middle(name: str) -> float | None:
         values = [look[name] for look in looks if name in look]

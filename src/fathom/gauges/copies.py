@@ -1,4 +1,4 @@
-"""Copies between host and device, through pinned and through pageable memory."""
+"""Copies between host and device, through pinned and pageable memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.units import GIB, MIB
 SIZES = (16 * MIB, 64 * MIB, 256 * MIB)
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 BUDGET_S = {"pinned": 1.0, "pageable": 1.5}
-LONGER_S = 2.0  # for the fastest way with pageable memory: it is as uneven as the host is busy
+LONGER_S = 2.0  # for the fastest way with pageable memory, whose times vary with the load of the host
 Ways = dict[str, Callable[[], object]]
 
 
@@ -33,7 +33,7 @@ def _pinned(way: str, job: Job) -> Ceiling:
 
 
 def _pageable(way: str, job: Job) -> Ceiling:
-    """Every way at every size, and the fastest once more, for longer."""
+    """Measure every method at every size, then the fastest again for longer."""
     sizes = FULL_SIZES if job.full else SIZES
     works = {(size, name): work for size in sizes for name, work in _ways(way, size).items()}
     looked = {
@@ -45,13 +45,13 @@ def _pageable(way: str, job: Job) -> Ceiling:
 
 
 def _trial(size: int, name: str, work: Callable[[], object], seconds: float, job: Job) -> Trial:
-    """A pageable copy blocks its caller: the device's events see all of it, if nothing leads it."""
+    """Measure one pageable copy: it blocks its caller, so device events see all of it without a lead."""
     trial = gpu().trial({"bytes": size, "way": name}, work, size, effort(job, seconds, lead_s=0.0))
     return replace(trial, by_host=True)
 
 
 def _ways(way: str, size: int) -> Ways:
-    """The driver has one thread copy pageable memory; all of them, or half, through buffers are others."""
+    """Return the ways to copy pageable memory: the driver's thread, or all or half of the cores."""
     torch = gpu().torch
     to, source = _buffers(way, size, pinned=False)
     staged = Staged(torch, to, source)
@@ -62,11 +62,11 @@ def _ways(way: str, size: int) -> Ways:
 
 
 def _buffers(way: str, size: int, pinned: bool) -> tuple[Any, Any]:
-    """Where to, and where from."""
+    """Return destination and source."""
     torch = gpu().torch
     device = torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda")
     host = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
-    host.copy_(device)  # random bytes, and every page touched
+    host.copy_(device)  # random bytes, with every page touched
     return (device, host) if way == "h2d" else (host, device)
 
 

@@ -1,4 +1,4 @@
-"""Who else used the processors while they were measured."""
+"""Contention for the processors during a measurement."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import psutil
 
-MUCH = 0.1  # of all processors: more than this taken by others is a reason to doubt
+MUCH = 0.1  # of all processors: a higher share used by others is a reason for doubt
 _IDLE = ("idle", "iowait")
 
 
 class Crowd:
-    """A block of measuring; afterwards `flags` tell whether others took much of the processors.
+    """Context manager around a measurement; `flags` then says whether others used much of the processors.
 
-    What a hypervisor took (steal) counts too.
+    Time stolen by a hypervisor counts too.
     """
 
     def __init__(
@@ -34,14 +34,14 @@ class Crowd:
         self.others = max(busy - own, 0.0) / total if total > 0 else 0.0
 
     def _look(self) -> tuple[float, float, float]:
-        """Seconds since the start, of all processors: passed, busy, and this process's with its children."""
+        """Return the seconds over all processors: elapsed, busy, and of this process with its children."""
         times = self._system()._asdict()
-        # A guest's time is part of its user's already.
+        # User time already includes guest time.
         passed = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))
         idle = sum(times.get(name, 0.0) for name in _IDLE)
         return passed, passed - idle, sum(self._own()[:4])
 
     @property
     def flags(self) -> list[str]:
-        """Reasons to doubt what was measured."""
+        """Return the reasons to doubt the measurement."""
         return [f"others used {self.others:.0%} of the processors meanwhile"] if self.others > MUCH else []

@@ -1,4 +1,4 @@
-"""Small CUDA C++ kernels, compiled when first used, launched on torch's current stream."""
+"""Small CUDA C++ kernels, compiled on first use and launched on torch's current stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHY_NOT = "its kernels need the Python package cuda-core, which is not installed
 
 
 class TorchStream:
-    """Torch's current stream, as CUDA's Python libraries ask for one."""
+    """Torch's current stream, with the interface that CUDA's Python libraries expect."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, gpu().torch.cuda.current_stream().cuda_stream
@@ -31,19 +31,19 @@ class Kernel:
     handle: Any
 
     def launcher(self, grid: int, block: int, *arguments: Any) -> Work:
-        """A function that launches it: `arguments` are tensors, or numbers with a ctypes type."""
+        """Return a function that launches the kernel on tensors, or on numbers with a ctypes type."""
         config = self.core.LaunchConfig(grid=grid, block=block)
         given = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in arguments]
         stream, launch, kernel = TorchStream(), self.core.launch, self.handle
 
-        def work(_: tuple[Any, ...] = arguments) -> None:  # keeps the tensors alive behind their addresses
+        def work(_: tuple[Any, ...] = arguments) -> None:  # keeps the tensors behind the addresses alive
             launch(stream, config, kernel, *given)
 
         return work
 
 
 def kernel(source: str, name: str) -> Kernel:
-    """The kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError where it cannot be had."""
+    """Return the kernel `name` of `kernels/SOURCE.cu`. Raises NotHereError if it cannot be compiled."""
     try:
         return Kernel(_core(), _compiled(source).get_kernel(name))
     except NotHereError:
@@ -55,14 +55,14 @@ def kernel(source: str, name: str) -> Kernel:
 
 @cache
 def _core() -> Any:
-    gpu()  # torch makes the context that everything shares
+    gpu()  # torch creates the shared context
     found = core_of_cuda()
     found.Device(0).set_current()
     return found
 
 
 def core_of_cuda() -> Any:
-    """`cuda.core`, under its name of today or yesterday. Raises NotHereError."""
+    """Return `cuda.core` under its present or former name. Raises NotHereError."""
     for module in ("cuda.core", "cuda.core.experimental"):
         try:
             found = import_module(module)
@@ -102,5 +102,5 @@ def double(number: float) -> ctypes.c_double:
 
 
 def sink() -> Any:
-    """Where a kernel would write what it read, so that the compiler believes that reading matters."""
+    """Return a buffer that a kernel could write to, so that the compiler keeps its reads."""
     return gpu().torch.zeros(1, dtype=gpu().torch.int32, device="cuda")

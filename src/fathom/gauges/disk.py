@@ -1,7 +1,7 @@
-"""Reading the disk below a folder, with the page cache bypassed (O_DIRECT), or emptied where that is refused.
+"""Read the disk that holds a folder, bypassing the page cache (O_DIRECT) or, if refused, dropping it first.
 
-Sequential: large blocks one after another; random: blocks of about a sample's size, aligned, anywhere in the
-file. Both with several reads in flight, each in a thread of its own.
+Sequential reads take large consecutive blocks; random reads take aligned blocks of about a sample's size.
+Both keep several reads in flight, each in its own thread.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fathom.machine import Ceiling, disks, host
 from fathom.units import GIB, KIB, MIB
 
 FILE_BYTES, SMALLEST = 4 * GIB, 64 * MIB
-FREE_SHARE = 1 / 10  # of the space left that the file may take
-SEQUENTIAL = ((MIB, 1), (8 * MIB, 1), (8 * MIB, 4), (8 * MIB, 16))  # bytes a read, reads in flight
+FREE_SHARE = 1 / 10  # of the free space that the file may take
+SEQUENTIAL = ((MIB, 1), (8 * MIB, 1), (8 * MIB, 4), (8 * MIB, 16))  # bytes per read, reads in flight
 RANDOM = ((4 * KIB, 16), (128 * KIB, 1), (128 * KIB, 16), (128 * KIB, 64))
 BATCH_BYTES = {"sequential": 256 * MIB, "random": 32 * MIB}  # one repetition
 BUDGET_S = 8.0
 IN_MEMORY = ("tmpfs", "ramfs")
-CACHED = "the page cache was emptied, not bypassed: this file system refuses O_DIRECT"
+CACHED = "the page cache was dropped, not bypassed: this file system refuses O_DIRECT"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class File:
     direct: bool
 
     def open(self) -> int:
-        """A descriptor that reads past the page cache where that is possible."""
+        """Open a descriptor that bypasses the page cache if possible."""
         return os.open(self.path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
 
     @property
@@ -55,35 +55,35 @@ class File:
 
 
 def file_bytes(free: int | None, wanted: int) -> int:
-    """How large a file may be. Raises NotHereError where there is too little space."""
+    """Return how large a file may be. Raises NotHereError if there is too little space."""
     wanted = max(wanted, SMALLEST)
     size = wanted if free is None else min(wanted, int(free * FREE_SHARE))
     if size < SMALLEST:
-        raise NotHereError(f"too little space is free: {(free or 0) / GIB:.1f} GiB")
+        raise NotHereError(f"too little free space: {(free or 0) / GIB:.1f} GiB")
     return size // MIB * MIB
 
 
 @contextmanager
 def random_file(folder: str, wanted: int) -> Iterator[File]:
-    """A file of random bytes that is on the disk, and gone afterwards. Raises NotHereError."""
+    """Yield a file of random bytes that is on the disk, and delete it afterwards. Raises NotHereError."""
     place = Path(folder)
     if not place.is_dir():
-        raise NotHereError(f"{folder} is no folder")
+        raise NotHereError(f"{folder} is not a folder")
     mount = disks.filesystem(place.absolute())
     if mount and mount["type"] in IN_MEMORY:
-        raise NotHereError(f"{folder} lies in memory ({mount['type']}); name another with --data")
+        raise NotHereError(f"{folder} is in memory ({mount['type']}); choose another with --data")
     size = file_bytes(host.free_bytes(place), wanted)
     try:
         file = tempfile.NamedTemporaryFile(dir=place, prefix=".fathom-disk-")  # noqa: SIM115
     except OSError as error:
-        raise NotHereError(f"no file can be written in {folder} ({error.strerror})") from None
+        raise NotHereError(f"{folder} is not writable ({error.strerror})") from None
     with file:
         _fill(file.fileno(), size)
         yield File(Path(file.name), size, takes_direct(Path(file.name)))
 
 
 def _fill(descriptor: int, size: int) -> None:
-    """Write random bytes: a file system that compresses or deduplicates must not gain by it."""
+    """Write random bytes, so that compression and deduplication gain nothing."""
     source = np.random.default_rng()
     try:
         for _ in range(0, size, MIB):
@@ -95,7 +95,7 @@ def _fill(descriptor: int, size: int) -> None:
 
 
 def takes_direct(path: Path) -> bool:
-    """Whether the file system reads past the page cache; some only refuse at the read."""
+    """Whether the file system supports O_DIRECT; some refuse only at the read."""
     if not hasattr(os, "O_DIRECT"):
         return False
     try:
@@ -112,7 +112,7 @@ def takes_direct(path: Path) -> bool:
 
 
 def offsets(kind: str, size: int, block: int, count: int, start: int) -> list[int]:
-    """Where `count` blocks are read: one after another from block `start` on and round, or anywhere."""
+    """Return the offsets of `count` blocks: consecutive from block `start` on, wrapping round, or random."""
     blocks = size // block
     if kind == "random":
         return [random.randrange(blocks) * block for _ in range(count)]
@@ -123,7 +123,7 @@ def _measure(kind: str, job: Job) -> Ceiling:
     ways = {"sequential": SEQUENTIAL, "random": RANDOM}[kind]
     with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         trials = [_at(file, kind, block, depth, job) for block, depth in ways]
-    small = 128 * KIB  # what the value of random reads is for; four-kilobyte ones stand in the series
+    small = 128 * KIB  # the block size behind the value of random reads; 4 KiB reads are only in the series
     series = best(f"disk.read.{kind}", trials).series
     worthy = [trial for trial in trials if kind == "sequential" or trial.at["block_bytes"] == small]
     top = best(f"disk.read.{kind}", worthy)
@@ -133,7 +133,7 @@ def _measure(kind: str, job: Job) -> Ceiling:
 def _at(file: File, kind: str, block: int, depth: int, job: Job) -> Trial:
     count = max(depth, int(BATCH_BYTES[kind] * min(1.0, job.pace)) // block)
     if block < 128 * KIB:
-        count = max(depth, count // 16)  # or it would take as many times longer
+        count = max(depth, count // 16)  # or it would take many times longer
     at = {"block_bytes": block, "in_flight": depth, "file_bytes": file.size}
     with Readers(file, block, depth) as readers:
         run = partial(_batch, readers, kind, count)
@@ -153,12 +153,12 @@ def _batch(readers: Readers, kind: str, count: int, repetitions: int) -> float:
 
 
 class Readers:
-    """Threads that read a file's blocks, each with a descriptor and an aligned buffer of its own."""
+    """Threads that read a file's blocks, each with its own descriptor and aligned buffer."""
 
     def __init__(self, file: File, block: int, depth: int) -> None:
         self.file, self.block, self.done = file, block, 0
         self._pool = ThreadPoolExecutor(depth)
-        self._buffers = [mmap.mmap(-1, block) for _ in range(depth)]  # aligned to a page, as O_DIRECT asks
+        self._buffers = [mmap.mmap(-1, block) for _ in range(depth)]  # page-aligned, as O_DIRECT requires
         self._descriptors = [file.open() for _ in range(depth)]
 
     def __enter__(self) -> Readers:
@@ -172,7 +172,7 @@ class Readers:
             buffer.close()
 
     def read(self, places: list[int]) -> None:
-        """Read the blocks at `places`, shared out to the threads. Raises NotHereError for a short read."""
+        """Read the blocks at `places`, distributed over the threads. Raises NotHereError on a short read."""
         depth = len(self._buffers)
         list(self._pool.map(self._share, range(depth), [places[i::depth] for i in range(depth)]))
         self.done += len(places)
@@ -181,10 +181,10 @@ class Readers:
         descriptor, buffers = self._descriptors[reader], [self._buffers[reader]]
         for place in places:
             if os.preadv(descriptor, buffers, place) != self.block:
-                raise NotHereError("a read came back short")
+                raise NotHereError("a read returned too few bytes")
 
     def forget_cache(self) -> None:
-        """Where the page cache could not be bypassed: drop the file from it."""
+        """Drop the file from the page cache if the cache could not be bypassed."""
         if not self.file.direct:
             os.posix_fadvise(self._descriptors[0], 0, 0, os.POSIX_FADV_DONTNEED)
 

@@ -1,4 +1,4 @@
-"""Reading a file straight into the GPU's memory through cuFile (GPUDirect Storage), with kvikio."""
+"""Read a file directly into GPU memory through cuFile (GPUDirect Storage), with kvikio."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
 
-SIZES = (16 * MIB, 256 * MIB, GIB)  # of one read
+SIZES = (16 * MIB, 256 * MIB, GIB)  # per read
 BUDGET_S = 4.0
-THROUGH_HOST = "cuFile ran in compatibility mode: through the host's memory and its page cache"
+THROUGH_HOST = "cuFile ran in compatibility mode: through host memory and the page cache"
 
 
 def _measure(job: Job) -> Ceiling:
@@ -31,7 +31,7 @@ def _measure(job: Job) -> Ceiling:
 
 
 def _compatible(kvikio: Any, file: File) -> bool:
-    """Whether kvikio falls back to plain reads; older and newer versions say so in different places."""
+    """Whether kvikio falls back to plain reads; its versions report this in different places."""
     with kvikio.CuFile(str(file.path), "r") as handle:
         preferred = getattr(handle, "is_compat_mode_preferred", None)
     if preferred is None:

@@ -1,4 +1,4 @@
-"""The one GPU that a measuring process stands on: timing by device events, sizes that fit, random data."""
+"""The GPU of a measuring process: timing by device events, sizes that fit, random data."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fathom.units import MS_PER_S
 
 Work = Callable[[], object]
 CYCLES_A_SECOND = 2e9  # about
-AWAKE_S = 0.5  # an idle GPU takes this long at most to raise its clocks
-SHARE = 0.8  # of the free memory that one measurement may take
+AWAKE_S = 0.5  # the longest that an idle GPU takes to raise its clocks
+SHARE = 0.8  # of the free memory that one measurement may use
 
 
 class Gpu:
-    """`torch`, the device's properties, and a stream of its own that is current from now on."""
+    """`torch`, the device's properties, and a new stream made current."""
 
     def __init__(self) -> None:
         import torch
@@ -48,13 +48,13 @@ class Gpu:
         return int(getattr(self.properties, "L2_cache_size", 0)) or 4 * 2**20
 
     def room(self) -> int:
-        """Bytes that may be allocated now. Memory that earlier measurements left cached is given back."""
+        """Return the bytes that may be allocated now, after freeing memory cached by earlier measurements."""
         self.torch.cuda.synchronize()
         self.torch.cuda.empty_cache()
         return int(SHARE * self.torch.cuda.mem_get_info()[0])
 
     def random(self, *shape: int, dtype: Any = None) -> Any:
-        """Normally distributed values, for integers all of their range; never constant, never zeros."""
+        """Return normally distributed values, or integers over their full range; never constant or zero."""
         torch = self.torch
         dtype = dtype or torch.float32
         if not dtype.is_floating_point:
@@ -63,9 +63,9 @@ class Gpu:
         return torch.randn(shape, dtype=dtype, device="cuda")
 
     def seconds(self, work: Work, count: int, lead_s: float = 0.0) -> float:
-        """Device time of `count` repetitions, first start to last end.
+        """Return the device time of `count` repetitions, from the first start to the last end.
 
-        After a rest the host is slow to issue the first one; behind a kernel of `lead_s` that does not show.
+        An idle host issues the first one slowly; a kernel of `lead_s` ahead hides that.
         """
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         if lead_s and hasattr(self.torch.cuda, "_sleep"):
@@ -78,13 +78,13 @@ class Gpu:
         return float(begin.elapsed_time(end)) / MS_PER_S
 
     def sample(self, work: Work, effort: Effort) -> Sample:
-        """Samples of `work`'s device time."""
+        """Take samples of `work`'s device time."""
         return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
     def trial(
         self, at: dict[str, Any], work: Work, amount: float, effort: Effort, flags: tuple[str, ...] = ()
     ) -> Trial:
-        """A trial of `work`, which does `amount` a call, with the conditions meanwhile."""
+        """Measure `work`, which does `amount` per call, with the conditions meanwhile."""
         with Watch(self.sensors) as watch:
             taken = self.sample(work, effort)
         return Trial(at, taken, amount, watch.conditions, (*flags, *watch.flags))
@@ -96,10 +96,10 @@ class Gpu:
 
 @cache
 def gpu() -> Gpu:
-    """This process's GPU. Raises NotHereError, and ImportError without torch."""
+    """Return this process's GPU. Raises NotHereError, and ImportError without torch."""
     return Gpu()
 
 
 def effort(job: Job, seconds: float, **more: float) -> Effort:
-    """An effort of about `seconds`, at the job's pace."""
+    """Return an effort of about `seconds` at the job's pace."""
     return Effort(budget_s=seconds, **more).scaled(job.pace)

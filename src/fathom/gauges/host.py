@@ -1,4 +1,4 @@
-"""The host: memory bandwidth over all cores, as STREAM counts it, and matrix products."""
+"""The host: memory bandwidth over all cores as STREAM counts it, and matrix products."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling, host
 
-CACHES = 4  # an array is this many times the last-level cache, as STREAM asks
-SMALLEST, LARGEST = 2**26, 2**31  # bytes of an array
+CACHES = 4  # an array is this many times the last-level cache, as STREAM requires
+SMALLEST, LARGEST = 2**26, 2**31  # bytes per array
 SHARE = 1 / 8  # of the memory that one array may take
-ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move
-BLOCK = 2**22  # random numbers that fill an array over and over: more would take longer than measuring
+ARRAYS = {"read": 1, "copy": 2, "triad": 3}  # and this many array sizes are moved
+BLOCK = 2**22  # random numbers repeated to fill an array: generating more takes longer than measuring
 SIZES, FULL_SIZES = (2048,), (1024, 2048, 4096, 8192)
 TORCH_DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 BUDGET_S = 0.6
-LONGEST_S = 1.0  # of one product
+LONGEST_S = 1.0  # per product
 
 
 def last_level_bytes(cpu: Mapping[str, Any]) -> int:
-    """All last-level caches of the inventory's processor together; 0 where the kernel does not tell."""
+    """Return the total size of the processor's last-level caches; 0 if the kernel does not report it."""
     caches = [cache for cache in cpu["caches"] if cache["size_bytes"] and cache["shared_by"]]
     if not caches:
         return 0
@@ -35,13 +35,13 @@ def last_level_bytes(cpu: Mapping[str, Any]) -> int:
 
 
 def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
-    """Size of one array: far beyond the caches, and small beside the memory."""
+    """Return the size of one array: far larger than the caches and much smaller than memory."""
     wanted = min(max(CACHES * cache_bytes, SMALLEST), LARGEST)
     return min(wanted, int(SHARE * memory_bytes)) if memory_bytes else wanted
 
 
 def cores() -> int:
-    """Cores that this process may use; a control group's quota counts."""
+    """Return the cores that this process may use, including a control group's quota."""
     cpu = host.cpu()
     usable, quota = cpu["usable_cores"] or 1, cpu["quota_cores"]
     return max(1, min(usable, round(quota))) if quota else usable
@@ -58,7 +58,7 @@ def _torch() -> Any:
 
 
 def _array(size: int) -> Any:
-    """Random floats; written by all threads first, so that its pages lie near those that will use them."""
+    """Return random floats, first written by all threads so that pages are local to their users."""
     torch = _torch()
     block = torch.rand(min(BLOCK, size // 4))
     rows = max(1, size // 4 // len(block))
@@ -96,7 +96,7 @@ def _matmul(dtype: str, job: Job) -> Ceiling:
     chosen, trials = FULL_SIZES if job.full else SIZES, list[Trial]()
     for size in chosen:
         if trials and 2.0 * size**3 / trials[-1].rate > LONGEST_S:
-            break  # a larger product would not be faster, only longer
+            break  # a larger product would only take longer
         trials.append(_product(dtype, size, job, BUDGET_S / len(chosen)))
     return best(f"host.matmul.{dtype}", trials)
 

@@ -1,4 +1,4 @@
-"""What a measuring process is told, and what it tells: one JSON object a line."""
+"""The job of a measuring process and its answers: one JSON object per line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """What one process measures. `devices` are the inventory's numbers of the GPUs that it sees."""
+    """What one process measures. `devices` are the inventory's numbers of the GPUs visible to it."""
 
     ids: tuple[str, ...]
     devices: tuple[int, ...] = ()
     full: bool = False
-    data: str = "."  # the folder whose disk is measured
-    pace: float = 1.0  # how much of the usual time to take
+    data: str = "."  # the folder on the disk to measure
+    pace: float = 1.0  # scales the time taken
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,4 +1,4 @@
-"""The machine file: what was measured now, over what was measured before."""
+"""The machine file: merge new measurements into earlier ones."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def keep(
     missing: Sequence[Missing],
     folder: Path | None = None,
 ) -> tuple[Record, Path]:
-    """Merge with what the store remembers of this machine; returns the machine file and its place.
+    """Merge the results with the stored machine file; return the machine and the file's path.
 
-    Raises MachineFileError where the remembered file is damaged.
+    Raises MachineFileError if the stored file is damaged.
     """
     earlier = recall(machine, folder)
     merged = merge(earlier, machine, ceilings, missing)
@@ -32,7 +32,7 @@ def keep(
 
 
 def recall(machine: Mapping[str, Any], folder: Path | None = None) -> Record:
-    """The machine file that the store has of this machine, {} for none. Raises MachineFileError."""
+    """Return the stored file of this machine, or {} if there is none. Raises MachineFileError."""
     return sound(machine["fingerprint"], folder)
 
 
@@ -42,9 +42,9 @@ def merge(
     ceilings: Sequence[Ceiling],
     missing: Sequence[Missing],
 ) -> Record:
-    """`machine` with all ceilings: a new one replaces that of the same id and device.
+    """Return `machine` with all ceilings: a new one replaces an old one of the same id and device.
 
-    What failed now stays as it was measured before; what was missing and is there now is no longer missing.
+    A ceiling that fails now keeps its earlier value; one that succeeds now is no longer missing.
     """
     found = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])
@@ -69,9 +69,9 @@ def _key(record: Record) -> tuple[str, int | None]:
 
 
 def quick_missing(machine: Mapping[str, Any]) -> list[str]:
-    """Ids of the quick set that this machine file has neither a ceiling for nor a reason why there is none.
+    """Return the ids of the quick set for which this machine file has neither a ceiling nor a reason.
 
-    Those of a GPU count only where the machine has one; what one of its GPUs was measured for is there.
+    GPU ids count only if the machine has a GPU; a ceiling measured on one GPU counts for all.
     """
     tried = {record["id"] for kind in ("ceilings", "missing") for record in machine.get(kind, ())}
     gpus = bool(machine.get("gpus"))

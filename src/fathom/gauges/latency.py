@@ -1,12 +1,12 @@
-"""What it costs to ask the GPU for anything: times of the smallest requests, as a Python program has them.
+"""Latency of the smallest GPU requests, as a Python program sees it.
 
-launch        time of one of many empty kernels issued back to back without waiting, in the quickest of some
-              ways; `series` has them all, and the time from a call on an idle device until the host sees that
-              the kernel has begun
-graph_node    what one more empty kernel adds to the replay of a chain of them: the slope over their number
-synchronise   a stream's synchronise, called right after an empty kernel was issued; `series`: on an idle one
-small_copy    four bytes from pinned memory to the device and the synchronise that waits for them
-item          `.item()` of a number on the device that nothing is pending for
+launch        time per empty kernel in a row issued without waiting, by the fastest of several
+              ways; `series` has all of them, and the time from a call on an idle device until the host sees
+              that the kernel has begun
+graph_node    time that one more empty kernel adds to a graph replay: the slope over chain lengths
+synchronise   a stream synchronisation right after an empty kernel; `series` adds one on an idle stream
+small_copy    four bytes from pinned memory to the device, then a synchronisation
+item          `.item()` of a number on an idle device
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE_S = 1.0
 
 
 def _ways(here: Gpu) -> dict[str, Work]:
-    """Launches of kernels that do next to nothing, the emptiest first."""
+    """Return launches of nearly empty kernels, the emptiest first."""
     one = here.random(1)
     ways: dict[str, Work] = {}
     if hasattr(here.torch.cuda, "_sleep"):
@@ -50,14 +50,14 @@ def _empty(here: Gpu) -> Work:
 
 
 def _host(here: Gpu, run: Run, at: dict[str, Any], pace: Effort) -> Trial:
-    """A trial on the host's clock. The sensors are read at its end only: asking them delays launches."""
+    """Measure on the host's clock. Sensors are read only at the end, because reading them delays launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
     return Trial(at, taken, 1.0, watch.conditions, watch.flags)
 
 
 def _each(call: Work, before: Work | None = None) -> Run:
-    """Time of `call` alone, after an untimed `before`."""
+    """Time `call` alone, after an untimed `before`."""
 
     def run(count: int) -> float:
         total = 0.0
@@ -73,7 +73,7 @@ def _each(call: Work, before: Work | None = None) -> Run:
 
 
 def _queued(here: Gpu, work: Work) -> Run:
-    """Time until `work` was issued QUEUE times and all of it is done, shared out to each of them."""
+    """Time QUEUE calls of `work` until all are done, per call."""
 
     def run(count: int) -> float:
         total = 0.0
@@ -101,7 +101,7 @@ def _launch(job: Job) -> Ceiling:
 
 
 def _until_begun(here: Gpu) -> Run:
-    """Time from the call until the host sees the flag that the kernel raises in pinned memory."""
+    """Time from the call until the host sees the flag that the kernel sets in pinned memory."""
     pinned = here.torch.zeros(1, dtype=here.torch.int32, pin_memory=True)
     seen = pinned.numpy()
     compiled = cuda.kernel("launch", "raise_flag")
@@ -130,7 +130,7 @@ def _wait_for(seen: Any, value: int, started: float) -> None:
 def _graph_node(job: Job) -> Ceiling:
     here = gpu()
     work = _empty(here)
-    work()  # loads the kernel, which a capture must not
+    work()  # loads the kernel, which a capture must not do
     here.torch.cuda.synchronize()
     points = [_replay(here, work, nodes, job) for nodes in NODES]
     series = [{**point.at, "value": point.sample.median} for point in points]
@@ -152,7 +152,7 @@ def _replay(here: Gpu, work: Work, nodes: int, job: Job) -> Trial:
 
 
 def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[float, ...]:
-    """Seconds that one node adds: the least-squares slope over `nodes`, for each sample that all have."""
+    """Return the seconds that one node adds: the least-squares slope over `nodes`, per complete sample."""
     count = min(len(values) for values in seconds)
     rows = np.array([values[:count] for values in seconds])
     return tuple(float(slope) for slope in np.polyfit(nodes, rows, 1)[0])

@@ -1,7 +1,7 @@
-"""How fast a DataLoader's worker processes hand tensors to the process that trains.
+"""The rate at which a DataLoader's workers pass tensors to the training process.
 
-A worker hands over a tensor that it has ready, through shared memory; the receiver copies it out, as the
-thread that pins batches would. Nothing is decoded or collated: that is the program's own work.
+A worker passes a prepared tensor through shared memory; the receiver copies it out, like the
+pinning thread. Decoding and collation are not included: they belong to the program.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 from fathom.units import MIB
 
-SIZES = (16 * MIB,)  # of one batch: 64 images of 256 x 256 are 12 MiB
+SIZES = (16 * MIB,)  # per batch: 64 images of 256 x 256 are 12 MiB
 FULL_SIZES = (MIB, 16 * MIB, 64 * MIB)
 WORKERS = (2, 4, 8, 16)
-PREFETCH = 2  # batches a worker, as torch's default
+PREFETCH = 2  # batches per worker, torch's default
 BUDGET_S = 6.0
 PATIENCE_S = 60
 
 
 class Ready:
-    """An endless dataset whose every item is the same random tensor."""
+    """An endless dataset that always returns the same random tensor."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -38,7 +38,7 @@ class Ready:
         return 2**31
 
     def __getitem__(self, _: int) -> Any:
-        if self.batch is None:  # made in the worker: it must not come along with the fork
+        if self.batch is None:  # created in the worker, so that the fork does not copy it
             import torch
 
             self.batch = torch.randint(0, 255, (self.size,), dtype=torch.uint8)
@@ -46,7 +46,7 @@ class Ready:
 
 
 def workers(available: int) -> tuple[int, ...]:
-    """Numbers of workers to try, the receiver's own core left free where there are enough."""
+    """Return the numbers of workers to try, leaving a core for the receiver if there are enough."""
     return tuple(count for count in WORKERS if count < available) or (1,)
 
 
@@ -66,7 +66,7 @@ def _at(size: int, count: int, seconds: float, job: Job) -> Trial:
 
 
 def _batches(size: int, count: int) -> Any:
-    """A generator of batches; closing it ends the workers."""
+    """Yield batches; closing the generator ends the workers."""
     from torch.utils.data import DataLoader
 
     options = {"num_workers": count, "prefetch_factor": PREFETCH, "timeout": PATIENCE_S}

@@ -1,4 +1,4 @@
-"""Matrix products: the best rate of each dtype over several shapes, and what the power limit sustains."""
+"""Matrix products: the best rate of each dtype over several shapes, and the rate at the power limit."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
 from fathom.units import MS_PER_S
 
-Shape = tuple[int, int, int]  # rows of the result, its columns, the length of the sums
+Shape = tuple[int, int, int]  # rows and columns of the result, length of the sums
 SHAPES: tuple[Shape, ...] = ((4096,) * 3, (6144,) * 3, (8192,) * 3)
 FULL_SHAPES: tuple[Shape, ...] = (*SHAPES, (2048,) * 3, (8192, 8192, 4096), (16384,) * 3, (16384, 4096, 8192))
 SUSTAINED: Shape = (8192,) * 3
 SUSTAINED_S = 3.0
-HEATING_S = 1.0  # of which so much is not counted: clocks are still falling
+HEATING_S = 1.0  # not counted: clocks are still falling
 CHUNK_S = 0.05
-# Short bursts with rests between them stay below the power limit: else the best rate were the sustained one.
-# Every shape and layout is tried briefly, then the quickest is measured with longer rests.
+# Short bursts with rests stay below the power limit; otherwise the best rate would be the sustained one.
+# Every shape and layout is tried briefly, then the fastest is measured with longer rests.
 TRY = {"sample_s": 0.004, "rest_s": 0.02}
 TRY_S = 0.15
 BEST = {"sample_s": 0.01, "rest_s": 0.1}
 BEST_S = 1.2
 FP8_MAX = 448.0
-LAYOUTS = ("x @ w.T", "x @ w")  # as a linear layer multiplies, and both operands row by row
+LAYOUTS = ("x @ w.T", "x @ w")  # as in a linear layer, and with both operands row-major
 PLAIN = {"fp64": "float64", "fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 SINCE = {"tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9), "fp4": (10, 0)}  # compute capability
 
 
 def flops(shape: Shape) -> float:
-    """Floating-point operations of one product: a multiply and an add for each term of each sum."""
+    """Return the floating-point operations of one product: a multiply and an add per term of each sum."""
     rows, columns, length = shape
     return 2.0 * rows * columns * length
 
@@ -64,7 +64,7 @@ def _at(here: Gpu, dtype: str, shape: Shape, layout: str, pace: Effort) -> Trial
 
 
 def _fits(here: Gpu, shape: Shape) -> bool:
-    """Whether two sets of operands and result, and a copy made on the way, fit at eight bytes a number."""
+    """Whether two sets of operands and result, plus one temporary copy, fit at eight bytes per number."""
     rows, columns, length = shape
     return 24 * (rows * length + columns * length + rows * columns) <= here.room()
 
@@ -84,9 +84,9 @@ def _sustained(dtype: str, job: Job) -> Ceiling:
 
 
 def _run(here: Gpu, work: Work, count: int, seconds: float) -> list[float]:
-    """Keep the device busy without a gap, in chunks of `count` calls; seconds of one call in each chunk.
+    """Keep the device busy in chunks of `count` calls; return the seconds per call of each chunk.
 
-    There is always one more chunk in the queue than the one waited for.
+    One more chunk is always queued than the one waited for.
     """
     events = [_chunk(here, work, count), _chunk(here, work, count)]
     until = perf_counter() + seconds
@@ -107,7 +107,7 @@ def _chunk(here: Gpu, work: Work, count: int) -> Any:
 
 
 def product(here: Gpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Work:
-    """A function that multiplies random matrices. Raises NotHereError where this chip has no such product."""
+    """Return a function that multiplies random matrices. Raises NotHereError if this chip cannot."""
     if here.capability < SINCE.get(dtype, (0, 0)):
         since = ".".join(map(str, SINCE[dtype]))
         raise NotHereError(
@@ -141,7 +141,7 @@ def _int8(here: Gpu, shape: Shape) -> Work:
 
 
 def _fp8(here: Gpu, shape: Shape) -> Work:
-    """e4m3 with one scale a matrix and the fast accumulation that training uses, to bf16."""
+    """Return e4m3 products with one scale per matrix and fast accumulation, as in training, to bf16."""
     torch, (rows, columns, length) = here.torch, shape
     left, right = _fp8_matrix(here, rows, length), _fp8_matrix(here, columns, length).t()
     scale = torch.ones((), device="cuda")
@@ -155,10 +155,10 @@ def _fp8_matrix(here: Gpu, rows: int, columns: int) -> Any:
 
 
 def _fp4(here: Gpu, shape: Shape) -> Work:
-    """NVFP4: two e2m1 values a byte, and an e4m3 scale for every sixteen of them, to bf16."""
+    """Return NVFP4 products to bf16: two e2m1 values per byte, and an e4m3 scale per sixteen of them."""
     torch, (rows, columns, length) = here.torch, shape
     if not hasattr(torch, "float4_e2m1fn_x2"):
-        raise NotHereError("this torch has no fp4 type")
+        raise NotHereError("this torch version has no fp4 type")
     left, right = _fp4_matrix(here, rows, length), _fp4_matrix(here, columns, length).t()
     scales = [_fp4_scales(here, size, length) for size in (rows, columns)]
     options = {"out_dtype": torch.bfloat16}
@@ -172,7 +172,7 @@ def _fp4_matrix(here: Gpu, rows: int, columns: int) -> Any:
 
 
 def _fp4_scales(here: Gpu, rows: int, columns: int) -> Any:
-    """Blocks of 128 rows by 4 scales, as cuBLASLt wants them; all about 1, so their order does not matter."""
+    """Return scales in cuBLASLt's blocks of 128 rows by 4, all about 1, so that order does not matter."""
     count = -(-rows // 128) * 128 * (-(-(columns // 16) // 4) * 4)
     return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)
 

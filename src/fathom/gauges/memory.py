@@ -14,22 +14,22 @@ from fathom.units import GIB
 
 THREADS, UNROLL, WORD = 256, 8, 16  # as in kernels/memory.cu
 TILE = THREADS * UNROLL * WORD  # bytes
-SIZES = (GIB, 4 * GIB, 16 * GIB)  # of one array
+SIZES = (GIB, 4 * GIB, 16 * GIB)  # per array
 FULL_SIZES = (GIB // 4, GIB // 2, GIB, 2 * GIB, 4 * GIB, 8 * GIB, 16 * GIB)
-CACHES = 4  # an array has to be this many times the second-level cache
-STAYING = 16  # blocks a multiprocessor where a grid strides over the array
-ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and so many times an array's bytes move
+CACHES = 4  # an array must be this many times the L2 cache
+STAYING = 16  # blocks per multiprocessor in a grid-stride loop
+ARRAYS = {"read": 1, "write": 1, "copy": 2, "triad": 3}  # and this many array sizes are moved
 BUDGET_S = 1.5
 NO_KERNELS = "through torch's operations: {why}"
 
 
 def moved(kind: str, size: int) -> int:
-    """Bytes that one pass over arrays of `size` bytes reads and writes, as STREAM counts them."""
+    """Return the bytes that one pass over arrays of `size` bytes reads and writes, as STREAM counts them."""
     return ARRAYS[kind] * size
 
 
 def sizes(wanted: tuple[int, ...], room: int, l2_bytes: int) -> list[int]:
-    """Those of the array sizes `wanted` that fit into `room` and not into caches; else what fits."""
+    """Return the sizes in `wanted` that fit into `room` but not into caches, or the largest that fits."""
     fitting = [size for size in wanted if CACHES * l2_bytes <= size <= room]
     return fitting or [room // TILE * TILE]
 
@@ -43,7 +43,7 @@ def _measure(kind: str, job: Job) -> Ceiling:
 
 
 def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
-    """Every way of moving arrays of `size` bytes."""
+    """Measure every way of moving arrays of `size` bytes."""
     arrays = [here.torch.rand(size // 4, device="cuda") for _ in range(ARRAYS[kind])]
     ours, flags = dict[str, Work](), tuple[str, ...]()
     try:
@@ -62,7 +62,7 @@ def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
     torch, to, source = here.torch, arrays[0], arrays[-1]
     works: dict[str, Work] = {
         "read": lambda: torch.sum(to),
-        "write": lambda: to.fill_(0.7),  # one value, and not zero
+        "write": lambda: to.fill_(0.7),  # a nonzero constant
         "copy": lambda: to.copy_(source),
         "triad": lambda: torch.add(arrays[1], source, alpha=0.5, out=to),
     }
@@ -70,7 +70,7 @@ def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
 
 
 def _kernels(here: Gpu, kind: str, arrays: list[Any], size: int) -> dict[str, Work]:
-    """Our kernel with a block for each tile, and with blocks that stay and stride. Raises NotHereError."""
+    """Return our kernel with one block per tile, and with a grid-stride loop. Raises NotHereError."""
     compiled = cuda.kernel("memory", f"{kind}_words")
     words, tiles = cuda.long(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {

@@ -1,4 +1,4 @@
-"""Whether something else uses a GPU that is to be measured."""
+"""Detect other users of a GPU that is about to be measured."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fathom.machine.nvml import Device, NvmlMissingError, load, reading
 from fathom.units import GIB
 
 SHARED = "another process used the GPU meanwhile"
-IDLE_BYTES = 2**31  # of an idle GPU's memory are in use at most, for the driver itself
+IDLE_BYTES = 2**31  # the most memory that the driver itself uses on an idle GPU
 IDLE_PERCENT = 10
 
 
 class BusyGpuError(FathomError):
-    """Another process uses a GPU, so nothing measured on it would be a ceiling."""
+    """Another process uses the GPU, so its measurements would not be ceilings."""
 
 
 def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
-    """Ids of other processes that compute on the GPU of this number; [] where the driver does not tell."""
+    """Return the ids of other compute processes on this GPU; [] if the driver does not report them."""
     try:
         nvml = open_nvml()
     except NvmlMissingError:
@@ -31,9 +31,9 @@ def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
 
 
 def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
-    """Reasons to doubt that a GPU was idle before it was measured.
+    """Return the reasons to doubt that a GPU was idle before its measurement.
 
-    A container does not see the processes of others, but the driver tells what they hold and use.
+    A container hides the processes of others, but the driver reports their memory and utilisation.
     """
     if processes(device, open_nvml):
         return [SHARED]
@@ -45,17 +45,17 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
     memory, rates = gpu.ask_quietly("MemoryInfo"), gpu.ask_quietly("UtilizationRates")
     found = []
     if memory and memory.used > IDLE_BYTES:
-        found.append(f"{memory.used / GIB:.1f} GiB of its memory were in use before")
+        found.append(f"{memory.used / GIB:.1f} GiB of its memory were already in use")
     if rates and rates.gpu > IDLE_PERCENT:
-        found.append(f"it was busy {rates.gpu} % of the time before")
+        found.append(f"it was already busy {rates.gpu} % of the time")
     return found
 
 
 def refuse_busy(devices: Iterable[int], open_nvml: Callable[[], Any] = load) -> None:
-    """Raises BusyGpuError where another process uses one of the devices."""
+    """Raises BusyGpuError if another process uses one of the devices."""
     for device in devices:
         if found := processes(device, open_nvml):
             names = ", ".join(map(str, found))
             raise BusyGpuError(
-                f"GPU {device} is in use by process {names}; end it, or measure beside it with --force."
+                f"GPU {device} is in use by process {names}; end it, or use --force to measure anyway."
             )

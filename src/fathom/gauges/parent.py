@@ -1,4 +1,4 @@
-"""Measuring: one process after another, each outlived by what it reported before it died."""
+"""Measure in one process after another, keeping what each reported before it died."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fathom.gauges.planning import Batch, Plan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 
 PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports torch
-DEATHS = 4  # of one batch's processes, before the rest of it is given up
-START_S = 8.0  # of a process that imports torch and makes a CUDA context
+DEATHS = 4  # processes per batch that may die before the rest of it is given up
+START_S = 8.0  # for a process that imports torch and creates a CUDA context
 
 Found = tuple[list[Ceiling], list[Missing]]
 StartChild = Callable[[str, Mapping[str, str]], Child]
@@ -23,7 +23,7 @@ StartChild = Callable[[str, Mapping[str, str]], Child]
 
 @dataclass(frozen=True)
 class Progress:
-    """`name` begins on `device`; `done_s` of about `total_s` seconds are behind."""
+    """`name` begins on `device`; `done_s` of about `total_s` seconds have passed."""
 
     name: str
     device: int | None
@@ -35,9 +35,9 @@ Report = Callable[[Progress], None]
 
 
 def measure(plan: Plan, progress: Report | None = None, start: StartChild = Child) -> Found:
-    """Measure what `plan` asks for; `progress` is called as each gauge begins.
+    """Measure `plan`; `progress` is called as each gauge begins.
 
-    Whatever cannot be measured is among the Missing, with the reason. Raises BusyGpuError where another
+    A ceiling that cannot be measured is among the Missing, with its reason. Raises BusyGpuError if another
     process uses a GPU and the plan does not force it.
     """
     used = {*plan.devices, *(plan.linked if _uses_links(plan) else ())}
@@ -55,7 +55,7 @@ def _uses_links(plan: Plan) -> bool:
 
 
 def seconds(plan: Plan) -> float:
-    """About how long `plan` takes."""
+    """Return the approximate duration of `plan`."""
     return sum(_expected(batch) for batch in batches(plan))
 
 
@@ -64,7 +64,7 @@ def _expected(batch: Batch) -> float:
 
 
 class _Session:
-    """Runs batches and gathers what they bring."""
+    """Runs batches and collects their results."""
 
     def __init__(
         self, todo: list[Batch], report: Report, start: StartChild, doubts: Mapping[int, list[str]]
@@ -80,7 +80,7 @@ class _Session:
         return self.ceilings, self.missing
 
     def _batch(self, batch: Batch) -> None:
-        """A gauge whose process dies or takes too long is lost; a new process measures the rest."""
+        """Run a batch; a gauge whose process dies or times out is lost, and a new process does the rest."""
         left, deaths = list(batch.job.ids), 0
         while left and deaths < DEATHS:
             why = self._process(batch, left)
@@ -88,11 +88,11 @@ class _Session:
                 self._lose(batch, left.pop(0), why)
                 deaths += 1
         for name in left:
-            self._lose(batch, name, "the process that measures died again and again")
+            self._lose(batch, name, "the measuring process died repeatedly")
         self.done_s += START_S
 
     def _process(self, batch: Batch, left: list[str]) -> str:
-        """Take from `left` what one process measures; returns why it ended early, if it did."""
+        """Measure in one process, removing finished gauges from `left`; return why it ended early, or ""."""
         patience = {name: PATIENCE_S + PATIENCE_FACTOR * BY_ID[name].seconds for name in left}
         job = replace(batch.job, ids=tuple(left))
         with self.start(job.to_json(), batch.environment) as child:
@@ -116,7 +116,7 @@ class _Session:
     def _add(self, record: dict[str, Any], batch: Batch) -> None:
         found = checked(record)
         if found is None:
-            self._lose(batch, str(record.get("id")), "its measurement gave no usable number")
+            self._lose(batch, str(record.get("id")), "its measurement returned no usable number")
             return
         device = batch.device if found.device is None else found.device
         flags = sorted({flag for number in batch.job.devices for flag in self.doubts.get(number, ())})
@@ -127,7 +127,7 @@ class _Session:
 
 
 def checked(record: dict[str, Any]) -> Ceiling | None:
-    """The ceiling of a record; None where a field is amiss or a number is not finite and positive."""
+    """Return the ceiling of a record; None if a field is wrong or a number is not finite and positive."""
     try:
         found = Ceiling(**record)
         numbers = (found.value, found.low, found.high)

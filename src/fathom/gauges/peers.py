@@ -1,4 +1,4 @@
-"""Copies from GPU to GPU: every pair, one way and both ways at once."""
+"""Copies from GPU to GPU: every pair, in one direction and in both at once."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fathom.units import GIB, MS_PER_S
 SIZE = GIB // 2
 SHARE = 1 / 8  # of a device's free memory that one buffer may take
 BUDGET_S = 10.0
-NO_ACCESS = "these GPUs have no peer access: the copy went through the host's memory"
+NO_ACCESS = "these GPUs have no peer access: the copy went through host memory"
 
 
 def _torch(job: Job) -> Any:
     import torch
 
     if len(job.devices) < 2 or torch.cuda.device_count() < 2:
-        raise NotHereError("there is one GPU only")
+        raise NotHereError("there is only one GPU")
     return torch
 
 
 @cache
 def _matrix(job: Job) -> list[Trial]:
-    """One trial for each ordered pair and, in its `at`, the devices as the inventory numbers them."""
+    """Measure each ordered pair; `at` holds the inventory's device numbers."""
     torch = _torch(job)
     count = torch.cuda.device_count()
     pairs = [(i, j) for i in range(count) for j in range(count) if i != j]
@@ -57,7 +57,7 @@ def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job
 
 
 class Copy:
-    """A copy of random bytes between two devices, on a stream of its source's."""
+    """A copy of random bytes between two devices, on its own stream of the source."""
 
     def __init__(self, torch: Any, source: int, to: int, size: int) -> None:
         self.device = torch.device("cuda", source)
@@ -73,7 +73,7 @@ class Copy:
 
 
 def _together(torch: Any, copies: list[Copy]) -> Run:
-    """Device time from the first copy's start until the last one of every direction has ended."""
+    """Time concurrent copies from the first start to the last end on the device."""
 
     def run(count: int) -> float:
         first = copies[0].stream
@@ -96,7 +96,7 @@ def _together(torch: Any, copies: list[Copy]) -> Run:
 
 
 def _link(job: Job) -> Ceiling:
-    """The fastest pair; the series is the matrix."""
+    """Return the fastest pair; the series is the matrix."""
     trials = _matrix(job)
     one_way = [trial for trial in trials if not trial.at["both_ways"]]
     series = [{**trial.at, "value": trial.rate} for trial in trials]
@@ -104,7 +104,7 @@ def _link(job: Job) -> Ceiling:
 
 
 def _copy(job: Job) -> list[Ceiling]:
-    """For each device, the copy to the peer that it reaches fastest."""
+    """Return each device's copy to its fastest peer."""
     trials, found = [trial for trial in _matrix(job) if not trial.at["both_ways"]], []
     for device in job.devices:
         own = [trial for trial in trials if trial.at["from"] == device]

@@ -1,4 +1,4 @@
-"""What to measure, and on which GPUs."""
+"""Plan what to measure, and on which GPUs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
 @dataclass(frozen=True)
 class Plan:
-    """`ids` on `machine` (an inventory): GPU gauges on each of `devices`, links between all of `linked`.
+    """`ids` on `machine` (an inventory): GPU gauges on each of `devices`, link gauges between all `linked`.
 
-    `data` is the folder whose disk is measured, `force` measures beside other processes, `pace` scales the
+    `data` is a folder on the disk to measure, `force` ignores other processes, `pace` scales the
     time taken. `why_no_gpu` says why there are no devices.
     """
 
@@ -36,7 +36,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one measuring process is started with. `device` is what its ceilings belong to."""
+    """The work of one measuring process. `device` is the owner of its ceilings."""
 
     job: Job
     device: int | None
@@ -54,13 +54,13 @@ def plan(
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
 ) -> Plan:
-    """The plan of a command line. `only` are ids or patterns such as `hbm.*`, `gpu` is a number or `all`.
+    """Build the plan of a command line. `only` are ids or patterns such as `hbm.*`, `gpu` a number or `all`.
 
     Raises BadInputError for ids, devices and folders that do not exist.
     """
     folder = (data or Path()).absolute()
     if not folder.is_dir():
-        raise BadInputError(f"{folder} is no folder; --data takes one that lies on the disk to measure.")
+        raise BadInputError(f"{folder} is not a folder; give --data a folder on the disk to measure.")
     seen = seen_devices(environment, open_nvml)
     return Plan(
         machine=machine,
@@ -75,7 +75,7 @@ def plan(
 
 
 def choose(patterns: Sequence[str]) -> tuple[str, ...]:
-    """The gauges that any pattern names, in the order they are measured. Raises BadInputError."""
+    """Return the gauges that match any pattern, in the order of measurement. Raises BadInputError."""
     words = [word for pattern in patterns for word in pattern.split(",") if word]
     for word in words:
         if not any(_names(word, known) for known in FULL):
@@ -89,7 +89,7 @@ def _names(word: str, known: str) -> bool:
 
 
 def seen_devices(environment: Mapping[str, str], open_nvml: Callable[[], Any] = load) -> tuple[int, ...]:
-    """The inventory's numbers of the GPUs that CUDA_VISIBLE_DEVICES leaves."""
+    """Return the inventory's numbers of the GPUs visible under CUDA_VISIBLE_DEVICES."""
     try:
         nvml = open_nvml()
         handles = visible(nvml, environment)
@@ -107,7 +107,7 @@ def _devices(gpu: str | None, seen: tuple[int, ...]) -> tuple[int, ...]:
     if gpu.isdigit() and int(gpu) in seen:
         return (int(gpu),)
     known = ", ".join(map(str, seen)) or "none"
-    raise BadInputError(f"there is no GPU {gpu} to measure; those visible here: {known}.")
+    raise BadInputError(f"there is no GPU {gpu} to measure; visible here: {known}.")
 
 
 def _why_no_gpu(machine: Mapping[str, Any]) -> str:
@@ -117,7 +117,7 @@ def _why_no_gpu(machine: Mapping[str, Any]) -> str:
 
 
 def batches(found: Plan) -> list[Batch]:
-    """The processes that measure it: the host's without a GPU, one for each GPU, one for all together."""
+    """Return one process for the host, one per GPU, and one for all GPUs together."""
     by_scope = {kind: tuple(name for name in found.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
     wanted = [
         (by_scope[HOST], (), None),
@@ -132,12 +132,12 @@ def batches(found: Plan) -> list[Batch]:
 
 
 def unplaced(found: Plan) -> Iterable[tuple[str, str]]:
-    """Ids that no GPU is there for, each with why."""
+    """Yield the ids that lack a GPU, each with its reason."""
     for name in found.ids:
         if scope(name) != HOST and not found.devices:
             yield name, found.why_no_gpu
         elif scope(name) == LINKS and len(found.linked) < 2:
-            yield name, "it takes two GPUs, and one was visible or asked for"
+            yield name, "it needs two GPUs, and only one is visible or selected"
 
 
 def _job(found: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
@@ -145,9 +145,9 @@ def _job(found: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
 
 
 def _environment(found: Plan, devices: tuple[int, ...]) -> dict[str, str]:
-    """Shows the process its devices alone, by UUID: CUDA counts GPUs in another order than the driver."""
+    """Show the process only its devices, by UUID, as CUDA and the driver count GPUs differently."""
     gpus = [gpu for gpu in found.machine["gpus"] if gpu["index"] in devices]
     if any(gpu.get("mig") for gpu in gpus):
-        return {}  # a slice's own UUID is in the environment already
+        return {}  # the environment already names the slice's UUID
     order = {gpu["index"]: gpu for gpu in gpus}
     return {"CUDA_VISIBLE_DEVICES": ",".join(str(order[device]["uuid"]) for device in devices)}

@@ -1,14 +1,14 @@
-"""Pageable memory copied by all of the host's threads, through two page-locked buffers that take turns."""
+"""Copy pageable memory with all host threads through two page-locked buffers (double buffering)."""
 
 from __future__ import annotations
 
 from typing import Any
 
-CHUNK = 16 << 20  # bytes: one buffer is filled while the link empties the other
+CHUNK = 16 << 20  # bytes: one buffer is filled while the link drains the other
 
 
 class Staged:
-    """Copies the bytes of `source` into `to`, one of them in pageable memory; returns when it is done."""
+    """Copies the bytes of `source` to `to`, one of them in pageable memory; returns when done."""
 
     def __init__(self, torch: Any, to: Any, source: Any) -> None:
         self._buffers = [torch.empty(CHUNK, dtype=torch.uint8, pin_memory=True) for _ in range(2)]

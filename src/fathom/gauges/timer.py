@@ -1,4 +1,4 @@
-"""Repeating a measurement until it has settled, or until its time is spent."""
+"""Repeat a measurement until it has settled or its time budget is spent."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
 
-Run = Callable[[int], float]  # does the work that many times, and returns the seconds it took
+Run = Callable[[int], float]  # does the work that many times and returns the seconds taken
 LEAST, MOST = 7, 300  # samples
 ENOUGH_WHEN_SLOW = 3
-WIDE = 0.10  # quartiles further apart than this share of the median are a reason for doubt
+WIDE = 0.10  # of the median: quartiles further apart are a reason for doubt
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: seconds of warm-up, of one sample, of rest between samples, of everything.
+    """How long to measure: seconds of warm-up, per sample, of rest between samples, and in total.
 
-    `lead_s`: how long the device is kept from a sample's work until the host has issued enough of it.
+    `lead_s` delays a sample's work on the device until the host has issued enough of it.
     """
 
     budget_s: float = 0.5
@@ -29,19 +29,19 @@ class Effort:
     sample_s: float = 0.005
     rest_s: float = 0.0
     lead_s: float = 3e-4
-    precision: float = 0.001  # of the median, as a share of it
+    precision: float = 0.001  # relative to the median
 
     def scaled(self, factor: float) -> Effort:
-        """The same with `factor` times the budget and the warm-up."""
+        """Return the same effort with `factor` times the budget and the warm-up."""
         return replace(self, budget_s=self.budget_s * factor, warm_s=self.warm_s * factor)
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Seconds of one repetition, once a sample."""
+    """Seconds per repetition, for each sample."""
 
     seconds: tuple[float, ...]
-    repetitions: int  # behind each of them
+    repetitions: int  # per sample
 
     @property
     def median(self) -> float:
@@ -49,7 +49,7 @@ class Sample:
 
     @property
     def quick(self) -> float:
-        """A tenth of the samples is as short or shorter."""
+        """The 10th percentile."""
         return float(np.quantile(self.seconds, 0.1))
 
     @property
@@ -59,14 +59,14 @@ class Sample:
 
     @property
     def flags(self) -> list[str]:
-        """Reasons to doubt it."""
+        """Return the reasons to doubt it."""
         low, high = self.quartiles
         spread = (high - low) / self.median if self.median > 0 else 0.0
         return [f"its quartiles are {spread:.0%} of the median apart"] if spread > WIDE else []
 
 
 def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
-    """Warm up, choose how often to repeat within a sample, and take samples until their median is settled."""
+    """Warm up, choose the repetitions per sample, and take samples until their median has settled."""
     clock = clock or SystemClock()
     started = clock.now_ns()
     count = max(1, ceil(effort.sample_s / _warm(run, effort, clock)))
@@ -79,7 +79,7 @@ def sample(run: Run, effort: Effort, clock: Clock | None = None) -> Sample:
 
 
 def _warm(run: Run, effort: Effort, clock: Clock) -> float:
-    """Run until the warm-up's time is over; returns the seconds of one repetition at its end."""
+    """Run for the warm-up's time; return the seconds per repetition at its end."""
     started, count = clock.now_ns(), 1
     while True:
         once = max(run(count) / count, 1e-9)
@@ -99,7 +99,7 @@ def _enough(seconds: Sequence[float], effort: Effort, spent_s: float) -> bool:
 
 
 def uncertainty(seconds: Sequence[float]) -> float:
-    """Standard error of the median as a share of it, from the quartiles of values about normally spread.
+    """Return the relative standard error of the median, from the quartiles of nearly normal values:
 
     1.2533 sigma / sqrt(n), with sigma = (q3 - q1) / 1.349.
     """

@@ -1,4 +1,4 @@
-"""From timings to a ceiling: the best of several trials, and all of them as its series."""
+"""Turn timings into a ceiling: the best of several trials, with all of them as its series."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fathom.gauges.catalogue import BY_ID, TIME
 from fathom.gauges.timer import Sample
 from fathom.machine import Ceiling
 
-# After one of these a process's CUDA context is of no use any more.
+# Errors after which a process's CUDA context is unusable.
 FATAL = ("illegal memory access", "unspecified launch failure", "misaligned address", "uncorrectable ECC")
 
 
@@ -19,24 +19,24 @@ class NotHereError(Exception):
 
 
 def is_fatal(error: Exception) -> bool:
-    """Whether nothing more can be measured in this process."""
+    """Whether this process cannot measure anything more."""
     return any(words in str(error) for words in FATAL)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One way to measure: `work` is what a repetition of `sample` does (bytes, FLOPs …), 1 for a latency."""
+    """One way to measure: `work` is the amount per repetition (bytes, FLOPs …), or 1 for a latency."""
 
     at: dict[str, Any]
     sample: Sample
     work: float = 1.0
     conditions: dict[str, Any] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
-    by_host: bool = False  # the host's cores do the work, and who shares them only ever lengthens it
+    by_host: bool = False  # the host's cores do the work, and other users of them can only lengthen it
 
     @property
     def seconds(self) -> float:
-        """Of one repetition: the median, or what a tenth of them stayed below."""
+        """Per repetition: the median, or the 10th percentile for host work."""
         return self.sample.quick if self.by_host else self.sample.median
 
     @property
@@ -45,18 +45,18 @@ class Trial:
 
 
 def best(name: str, trials: Sequence[Trial], known: Trial | None = None) -> Ceiling:
-    """The ceiling `name`: the fastest of `trials`, whose rates (or times) are its series, or the one `known`.
+    """Return the ceiling `name`: `known` or the fastest of `trials`, whose rates (or times) are its series.
 
-    Raises NotHereError where there is none.
+    Raises NotHereError without trials.
     """
     if not trials:
-        raise NotHereError("no way to measure it worked here")
+        raise NotHereError("every way to measure it failed here")
     unit = BY_ID[name].unit
     return ceiling(name, known or max(trials, key=lambda t: t.rate), [_point(t, unit) for t in trials])
 
 
 def ceiling(name: str, trial: Trial, series: list[dict[str, Any]]) -> Ceiling:
-    """The ceiling `name` with the value of `trial`."""
+    """Return the ceiling `name` with the value of `trial`."""
     unit = BY_ID[name].unit
     short, long = trial.sample.quartiles
     short = min(short, trial.seconds)

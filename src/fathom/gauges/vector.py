@@ -1,4 +1,4 @@
-"""Arithmetic without tensor cores: fused multiply-adds in fp32 and fp64, and the special function unit."""
+"""Arithmetic without tensor cores: fused multiply-adds in fp32 and fp64, and special functions."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from fathom.gauges.trials import best
 from fathom.machine import Ceiling
 
 THREADS, CHAINS, STEPS = 256, 8, 16  # as in kernels/vector.cu
-FLOPS = {"fp32": 2, "fp64": 2, "special": 1}  # of one step of a chain: a multiply and an add, or one result
+FLOPS = {"fp32": 2, "fp64": 2, "special": 1}  # per step of a chain: a multiply and an add, or one result
 LAUNCH_S = 2e-3
 FEW_PASSES = 16
 BUDGET_S = 0.4
 
 
 def work_of(kind: str, blocks: int, passes: int) -> int:
-    """Operations that `blocks` do in `passes`: every thread runs CHAINS chains of STEPS steps in each."""
+    """Return the operations of `blocks` in `passes`: each thread runs CHAINS chains of STEPS steps."""
     return FLOPS[kind] * blocks * THREADS * CHAINS * STEPS * passes
 
 
 def blocks(here: Gpu) -> int:
-    """Blocks that fill the multiprocessors exactly once."""
+    """Return the number of blocks that fill the multiprocessors exactly once."""
     return here.multiprocessors * (int(here.properties.max_threads_per_multi_processor) // THREADS)
 
 
@@ -34,7 +34,7 @@ def _measure(kind: str, job: Job) -> Ceiling:
     grid = blocks(here)
     few = here.sample(_launcher(here, kind, grid, FEW_PASSES), Effort(budget_s=0.02)).median
     passes = max(FEW_PASSES, int(FEW_PASSES * LAUNCH_S / few))
-    # The launch itself is part of that first time, so a second look finds the passes that fill LAUNCH_S.
+    # The first time includes the launch itself, so a second one finds the passes that fill LAUNCH_S.
     again = here.sample(_launcher(here, kind, grid, passes), Effort(budget_s=0.02)).median
     passes = max(FEW_PASSES, int(passes * LAUNCH_S / again))
     work = _launcher(here, kind, grid, passes)

@@ -1,4 +1,4 @@
-"""Clock, intervals, robust statistics, decisions: one place for what a set of timings says."""
+"""Clock, intervals, robust statistics and decisions about timings."""
 
 from fathom.timing.bootstrap import RESAMPLES, interval
 from fathom.timing.clock import Clock, SystemClock

@@ -1,4 +1,4 @@
-"""Confidence intervals by resampling."""
+"""Bootstrap confidence intervals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 RESAMPLES = 2000
-CHUNK = 1_000_000  # values drawn at once: memory stays small however long the recording
+CHUNK = 1_000_000  # values drawn at once, to bound memory for any length of recording
 
 
 def interval(
@@ -17,9 +17,9 @@ def interval(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float] | None:
-    """The percentile bootstrap's interval of `statistic` (called with axis=1); None for fewer than two.
+    """Return the percentile bootstrap interval of `statistic` (called with axis=1); None for one value.
 
-    The same values and seed give the same interval.
+    Deterministic for the same values and seed.
     """
     sample = np.asarray(values, float)
     if len(sample) < 2:

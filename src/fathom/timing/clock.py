@@ -1,4 +1,4 @@
-"""Where time comes from, so that tests can bring their own."""
+"""A clock that tests can replace."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Anything that tells nanoseconds and can wait."""
+    """A source of nanoseconds that can wait."""
 
     def now_ns(self) -> int:
-        """Nanoseconds since any fixed instant, never falling."""
+        """Nanoseconds since a fixed instant, never decreasing."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let that much time pass."""
+        """Wait for `seconds`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What a ratio with its interval amounts to, and whether more samples could change that."""
+"""Decide what a ratio with its interval means, and whether more samples could change the decision."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from fathom.timing.ratio import Ratio
 
 Decision = Literal["faster", "slower", "same", "ambiguous"]
 MARGIN = 0.01
-SETTLED = 0.25  # of the margin: as narrow as an interval has to be that decides nothing
-SHARE = 0.1  # of a gain that its interval may be wide to either side
+SETTLED = 0.25  # of the margin: how narrow an ambiguous interval must become
+SHARE = 0.1  # of a gain: how wide its interval may be to either side
 
 
 def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
-    """`same` when the whole interval lies within 1 ± margin, `faster` or `slower` when all of it lies
-    beyond; else `ambiguous`."""
+    """Return `same` if the whole interval is within 1 ± margin, `faster` or `slower` if all of it is beyond,
+    else `ambiguous`."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return "ambiguous"
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
@@ -25,8 +25,8 @@ def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
 
 
 def settled(ratio: Ratio | None, margin: float = MARGIN) -> bool:
-    """Whether the interval is as narrow as the decision needs: to either side no more than half the margin,
-    or a tenth of what was gained or lost; a quarter of the margin where that still decides nothing."""
+    """Whether the interval is narrow enough for the decision: to either side at most half the margin
+    or a tenth of the gain or loss; a quarter of the margin if it is still ambiguous."""
     if ratio is None or ratio.low is None or ratio.high is None:
         return False
     half = (ratio.high - ratio.low) / 2

@@ -1,4 +1,4 @@
-"""How two sides compare that were timed in turns, block by block: a ratio with its interval."""
+"""Compare two sides timed in alternating blocks: a ratio with its interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Blocks = Sequence[Sequence[float]]
 
 @dataclass(frozen=True)
 class Ratio:
-    """Candidate's time over baseline's; `low` to `high` is its interval, None of fewer than 5 pairs."""
+    """Candidate's time over baseline's; `low` to `high` is its interval, None for fewer than 5 pairs."""
 
     value: float
     low: float | None
@@ -35,17 +35,17 @@ def compare(
     statistic: Callable[[Sequence[float]], float] = midmean,
     seed: int = 0,
 ) -> Ratio | None:
-    """The ratio of blocks that ran beside each other; None without a pair.
+    """Return the ratio of paired blocks; None without a pair.
 
-    Each block is the samples of one process, and the k-th of both sides ran next to each other. A block
-    counts by its `statistic`, a pair by the logarithm of its ratio, the whole by the mean over pairs. Pairs
-    are resampled with replacement and samples within them not, which keeps the scatter between processes
-    in the interval without counting that within them twice (Davison and Hinkley, Bootstrap Methods and
+    Each block holds the samples of one process; the k-th blocks of both sides ran next to each other. A block
+    counts by its `statistic`, a pair by the logarithm of its ratio, the result by the mean over pairs. Pairs
+    are resampled with replacement, but not the samples within them: this keeps the scatter between processes
+    in the interval without counting the scatter within them twice (Davison and Hinkley, Bootstrap Methods and
     their Application, 1997, section 3.8). Percentiles are widened for few pairs (Hesterberg, What Teachers
-    Should Know About the Bootstrap, 2015, section 3.2). Where other work holds single pairs of few up, to a
-    hundred times as long as usual, percentiles end with the least of the others, and they lie on one side of
-    nothing by chance. So where too few pairs agree on the side for a sign test, the interval reaches as far
-    as Student's, whose width such pairs increase.
+    Should Know About the Bootstrap, 2015, section 3.2). If other load slows single pairs of few, up to a
+    hundredfold, percentiles end at the smallest of the others, and these lie on one side of
+    zero by chance. So if too few pairs agree on the side for a sign test, the interval reaches as far
+    as Student's, whose width grows with such pairs.
     """
     usable = [(a, b) for a, b in zip(baseline, candidate, strict=False) if len(a) and len(b)]
     if not usable:
@@ -65,18 +65,18 @@ def compare(
 
 
 def by_chance(logs: np.ndarray) -> float:
-    """How likely as many of them or more would be of one sign, were either as likely: the sign test."""
+    """Return the probability of at least this many equal signs if both were equally likely: the sign test."""
     fewer = min(int((logs > 0).sum()), int((logs < 0).sum()))
     return min(1.0, 2 * sum(comb(len(logs), count) for count in range(fewer + 1)) / 2 ** len(logs))
 
 
 def widened_tail(tail: float, n: int) -> float:
-    """The tail to cut off so that a percentile interval of `n` values covers as Student's t does."""
+    """Return the tail at which a percentile interval of `n` values covers as much as Student's t."""
     return NormalDist().cdf(-sqrt(n / (n - 1)) * student(1 - tail, n - 1))
 
 
 def student(probability: float, freedom: int) -> float:
-    """About the quantile of Student's t (Abramowitz and Stegun 26.7.5), within 2 % from 4 degrees on."""
+    """Approximate a quantile of Student's t (Abramowitz and Stegun 26.7.5), within 2 % from 4 degrees on."""
     z = NormalDist().inv_cdf(probability)
     first = (z**3 + z) / 4
     second = (5 * z**5 + 16 * z**3 + 3 * z) / 96

@@ -1,4 +1,4 @@
-"""Statistics that a few wild timings do not move."""
+"""Statistics that are robust against outliers."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ NORMAL = 1.4826  # turns a median deviation into the standard deviation of a nor
 
 
 def median(values: Sequence[float] | np.ndarray) -> float:
-    """The middle value. Raises ValueError for none."""
+    """Return the median. Raises ValueError for no values."""
     if not len(values):
-        raise ValueError("the median of nothing")
+        raise ValueError("the median of no values")
     return float(np.median(values))
 
 
 def mad(values: Sequence[float] | np.ndarray) -> float:
-    """Median absolute deviation, scaled to a standard deviation. Raises ValueError for none."""
+    """Return the median absolute deviation, scaled to a standard deviation. Raises ValueError for none."""
     return NORMAL * median(np.abs(np.asarray(values, float) - median(values)))
 
 
 def midmean(values: Sequence[float] | np.ndarray) -> float:
-    """Mean of the middle half: as deaf to wild values as the median, and finer where a clock is coarse.
+    """Return the mean of the middle half: as robust as the median, but finer on a coarse clock.
 
-    Raises ValueError for none.
+    Raises ValueError for no values.
     """
     if not len(values):
-        raise ValueError("the middle of nothing")
+        raise ValueError("the midmean of no values")
     ordered = np.sort(np.asarray(values, float))
     cut = len(ordered) // 4
     return float(ordered[cut : len(ordered) - cut].mean())

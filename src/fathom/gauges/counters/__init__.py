@@ -1,4 +1,4 @@
-"""Qualification: which hardware counters this machine can stream, and which of them together."""
+"""Find out which hardware counters this machine can stream, and which of them in one pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["NoCountersError", "keep_counters", "needed", "prevented", "qualify"]
 
 
 def __getattr__(name: str) -> Any:
-    # The qualifying process is started as this package and has no use for what only its parent needs.
+    # The qualifying process starts from this package and must not load what only its parent needs.
     from importlib import import_module
 
     if name in __all__:

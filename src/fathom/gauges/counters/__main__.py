@@ -14,7 +14,7 @@ from fathom.probe.counters import explain
 
 
 def main() -> None:
-    """Qualify the GPU that the only argument describes."""
+    """Qualify the GPU described by the only argument."""
     emit = claim_output()
     try:
         emit(_qualified(json.loads(sys.argv[1])))
@@ -32,7 +32,7 @@ def _qualified(job: dict[str, Any]) -> dict[str, Any]:
         found = qualify(names, chip, known)
         about = {"chip": chip.name, "trigger": chip.trigger, "interval_ns": job["interval_ns"]}
     if not found.groups:
-        return {"why": "none of the chip's counters streams here"}
+        return {"why": "none of the chip's counters can be streamed here"}
     return {"counters": {**asdict(found), **about}}
 
 

@@ -1,4 +1,4 @@
-"""Which counters stream, and which of them together: found on the machine by halving what does not work."""
+"""Find by bisection which counters stream, and which of them together."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-UNKNOWN = "this chip does not have it"
+UNKNOWN = "this chip lacks it"
 PASSES = "it takes {} passes even alone"
 ABSENT = "its samples are never complete: the unit that counts it is missing here"
-CROWDED = "it does not fit into one pass with {}, which every group needs"
-TOGETHER = "its samples are not complete beside {}, which every group needs"
+CROWDED = "it does not fit into one pass with {}, which every group requires"
+TOGETHER = "its samples are incomplete together with {}, which every group requires"
 
 
 class Chip(Protocol):
-    """What is asked of a machine. Counters that take one pass together do so in every part of the set too."""
+    """The queries to a chip. Counters that share a pass also do so in every subset."""
 
     def passes(self, names: Sequence[str]) -> int:
-        """In how many passes these can be counted; 0 where the chip does not have one of them."""
+        """Return the number of passes that count these; 0 if the chip lacks one of them."""
 
     def completes(self, names: Sequence[str]) -> bool:
-        """Whether samples of these, which take one pass, come complete."""
+        """Whether the samples of these single-pass counters are complete."""
 
 
 @dataclass
 class Qualified:
-    """Counters that stream, in groups of one pass each with the anchor first, and why others don't."""
+    """Counters that stream, in single-pass groups that begin with the anchor, and reasons for the others."""
 
     groups: list[list[str]] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ def _counts(name: str, chip: Chip, found: Qualified) -> bool:
 
 
 def fill(group: Sequence[str], names: Sequence[str], chip: Chip) -> tuple[list[str], list[str]]:
-    """`group` with every one of `names` that still fits into its pass, tried in order; and the others."""
+    """Extend `group` greedily by those of `names` that fit into its pass; return it and the others."""
     if not names:
         return list(group), []
     if chip.passes([*group, *names]) == 1:
@@ -73,7 +73,7 @@ def fill(group: Sequence[str], names: Sequence[str], chip: Chip) -> tuple[list[s
 
 
 def _absent(names: Sequence[str], chip: Chip) -> Iterator[str]:
-    """Those whose samples are never complete, which spoils the samples of all that are counted with them."""
+    """Yield the counters whose samples are never complete and spoil every group that they are in."""
     rest = list(names)
     while rest:
         together, rest = fill((), rest, chip)
@@ -92,7 +92,7 @@ def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
 
 
 def _complete(anchor: list[str], names: list[str], chip: Chip, found: Qualified) -> list[list[str]]:
-    """The group as it is, where its samples come complete; else in as many parts as it takes."""
+    """Return the group if its samples are complete, else as many parts as needed."""
     if chip.completes([*anchor, *names]):
         return [[*anchor, *names]]
     if len(names) == 1:

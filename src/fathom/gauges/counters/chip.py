@@ -1,4 +1,4 @@
-"""The GPU under qualification, through cupti-python."""
+"""The GPU under qualification, accessed through cupti-python."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoSamplesError(Exception):
 
 
 class CuptiChip:
-    """The first GPU that this process sees. A context that gives it back."""
+    """Context manager for the first visible GPU."""
 
     def __init__(self, interval_ns: int) -> None:
         self._interval = interval_ns
@@ -41,7 +41,7 @@ class CuptiChip:
         self._collector.close()
 
     def own(self) -> list[str]:
-        """The counters of the chip's single-pass sets; [] where libcupti is too old to tell (before 13.3)."""
+        """Return the counters of the chip's single-pass sets; [] if libcupti predates them (13.3)."""
         with suppress(Exception):
             sets = self._host.get_single_pass_sets(self.name)
             wanted = [one for one in table()["sets"] if one in sets] or [
@@ -57,13 +57,13 @@ class CuptiChip:
         host.initialize()
         try:
             return self._host.get_num_of_passes(host.create_config_image(list(names)))
-        except Exception:  # a ValueError for an unknown name, a cuptiError for what cannot be scheduled
+        except Exception:  # ValueError for an unknown name, cuptiError for an impossible schedule
             return 0 if len(names) == 1 else 2
         finally:
             host.deinitialize()
 
     def settle_trigger(self, names: Sequence[str]) -> None:
-        """Count intervals in cycles where the chip cannot count them in time (GA100 and Turing cannot)."""
+        """Count intervals in cycles if the chip cannot count them in time (as GA100 and Turing)."""
         for name in names:
             for trigger in (TIME, CLOCK):
                 with suppress(ValueError):
@@ -91,7 +91,7 @@ class CuptiChip:
 
 
 class Work:
-    """Something for the GPU to do: memory set again and again, through cuda-bindings."""
+    """Keeps the GPU busy: repeated memsets through cuda-bindings."""
 
     def __init__(self) -> None:
         self._driver: Any = import_module("cuda.bindings.driver")
@@ -101,7 +101,7 @@ class Work:
         self._memory = self._call("cuMemAlloc", WORK_BYTES)
 
     def go_on(self, seconds: float) -> None:
-        """Keep the GPU busy for that long."""
+        """Keep the GPU busy for this long."""
         until = time.perf_counter() + seconds
         while time.perf_counter() < until:
             self._call("cuMemsetD8Async", self._memory, 1, WORK_BYTES, 0)
@@ -115,7 +115,7 @@ class Work:
 
 
 def chip_name(api: Any) -> str:
-    """The name of device 0's chip as CUPTI calls it: GH100."""
+    """Return CUPTI's name of device 0's chip: GH100."""
     question = api.DeviceGetChipNameParams()
     question.struct_size = api.DEVICE_GET_CHIP_NAME_PARAMS_STRUCT_SIZE
     question.device_index = 0

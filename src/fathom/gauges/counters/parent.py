@@ -1,4 +1,4 @@
-"""Qualification seen from its parent: whether it is needed, the process that does it, what is remembered."""
+"""The parent's side of qualification: whether it is needed, the child process, the stored result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 300.0
 
 
 class NoCountersError(FathomError):
-    """No counters can be sampled on this machine; `why` says in one clause why, and what to do."""
+    """Counters cannot be sampled on this machine; `why` says in one clause why, and what to do."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"Hardware counters cannot be sampled: {why}.")
@@ -31,12 +31,12 @@ class NoCountersError(FathomError):
 
 
 def prevented(machine: Mapping[str, Any]) -> str | None:
-    """Why counters cannot be qualified here, before it is tried, in one clause."""
+    """Return what rules out qualification before it is tried, in one clause, or None."""
     return why_no_counters(machine) or why_not(f"{OLDEST[0]}.0", installed())
 
 
 def needed(machine: Mapping[str, Any]) -> bool:
-    """Whether it is not known which counters this machine can sample."""
+    """Whether this machine's counters are not known yet."""
     return counters_of(machine) is None
 
 
@@ -47,10 +47,10 @@ def qualify(
     devices: tuple[int, ...] | None = None,
     start: StartChild | None = None,
 ) -> dict[str, Any]:
-    """What `machine` remembers as `counters`: groups, refused, interval_ns, trigger, chip, driver and when.
+    """Return the stored form of `counters`: groups, refused, interval_ns, trigger, chip, driver and time.
 
-    Asks the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
-    BusyGpuError where another process uses it and `force` is not given.
+    Uses the first visible GPU (of `devices`, the inventory's numbers). Raises NoCountersError, and
+    BusyGpuError if another process uses it and `force` is not given.
     """
     if why := prevented(machine):
         raise NoCountersError(why)
@@ -64,14 +64,14 @@ def qualify(
 
 
 def seen_devices_of(machine: Mapping[str, Any]) -> tuple[int, ...]:
-    """The visible GPUs; all of them where the driver's library does not tell."""
+    """Return the visible GPUs, or all of them if the driver's library does not answer."""
     return seen_devices(os.environ) or tuple(gpu["index"] for gpu in machine["gpus"])
 
 
 def _first(machine: Mapping[str, Any], devices: tuple[int, ...]) -> Mapping[str, Any]:
     chosen = [gpu for gpu in machine["gpus"] if gpu["index"] in devices and not gpu.get("mig")]
     if not chosen:
-        raise NoCountersError("CUDA_VISIBLE_DEVICES hides every whole GPU")
+        raise NoCountersError("CUDA_VISIBLE_DEVICES hides every full GPU")
     return chosen[0]
 
 
@@ -87,14 +87,14 @@ def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[st
             raise NoCountersError(f"qualifying them took longer than {PATIENCE_S:.0f} s") from None
         why = child.ending() if record is None else record.get("why")
     if record is None or why or not isinstance(record.get("counters"), dict):
-        raise NoCountersError(why or "the answer of the qualifying process was damaged")
+        raise NoCountersError(why or "the qualifying process returned damaged data")
     return record["counters"]
 
 
 def keep_counters(
     machine: Mapping[str, Any], found: Mapping[str, Any], folder: Path | None = None
 ) -> tuple[dict[str, Any], Path]:
-    """Remember `found` with the machine; returns the machine with it, and the file's place."""
+    """Store the counters in `found` with the machine; return the machine and the file's path."""
     before = remembered(machine["fingerprint"], folder) or {}
     return {**machine, "counters": dict(found)}, remember(
         {**before, **machine, "counters": dict(found)}, folder
