@@ -307,5 +307,5 @@ def test_the_file_leaves_space_to_others():
     assert file_bytes(100 * 2**30, 4 * 2**30) == 4 * 2**30
     assert file_bytes(2**30 * 10, 4 * 2**30) == 2**30
     assert file_bytes(None, 8 * MIB) == 64 * MIB
-    with pytest.raises(NotHereError, match="too little space"):
+    with pytest.raises(NotHereError, match="too little free space"):
         file_bytes(100 * MIB, 4 * 2**30)

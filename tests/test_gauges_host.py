@@ -69,7 +69,7 @@ def test_reads_bring_the_files_own_bytes(tmp_path):
         for block in (3, 0, 2):
             readers.read([block * disk.MIB])
             assert readers._buffers[0][:] == content[block * disk.MIB : (block + 1) * disk.MIB]
-        with pytest.raises(NotHereError, match="short"):
+        with pytest.raises(NotHereError, match="too few bytes"):
             readers.read([4 * disk.MIB])
 
 
@@ -91,12 +91,12 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(monkeypatch, modest, tmp_pat
 
 def test_memory_is_no_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(disk.disks, "filesystem", lambda place: {"type": "tmpfs"})
-    with pytest.raises(NotHereError, match="lies in memory"):
+    with pytest.raises(NotHereError, match="is in memory"):
         disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path), pace=PACE))
 
 
 def test_a_folder_that_is_none_is_a_reason(tmp_path):
-    with pytest.raises(NotHereError, match="no folder"):
+    with pytest.raises(NotHereError, match="not a folder"):
         disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path / "none"), pace=PACE))
 
 
@@ -157,7 +157,7 @@ def test_rows_of_ranks_become_ceilings(monkeypatch, tmp_path):
 def test_torchrun_without_a_result_says_why(monkeypatch):
     monkeypatch.setattr(collectives, "WORKER", "fathom.no_such_worker")
     job = Job(ids=("collective.all_reduce",), devices=(0, 1))
-    with pytest.raises(NotHereError, match=r"torchrun brought no result: .*no_such_worker"):
+    with pytest.raises(NotHereError, match=r"torchrun returned no result: .*no_such_worker"):
         collectives.GAUGES["collective.all_reduce"](job)
 
 
@@ -183,7 +183,7 @@ def test_the_command_measures_and_remembers(tmp_path):
     [
         (["--only", "nonsense"], "no ceiling is called nonsense"),
         (["--gpu", "99"], "there is no GPU 99"),
-        (["--data", "nowhere"], "nowhere is no folder"),
+        (["--data", "nowhere"], "nowhere is not a folder"),
     ],
 )
 def test_the_command_refuses_what_it_cannot_do(tmp_path, words, said):

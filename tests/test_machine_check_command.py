@@ -101,7 +101,7 @@ def test_a_manifest_is_judged_instead_of_the_host(monkeypatch, tmp_path) -> None
             1,
             "container c: image a",
         ),
-        ("kind: Pod\nspec: 3\n", 2, "Standard input holds Pod/unnamed whose pod has no spec"),
+        ("kind: Pod\nspec: 3\n", 2, "Standard input holds Pod/unnamed whose pod spec is missing"),
         ("", 2, "Standard input is not a manifest"),
     ],
 )

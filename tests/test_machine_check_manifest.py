@@ -121,28 +121,25 @@ def test_a_leader_and_its_workers_are_counted_once(tmp_path: Path) -> None:
     assert {pod.peers for pod in pods([written(tmp_path, text)])} == {4}
 
 
-NO_POD = "holds no pod, only"
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kind: Service\n", f"{NO_POD} Service; give a Pod"),
-        ("kind: ConfigMap\ndata: {x: y}\n---\nkind: Service\n", f"{NO_POD} ConfigMap, Service; give"),
-        ("kind: List\nitems: []", f"{NO_POD} List; give"),
-        ("kind: Pod\nspec: 3", "Pod/unnamed whose pod has no spec that is a mapping"),
-        ("kind: Pod\nmetadata: {name: a}", "Pod/a whose pod has no spec that is a mapping"),
-        ("kind: Pod\nspec: {}", "no list of containers"),
-        ("kind: Pod\nspec: {containers: []}", "no list of containers"),
-        ("kind: Pod\nspec: {containers: {name: c}}", "no list of containers"),
-        ("kind: Pod\nspec: {containers: [{name: c}, 3]}", "no list of containers"),
+        ("kind: Service\n", "holds Service but no pod; give a Pod"),
+        ("kind: ConfigMap\ndata: {x: y}\n---\nkind: Service\n", "holds ConfigMap, Service but no pod; give"),
+        ("kind: List\nitems: []", "holds List but no pod; give"),
+        ("kind: Pod\nspec: 3", "Pod/unnamed whose pod spec is missing or not a mapping"),
+        ("kind: Pod\nmetadata: {name: a}", "Pod/a whose pod spec is missing or not a mapping"),
+        ("kind: Pod\nspec: {}", "does not list containers"),
+        ("kind: Pod\nspec: {containers: []}", "does not list containers"),
+        ("kind: Pod\nspec: {containers: {name: c}}", "does not list containers"),
+        ("kind: Pod\nspec: {containers: [{name: c}, 3]}", "does not list containers"),
         (
             "kind: Deployment\nspec: {replicas: 2}",
             "Deployment/unnamed without a pod template at spec.template",
         ),
-        ("kind: Job\nspec: {template: 3}", "Job/unnamed whose pod has no spec"),
+        ("kind: Job\nspec: {template: 3}", "Job/unnamed whose pod spec is missing"),
         ("kind: MPIJob\nspec: {mpiReplicaSpecs: {Worker: 3}}", "MPIJob/unnamed without a pod template"),
-        (f"kind: Pod\n{TEMPLATE}\n---\nkind: Pod\nspec: 3", "Pod/unnamed whose pod has no spec"),
+        (f"kind: Pod\n{TEMPLATE}\n---\nkind: Pod\nspec: 3", "Pod/unnamed whose pod spec is missing"),
     ],
 )
 def test_a_file_without_a_pod_to_judge_is_refused_in_one_sentence(

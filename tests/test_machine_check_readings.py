@@ -52,7 +52,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 
 def test_endless_and_missing_files_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "endless").symlink_to("/dev/zero")
-    with pytest.raises(UnreadableError, match="no regular file"):
+    with pytest.raises(UnreadableError, match="not a regular file"):
         Host(root=tmp_path).text("endless")
     with pytest.raises(UnreadableError, match="cannot be read"):
         Host(root=tmp_path).text("missing")
@@ -101,7 +101,7 @@ def test_the_first_version_of_control_groups_is_understood(place: str, tmp_path:
     (result,) = examine(
         fake_host(tmp_path, {"affinity": "0-7", "files": files}), chosen(["container.cpu_quota"])
     )
-    assert (result.status, result.observed) == ("fail", "time of 2.0 CPUs on 8 that programs see")
+    assert (result.status, result.observed) == ("fail", "a quota of 2.0 CPUs, while programs see 8")
 
 
 @pytest.mark.parametrize("text", ["max 100000\n", "-1\n"])
@@ -140,7 +140,7 @@ def test_two_allocator_settings_that_differ_fail(tmp_path: Path) -> None:
     (result,) = examine(
         fake_host(tmp_path, {"gpus": [{}], "environment": environment}), chosen(["libraries.allocator"])
     )
-    assert (result.status, "two settings that differ" in result.observed) == ("fail", True)
+    assert (result.status, "two conflicting settings" in result.observed) == ("fail", True)
 
 
 def test_a_share_of_the_gpu_left_to_programs_fails_mps(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_share_of_the_gpu_left_to_programs_fails_mps(tmp_path: Path) -> None:
 def test_older_gpus_retire_pages(tmp_path: Path) -> None:
     host = fake_host(tmp_path, {"gpus": [{"RemappedRows": None, "RetiredPagesPendingStatus": 1}]})
     (result,) = examine(host, chosen(["gpu.memory_repair"]))
-    assert (result.status, result.observed) == ("fail", "GPU 0: a page waits to be retired")
+    assert (result.status, result.observed) == ("fail", "GPU 0: a page retirement is pending")
 
 
 def test_older_switches_are_known_by_their_daemon(tmp_path: Path) -> None:

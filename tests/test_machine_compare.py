@@ -373,7 +373,7 @@ def test_this_machine_is_the_other_one_by_default(files):
         ("cut.json", '{"fingerprint": "a", "gp', "is not a machine file"),
         ("list.json", "[]", "has no fingerprint"),
         ("deep.json", "[" * 100_000, "is not a machine file"),
-        ("hollow.json", '{"fingerprint": "a"}', "no sound machine file"),
+        ("hollow.json", '{"fingerprint": "a"}', "not a valid machine file"),
         ("folder", ..., "is not a sounding"),
         ("bytes.json", "\x00\x01", "is not a machine file"),
     ],

@@ -143,7 +143,7 @@ def test_odd_quantities_are_refused(words):
     if words == "4.8 TB":
         assert quantity(words) == (4.8e12, "B")
         return
-    with pytest.raises(ValueError, match="no quantity"):
+    with pytest.raises(ValueError, match="not a datasheet quantity"):
         quantity(words)
 
 

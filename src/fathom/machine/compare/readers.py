@@ -25,7 +25,7 @@ def reader(read: Reader) -> Reader:
 
 
 def value(name: str, machine: Facts) -> Value:
-    """Return what reader `name` reads; `gpu.FIELD`, `cpu.FIELD`, `host.FIELD` and `version.NAME` need none."""
+    """Return what reader `name` reads; `gpu.X`, `cpu.X`, `host.X` and `version.X` need no code."""
     if name in READERS:
         return READERS[name](machine)
     place, _, field = name.partition(".")

@@ -34,7 +34,7 @@ def _policies(host: Host, name: str) -> dict[str, str]:
 def governor(host: Host, check: Check) -> Finding:
     governors = sorted({*_policies(host, "scaling_governor").values()})
     if governors == ["performance"]:
-        return passed(""performance" on every core")
+        return passed("`performance` on every core")
     drivers = {*_policies(host, "scaling_driver").values()}
     if drivers <= {*SELF_SCALING} and host.paths(f"{CPU}/cpufreq/policy*/energy_performance_preference"):
         wishes = sorted({*_policies(host, "energy_performance_preference").values()})
