@@ -11,9 +11,7 @@ from fathom.machine.checks.model import Check, Finding, failed, judged, passed, 
 from fathom.machine.checks.registry import reader
 
 CPU = "sys/devices/system/cpu"
-SLOW_WAKE = (
-    50  # microseconds; shallow idle states wake in a few, deep ones in over a hundred
-)
+SLOW_WAKE = 50  # microseconds; shallow idle states wake in a few, deep ones in over a hundred
 SELF_SCALING = ("intel_pstate", "amd-pstate-epp")
 PRECISE = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
 
