@@ -23,22 +23,25 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# `make test ROOM=analysis` runs one room's tests: a folder of tests/, or tests/test_ROOM.py.
+ROOM ?=
+TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(error There are no tests of $(ROOM))),tests)
 # Two workers on two cores: threads of linear algebra, one a core in each, would wait for each other.
 test: $(READY)
-	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
 
 check: $(READY)
-	$(BIN)/ruff format --check src tests examples benchmarks
-	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks faults
+	$(BIN)/ruff check src tests examples benchmarks faults
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: $(READY)
-	$(BIN)/ruff format src tests examples benchmarks
-	$(BIN)/ruff check --fix src tests examples benchmarks
+	$(BIN)/ruff format src tests examples benchmarks faults
+	$(BIN)/ruff check --fix src tests examples benchmarks faults
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'

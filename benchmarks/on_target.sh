@@ -67,7 +67,7 @@ stretches() { # the clean phase's cost within one process; nothing else may run 
 cost() { # recorded against untouched, in pairs: batches of eight on each GPU, on sets of four cores
     gpus=$(gpus)
     sets=$("$python" -c "import os, sys
-from tests.faults.parallel import shares
+from faults.parallel import shares
 count = max(len(os.sched_getaffinity(0)) // 4, len(sys.argv[1].split(',')))
 print(*(','.join(map(str, sorted(part))) for part in shares(count)))" "$gpus")
     "$python" benchmarks/cost/cost.py pairs launch_bound --depth surface --pairs "${PAIRS:-40}" --batch "${BATCH:-8}" \
@@ -152,7 +152,7 @@ under_ncu() { # NAME OPTIONS: one step of the GPT example
 
 faults() { # ONLY="GROUP/NAME …" or all that is not kept yet, on all GPUs at once; again with the same OUT until nothing is left
     gpus=$(gpus)
-    "$python" -m tests.faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
+    "$python" -m faults.record record "$out/faults" --gpus "$gpus" --minutes "${MINUTES:-9}" \
         --severity ${SEVERITY:-2} $([ "${ONLY:-}" ] && echo --only $ONLY || echo --missing) --tar "$out/faults.tar"
 }
 

@@ -9,8 +9,8 @@ import pytest
 
 import fathom
 from fathom.errors import BadInputError, FathomError
-from tests.running import PYTHON, environment, run_fathom
-from tests.small_sounding import MS, make
+from tests.support.running import PYTHON, environment, run_fathom
+from tests.support.small_sounding import MS, make
 
 
 @pytest.fixture

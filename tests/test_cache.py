@@ -9,7 +9,7 @@ import pytest
 
 import fathom
 from fathom import cache, diagnosis
-from tests.timelines import Timeline, store_of
+from tests.support.timelines import Timeline, store_of
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -8,7 +8,7 @@ A proof that was reached is not repeated; `--minutes` begins none after that tim
 and the cores among GPUs, by default all are on the one that torch would use. The planted 2 % is on either
 side by turns, so it has to be found both as `slower` and as `faster`. `record` needs neither polars nor what
 the report needs. `summary` writes `results/equal_sides.json`, each block's samples included: those of
-`tests/test_equal_sides.py`.
+`tests/benchmarks/test_equal_sides.py`.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _write(path: Path, content: dict[str, Any]) -> None:
 
 def on_all(options: argparse.Namespace) -> int:
     """A process for each GPU, with its share of proofs and cores. How many of them did not end well."""
-    from tests.faults.parallel import shares
+    from faults.parallel import shares
 
     gpus, running = options.gpus.split(","), []
     same = [

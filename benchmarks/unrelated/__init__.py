@@ -1,6 +1,6 @@
 """Programs with planted faults that no rule was built on: how right the diagnosis is about them.
 
-Their labels stand in labels.yaml, their recordings in tests/data/unrelated.
+Their labels stand in labels.yaml, their recordings in benchmarks/unrelated/recordings.
 """
 
 from __future__ import annotations

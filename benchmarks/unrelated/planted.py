@@ -8,10 +8,11 @@ from functools import cache
 from pathlib import Path
 
 import yaml
-from tests.faults.labels import Fault, Program
+
+from faults.labels import Fault, Program
 
 HERE = Path(__file__).parent
-KEPT = HERE.parents[1] / "tests" / "data" / "unrelated"
+KEPT = HERE / "recordings"
 NONE = "none"  # the fault of the well-tuned form
 NEEDS = {"gpu": True, "cores": 14}
 

@@ -2,16 +2,15 @@
 
     fathom machine measure                                                    # on the target, once
     python -m benchmarks.unrelated.record record OUT --minutes 8 --tar a.tar  # there, until nothing is left
-    python -m benchmarks.unrelated.record finish a.tar                        # here: to tests/data/unrelated
+    python -m benchmarks.unrelated.record finish a.tar                        # here: to recordings/
 
-As in tests/faults/record.py; `--gpus 0,1` records each program on a GPU of its own. They take no turns.
+As in faults/record.py; `--gpus 0,1` records each program on a GPU of its own. They take no turns.
 """
 
 from __future__ import annotations
 
-from tests.faults.record import run
-
 from benchmarks.unrelated.planted import KEPT, planted
+from faults.record import run
 
 if __name__ == "__main__":
     run(planted, KEPT, __doc__, steps=120, windows=6)

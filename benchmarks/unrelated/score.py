@@ -12,11 +12,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from tests.faults.examined import recorded
-from tests.faults.kept import archives
-from tests.faults.score import NOTHING, Case, Gain, accuracy, false_findings, gains, place, prediction
-
 from benchmarks.unrelated.planted import KEPT, planted
+from faults.examined import recorded
+from faults.kept import archives
+from faults.score import NOTHING, Case, Gain, accuracy, false_findings, gains, place, prediction
 
 RESULTS = Path(__file__).parents[1] / "results" / "unrelated.json"
 

@@ -10,10 +10,10 @@ import pytest
 
 import fathom
 from fathom.referee import Verdict
+from tests.support.paths import CHEATS
 
-FOLDER = Path(__file__).parent.parent / "cheats"
-CHEATS = sorted(path.stem for path in FOLDER.glob("gpu_*.py"))
-HONEST = f"{FOLDER / 'honest_gpu.py'}:baseline"
+NAMES = sorted(path.stem for path in CHEATS.glob("gpu_*.py"))
+HONEST = f"{CHEATS / 'honest_gpu.py'}:baseline"
 QUICK: dict[str, Any] = {"budget_s": 0, "block_s": 0.05, "fresh": "fork", "bare": False}
 
 KERNELS = """
@@ -41,11 +41,11 @@ def prove(candidate: str, baseline: str = HONEST, **options: Any) -> Verdict:
     return fathom.prove(baseline, candidate, **{**QUICK, **options})
 
 
-@pytest.mark.parametrize("cheat", CHEATS)
+@pytest.mark.parametrize("cheat", NAMES)
 def test_it_is_refused_for_the_right_reason(cheat: str) -> None:
-    found = re.search(r"^# refused: (\S+)$", (FOLDER / f"{cheat}.py").read_text(), re.M)
+    found = re.search(r"^# refused: (\S+)$", (CHEATS / f"{cheat}.py").read_text(), re.M)
     assert found is not None
-    verdict = prove(f"{FOLDER / cheat}.py:candidate")
+    verdict = prove(f"{CHEATS / cheat}.py:candidate")
     assert [reason.code for reason in verdict.reasons][:1] == [found[1]], verdict.reasons
 
 

@@ -9,7 +9,7 @@ import torch  # the probe starts here
 from fathom.probe.counters import sampler
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent))
-from tests.counters_fakes import FakeCollector
+from tests.support.counters_fakes import FakeCollector
 
 WAYS = {
     "ticks": {"rate": 2.1},

@@ -1,0 +1,52 @@
+"""The recordings of the suite, examined: those that are kept, and the synthetic ones made on the spot."""
+
+from __future__ import annotations
+
+import importlib
+import tempfile
+from pathlib import Path
+
+from faults import kept
+from faults.labels import FORMS, HERE, Suite, builders, programs
+from faults.score import Case, case_of
+
+KEPT = HERE / "recordings"
+
+
+def examined(folder: Path = KEPT) -> list[Case]:
+    """Every recording that is there, and every synthetic one. Names of unknown programs raise KeyError."""
+    return [*recorded(folder), *synthetic()]
+
+
+def recorded(folder: Path, suite: Suite = programs) -> list[Case]:
+    """What is kept in a folder."""
+    return [case for archive in kept.archives(folder) for case in cases_of(archive, suite)]
+
+
+def cases_of(archive: Path, suite: Suite = programs) -> list[Case]:
+    """Every recording of one archive."""
+    import fathom
+
+    known = {program.id: program for program in suite()}
+    cases = []
+    with kept.unpacked(archive) as soundings:
+        for sounding in soundings:
+            group, name, form, severity = sounding.name.split(".")
+            found = fathom.open(sounding).examine()
+            cases.append(case_of(known[f"{group}/{name}"], form, int(severity), found))
+    return cases
+
+
+def synthetic() -> list[Case]:
+    """Devices that are unwell, at every severity, and well."""
+    from fathom.diagnosis import examine
+
+    cases = []
+    for builder in builders():
+        build = importlib.import_module(builder.module).build
+        for severity in builder.fault.severity:
+            for form in FORMS:
+                with tempfile.TemporaryDirectory() as scratch:
+                    found = examine(build(form, severity).write(Path(scratch) / "device.fathom"))
+                cases.append(case_of(builder, form, severity, found))
+    return cases

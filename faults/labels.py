@@ -1,0 +1,144 @@
+"""What a fault program promises, read without running it: the target's torch is not needed for that."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from fathom.referee import Pair
+
+HERE = Path(__file__).parent
+CATALOGUE = sorted((HERE.parent / "src" / "fathom" / "diagnosis" / "kinds").glob("*.yaml"))
+PROGRAMS, TELEMETRY = HERE / "programs", HERE / "telemetry"
+GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
+FORMS = ("faulty", "mended")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """The labels of one program, written before any rule was.
+
+    `kind` is the true cause, None for a program that is well tuned. `expected` are all findings that the
+    faulty form must raise, the costliest first; `forbidden` are tempting ones that would be wrong on it;
+    `allowed` are true of the program beside its fault, in either form, and count neither way. `parts` are so,
+    too, and promise a part of what mending the fault gains: their gains count with its own. `share` is what
+    the fault costs of the faulty step on an H200, one number a severity, and `why` how that was reckoned.
+    `known_gap` says why a rule cannot be expected to see it. `needs` are gpu, compile, cupy (true), cores and
+    steps (how many, at least). `agree` is the relative tolerance within which both forms give the same loss,
+    None where they work on different numbers.
+    """
+
+    kind: str | None
+    expected: list[str] = field(default_factory=list)
+    forbidden: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)
+    severity: list[int] = field(default_factory=lambda: [1, 2, 3])
+    share: list[float] = field(default_factory=list)
+    why: str = ""
+    known_gap: str = ""
+    needs: dict[str, Any] = field(default_factory=dict)
+    agree: float | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """One file of `programs/`, and its labels."""
+
+    group: str  # the folder
+    name: str
+    fault: Fault
+
+    @property
+    def passed(self) -> list[str]:
+        """Findings that are as true as the fault's own."""
+        return [*self.fault.allowed, *self.fault.parts]
+
+    @property
+    def id(self) -> str:
+        """`GROUP/NAME`."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def family(self) -> str:
+        """What is compared with each other, and therefore recorded on one device."""
+        return self.id
+
+    @property
+    def module(self) -> str:
+        """What `python -m` runs from the root of the repository; of synthetic telemetry, where `build` is."""
+        place = "" if self.synthetic else "programs."
+        return f"faults.{place}{self.group}.{self.name}"
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether it is telemetry made by hand."""
+        return self.group == TELEMETRY.name
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """A well-tuned program has one form."""
+        return FORMS if self.fault.kind else ("mended",)
+
+    def command(self, form: str, severity: int, *more: str) -> tuple[str, ...]:
+        """What runs one form, from the root of the repository."""
+        chosen = ("--form", form, "--severity", str(severity))
+        return (sys.executable, "-m", self.module, *chosen, *more)
+
+    def pair(self, severity: int = 2, *more: str, metrics: Path | None = None) -> Pair:
+        """Both forms as commands; where they shall give the same loss, they write it to `metrics`."""
+        from fathom.referee import Pair
+
+        if self.fault.agree is None:
+            metrics = None
+        more = (*more, "--metrics", str(metrics)) if metrics else more
+        plain, tuned = (self.command(form, severity, *more) for form in FORMS)
+        return Pair(
+            plain=plain,
+            tuned=tuned,
+            name=self.id,
+            findings=tuple(self.fault.expected),
+            metrics=metrics,
+            agree=self.fault.agree if metrics else None,
+        )
+
+
+def read(file: Path) -> Fault:
+    """The labels at the head of `file`, which are literals. Raises ValueError where there are none."""
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", None) == "FAULT":
+            assert isinstance(node.value, ast.Call)
+            return Fault(**{str(word.arg): ast.literal_eval(word.value) for word in node.value.keywords})
+    raise ValueError(f"{file} has no FAULT.")
+
+
+Suite = Callable[[], Iterable[Program]]
+
+
+@cache
+def programs() -> tuple[Program, ...]:
+    """Every program of the suite, by folder and name."""
+    files = sorted(file for file in PROGRAMS.glob("*/*.py") if file.stem != "__init__")
+    return tuple(Program(file.parent.name, file.stem, read(file)) for file in files)
+
+
+@cache
+def builders() -> tuple[Program, ...]:
+    """Synthetic telemetry of devices that are unwell."""
+    files = sorted(file for file in TELEMETRY.glob("*.py") if file.stem not in ("__init__", "builder"))
+    return tuple(Program(TELEMETRY.name, file.stem, read(file)) for file in files)
+
+
+@cache
+def kinds() -> dict[str, dict[str, Any]]:
+    """The catalogue of finding kinds by id, read as data: a target has no table library to import it with."""
+    rows = [row for file in CATALOGUE for row in yaml.safe_load(file.read_text())]
+    return {row["id"]: row for row in rows}

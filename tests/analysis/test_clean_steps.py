@@ -1,0 +1,112 @@
+"""Which clean steps stand for the undisturbed program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fathom.analysis.intervals import Spans
+from fathom.analysis.replay import Replay
+from fathom.analysis.steps import Stretch, clean_step, stretches, undisturbed
+from fathom.sounding import open_store
+from tests.support.timelines import Timeline, examination_of
+
+MS = 1_000_000
+
+
+def stretch(start: int, step_ms: float, count: int) -> Stretch:
+    marks = (np.arange(count + 1) * step_ms * MS).astype(np.int64)
+    return Stretch(start, start + int(marks[-1]), marks, np.full(count + 1, np.nan), None, None)
+
+
+def test_steps_that_the_profiler_left_slower_do_not_count() -> None:
+    before, after = stretch(0, 6.6, 12), stretch(10**9, 8.1, 500)
+    kept, why = undisturbed([before, after], 5 * 10**8)
+    assert kept == [before]
+    assert "23% longer" in why and "12" in why
+
+
+def test_steps_that_became_quicker_count_alone() -> None:
+    before, after = stretch(0, 33.0, 12), stretch(10**9, 10.0, 500)
+    assert undisturbed([before, after], 5 * 10**8) == ([after], "")
+
+
+def test_steps_that_are_longer_because_they_wait_for_batches_are_what_the_program_is_like() -> None:
+    before, after = stretch(0, 20.0, 12), stretch(10**9, 50.0, 100)
+    steps = 10**9 + 50 * MS * np.arange(100)
+    assert undisturbed([before, after], 5 * 10**8, Spans(steps, steps + 24 * MS)) == ([after], "")
+    kept, why = undisturbed([before, after], 5 * 10**8, Spans(steps, steps + 5 * MS))
+    assert kept == [before] and "longer" in why
+
+
+def test_a_program_that_takes_longer_and_longer_is_not_put_down_to_the_profiler() -> None:
+    before, after = stretch(0, 6.6, 12), stretch(10**9, 6.6, 500)
+    after.marks[20:] += np.cumsum(np.linspace(0, 9 * MS, 481)).astype(np.int64)
+    assert undisturbed([before, after], 5 * 10**8) == ([before, after], "")
+    assert np.median(np.diff(after.marks)) > 6.6 * MS * 1.5
+
+
+def test_like_steps_all_count() -> None:
+    found = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
+    assert undisturbed(found, 5 * 10**8) == (found, "")
+    assert undisturbed(found, None) == (found, "")
+
+
+def test_throughput_is_of_the_time_that_steps_take_and_not_of_how_far_the_host_ran_ahead() -> None:
+    marks = (np.array([0, 10, 20, 22, 24, 26, 28]) * MS).astype(np.int64)
+    device = np.append(np.arange(6) * 10.0 * MS, np.nan)
+    clean = clean_step([Stretch(0, 28 * MS, marks, device, samples=6 * 64, tokens=None)])
+    assert clean is not None and clean.mean_ms == pytest.approx(10)
+    assert (clean.samples_per_s, clean.tokens_per_s) == (pytest.approx(6400), None)
+
+
+def test_marks_of_a_host_that_runs_ahead_do_not_count_beside_device_boundaries() -> None:
+    ahead = {"burst": [1] * 12, "mark_ns": [n * MS // 5 for n in range(12)], "device_ns": [None] * 12}
+    steady = {"burst": [5] * 9, "mark_ns": [(100 + 6 * n) * MS for n in range(9)]}
+    steady["device_ns"] = steady["mark_ns"]
+    frames = []
+    for rows in (ahead, steady):
+        marks = rows["mark_ns"]
+        length = marks[1] - marks[0]
+        device = rows["device_ns"]
+        frames.append(
+            pl.DataFrame(
+                {
+                    "step": [len(frames) * 100 + n for n in range(len(marks))],
+                    "burst": rows["burst"],
+                    "mark_ns": marks,
+                    "end_ns": [mark + length for mark in marks],
+                    "device_ns": device,
+                    "device_end_ns": [None if at is None else at + length for at in device],
+                },
+                schema_overrides={"device_ns": pl.Int64, "device_end_ns": pl.Int64},
+            )
+        )
+    constant = {"phase": "clean", "kind": "replay"}
+    steps = pl.concat(frames).with_columns(
+        *(pl.lit(value).alias(name) for name, value in constant.items()),
+        *(pl.lit(None, dtype=pl.Int64).alias(name) for name in ("parent", "samples", "tokens")),
+    )
+    (kept,) = stretches(steps, "replay")
+    assert kept.count == 9
+
+
+@pytest.mark.parametrize(("launched_us", "told"), [(100, False), (600, True)])
+def test_steps_launched_faster_than_the_device_does_them_tell_no_length(
+    tmp_path: Path, launched_us: int, told: bool
+) -> None:
+    """Kernels fill 500 µs a step, and no device event says how long clean ones took."""
+    timeline = Timeline(phase="clean", burst=1)
+    timeline.steps(*range(0, 13_000 * launched_us, 1000 * launched_us))
+    timeline.phase, timeline.burst = "timeline", 3
+    timeline.steps(*range(50_000_000, 53_000_000, 500_000), stream=7)
+    for start in range(50_000_000, 53_000_000, 500_000):
+        timeline.kernel(start, start + 499_000, launched=start - 5_000)
+    found = examination_of(tmp_path / "s.fathom", timeline)
+    assert (found.step.clean_ms is not None) == told
+    why = [one.why for one in found.abstained if one.what == "clean step"]
+    assert [text for text in why if "faster than the device" in text] == ([] if told else why[:1])
+    assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == told

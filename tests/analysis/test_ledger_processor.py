@@ -1,0 +1,65 @@
+"""The innermost op at each instant, against looking at every instant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.analysis.processor import innermost
+from tests.support.timelines import MAIN, OTHER, Timeline, examination_of
+
+
+@st.composite
+def nested(draw: st.DrawFn, low: int = 0, high: int = 60, depth: int = 0) -> list[tuple[int, int]]:
+    """Intervals of which any two nest or are apart."""
+    found: list[tuple[int, int]] = []
+    cursor = low
+    while cursor < high and depth < 4 and draw(st.booleans()):
+        start = draw(st.integers(cursor, high - 1))
+        end = draw(st.integers(start + 1, high))
+        found += [(start, end), *draw(nested(start, end, depth + 1))]
+        cursor = end
+    return found
+
+
+@given(nested())
+def test_innermost_is_the_op_that_began_last(ops: list[tuple[int, int]]) -> None:
+    starts = np.array([a for a, _ in ops], np.int64)
+    ends = np.array([b for _, b in ops], np.int64)
+    index, segments = innermost(starts, ends)
+    found = {
+        t: (ops[op][1] - ops[op][0])
+        for op, a, b in zip(index.tolist(), segments.starts.tolist(), segments.ends.tolist(), strict=True)
+        for t in range(a, b)
+    }
+    shortest = {
+        t: min(b - a for a, b in ops if a <= t < b) for t in range(60) if any(a <= t < b for a, b in ops)
+    }
+    assert found == shortest
+    assert int((segments.ends - segments.starts).sum()) == len(found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=8))
+def test_ops_that_do_not_nest_still_cover_each_instant_once(pairs: list[tuple[int, int]]) -> None:
+    starts = np.array([a for a, _ in pairs], np.int64)
+    ends = starts + np.array([length for _, length in pairs], np.int64)
+    _, segments = innermost(starts, ends)
+    covered = {t for a, b in zip(starts.tolist(), ends.tolist(), strict=True) for t in range(a, b)}
+    assert int((segments.ends - segments.starts).sum()) == len(covered)
+
+
+def test_a_window_that_the_recorder_marked_is_about_the_program(tmp_path: Path) -> None:
+    """With --step-on none marks come from another thread, which runs none of the program's ops."""
+    made = Timeline()
+    made.step(0, 1000, kind="host", source="host", thread=OTHER)
+    made.op("aten::mm", 200, 500, thread=MAIN)
+    made.op("aten::mm", 600, 900, thread=MAIN)
+    ledger = examination_of(tmp_path / "s.fathom", made).devices[0].ledger
+    assert {(e.entry, e.ns) for e in ledger} == {
+        ("ops", 600),
+        ("idle: python", 100),
+        ("idle: unexplained", 300),  # before the first and after the last record an op may have run
+    }

@@ -1,0 +1,63 @@
+"""Occupancy against NVIDIA's own calculator (`data/occupancy.c` made the table with `cuda_occupancy.h`)."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.analysis.measures.occupancy import chip, occupancy
+from tests.support.paths import DATA
+
+ROWS = list(csv.DictReader((DATA / "occupancy.csv").open()))
+
+
+@pytest.mark.parametrize("capability", sorted({row["capability"] for row in ROWS}))
+def test_blocks_are_those_of_nvidias_calculator(capability):
+    on = chip(capability)
+    for row in (row for row in ROWS if row["capability"] == capability):
+        found = occupancy(on, int(row["threads"]), int(row["registers"]), int(row["shared"]))
+        assert (found.blocks if found else 0) == int(row["blocks"]), row
+
+
+@pytest.mark.parametrize(
+    "threads, registers, shared, limiter",
+    [
+        (256, 128, 0, "registers"),
+        (128, 32, 60_000, "shared memory"),
+        (32, 16, 0, "blocks"),
+        (1024, 32, 0, "warps"),
+    ],
+)
+def test_the_limiter_is_named(threads, registers, shared, limiter):
+    found = occupancy(chip("9.0"), threads, registers, shared)
+    assert limiter in found.limiters
+
+
+def test_clusters_are_placed_whole():
+    free = occupancy(chip("9.0"), 384, 168, 213_188)
+    bound = occupancy(chip("9.0"), 384, 168, 213_188, cluster=16, sms_per_gpc=18)
+    assert free.blocks == 1 and free.limiters != ["cluster"]
+    assert bound is None or bound.blocks <= free.blocks
+
+
+@given(st.integers(1, 1024), st.integers(1, 255), st.integers(0, 232_448))
+def test_what_it_advises_lets_one_more_block_in(threads, registers, shared):
+    on = chip("9.0")
+    found = occupancy(on, threads, registers, shared)
+    if found is None:
+        return
+    assert 0 < found.share <= 1
+    if found.limiters == ["registers"] and "registers" in found.next_at:
+        assert occupancy(on, threads, found.next_at["registers"], shared).blocks > found.blocks
+    if found.limiters == ["shared memory"] and "shared memory" in found.next_at:
+        assert occupancy(on, threads, registers, found.next_at["shared memory"]).blocks > found.blocks
+
+
+def test_unknown_chips_and_impossible_blocks_have_none():
+    assert chip("1.3") is None and chip(None) is None and chip("common") is None
+    assert occupancy(chip("9.0"), 1025, 32, 0) is None
+    assert occupancy(chip("9.0"), 0, 32, 0) is None
+    assert occupancy(chip("9.0"), 128, 32, 240_000) is None

@@ -1,0 +1,111 @@
+"""Collectives of several ranks: who waited for whom, against truths that were laid down by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fathom.analysis.results import Examination
+from tests.support.timelines import Timeline, examination_of, nanoseconds
+
+REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+SEND = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+STEP = 1_000_000
+
+
+def rank(number: int, *collectives: tuple[int, int], name: str = REDUCE) -> Timeline:
+    """One step from 0 to STEP with these collectives, launched long before, and work at its end."""
+    timeline = Timeline(rank=number)
+    timeline.steps(0, STEP)
+    for place, (start, end) in enumerate(collectives):
+        timeline.kernel(start, end, 10 + place, name=name, kind="collective", stream=20)
+    timeline.kernel(STEP - 1000, STEP, 500)
+    return timeline
+
+
+def entries(found: Examination) -> list[dict[str, int]]:
+    return [nanoseconds(device) for device in found.devices]
+
+
+def whys(found: Examination) -> list[str]:
+    return [one.why for one in found.abstained if one.what == "waiting for peers"]
+
+
+def test_the_early_rank_waits_and_the_late_one_moves_bytes(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (6000, 9100)))
+    early, late = entries(found)
+    assert (early["waiting for peers"], early["moving bytes"]) == (5000, 3000)
+    assert late["moving bytes"] == 3100 and "waiting for peers" not in late
+    assert "communication" not in early and not whys(found)
+
+
+def test_compute_hides_waiting_and_moving_alike(tmp_path: Path) -> None:
+    hidden = rank(0, (1000, 9000))
+    hidden.kernel(2000, 7000, 600)
+    early = entries(examination_of(tmp_path / "s", hidden, rank(1, (6000, 9100))))[0]
+    assert (early["compute"], early["waiting for peers"], early["moving bytes"]) == (6000, 1000, 2000)
+
+
+@settings(max_examples=25)
+@given(st.data())
+def test_each_collective_is_matched_with_its_peers(tmp_path_factory, data: st.DataObject) -> None:
+    """Any number of ranks and collectives: waiting is what lies before the latest start, in sum."""
+    ranks, count = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 5))
+    starts = [[10_000 * k + data.draw(st.integers(1000, 4000)) for k in range(count)] for _ in range(ranks)]
+    ends = [10_000 * k + 9000 for k in range(count)]
+    lines = [rank(r, *zip(starts[r], ends, strict=True)) for r in range(ranks)]
+    found = entries(examination_of(tmp_path_factory.mktemp("peers") / "s", *lines))
+    for r in range(ranks):
+        latest = [max(s[k] for s in starts) for k in range(count)]
+        assert found[r].get("waiting for peers", 0) == sum(latest[k] - starts[r][k] for k in range(count))
+        assert found[r]["moving bytes"] == sum(ends[k] - latest[k] for k in range(count))
+
+
+def test_without_all_ranks_it_stays_one_entry(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)))
+    assert entries(found)[0]["communication"] == 8000
+    assert "1 of 2 ranks" in whys(found)[0]
+
+
+def test_sends_and_receives_are_not_taken_for_meetings(tmp_path: Path) -> None:
+    lines = [rank(0, (1000, 9000), name=SEND), rank(1, (6000, 9100), name=SEND)]
+    early = entries(examination_of(tmp_path / "s", *lines))[0]
+    assert early["communication"] == 8000 + 990  # and the gap between its call and its start
+    assert "waiting for peers" not in early and "moving bytes" not in early
+
+
+def test_an_unequal_number_of_collectives_leaves_the_odd_one_whole(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "s", rank(0, (1000, 9000), (20_000, 21_000)), rank(1, (6000, 9100)))
+    early = entries(found)[0]
+    assert (early["waiting for peers"], early["moving bytes"], early["communication"]) == (5000, 3000, 1000)
+
+
+def test_clocks_that_disagree_are_not_compared(tmp_path: Path) -> None:
+    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (400_000, 500_000)))
+    assert entries(found)[0]["communication"] == 8000
+    assert "clocks disagree" in whys(found)[0]
+
+
+def test_steps_are_matched_by_their_number(tmp_path: Path) -> None:
+    """A rank that recorded one step more does not shift the others."""
+    ahead, behind = Timeline(rank=0), Timeline(rank=1)
+    for k in (7, 8):
+        ahead.step(STEP * k, STEP * (k + 1), step=k)
+        ahead.kernel(STEP * k + 1000, STEP * k + 9000, STEP * k + 10, name=REDUCE, kind="collective")
+    behind.step(STEP * 8, STEP * 9, step=8)
+    behind.kernel(STEP * 8 + 6000, STEP * 8 + 9000, STEP * 8 + 10, name=REDUCE, kind="collective")
+    early = entries(examination_of(tmp_path / "s", ahead, behind))[0]
+    assert (early["waiting for peers"], early["communication"]) == (5000, 8000)
+
+
+def test_a_program_without_collectives_says_nothing_about_peers(tmp_path: Path) -> None:
+    assert not whys(examination_of(tmp_path / "s", rank(0)))
+
+
+@pytest.mark.parametrize("name", ["ncclDevKernel_AllGather_RING_LL", "ncclDevKernel_ReduceScatter_Sum_bf16"])
+def test_every_collective_that_needs_all_is_split(tmp_path: Path, name: str) -> None:
+    lines = [rank(0, (1000, 9000), name=name), rank(1, (6000, 9100), name=name)]
+    assert entries(examination_of(tmp_path / "s", *lines))[0]["waiting for peers"] == 5000

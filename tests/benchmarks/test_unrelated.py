@@ -1,0 +1,189 @@
+"""Programs with planted faults that no rule was built on: labels, forms that run, the score."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.__main__ import modules
+from benchmarks.unrelated import score
+from benchmarks.unrelated.planted import HERE, NONE, Planted, planted
+from faults import record
+from faults.labels import GROUPS, kinds
+from faults.score import NOTHING, Case
+from tests.faults.test_faults_suite import options
+from tests.support.running import environment
+
+FAULTY = [one for one in planted() if one.fault.kind]
+PROGRAMS = ("diffusion", "ranking", "speech")
+OTHER_NUMBERS = {"heads", "layout", "loss", "vocabulary", "width"}  # faults that change what is computed
+EVERY_FORM = """
+import runpy, sys, torch
+torch.set_num_threads(1)
+file, *faults = sys.argv[1:]
+sys.path.insert(0, file.rpartition("/")[0])
+for fault in faults:
+    sys.argv = [file, "--small", "--device", "cpu", "--steps", "2", "--fault", fault]
+    runpy.run_path(file, run_name="__main__")
+"""
+
+
+# labels
+
+
+@pytest.mark.parametrize("program", FAULTY, ids=lambda one: one.id)
+def test_labels_hold_together(program: Planted):
+    fault = program.fault
+    assert {fault.kind, *fault.allowed} <= set(kinds()) and fault.kind not in fault.allowed
+    assert fault.expected == [fault.kind] and fault.why
+    assert 0.1 <= fault.share[0] <= 0.6 and fault.severity == [2]
+
+
+def test_faults_differ_and_are_spread():
+    assert {one.group for one in planted()} == set(PROGRAMS)
+    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 18
+    assert {str(one.fault.kind).partition("-")[0] for one in FAULTY} == set(GROUPS) - {"device", "framework"}
+    for name in PROGRAMS:
+        tuned, *_ = (one for one in planted() if one.group == name)
+        assert (tuned.name, tuned.fault.kind, tuned.forms) == (NONE, None, ("mended",))
+
+
+# programs
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_form_runs_on_a_processor_and_learns_the_same(name: str):
+    needed = ("torch", "PIL") if name == "diffusion" else ("torch",)
+    if missing := [one for one in needed if not importlib.util.find_spec(one)]:
+        pytest.skip(f"needs {missing[0]}")
+    forms = [one.name for one in planted() if one.group == name]
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_FORM, str(HERE / f"{name}.py"), *forms],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [one["fault"] for one in told] == forms
+    assert all(math.isfinite(one["loss"]) and one["steps"] == 2 for one in told)
+    losses = {one["fault"]: one["loss"] for one in told}
+    same = set(forms) - OTHER_NUMBERS
+    assert {form: losses[form] for form in same} == pytest.approx(dict.fromkeys(same, losses[NONE]), rel=1e-3)
+
+
+def test_runs_are_those_of_the_labels(tmp_path):
+    told = options(tmp_path, only=["speech"], group=None)
+    runs = list(record.chosen(options(tmp_path), planted))
+    wanted = {"diffusion.none.mended.2", "diffusion.workers.faulty.2", "ranking.width.faulty.2"}
+    assert wanted <= {run.name for run in runs}
+    assert len(runs) == len(planted()) == 21 and not list(record.chosen(told, planted))
+    workers = next(run for run in runs if run.name == "diffusion.workers.faulty.2")
+    command = workers.command(tmp_path, told)
+    words = command[command.index("--") + 1 :]
+    assert words[1:4] == [str(HERE / "diffusion.py"), "--fault", "workers"]
+    assert {run.program.family for run in runs} == set(PROGRAMS)
+
+
+# score
+
+
+def case(program: Planted, step_ms: float, *findings) -> Case:
+    made = [dict(zip(("id", "gain_ms", "low_ms", "high_ms"), one, strict=True)) for one in findings]
+    return Case(program, program.forms[0], 2, made, step_ms)
+
+
+def test_each_fault_is_scored_against_its_programs_well_tuned_form():
+    known = {one.id: one for one in planted()}
+    cases = [
+        case(known["speech/none"], 50.0, ("host-python", 4.0, 3.0, 5.0), ("host-logging", 1.0, 1.0, 1.0)),
+        case(
+            known["speech/wer"], 70.0, ("host-sync-copy", 22.0, 1.0, 30.0), ("host-python", 18.0, 15.0, 22.0)
+        ),
+        case(known["speech/mask"], 60.0, ("kernels-math-attention", 9.0, 8.0, 10.0)),
+        case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 9.0, 8.0, 10.0)),  # without its twin
+    ]
+    told = json.loads(json.dumps(score.score(cases)))
+    rows = {one["case"]: one for one in told["faults"]}
+    wer, mask = rows["speech/wer"], rows["speech/mask"]
+    assert (wer["first"], wer["rank"], wer["rank_strictly"], wer["realised_ms"]) == (
+        "host-python",
+        1,
+        2,
+        20.0,
+    )
+    assert (mask["first"], mask["rank"], mask["predicted_ms"]) == ("kernels-math-attention", None, None)
+    assert "realised_ms" not in rows["diffusion/norm"] and rows["diffusion/norm"]["rank"] == 1
+    assert told["accuracy"]["first"] == pytest.approx(2 / 3) and told["prediction"]["cases"] == 1
+    assert told["prediction"]["error"] == pytest.approx(0.1) and told["prediction"]["coverage"] == 1
+    assert [(one["case"], one["finding"]) for one in told["false"]] == [("speech/none 2", "host-python")]
+    text = score.table(told)
+    for word in (
+        "speech/mask",
+        "materialised-mask",
+        "20.00",
+        "false: speech/none 2: host-python",
+        "first 0.67",
+    ):
+        assert word in text
+
+
+def test_programs_that_were_looked_at_are_told_apart():
+    assert {one.group for one in planted() if one.seen} == {"diffusion", "speech"}
+    known = {one.id: replace(one, seen="" if one.group == "speech" else one.seen) for one in planted()}
+    cases = [
+        case(known["speech/none"], 50.0),
+        case(known["speech/loss"], 60.0, ("kernels-unfused-loss", 8.0, 6.0, 9.0)),
+        case(known["ranking/none"], 30.0),
+        case(known["ranking/width"], 50.0, ("numbers-odd-vocabulary", 20.0, 15.0, 25.0)),
+        case(known["diffusion/none"], 40.0),
+        case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 10.0, 9.0, 25.0)),
+    ]
+    told = json.loads(json.dumps(score.score(cases)))
+    held, seen = told["groups"]
+    assert held["programs"] == {"speech": "", "ranking": ""} and list(seen["programs"]) == ["diffusion"]
+    assert (held["accuracy"]["first"], seen["accuracy"]["first"]) == (0.5, 1)
+    assert (held["prediction"]["cases"], held["prediction"]["error"]) == (1, pytest.approx(0.2))
+    assert (held["prediction"]["coverage"], seen["prediction"]["coverage"]) == (0, 1)
+    assert seen["prediction"]["error"] == pytest.approx(0.5)
+    lines = score.table(told).splitlines()
+    assert (
+        "never looked at (speech, ranking): first 0.50, third 0.50, error 0.20, coverage 0.00, width 0.30"
+        in lines
+    )
+    assert any(
+        line.startswith("looked at while rules were changed (diffusion): first 1.00") for line in lines
+    )
+    assert any(line.startswith("diffusion: seen 2026-11-22") for line in lines)
+    assert lines[-1].startswith("all: first 0.67") and set(told) >= {
+        "accuracy",
+        "prediction",
+        "false",
+        "faults",
+    }
+
+
+def test_nothing_found_is_told_as_such():
+    program = replace(FAULTY[0])
+    told = score.score([case(program, 10.0)])
+    assert told["faults"][0]["first"] == NOTHING and score.table(told)
+    assert score.score([])["recordings"] == 0 and score.table(score.score([]))
+
+
+def test_benchmarks_in_folders_are_run_too():
+    assert modules() == {  # `python -m benchmarks` takes their names
+        "compiling": "accuracy.compiling",
+        "equal_sides": "referee.equal_sides",
+        "findings": "accuracy.findings",
+        "import_speed": "cost.import_speed",
+        "lab": "referee.lab",
+        "unrelated": "unrelated",
+    }

@@ -1,0 +1,133 @@
+"""`framework-not-compiled`: what fuses, what it saves, and where nothing is to be said."""
+
+from __future__ import annotations
+
+import pytest
+
+import fathom
+from fathom.analysis.replay import Gain
+from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.findings import findings
+from fathom.diagnosis.rules import Candidate, Claim, rules
+from fathom.diagnosis.signals import Eager, Signal, Signals
+from fathom.diagnosis.signals.eager import fuse, part_of
+from tests.support.findings_fakes import compute, idle, signals, work
+from tests.support.paths import EXAMPLES
+
+KIND = "framework-not-compiled"
+chosen = [one for one in rules() if KIND in one.kinds]
+
+
+def kernel(op: str, needs: float | None, ns: float, part: str = "fused", window: int = 0) -> dict:
+    path = [op] if isinstance(op, str) else op
+    return {"path": path, "label": op, "needs": needs, "ns": ns, "part": part, "window": window}
+
+
+@pytest.mark.parametrize(
+    ("path", "family", "part"),
+    [
+        ("aten::gelu", "vectorized_elementwise_kernel<Gelu>", "fused"),
+        ("aten::linear > aten::addmm", "nvjet_sm90_tst", "kept"),
+        ("aten::_scaled_dot_product_flash_attention", "flash_fwd_kernel", "kept"),
+        ("autograd::engine::evaluate_function: A > aten::native_layer_norm_backward", "GammaBeta", "fused"),
+        ("Optimizer.step#AdamW.step > aten::_fused_adamw_", "multi_tensor_apply_kernel", "outside"),
+        ("torch::autograd::AccumulateGrad > aten::add_", "vectorized_elementwise_kernel", "outside"),
+        ("mylib::scan", "scan_kernel", "kept"),
+        ("aten::embedding_backward > aten::embedding_dense_backward", "compute_grad_weight", "kept"),
+        ("", "some_kernel", "outside"),
+    ],
+)
+def test_what_the_compiler_makes_of_a_kernel(path, family, part):
+    assert part_of(path, family) == part
+
+
+def test_a_chain_moves_what_its_kernels_share_once():
+    """Three kernels that read and write 1 MB each: four of six passes stay in registers."""
+    rows = [kernel("aten::mul", 2e6, 2000.0) for _ in range(3)]
+    found = fuse(rows, rate=1e4)  # bytes a nanosecond: nothing is bound by its rate
+    assert (found.before, found.after, found.chains) == (3, 1, 1)
+    assert sum(found.saved.values()) == pytest.approx(6000 - 2500)  # the shortest kernel there is
+    slow = fuse(rows, rate=1.0)
+    assert sum(slow.saved.values()) == 0  # at that rate the fused kernel is no quicker
+
+
+def test_products_and_steps_end_a_chain():
+    chain = [kernel("aten::mul", 2e6, 5000.0), kernel("aten::add", 2e6, 5000.0)]
+    product = kernel("aten::mm", 9e6, 9000.0, "kept")
+    assert fuse([chain[0], product, chain[1]], rate=1e3).chains == 0
+    assert fuse([chain[0], {**chain[1], "window": 1}], rate=1e3).chains == 0
+    assert fuse([*chain, product, *chain], rate=1e3).chains == 2
+
+
+def test_one_kernel_alone_gains_nothing_but_a_norm():
+    alone = kernel("aten::gelu", 2e6, 50_000.0)
+    norm = kernel("aten::native_layer_norm_backward", 2e6, 50_000.0)
+    assert not sum(fuse([alone], rate=1e3).saved.values())
+    assert sum(fuse([norm], rate=1e3).saved.values()) > 40_000
+
+
+def test_sums_over_rows_need_a_kernel_more():
+    rows = [kernel("aten::mul", 2e6, 9000.0), kernel("aten::sum", 2e6, 9000.0)]
+    assert fuse(rows, rate=1e3).after == 2
+
+
+EAGER = Eager({"mul": 2.0, "add": 1.0}, 4.0, 40.0, 10.0, 8.0, ("aten::mul", "aten::add"), 0.6)
+LEDGER = [compute("mul", 4.0), compute("add", 2.0), idle("dispatching", 0.5)]
+WORKS = [work("mul", 4.0, "aten::mul"), work("add", 2.0, "aten::add")]
+
+
+def given(gain: Gain | None = None, **more) -> Signals:
+    replay = {} if gain is None else {"step.replay": type("R", (), {"gain": staticmethod(lambda _: gain)})()}
+    told = {"framework.eager": EAGER, "kernels.work": WORKS, "step.mean_ms": 10.0, "host.launches": 100}
+    return signals(LEDGER, **(told | replay | more))
+
+
+def test_an_eager_program_is_told_to_compile():
+    (found,) = [one for one in findings(given(), chosen)[0] if one.id == KIND]
+    # what fusing saves of both families, and of launching by its factor
+    assert found.gain_ms == pytest.approx(2.0 + 1.0 + 0.4 * 0.5)
+    assert "torch.compile" in found.remedy and any("op by op" in line.text for line in found.evidence)
+
+
+def test_what_compiles_already_is_not():
+    known = Signal(None, "", "parts of the program are compiled")
+    found, abstained = findings(given(**{"framework.eager": known}), chosen)
+    assert not found and [one.why for one in abstained] == [known.why]
+
+
+def test_a_gain_that_may_be_small_is_no_reason_to_compile():
+    assert not findings(given(Gain(0.6, 0.3, 2.0)), chosen)[0]
+
+
+def test_it_claims_what_specific_causes_leave_and_before_launching():
+    ledger = {("compute", "mul"): 4.0, ("idle: dispatching", ""): 4.0}
+    specific = Sized(Candidate("kernels-unfused-norm", [Claim("compute", "mul", 3.0)], []), 3.0)
+    launches = Sized(
+        Candidate("host-launch-bound", [], [], changes=("x",), spill=("idle: dispatching",)), 4.0, 3.0, 4.0
+    )
+    general = Sized(
+        Candidate(
+            KIND,
+            [Claim("compute", "mul", 3.0)],
+            [],
+            changes=("y",),
+            spill=("idle: dispatching",),
+            general=True,
+        ),
+        5.0,
+        4.0,
+        6.0,
+    )
+    kept = {one.candidate.kind: one for one in disjoint([launches, general, specific], ledger, 0.1)}
+    assert kept["kernels-unfused-norm"].ms == 3.0
+    assert kept[KIND].ms == pytest.approx(3.0)  # 1 of its 3 ms of rows, and 2 of dispatching
+    assert kept["host-launch-bound"].ms == pytest.approx(2.0)
+    for row, held in ledger.items():
+        claims = (c for one in kept.values() for c in one.candidate.claims if (c.entry, c.detail) == row)
+        assert sum(claim.ms for claim in claims) <= held + 1e-9
+
+
+def test_the_example_in_eager_mode_is_told_first():
+    found = fathom.open(EXAMPLES / "train_gpt-h200.fathom.zip").findings
+    assert found[0].id == KIND and found[0].gain_ms > 1.0
+    assert found[0].low_ms < found[0].gain_ms < found[0].high_ms

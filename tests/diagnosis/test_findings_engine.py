@@ -1,0 +1,242 @@
+"""The engine: claims that share nothing, gains by replay, order, and rules that fail."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.analysis import Abstained
+from fathom.analysis.replay import Gain
+from fathom.analysis.results import Trial, Where
+from fathom.diagnosis.engine import findings
+from fathom.diagnosis.engine.claims import Sized, disjoint
+from fathom.diagnosis.engine.predict import MOST, predict
+from fathom.diagnosis.rules import Candidate, Claim, Evidence, Rule
+from fathom.diagnosis.signals import Signals, UnknownSignalError
+from tests.support.findings_fakes import AddingReplay, compute, idle, signals
+
+ROWS = [("compute", "a"), ("compute", "b"), ("idle: python", ""), ("idle: launch latency", "")]
+amounts = st.floats(0, 50, allow_nan=False)
+claims = st.lists(
+    st.builds(lambda row, ms: Claim(*row, ms), st.sampled_from([*ROWS, ("copy", "none such")]), amounts),
+    max_size=4,
+)
+candidates = st.builds(
+    lambda claimed, spill, costless: Candidate(
+        "host-launch-bound", claimed, [], ("gc=0",), spill=spill, costless=costless
+    ),
+    claims,
+    st.sampled_from([(), ("idle: python", "idle: launch latency")]),
+    st.booleans(),
+)
+
+
+@st.composite
+def sized(draw: st.DrawFn) -> Sized:
+    candidate, ms, width = draw(candidates), draw(st.none() | amounts), draw(st.floats(0, 5))
+    return Sized(candidate, ms, None if ms is None else ms - width, None if ms is None else ms + width)
+
+
+@given(st.lists(sized(), max_size=8), st.fixed_dictionaries(dict.fromkeys(ROWS, amounts)), st.floats(0, 5))
+def test_findings_share_no_time_of_a_row_and_save_no_more_than_they_claim(found, ledger, least):
+    kept = disjoint(found, ledger, least)
+    taken: dict[tuple[str, str], float] = defaultdict(float)
+    for one in kept:
+        for claim in one.candidate.claims:
+            assert claim.ms > 0
+            taken[claim.entry, claim.detail] += claim.ms
+    assert all(ms <= ledger[row] * (1 + 1e-9) + 1e-9 for row, ms in taken.items())
+    for one in kept:
+        assert one.candidate.costless or one.weight >= least
+        if one.ms is not None:
+            assert one.low <= one.ms * (1 + 1e-9) + 1e-9
+            assert one.ms <= one.high * (1 + 1e-9) + 1e-9
+            if one.ms > 0:
+                assert one.ms <= sum(claim.ms for claim in one.candidate.claims) * (1 + 1e-9)
+    costly = [one.weight for one in kept if not one.candidate.costless]
+    assert costly == sorted(costly, reverse=True)
+
+
+def test_the_larger_gain_claims_first_and_the_other_keeps_what_is_left():
+    small = Sized(Candidate("host-python", [Claim("compute", "a", 6.0)], [], ("gc=0",)), 3.0, 3.0, 3.0)
+    large = Sized(Candidate("host-launch-bound", [Claim("compute", "a", 8.0)], [], ("gc=0",)), 8.0, 7.0, 9.0)
+    kept = disjoint([small, large], {("compute", "a"): 10.0}, 0.1)
+    assert [(one.candidate.kind, one.ms) for one in kept] == [
+        ("host-launch-bound", 8.0),
+        ("host-python", 1.0),
+    ]
+    assert [one.candidate.kind for one in disjoint([small, large], {("compute", "a"): 8.0}, 0.1)] == [
+        "host-launch-bound"
+    ]
+
+
+def test_of_equal_gains_the_one_that_takes_more_off_the_device_comes_first():
+    few = Sized(Candidate("host-python", [Claim("compute", "a", 3.0)], [], ("gc=0",)), 2.0, 1.0, 3.0)
+    many = Sized(
+        Candidate("kernels-unfused-norm", [Claim("compute", "b", 6.0)], [], ("gc=0",)), 2.0, 1.0, 3.0
+    )
+    kept = disjoint([few, many], {("compute", "a"): 9.0, ("compute", "b"): 9.0}, 0.1)
+    assert [one.candidate.kind for one in kept] == ["kernels-unfused-norm", "host-python"]
+
+
+def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
+    return Candidate("host-garbage-collection", [Claim("compute", "a", ms)], [], changes, doubt=0.0, **more)
+
+
+def test_a_cause_without_rows_of_its_own_takes_what_others_leave():
+    loop = Candidate(
+        "kernels-serial-small-products", [Claim("compute", "a", 1.0)], [], spill=("idle: python",)
+    )
+    every = Candidate("host-launch-bound", [], [], ("python=0",), spill=("idle: python",))
+    ledger = {("compute", "a"): 2.0, ("idle: python", ""): 6.0}
+    kept = disjoint([Sized(every, 6.0, 5.0, 7.0), Sized(loop, 5.0, 4.0, 6.0)], ledger, 0.1)
+    assert [(one.candidate.kind, one.ms) for one in kept] == [
+        ("kernels-serial-small-products", 5.0),
+        ("host-launch-bound", 2.0),
+    ]
+
+
+def test_a_part_of_a_gain_and_a_gain_beyond_another():
+    gains = {("gc=0",): 2.0, ("sync=0", "gc=0"): 7.0, ("sync=0",): 6.0}
+
+    def replayed(changes):
+        return Gain(gains[changes], gains[changes] - 0.5, gains[changes] + 0.5)
+
+    found, abstained = predict(
+        [candidate("gc=0", part=0.5), candidate("gc=0", given=("sync=0",))], replayed, 20.0
+    )
+    assert [one.ms for one in found] == [1.0, 1.0]
+    assert (found[1].low, found[1].high) == (0.5, 1.5)
+    assert not abstained
+
+
+def test_a_gain_that_the_device_bounds_keeps_its_interval_in_proportion():
+    found, _ = predict([candidate("gc=0")], lambda _: Gain(8.0, 4.0, 9.0), 20.0, idle_ms=2.0)
+    assert (found[0].low, found[0].ms, found[0].high) == (1.0, 2.0, 2.0)
+
+
+def test_a_refused_prediction_leaves_the_gain_open_and_says_why():
+    found, abstained = predict(
+        [candidate("gc=0")], lambda _: Abstained("prediction", "the clock stood still"), 20.0
+    )
+    assert found[0].ms is None
+    assert [one.why for one in abstained] == ["the clock stood still"]
+
+
+def test_without_launches_the_rows_themselves_are_the_gain():
+    found, _ = predict([candidate("gc=0", ms=4.0)], lambda _: None, 20.0)
+    assert (found[0].low, found[0].ms, found[0].high) == (2.0, 4.0, 6.0)
+
+
+def test_only_so_many_are_replayed_and_the_smallest_are_left_out():
+    asked = []
+
+    def replayed(changes):
+        asked.append(changes)
+        return Gain(1.0, 1.0, 1.0)
+
+    many = [candidate(f"family:{number}=0", ms=float(number)) for number in range(1, MOST + 4)]
+    found, abstained = predict(many, replayed, 50.0)
+    assert len(asked) == len(found) == MOST
+    assert ("family:1=0",) not in asked
+    assert [one.what for one in abstained] == ["finding host-garbage-collection"]
+
+
+def test_no_gain_exceeds_the_step_or_is_told_below_nothing():
+    found, _ = predict([candidate("gc=0")], lambda _: Gain(30.0, -4.0, 90.0), 20.0)
+    assert (found[0].low, found[0].ms, found[0].high) == (0.0, 20.0, 20.0)
+
+
+def one_rule(*found: Candidate) -> Rule:
+    return Rule(("host-garbage-collection",), lambda _: found)
+
+
+def test_a_rule_that_raises_is_an_abstention():
+    def broken(_: Signals):
+        raise ZeroDivisionError("by nothing")
+
+    def unknown(given: Signals):
+        yield given["nobody.knows"]
+
+    chosen = [
+        Rule(("host-python",), broken),
+        Rule(("host-logging",), unknown),
+        one_rule(candidate("python=0")),
+    ]
+    found, abstained = findings(signals([compute("a", 8.0), idle("python", 2.0)]), chosen)
+    assert [one.id for one in found] == ["host-garbage-collection"]
+    assert {one.what: one.why for one in abstained} == {
+        "finding host-python": "its rule failed: ZeroDivisionError: by nothing",
+        "finding host-logging": "nobody.knows is not known",
+    }
+
+
+def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
+    evidence = [Evidence("collections", 2.0, "ms a step")]
+    one = Candidate(
+        "host-garbage-collection",
+        [Claim("idle: gc", "", 2.0)],
+        evidence,
+        ("gc=0",),
+        source="train.py(7)",
+        doubt=0.0,
+    )
+    given = signals([compute("a", 8.0), idle("gc", 2.0)])
+    found, _ = findings(given, [one_rule(one)])
+    told = found[0]
+    assert told.title == "Python's garbage collector stops the training thread"
+    assert told.where == Where(0, "cuda:0", source="train.py(7)")
+    assert (told.gain_ms, told.share) == (2.0, 0.2)
+    assert told.changes == ["gc=0"]
+    assert told.technique is None
+    assert "gc.freeze" in told.remedy
+
+
+def test_an_observed_gain_is_a_share_of_the_step_that_it_was_observed_in():
+    seen = Trial("gc", 40, 5, 24.0, 20.0, 25.0, 20.0, 5.0, 4.0, 6.0, 0.2)
+    given = signals([compute("a", 8.0), idle("gc", 2.0)], **{"step.trials": {"gc": seen}})
+    one = Candidate("host-garbage-collection", [Claim("idle: gc", "", 2.0)], [], ("gc=0",))
+    ((told,), _) = findings(given, [one_rule(one)])
+    assert (told.gain_ms, told.share, told.observed) == (5.0, 0.2, True)
+
+
+def test_what_cannot_reach_a_hundredth_of_the_step_is_not_even_replayed():
+    ledger = [compute("a", 100.0), idle("gc", 0.5)]
+    replay = AddingReplay(ledger)
+    small = Candidate("host-garbage-collection", [Claim("idle: gc", "", 0.5)], [], ("gc=0",))
+    assert findings(signals(ledger, step_replay=replay), [one_rule(small)])[0] == []
+    assert replay.asked == []
+
+
+def test_a_step_without_length_still_tells_what_costs_no_time():
+    costless = Candidate("device-ecc", [], [Evidence("errors", 1.0, "errors")], costless=True)
+    given = Signals({"step.ms": None})
+    found, _ = findings(given, [one_rule(costless, candidate("gc=0"))])
+    assert [(one.id, one.gain_ms) for one in found] == [("device-ecc", None)]
+
+
+def test_unknown_changes_are_the_rules_fault_and_said_so():
+    wrong = candidate("nothing=0")
+    found, abstained = findings(signals([compute("a", 8.0)]), [one_rule(wrong)])
+    assert [one.gain_ms for one in found] == [None]
+    assert any("names no selector" in one.why for one in abstained)
+
+
+def test_unknown_signals_are_errors_of_their_own():
+    with pytest.raises(UnknownSignalError):
+        signals()["nobody.knows"]
+
+
+@pytest.mark.parametrize(("low", "kept"), [(0.5, 1), (0.05, 0)])
+def test_what_shows_beyond_other_causes_has_to_exceed_its_doubt(low, kept):
+    class Replayed:
+        def gain(self, changes):
+            return Gain(3.0, 3.0, 3.0) if len(changes) == 1 else Gain(4.0, 3.0 + low, 5.0)
+
+    ledger = [compute("a", 8.0), idle("python", 2.0)]
+    beyond = candidate("python=0", given=("sync=0",))
+    found, _ = findings(signals(ledger, step_replay=Replayed()), [one_rule(beyond)])
+    assert len(found) == kept

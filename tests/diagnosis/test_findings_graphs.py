@@ -1,0 +1,143 @@
+"""Launches of what the compiler gave up, and of what it broke: signals by hand, programs, a recording."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import fathom
+from fathom.diagnosis.signals import (
+    Broken,
+    Compiled,
+    Signal,
+)
+from fathom.sounding.raw.importer import import_raw
+from faults.kept import take
+from tests.support.findings_fakes import compute, idle, raised, signals
+from tests.support.findings_read import read
+from tests.support.paths import RECORDINGS
+from tests.support.probe_programs import launch
+
+
+def test_compiled_functions_that_go_on_within_another_are_a_broken_graph():
+    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0}
+    broken = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
+    assert raised(broken, "host-graph-breaks")["host-graph-breaks"].gain_ms == 3.0
+    layers = signals(
+        [compute("a", 10.0)], host_compiled=Compiled({0: 1, 1: 1, 2: 1}, 24.0, 0.0, 0.0), **known
+    )
+    assert raised(layers, "host-graph-breaks") == {}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(("how", "resumed"), [("within", 2.0), ("apart", 0.0)])
+def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, resumed):
+    pytest.importorskip("torch")
+    run = launch(tmp_path, "breaks.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    assert run.status == 0, run.err
+    import_raw(tmp_path, tmp_path / "out.fathom")
+    compiled = read(tmp_path / "out.fathom")["host.compiled"]
+    assert (compiled.regions, compiled.resumed) == (3.0, resumed)
+    assert (compiled.between_ms > 0) == (resumed > 0)
+
+
+LAUNCHING = [compute("a", 2.0), idle("dispatching", 5.0), idle("launch latency", 3.0)]
+LOOP = Broken("forward", "net.py:34", "Tensor.item(); graph break in loop", 0.9)
+KINDS = ("host-graph-breaks", "host-launch-bound")
+
+
+def test_launches_of_a_frame_that_the_compiler_gave_up_are_its_break():
+    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "step_mean_ms": 10.0, "step_idle_ms": 8.0}
+    plain = raised(signals(LAUNCHING, **known), *KINDS)
+    broken = raised(signals(LAUNCHING, host_given_up=[LOOP], **known), *KINDS)
+    assert (set(plain), set(broken)) == ({"host-launch-bound"}, {"host-graph-breaks"})
+    launching, given_up = plain["host-launch-bound"], broken["host-graph-breaks"]
+    for same in ("changes", "given", "spill", "part", "claims"):
+        assert getattr(given_up, same) == getattr(launching, same)
+    assert given_up.source == LOOP.place
+    assert LOOP.why in given_up.evidence[0].text and given_up.evidence[0].value == 90.0
+
+
+@pytest.mark.parametrize(
+    ("regions", "frames"),
+    [
+        (1.0, [LOOP]),  # the step runs something compiled
+        (0.0, [replace(LOOP, share=0.2)]),  # most of it was never to be compiled
+        (0.0, []),
+        (0.0, Signal(None, "", "nothing was compiled")),
+    ],
+)
+def test_launches_that_no_break_explains_stay_launches(regions, frames):
+    known = {"host_compiled": Compiled({0: 1}, regions, 0.0, 0.0), "host_given_up": frames}
+    assert set(raised(signals(LAUNCHING, **known), *KINDS)) == {"host-launch-bound"}
+
+
+def test_a_step_that_waits_for_no_launch_has_nothing_to_gain_from_one_graph():
+    known = {"host_compiled": Compiled({0: 1}, 0.0, 0.0, 0.0), "host_given_up": [LOOP]}
+    assert raised(signals([compute("a", 9.9), idle("dispatching", 0.1)], **known), *KINDS) == {}
+
+
+def test_launches_are_told_where_no_compiler_was_looked_for():
+    assert set(raised(signals(LAUNCHING), "host-launch-bound")) == {"host-launch-bound"}
+
+
+def test_a_broken_graph_names_its_reasons_with_the_most_places_first():
+    places = [
+        Broken("f", "net.py:3", "print"),
+        Broken("f", "net.py:7", "item"),
+        Broken("g", "net.py:9", "item"),
+    ]
+    known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0, "host_breaks": places}
+    given = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
+    told = raised(given, "host-graph-breaks")["host-graph-breaks"].evidence[2:]
+    assert [(one.text, one.value) for one in told] == [
+        ("break at net.py:7: item", 2),
+        ("break at net.py:3: print", 1),
+    ]
+
+
+GIVEN_UP = {"loop": ["looping"], "between": [], "none": [], "elsewhere": []}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("how", [*GIVEN_UP, "eager"])
+def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
+    pytest.importorskip("torch")
+    run = launch(tmp_path, "given_up.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    assert run.status == 0, run.err
+    store = import_raw(tmp_path, tmp_path / "out.fathom")
+    assert store.manifest.problems == []
+    given = read(tmp_path / "out.fathom")
+    if how == "eager":
+        assert not run.of("dynamo") and given.get("host.given_up").why.startswith("nothing was compiled")
+        return
+    found = given["host.given_up"]
+    assert [one.function for one in found] == GIVEN_UP[how]
+    assert all(one.share > 0.9 and one.place.endswith("given_up.py:15") for one in found)
+    assert [one.place.rpartition(":")[2] for one in given["host.breaks"]] == ["22"] * (how == "between")
+    assert (given["host.compiled"].regions > 0) == (how in ("between", "none"))
+
+
+def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path):
+    """An H200's: Dynamo gave up the frame that the step runs in; with another, or none, it is no cause."""
+    path = take(RECORDINGS, "host.broken_graphs.faulty.2", tmp_path)
+    manifest = json.loads((path / "manifest.json").read_text())
+    facts = manifest["ranks"][0]["facts"]
+    (frame,) = facts["compiler"]["given_up"]
+    elsewhere = {**facts["compiler"], "given_up": [{**frame, "function": "elsewhere"}]}
+    broken, plain, other = (
+        examined_with(path, manifest, compiler) for compiler in (facts["compiler"], None, elsewhere)
+    )
+    assert frame["function"] == "forward" and broken[0].id == "host-graph-breaks"
+    assert sum(one.id in KINDS for one in broken) == 1
+    assert plain[0].id == other[0].id == "host-launch-bound"
+    assert (broken[0].gain_ms, broken[0].claims) == (plain[0].gain_ms, plain[0].claims)
+
+
+def examined_with(path, manifest, compiler):
+    """The findings where Dynamo had told that."""
+    manifest["ranks"][0]["facts"]["compiler"] = compiler
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return fathom.open(path).examine().findings

@@ -1,0 +1,113 @@
+"""Rules over what follows what: runs of small products, passes of the engine and their gradients."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import polars as pl
+import pytest
+
+from fathom.diagnosis.signals import Product
+from fathom.diagnosis.signals.gradients import ACCUMULATE, BACKWARD, Unused, last_used, passes_of
+from fathom.diagnosis.signals.runs import _runs
+from tests.support.findings_fakes import H200, raised, signals, work
+
+FORWARD, BEHIND = ["aten::matmul", "aten::mm"], [f"{BACKWARD}: MmBackward0", "MmBackward0", "aten::mm"]
+
+
+def mm(m: int, n: int, k: int, path: list[str] = FORWARD) -> dict:
+    types = json.dumps(["c10::BFloat16"] * 2)
+    return {"label": "nvjet", "path": path, "shapes": json.dumps([[m, k], [k, n]]), "dtypes": types}
+
+
+def other(label: str = "relu", op: str = "aten::relu") -> dict:
+    return {"label": label, "path": [op], "shapes": "[[128, 512]]", "dtypes": '["c10::BFloat16"]'}
+
+
+PART, INPUT, WEIGHT = mm(128, 512, 512), mm(128, 512, 512, BEHIND), mm(512, 512, 128, BEHIND)
+
+
+@pytest.mark.parametrize(
+    ("rows", "lengths"),
+    [
+        ([PART] * 64, [64]),
+        ([PART] * 7, []),
+        ([PART, other()] * 64, []),  # layer after layer
+        ([INPUT, WEIGHT] * 32, [64]),
+        ([PART, other("splitKreduce_kernel", "aten::mm")] * 16, [16]),
+        ([PART] * 16 + [other()] + [PART] * 16, [16, 16]),
+        ([mm(128, 512, 512 + k) for k in range(64)], []),
+        ([PART] * 16 + [mm(64, 64, 64)] * 2, [16]),
+        ([], []),
+    ],
+)
+def test_runs_are_of_products_with_nothing_between_them(rows, lengths):
+    assert [len(run) for run in _runs(rows)] == lengths
+
+
+def test_a_loop_over_small_products_costs_the_device_and_the_host():
+    names = ("aten::matmul", "aten::mm")
+    few = Product(128, 512, 512, 1, "bf16", work("nvjet", 0.2, *names, count=64.0))
+    given = {
+        "kernels_work": [few.work],
+        "kernels_ceilings": H200 | {"memory": 4.6e12},
+        "device_multiprocessors": 132,
+        "host_ops": {"aten::matmul": 72.0},
+    }
+    kind = "kernels-serial-small-products"
+    found = raised(signals([], kernels_product_runs=[few], **given), kind)[kind]
+    assert f"op:aten::matmul={1 - 63 / 72:.6f}" in found.changes
+    assert sum(claim.ms for claim in found.claims) < 0.2
+    large = Product(4096, 4096, 512, 1, "bf16", work("nvjet", 0.2, *names, count=64.0))
+    for runs in ([large], []):
+        assert raised(signals([], kernels_product_runs=runs, **given), kind) == {}
+
+
+def op(name: str, start: int, shapes: str | None = None, parent: int | None = None, kind: str = "op") -> dict:
+    return {
+        "name": name,
+        "kind": kind,
+        "start_ns": start,
+        "end_ns": start + 5,
+        "parent": parent,
+        "shapes": shapes,
+    }
+
+
+def gradient(at: int, *shape: int) -> list[dict]:
+    outer = op(f"{BACKWARD}: {ACCUMULATE}", at)
+    return [outer, op(ACCUMULATE, at, json.dumps([list(shape)]), parent=1)]
+
+
+def test_a_pass_is_what_the_engine_does_between_the_programs_own_ops():
+    first = [op("aten::linear", 0), op(f"{BACKWARD}: MmBackward0", 10), *gradient(20, 64, 8)]
+    second = [op("aten::linear", 30), *gradient(40, 64, 8), *gradient(50, 8)]
+    found = passes_of(pl.DataFrame([*first, *second, op("aten::detach", 60)]))
+    assert [one.shapes for one in found] == [Counter([(64, 8)]), Counter([(64, 8), (8,)])]
+    assert [(one.start_ns, one.end_ns) for one in found] == [(10, 25), (40, 55)]
+    assert passes_of(pl.DataFrame([op("aten::linear", 0)])) == []
+
+
+def test_the_last_gradient_in_use_is_found_from_the_loss_on():
+    rows = [op("aten::loss", 0)]
+    for at, shape in ((10, (64, 8)), (20, (8, 8)), (30, (8, 8)), (40, (8, 8))):
+        rows += gradient(at, *shape)
+    (one,) = passes_of(pl.DataFrame(rows))
+    assert last_used(one, Counter([(64, 8), (8, 8)])) == 25
+    assert last_used(one, Counter([(8, 8)] * 3)) == 45
+
+
+def test_backward_work_after_the_last_gradient_in_use_is_needless():
+    mine = [work("nvjet", 3.0, f"{BACKWARD}: MmBackward0", "aten::mm")]
+    every = [*mine, work("nvjet", 3.0, "aten::mm")]
+    kind = "kernels-needless-backward"
+    found = raised(signals([], **_with(Unused(7, 2, mine), every)), kind)
+    assert sum(claim.ms for claim in found[kind].claims) == 3.0
+    assert found[kind].changes == ("family:nvjet=0.500000",)
+    for fine in (Unused(0, 9, []), Unused(7, 2, [])):
+        assert raised(signals([], **_with(fine, every)), kind) == {}
+
+
+def _with(unused: Unused, works: list) -> dict:
+    return {"kernels_unused_gradients": unused, "kernels_work": works}

@@ -1,0 +1,293 @@
+"""Verdict and account: pieces that sum to the ledger, owners, and what bounds a step."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.analysis.results import Claimed, Device, Entry, Finding, Step, Utilisation, Where
+from fathom.diagnosis.kinds import kinds
+from fathom.diagnosis.signals import Family, Signals
+from fathom.diagnosis.verdict import conclude, limited_of
+from fathom.diagnosis.verdict.classes import UNKNOWN, class_of
+from fathom.diagnosis.verdict.pieces import NEEDLESS_WORK, PRECISIONS
+from fathom.machine.limits import Limits
+from tests.support import kept_reports
+
+PEAK = Limits(arithmetic={"matmul.bf16": 1e12})  # 1 GFLOP a millisecond
+UNEXPLAINED = "unexplained"
+
+
+def device(*rows: Entry, mfu: float | None = 0.1) -> Device:
+    used = None if mfu is None else Utilisation(mfu, mfu, None, 1.0, False, "")
+    return Device(0, "cuda:0", [], sum(r.ms for r in rows), list(rows), None, utilisation=used)
+
+
+def finding(kind: str, *claims: tuple[str, str, float], gain: float | None = 1.0) -> Finding:
+    known = kinds()[kind]
+    own = [Claimed(*claim) for claim in claims]
+    return Finding(kind, known.title, Where(), [], own, gain, gain, gain, 0.1, 0.9, "", known.remedy, "")
+
+
+def product(ms: float, gflop: float, at_ceiling: float | None = None, again: float = 0.0) -> Entry:
+    row = Entry("compute", "nvjet 8·128", ms, at_ceiling, bound="matmul.bf16", unit="matmul.bf16")
+    row.product_flops, row.recomputed_flops = gflop * 1e9, again * 1e9
+    return row
+
+
+def told(found: Device, *findings: Finding, step: Step | None = None):
+    step = step or Step(None, found.total_ms, None, 3, "train")
+    return conclude(found, step, findings, [], PEAK)
+
+
+def by_owner(found: Device, *findings: Finding) -> dict[str, float]:
+    total: dict[str, float] = {}
+    for part in told(found, *findings)[1]:
+        total[part.owner] = total.get(part.owner, 0.0) + part.ms
+    return {owner: round(ms, 9) for owner, ms in total.items()}
+
+
+def test_the_waterfall_leads_from_the_peak_to_the_step():
+    rows = (
+        product(4.0, 2.0, 2.0),
+        Entry("compute", "elementwise_kernel<add> 8·128", 3.0, 1.0, bound="hbm"),
+        Entry("copy", "HtoD pinned", 0.5, 0.2),
+        Entry("idle: input", "", 1.5),
+        Entry("idle: unexplained", "", 1.0),
+    )
+    _, parts = told(device(*rows))
+    assert [(part.owner, round(part.ms, 9)) for part in parts] == [
+        ("peak", 2.0),
+        ("ceiling", 1.0),
+        ("lead elementwise_kernel<add> 8·128", 2.0),
+        ("lead nvjet 8·128", 2.0),
+        ("cause HtoD pinned copies", 0.3),
+        ("cause HtoD pinned copies", 0.2),
+        ("cause input", 1.5),
+        (UNEXPLAINED, 1.0),
+    ]
+
+
+def test_findings_own_what_they_claim_and_only_what_is_not_at_the_peak():
+    row = product(4.0, 2.0, 2.0)
+    slow = finding("kernels-no-mixed-precision", ("compute", "nvjet 8·128", 3.5))
+    assert by_owner(device(row), slow) == {"peak": 2.0, "finding kernels-no-mixed-precision": 2.0}
+    half = finding("kernels-transposes", ("compute", "nvjet 8·128", 1.0))
+    owners = by_owner(device(row), half)
+    assert owners == {"peak": 2.0, "finding kernels-transposes": 1.0, "lead nvjet 8·128": 1.0}
+
+
+def test_recomputed_products_are_not_at_the_peak():
+    owners = by_owner(device(product(4.0, 2.0, 2.0, again=0.5)))
+    assert owners == {"peak": 1.5, "cause recomputation": 0.5, "lead nvjet 8·128": 2.0}
+
+
+def test_without_a_known_mfu_nothing_counts_as_the_peak():
+    owners = by_owner(device(product(4.0, 2.0, 2.0), mfu=None))
+    assert owners == {"ceiling": 2.0, "lead nvjet 8·128": 2.0}
+
+
+def test_what_has_no_ceiling_and_python_without_a_place_are_unexplained():
+    assert by_owner(device(Entry("compute", "mystery 8·128", 4.0))) == {UNEXPLAINED: 4.0}
+    idle = Entry("idle: python", "", 4.0), Entry("idle: gc", "generation 2", 6.0)
+    assert by_owner(device(*idle)) == {UNEXPLAINED: 4.0, "cause gc": 6.0}
+    assert by_owner(device(Entry("idle: python", "augment (data.py:12)", 4.0))) == {"cause python": 4.0}
+
+
+def test_claims_of_the_mean_step_count_by_their_share():
+    found = device(Entry("idle: dispatching", "", 2.0), Entry("idle: python", "", 1.0))
+    found.mean_ledger = [Entry("idle: dispatching", "", 10.0), Entry("idle: python", "", 8.0)]
+    slow = finding("host-launch-bound", ("idle: dispatching", "", 5.0), ("idle: python", "", 8.0))
+    assert by_owner(found, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
+
+
+def test_small_families_are_summed_by_class():
+    large = Entry("compute", "elementwise_kernel<mul> 512·128", 90.0, 90.0, bound="hbm")
+    small = [Entry("compute", f"reduce_kernel<sum> {n}·32", 0.4, 0.1, bound="hbm") for n in range(3)]
+    odd = Entry("compute", "mystery 8·128", 0.2, 0.1, bound="hbm")
+    owners = by_owner(device(large, *small, odd))
+    assert owners == {"ceiling": 90.4, "kernels reduction": 0.9, UNEXPLAINED: 0.1}
+
+
+def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
+    row = Entry("compute", "add 8·128", 4.0, 1.0, bound="hbm")
+    found = device(row)
+    step = Step(None, 4.0, None, 3, "train")
+    _, parts = conclude(found, step, [], [], PEAK, {"add 8·128": "latency"})
+    assert parts[-1].part == "add 8·128 below its ceiling: limited by latency"
+    known = [
+        Family("a", 1.0, "issue slots used", 0.7, {"x": 1.0}),
+        Family("b", 1.0, "latency", 0.4, {"x": 1.0}),
+    ]
+    silent = [Family("c", 1.0, "not known", None, {"x": 1.0}), Family("d", 1.0, "latency", 0.1, {})]
+    signals = Signals({"kernels.counted": known + silent})
+    assert limited_of(signals) == {"a": "issue slots used, 70 %", "b": "latency"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("nvjet_sm90_tst_128x256_64x4 2x66·384", "matrix product"),
+        ("cudnn_generated_fort_native_sdpa_sm90_flash_bprop 132·384", "attention"),
+        ("GammaBetaBackwardCUDAKernelTemplate<float> 8·32x32", "normalisation"),
+        ("aten::addmm", "matrix product"),
+        ("cunn_SoftMaxBackward<LogSoftMaxBackwardEpilogue> 8192·512", "softmax and loss"),
+        ("triton_poi_fused_add_mul 1024·128", "compiled"),
+        ("multi_tensor_apply_kernel<FusedAdamMathFunctor> 320·512", "optimizer"),
+        ("vectorized_elementwise_kernel<CUDAFunctor_add<float>> 512·128", "elementwise"),
+    ],
+)
+def test_classes_by_name(name, expected):
+    assert class_of(name).name == expected
+
+
+def test_a_name_that_says_nothing_has_no_class():
+    assert class_of("k7") is UNKNOWN
+
+
+ROWS = st.lists(
+    st.builds(
+        lambda entry, number, ms, near, flops, again: Entry(
+            entry,
+            f"family {number}",
+            ms,
+            near,
+            bound="hbm",
+            unit="matmul.bf16",
+            product_flops=flops,
+            recomputed_flops=flops * again,
+        ),
+        st.sampled_from(
+            ["compute", "ops", "copy", "communication", "idle: python", "idle: input", "idle: x"]
+        ),
+        st.integers(0, 10**6),
+        st.floats(0, 100),
+        st.none() | st.floats(0, 200),
+        st.floats(0, 1e12),
+        st.floats(0, 1),
+    ),
+    max_size=8,
+    unique_by=lambda row: row.detail,
+)
+
+
+def test_what_the_clean_step_differs_by_keeps_its_sign():
+    rows = Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm"), Entry("unattributed", "", -1.0)
+    assert by_owner(device(*rows)) == {"ceiling": 6.0, UNEXPLAINED: -1.0}
+
+
+@given(ROWS, st.lists(st.floats(0, 150), max_size=8))
+def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
+    claims = [(row.entry, row.detail, ms) for row, ms in zip(rows, wanted, strict=False)]
+    found = finding("kernels-transposes", *claims)
+    parts = told(device(*rows), found, finding("host-python", *claims))[1]
+    assert sum(part.ms for part in parts) == pytest.approx(sum(row.ms for row in rows))
+    assert all(part.ms > 0 and math.isfinite(part.ms) and part.owner for part in parts)
+
+
+def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
+    work = Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm")
+    assert told(device(work, Entry("idle: input", "", 3.9)))[0].bound == "memory"
+    assert told(device(work, Entry("idle: input", "", 4.1)))[0].bound == "input"
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("idle: input", "input"),
+        ("idle: dispatching", "launch"),
+        ("idle: launch latency", "launch"),
+        ("idle: gc", "host"),
+        ("idle: python", "host"),
+        ("idle: unexplained", "unknown"),
+        ("copy", "copy"),
+        ("communication", "communication"),
+        ("waiting for peers", "communication"),
+    ],
+)
+def test_every_wait_has_its_bound(entry, expected):
+    assert told(device(Entry(entry, "", 5.0)))[0].bound == expected
+
+
+def test_python_between_launches_is_launching_unless_it_takes_longer():
+    quick = device(Entry("idle: python", "", 2.0), Entry("idle: dispatching", "", 3.0))
+    verdict, parts = told(quick)
+    assert verdict.bound == "launch"
+    assert {part.owner for part in parts} == {"cause python", "cause dispatching"}
+    slow = device(Entry("idle: python", "", 4.0), Entry("idle: dispatching", "", 3.0))
+    assert told(slow)[0].bound == "host"
+
+
+def test_a_finding_says_what_its_time_is_bound_by():
+    idle = Entry("idle: python", "", 8.0)
+    found = finding("input-cpu-preprocessing", ("idle: python", "", 7.0), gain=7.0)
+    verdict, _ = told(device(idle), found)
+    assert (verdict.bound, verdict.finding, verdict.gain_ms) == ("input", "input-cpu-preprocessing", 7.0)
+    assert verdict.action == kinds()["input-cpu-preprocessing"].action + "."
+
+
+def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
+    idle = Entry("idle: gc", "", 8.0), Entry("idle: dispatching", "", 2.0)
+    launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)
+    for saved, expected in ((1.5, "host-garbage-collection"), (0.5, "host-launch-bound")):
+        garbage = finding("host-garbage-collection", ("idle: gc", "", 8.0), gain=saved)
+        verdict, _ = told(device(*idle), launches, garbage)
+        assert (verdict.bound, verdict.finding) == ("host", expected)
+
+
+def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
+    work = device(Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm"))
+    found = finding("host-checkpoint", gain=20.0)
+    step = Step(6.0, 6.0, None, 30, "train", clean_mean_ms=26.0)
+    assert told(work, found, step=step)[0].bound == "host"
+    step.clean_mean_ms = 6.0  # no step is longer: the gain is not in addition to the ledger
+    assert told(work, found, step=step)[0].bound == "memory"
+
+
+def test_time_without_work_requested_bounds_nothing():
+    rows = Entry("idle: no work", "", 50.0), Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm")
+    assert told(device(*rows))[0].bound == "memory"
+
+
+def test_nothing_to_do_is_said_by_an_empty_action():
+    verdict, _ = told(device(product(4.0, 2.0, 2.0)))
+    assert (verdict.action, verdict.gain_ms, verdict.finding) == ("", None, None)
+    costless = finding("device-ecc", gain=None)
+    assert told(device(product(4.0, 2.0, 2.0)), costless)[0].finding is None
+
+
+def test_without_a_ledger_there_is_no_verdict():
+    step = Step(None, None, None, 0, "")
+    assert conclude(None, step, [], [], None) == (None, [])
+    assert conclude(device(), step, [], [], None) == (None, [])
+
+
+def test_kinds_that_the_account_orders_exist():
+    assert set(kinds()) >= PRECISIONS | NEEDLESS_WORK
+
+
+@pytest.mark.parametrize("name", kept_reports.names())
+def test_accounts_of_kept_reports_sum_to_the_step_and_hold_mfu(name):
+    found = kept_reports.report(name)
+    if not found.devices:
+        pytest.skip("it has no device")
+    kept = found.devices[0]
+    _, parts = conclude(kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept))
+    step_ms = sum(row.ms for row in kept.ledger)
+    assert sum(part.ms for part in parts) == pytest.approx(step_ms, rel=1e-9)
+    assert all(math.isfinite(part.ms) and part.ms > 0 for part in parts)
+    if kept.utilisation and kept.utilisation.mfu:
+        at_peak = sum(part.ms for part in parts if part.owner == "peak")
+        assert at_peak / step_ms == pytest.approx(kept.utilisation.mfu, rel=0.02)
+
+
+@pytest.mark.parametrize("name", ["train_gpt", "hf_trainer", "generate", "timm_jpeg"])
+def test_four_fifths_of_the_account_have_an_owner(name):
+    found = kept_reports.report(name)
+    kept = found.devices[0]
+    _, parts = conclude(kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept))
+    owned = sum(part.ms for part in parts if part.owner != UNEXPLAINED)
+    assert owned >= 0.8 * sum(part.ms for part in parts)

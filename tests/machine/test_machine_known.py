@@ -1,0 +1,76 @@
+"""What a recording knows of its machine: the inventory of now, ceilings remembered or measured before it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from fathom.gauges import QUICK
+from fathom.machine import inventory, known_machine, remember
+from fathom.machine.ceilings import Ceiling, to_records
+from tests.support.running import run_fathom
+
+SEEN = to_records([Ceiling(id="host.read", value=1e10, unit="B/s", low=1e10, high=1e10, samples=3)])
+
+
+def launched(folder: Path) -> dict:
+    return json.loads((folder / "out.fathom" / "raw" / "launch.json").read_text())["machine"]
+
+
+def test_ceilings_are_remembered_under_the_fingerprint(tmp_path):
+    machine = inventory()
+    assert "ceilings" not in known_machine(folder=tmp_path)
+    remember({**machine, "ceilings": SEEN}, tmp_path)
+    assert known_machine(folder=tmp_path)["ceilings"] == SEEN
+    other = {**machine, "fingerprint": "another"}
+    assert "ceilings" not in known_machine(lambda: other, tmp_path)
+
+
+def test_a_damaged_file_is_told_and_stops_nothing(tmp_path):
+    machine, told = inventory(), []
+    remember(machine, tmp_path).write_text("{")
+    assert known_machine(folder=tmp_path, say=told.append)["fingerprint"] == machine["fingerprint"]
+    assert "not a machine file" in told[0]
+
+
+def test_a_recording_measures_first_what_was_never_measured(tmp_path):
+    tried = [{"id": name, "why": "left out"} for name in QUICK if name != "host.read"]
+    remember({**inventory(), "missing": tried}, tmp_path)
+    done = run_fathom(
+        "run",
+        "--raw",
+        "-o",
+        "out.fathom",
+        "true",
+        cwd=tmp_path,
+        FATHOM_HOME=str(tmp_path),
+        FATHOM_MEASURE="1",
+    )
+    assert done.returncode == 0 and "--no-measure" in done.stderr, done.stderr
+    assert [found["id"] for found in launched(tmp_path)["ceilings"]] == ["host.read"]
+    done = run_fathom(
+        "run", "--raw", "-o", "o.fathom", "true", cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1"
+    )
+    assert "--no-measure" not in done.stderr  # once is enough
+
+
+def test_a_home_that_cannot_be_written_costs_no_recording(tmp_path):
+    (tmp_path / "home").write_text("in the way")
+    words = ["run", "--raw", "-o", "out.fathom", "sh", "-c", "exit 3"]
+    home = str(tmp_path / "home")
+    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=home, FATHOM_MEASURE="1", PATH=os.environ["PATH"])
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert launched(tmp_path)["fingerprint"] == inventory()["fingerprint"]
+
+
+def test_no_measure_leaves_it_out(tmp_path):
+    words = ["run", "--raw", "--no-measure", "-o", "out.fathom", "true"]
+    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1")
+    assert done.returncode == 0 and "ceilings" not in launched(tmp_path)
+
+
+def test_a_missing_program_is_told_before_anything_is_measured(tmp_path):
+    words = ["run", "--raw", "no-such-program"]
+    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1")
+    assert done.returncode == 127 and "measuring" not in done.stderr

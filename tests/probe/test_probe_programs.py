@@ -1,0 +1,306 @@
+"""Real programs, recorded: steps are counted exactly, and the program does not notice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fathom.probe.hooks.reading import ready
+from fathom.probe.plan import Plan
+from tests.support.paths import SOURCE
+from tests.support.probe_programs import launch
+
+pytestmark = pytest.mark.torch
+
+
+def test_a_training_loop_goes_through_all_phases(tmp_path):
+    run = launch(tmp_path, "train.py", "60")
+    assert run.status == 0 and run.err == ""
+    assert len(run.marks) == 60
+    assert {mark["source"] for mark in run.marks} == {"optimizer"}
+    assert [mark["k"] for mark in run.marks] == list(range(60))
+    assert run.kinds == {"train": 59}
+    assert (
+        run.phases["timeline"] >= Plan().steps
+        and run.phases["attribution"] == 1
+        and run.phases["clean"] >= 20
+    )
+    assert run.of("end")[0]["steps"] == 60
+
+
+def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
+    run = launch(tmp_path, "train.py", "30", plan={"settle": 4})
+    assert run.phases["clean"] >= 8 and run.phases["timeline"] >= 4
+
+
+def test_the_program_computes_the_same_and_says_the_same(tmp_path):
+    plain = launch(tmp_path / "plain", "train.py", "60", watched=False)
+    watched = launch(tmp_path / "watched", "train.py", "60")
+    assert (plain.out, plain.err, plain.status) == (watched.out, watched.err, watched.status)
+
+
+def test_every_mark_of_a_burst_is_annotated_in_its_trace(tmp_path):
+    run = launch(tmp_path, "train.py", "60")
+    for record, trace in zip(run.of("trace"), run.traces(), strict=True):
+        names = [event["name"] for event in trace["traceEvents"] if "fathom.mark#" in event.get("name", "")]
+        assert names == [f"fathom.mark#{k}" for k in range(record["k0"], record["k1"] + 1)]
+
+
+def test_only_the_attribution_has_shapes_and_stacks(tmp_path):
+    run = launch(tmp_path, "train.py", "60")
+    for record, trace in zip(run.of("trace"), run.traces(), strict=True):
+        deep = any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
+        stacks = any(event.get("cat") == "python_function" for event in trace["traceEvents"])
+        assert (deep, stacks) == ((True, True) if record["phase"] == "attribution" else (False, False))
+
+
+@pytest.mark.parametrize(
+    ("workers", "start", "kind", "total"),
+    [("0", "-", "map", 32), ("2", "fork", "map", 32), ("2", "spawn", "iterable", 32)],
+)
+def test_every_batch_has_its_stages(tmp_path, workers, start, kind, total):
+    run = launch(tmp_path, "loader.py", workers, start, "2", kind)
+    assert len(run.marks) == len(run.of("batch")) == total
+    made = [r for records in run.processes for r in records if r["t"] == "batch" and r.get("fetch")]
+    assert len(made) == total and all(record["collate"] > 0 for record in made)
+    assert all(0 <= record["read"] <= record["fetch"] and record["decode"] == 0 for record in made)
+    if workers != "0":
+        keys = {(record["pid"], record["epoch"], record["nth"]) for record in run.of("batch")}
+        theirs = {
+            (records[0]["pid"], record["epoch"], record["nth"])
+            for records in run.processes[1:]
+            for record in records
+            if record["t"] == "batch"
+        }
+        assert keys == theirs and len(keys) == total
+
+
+@pytest.mark.skipif(
+    ready() is None, reason="this system does not tell how long a thread waits for a processor"
+)
+def test_workers_tell_their_threads_and_how_long_they_wait_for_a_processor(tmp_path):
+    run = launch(tmp_path, "loader.py", "2", "forkserver", "1", "threaded")
+    made = [r for records in run.processes[1:] for r in records if r["t"] == "batch"]
+    assert len(made) == 16 and {(record["worker"], record["threads"]) for record in made} == {(0, 3), (1, 1)}
+    assert all(0 <= record["cpu_wait"] <= record["fetch"] + record["collate"] + 10**6 for record in made)
+
+
+def test_modules_that_workers_call_are_no_steps(tmp_path):
+    run = launch(tmp_path, "loader.py", "2", "fork", "2", "module")
+    assert len(run.marks) == 32 and {mark["source"] for mark in run.marks} == {"optimizer"}
+    assert len(run.processes) == 3
+    assert not [record for records in run.processes[1:] for record in records if record["t"] == "mark"]
+
+
+def test_an_epoch_start_is_not_compared_with_other_steps(tmp_path):
+    run = launch(tmp_path, "loader.py", "0", "-", "3", "map")
+    assert run.kinds == {"train": 45, "train+epoch start": 2}
+    assert {mark["samples"] for mark in run.marks[1:]} == {4}
+
+
+@pytest.mark.parametrize(("critic_steps", "iterations"), [("1", 40), ("5", 20)])
+def test_with_two_optimizers_the_rarer_one_is_the_clock(tmp_path, critic_steps, iterations):
+    run = launch(tmp_path, "gan.py", str(iterations), critic_steps)
+    assert len(run.marks) == iterations
+
+
+def test_an_optimizer_for_each_parameter_gives_one_mark_an_iteration(tmp_path):
+    run = launch(tmp_path, "in_backward.py", "60")
+    assert run.status == 0 and len(run.marks) == 60
+    assert run.phases["timeline"] >= Plan().steps
+
+
+def test_a_step_that_the_scaler_skips_is_a_step(tmp_path):
+    assert len(launch(tmp_path, "scaler.py", "40").marks) == 40
+
+
+def test_batches_between_optimizer_steps_are_micro_steps(tmp_path):
+    run = launch(tmp_path, "accumulate.py", "40", "3")
+    assert len(run.marks) == 40
+    inner = [record["k"] for record in run.of("micro") if record["k"] >= 0]
+    assert inner == [k for k in range(39) for _ in range(3)]
+    assert {mark["samples"] for mark in run.marks[1:]} == {6}
+
+
+def test_evaluation_between_steps_is_told_apart(tmp_path):
+    run = launch(tmp_path, "evaluate.py", "4")
+    assert len(run.marks) == 80
+    assert run.kinds == {"train": 76, "train+evaluation": 3}
+
+
+@pytest.mark.parametrize("how", ["module", "method", "inner", "bound", "function"])
+def test_compiled_code_is_counted_and_compiles_as_before(tmp_path, how):
+    plain = launch(tmp_path / "plain", "compiled.py", how, "40", watched=False)
+    run = launch(tmp_path / "watched", "compiled.py", how, "40")
+    assert json.loads(run.out) == json.loads(plain.out)
+    assert json.loads(run.out)["stats"]["unique_graphs"] == 1
+    assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
+    assert any(record["cause"] == "compilation" for record in run.of("wait"))
+
+
+def test_what_is_called_by_a_frame_that_dynamo_gives_up_is_compiled_no_more_than_before(tmp_path):
+    """A clock of graphs that only the watch had made would stop with it."""
+    plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False)
+    run = launch(tmp_path / "watched", "compiled.py", "loop", "40")
+    assert json.loads(run.out) == json.loads(plain.out)
+    assert "unique_graphs" not in json.loads(plain.out)["stats"]
+    assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
+
+
+@pytest.mark.parametrize("how", ["reentrant", "hooks"])
+def test_layers_that_are_called_again_in_the_backward_pass_are_no_steps(tmp_path, how):
+    run = launch(tmp_path, "recompute.py", how, "40")
+    assert run.status == 0 and len(run.marks) == 40
+    assert {mark["source"] for mark in run.marks} == {"forward"}
+
+
+@pytest.mark.parametrize("old", [(), ("old",)])
+@pytest.mark.parametrize("own", [1, 2, 3, 7])
+def test_bursts_of_steps_that_several_threads_open_end_well(tmp_path, own, old):
+    """Torch ends the program where a profiler is ended by a thread that did not begin it."""
+    turns = 160 // (own + 1)
+    run = launch(tmp_path, "serving.py", str(turns), str(own), *old)
+    assert (run.status, run.err) == (0, "")
+    assert {note["what"] for note in run.of("note")} <= {"interrupted"}
+    assert len(run.marks) == turns * (own + 1) and (old or run.phases["timeline"] >= 4)
+
+
+def test_generation_knows_prefill_from_decode(tmp_path):
+    run = launch(tmp_path, "generate.py", "6", "9")
+    assert len(run.marks) == 54
+    assert run.kinds == {"prefill": 6, "decode": 47}
+
+
+@pytest.mark.parametrize("start", ["12", "19", "22", "23"])
+def test_the_programs_own_profiler_goes_first(tmp_path, start):
+    run = launch(tmp_path, "own_profiler.py", "120", start, "60")
+    assert "seen True" in run.out and run.status == 0
+    assert len(run.marks) == 120 and run.phases["timeline"] >= Plan().steps
+    assert any(record["what"] == "own-profiler" for record in run.of("note"))
+    theirs = range(int(start) + 1, 60)
+    assert not [mark for mark in run.marks if mark["k"] in theirs and mark["phase"] in ("clean", "timeline")]
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "steps"), [("crash", 1, 50), ("exit", 3, 50), ("_exit", 4, 50), ("interrupt", -2, 50)]
+)
+def test_however_it_ends_its_steps_are_there(tmp_path, how, status, steps):
+    plain = launch(tmp_path / "plain", "endings.py", how, watched=False)
+    run = launch(tmp_path / "watched", "endings.py", how)
+    assert run.status == plain.status == status
+    assert steps <= len(run.marks) <= steps + 1 and run.of("end")
+
+
+def test_what_was_flushed_survives_a_kill(tmp_path):
+    run = launch(tmp_path, "endings.py", "kill")
+    assert run.status == -9
+    assert run.of("mark") and not run.of("end")
+
+
+def test_parent_and_fork_are_recorded_each(tmp_path):
+    run = launch(tmp_path, "endings.py", "fork")
+    assert run.status == 0
+    assert sorted(sum(r["t"] == "mark" for r in records) for records in run.processes) == [20, 70]
+
+
+def test_a_process_without_steps_says_nothing(tmp_path):
+    run = launch(tmp_path, "no_steps.py")
+    assert run.status == 0 and run.processes == []
+
+
+def test_the_hosts_window_where_no_step_is_wanted(tmp_path):
+    run = launch(tmp_path, "train.py", "1500", plan={"step_on": "none"})
+    assert run.status == 0 and run.err == ""
+    assert [mark["source"] for mark in run.marks] == ["host", "host"]
+    names = {event.get("name") for event in run.traces()[0]["traceEvents"]}
+    assert {"fathom.mark#0", "fathom.mark#1", "aten::linear"} <= names
+
+
+def test_a_program_may_mark_its_steps(tmp_path):
+    run = launch(tmp_path, "explicit.py", "60")
+    assert len(run.marks) == 60 and run.kinds == {"train": 59}
+    assert {(mark["samples"], mark["tokens"]) for mark in run.marks} == {(64, 640)}
+    timeline = run.traces()[0]["traceEvents"]
+    regions = {event["cat"] for event in timeline if event.get("name") == "product"}
+    assert regions == {"user_annotation"}  # as an op, Python's time in it would be the framework's work
+
+
+def test_step_and_region_are_harmless_where_nothing_records(tmp_path):
+    run = launch(tmp_path, "explicit.py", "5", watched=False, PYTHONPATH=str(SOURCE))
+    assert run.status == 0 and run.err == "" and run.processes == []
+
+
+def test_a_fault_of_the_probe_is_one_line_and_the_program_runs_on(tmp_path):
+    run = launch(tmp_path, "sabotage.py")
+    assert run.status == 0 and run.out.startswith("loss ")
+    assert run.err.count("\n") == 1 and run.err.startswith("fathom: profiling is off")
+    assert len(run.marks) == 60 and run.phases["timeline"] == 0
+    assert [record["what"] for record in run.of("note")] == ["fault"]
+
+
+def test_surface_records_no_timeline(tmp_path):
+    run = launch(tmp_path, "train.py", "60", plan={"depth": "surface"})
+    assert set(run.phases) == {"settle", "clean"} and not run.of("trace")
+
+
+def test_a_timeline_begins_where_it_is_asked_for(tmp_path):
+    run = launch(tmp_path, "train.py", "120", plan={"at": [30, 70], "steps": 3})
+    begun = [record["k0"] for record in run.of("trace") if record["phase"] == "timeline"]
+    assert any(30 <= k <= 33 for k in begun) and any(70 <= k <= 73 for k in begun)
+    assert not any(k < 30 for k in begun)
+
+
+def test_a_number_of_steps_is_enough(tmp_path):
+    run = launch(tmp_path, "train.py", "60", plan={"stop_after": 20})
+    assert int((run.raw / "stop").read_text()) == 20
+
+
+def test_another_sitecustomize_still_runs(tmp_path):
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.stderr.write('theirs\\n')\n")
+    run = launch(tmp_path, "train.py", "30", PYTHONPATH=str(tmp_path / "site"))
+    assert run.err == "theirs\n" and len(run.marks) == 30
+
+
+def test_a_trigger_asks_for_one_more_timeline(tmp_path):
+    run = launch(tmp_path, "triggered.py", str(tmp_path / "raw"), plan={"settle": 4})
+    late = [record for record in run.of("trace") if record["k0"] >= 80]
+    assert [record["phase"] for record in late] == ["timeline"]
+    assert not (run.raw / "trigger").exists()
+
+
+def test_a_program_that_becomes_quicker_is_recorded_again(tmp_path):
+    run = launch(tmp_path, "quicker.py")
+    settled = max(record["k"] for record in run.of("resettled"))
+    assert settled >= 60
+    assert "timeline" in [record["phase"] for record in run.of("trace") if record["k0"] >= settled]
+
+
+def test_a_process_may_record_itself_for_a_while(tmp_path):
+    path = str(SOURCE)
+    run = launch(tmp_path, "in_process.py", str(tmp_path / "raw"), watched=False, PYTHONPATH=path)
+    assert run.out.split() == ["True", "False"]
+    assert len(run.marks) == 60 and run.phases["timeline"] >= Plan().steps
+    assert run.of("end")[0]["reason"] == "stopped"
+
+
+def test_ranks_of_a_host_keep_one_schedule(tmp_path):
+    torchrun = ("torch.distributed.run", "--nproc-per-node=2")
+    for attempt in range(4):  # on a busy machine gloo itself aborts now and then as it is torn down
+        run = launch(tmp_path / str(attempt), "ranks.py", "80", launcher=torchrun)
+        if "terminate called without an active exception" not in run.err:
+            break
+    assert run.status == 0, run.err
+    first, second = (
+        [(r["k"], len(r["ns"]), r["phase"]) for r in records if r["t"] == "marks"] for records in run.runs()
+    )
+    assert sorted(r[0]["rank"] for r in run.processes) == [0, 1]
+    assert _stretches(first) == _stretches(second)
+    assert {phase for _, phase in _stretches(first)} >= {"clean", "timeline", "attribution"}
+
+
+def _stretches(runs):
+    """(step, phase) wherever the phase changes."""
+    steps = [(k + i, phase) for k, count, phase in runs for i in range(count)]
+    return [one for before, one in zip([(None, None), *steps], steps, strict=False) if before[1] != one[1]]

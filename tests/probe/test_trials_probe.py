@@ -1,0 +1,56 @@
+"""Trials in running programs: what they measure, and that the program notices nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.probe_programs import launch
+
+ALL = {"depth": "surface", "what_if": ["logging", "gc", "input"], "settle": 3}
+
+
+def _slow(folder, *words, steps=200, ms=2, workers=0, plan=None, **options):
+    plan = ALL if plan is None else plan
+    return launch(folder, "slow_loader.py", str(ms), str(workers), str(steps), *words, plan=plan, **options)
+
+
+def test_the_program_gets_and_says_the_same(tmp_path):
+    run, plain = _slow(tmp_path, workers=2), _slow(tmp_path / "plain", watched=False)
+    assert run.status == 0 and run.err == ""
+    assert run.out == plain.out and run.out.endswith("true\n")
+    assert run.phases["trial-input"] >= 8 and run.phases["trial-logging"] >= 8
+
+
+def test_no_step_of_a_trial_waits_for_a_batch(tmp_path):
+    run = _slow(tmp_path, ms=8, steps=310, plan={**ALL, "what_if": ["input"]})
+    order = [record["phase"] for record in run.of("phase") if record["phase"].startswith("trial")]
+    assert order == ["trial-baseline", "trial-input"] * 5 + ["trial-baseline"]
+    opened = [(mark["ns"], mark["phase"]) for mark in run.marks]
+    waits: dict[str, list[int]] = {"trial-input": [], "trial-baseline": []}
+    for batch in run.of("batch"):
+        phase = max((one for one in opened if one[0] <= batch["start"]), default=(0, ""))[1]
+        waits.setdefault(phase, []).append(batch["wait"])
+    assert min(waits["trial-baseline"]) >= 8_000_000
+    assert sorted(waits["trial-input"])[len(waits["trial-input"]) // 2] < 1_000_000
+    assert len(waits["trial-input"]) >= 40
+
+
+@pytest.mark.parametrize(("kind", "how", "status"), [("logging", "interrupt", -2), ("gc", "fork", 0)])
+def test_whatever_happens_within_a_trial_nothing_is_lost(tmp_path, kind, how, status):
+    """Step 60 lies in the first trial."""
+    run = _slow(tmp_path, "map", how, ms=1, steps=80, plan={**ALL, "what_if": [kind]})
+    assert run.status == status
+    assert next(mark["phase"] for mark in run.marks if mark["k"] == 60) == f"trial-{kind}"
+    lines = run.out.splitlines()
+    last = 79 if how == "fork" else 60
+    assert [int(line.split()[1]) for line in lines if line.startswith("step ")] == list(range(last + 1))
+    assert lines.count("child True") == (how == "fork")
+
+
+@pytest.mark.parametrize(("how", "variables"), [("", {"WORLD_SIZE": "2"}), ("forks", {})])
+def test_what_cannot_be_tried_keeps_nobody_from_recording_the_rest(tmp_path, how, variables):
+    plan = {**ALL, "depth": "timeline", "what_if": ["gc"]}
+    run = _slow(tmp_path, "none", how, ms=1, steps=300, plan=plan, **variables)
+    assert run.status == 0
+    assert [note["what"] for note in run.of("note")].count("what-if gc") == 1
+    assert run.phases["timeline"] >= 2

@@ -1,0 +1,101 @@
+"""`fathom.step()` is enough for a program without torch; regions that it names have rows of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import fathom
+from tests.report.test_report import text
+from tests.support.running import run_fathom
+from tests.support.timelines import Timeline, examination_of
+
+MS = 1_000_000
+SIMULATOR = """
+import gc, sys, time
+import fathom
+
+def advance(cells):
+    for i in range(len(cells)):
+        cells[i] = (cells[i] * 1103515245 + 12345) % 2147483648
+
+cells = list(range(30_000))
+for step in range(60):
+    with fathom.region("advance"):
+        advance(cells)
+    with fathom.region("load"):
+        time.sleep(0.004)
+    if step % 2:
+        gc.collect()
+    fathom.step(samples=30_000)
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> fathom.Sounding:
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "sim.py").write_text(SIMULATOR)
+    done = run_fathom("run", "-o", "sim.fathom", "--", sys.executable, "sim.py", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return fathom.open(folder / "sim.fathom")
+
+
+def test_steps_are_counted_by_the_call(simulated: fathom.Sounding) -> None:
+    steps = simulated.table("steps").filter(pl.col("source") == "mark").collect()
+    assert steps.height == 59 and simulated.manifest.ended == "finished"
+    step = simulated.step
+    assert step.clean_ms is not None and step.clean_ms > 4.0 and step.samples_per_s
+
+
+def test_the_ledger_sums_and_has_collections_of_garbage(simulated: fathom.Sounding) -> None:
+    (device,) = simulated.examine().devices
+    entries = {entry.entry for entry in device.ledger}
+    assert "idle: gc" in entries and not {"ops", "compute"} & entries
+    used = [window for window in device.windows if window.used]
+    assert used and device.total_ms == pytest.approx(
+        sum(window.end_ns - window.start_ns for window in used) / len(used) / MS
+    )
+
+
+def test_regions_have_rows(simulated: fathom.Sounding) -> None:
+    found = simulated.examine()
+    named = {region.name: region for region in found.devices[0].regions}
+    assert set(named) == {"advance", "load"}
+    assert named["load"].ms >= 4.0 and named["advance"].count == pytest.approx(1.0)
+    page = text(found)
+    assert (
+        "regions of the program" in page and "idle" not in page.split("where a step goes")[1].split("\n")[1]
+    )
+
+
+def test_python_of_a_program_without_operators_is_no_pause_between_them(simulated: fathom.Sounding) -> None:
+    for finding in simulated.findings:
+        assert not any("between ops" in line.text for line in finding.evidence)
+
+
+def test_a_program_that_is_not_recorded_runs_as_ever(tmp_path: Path) -> None:
+    import subprocess
+
+    (tmp_path / "sim.py").write_text(SIMULATOR)
+    done = subprocess.run([sys.executable, "sim.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.glob("*.fathom"))
+
+
+def test_nested_regions_share_nothing_of_their_own_time(tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.steps(*[k * 10 * MS for k in range(4)])
+    for k in range(3):
+        begin = k * 10 * MS
+        timeline.op("outer", begin + MS, begin + 9 * MS, kind="annotation")
+        timeline.op("inner", begin + 2 * MS, begin + 5 * MS, kind="annotation")
+        timeline.op("Optimizer.step#SGD.step", begin + 6 * MS, begin + 7 * MS, kind="annotation")
+        timeline.kernel(begin + 4 * MS, begin + 6 * MS, begin + 3 * MS)
+    (device,) = examination_of(tmp_path / "s", timeline).devices
+    rows = {one.name: (one.ms, one.own_ms, one.count, one.device_ms) for one in device.regions}
+    assert rows["outer"] == pytest.approx((8.0, 5.0, 1.0, 2.0), rel=0.3)
+    assert rows["inner"] == pytest.approx((3.0, 3.0, 1.0, 2.0), rel=0.3)
+    assert set(rows) == {"outer", "inner"}

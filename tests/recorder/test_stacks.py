@@ -1,0 +1,281 @@
+"""Stacks sampled from outside: what a walk through memory meets, against what Python itself says."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fathom.probe.frames import FIFO, LAYOUT, Beacon, Layout, Memory, NotHereError, calibrate, thread_state
+from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
+from fathom.recorder.stacks.blocking import Activity
+from fathom.recorder.stacks.codes import TornError
+from fathom.sounding.raw.stacks import is_program, stacks
+from tests.support.paths import SOURCE
+
+CHILD = """
+import json, sys, threading, traceback
+from dataclasses import asdict
+from fathom.probe.frames import calibrate, thread_state
+
+def tell():
+    stack = [(f.filename, f.lineno, f.name) for f in traceback.extract_stack()[:-1]]
+    print(json.dumps({"state": thread_state(), "layout": asdict(calibrate()), "stack": stack}), flush=True)
+    sys.stdin.readline()
+
+class Öffner:
+    def __call__(self, depth):
+        if depth:
+            return sorted([depth], key=lambda d: self(d - 1))
+        return list(self.walk())
+
+    def walk(self):
+        with threading.Lock():
+            yield tell()
+
+def deep(n):
+    if n == 0:
+        return Öffner()(3)
+    return deep(n - 1)
+
+deep(int(sys.argv[1]))
+"""
+
+
+def other_pythons() -> list[str]:
+    """Interpreters of other versions, where this machine has them."""
+    known = Path.home() / ".pyenv" / "versions"
+    found = [
+        *known.glob("3.1[1-9]*/bin/python3"),
+        *map(Path, filter(None, [shutil.which("/usr/bin/python3.11")])),
+    ]
+    return [sys.executable, *map(str, sorted(found))]
+
+
+@pytest.mark.parametrize("python", other_pythons())
+@pytest.mark.parametrize("depth", [0, 150])
+def test_a_walk_through_memory_meets_the_frames_that_python_reports(
+    python: str, depth: int, tmp_path: Path
+) -> None:
+    script = tmp_path / "prögram_€.py"
+    script.write_text(CHILD, encoding="utf-8")
+    child = subprocess.Popen(
+        [python, str(script), str(depth)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUTF8": "1"},
+    )
+    assert child.stdout is not None
+    told = json.loads(child.stdout.readline())
+    memory, layout = Memory(child.pid), Layout(**told["layout"])
+    chain = Walker(memory, layout).walk(told["state"])
+    assert chain is not None
+    codes = Codes(memory, layout)
+    frames = [codes.frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)]
+    child.communicate("\n")
+    met = [
+        (file, line, name.rpartition(".")[2])
+        for name, file, line in reversed([frame for frame in frames if frame])
+    ]
+    expected = [tuple(one) for one in told["stack"]]
+    assert met[: len(expected) - 1] == expected[:-1]  # the innermost has gone on to wait
+    assert met[len(expected) - 1][::2] == expected[-1][::2]
+
+
+def functions_of(code: object) -> list[object]:
+    inner = [one for const in code.co_consts if hasattr(const, "co_consts") for one in functions_of(const)]  # type: ignore[attr-defined]
+    return [code, *inner]
+
+
+def test_line_tables_of_the_standard_library_decode_as_python_decodes_them() -> None:
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
+    random.Random(1).shuffle(files)
+    checked = 0
+    for file in files[:25]:
+        for code in functions_of(compile(file.read_text(encoding="utf-8"), str(file), "exec")):
+            starts, lines, size = line_table(code.co_linetable, code.co_firstlineno)  # type: ignore[attr-defined]
+            own = {s + i: line for s, e, line in code.co_lines() for i in range(0, e - s, 2)}  # type: ignore[attr-defined]
+            bounds = [*starts[1:], size]
+            mine = {
+                s + i: line
+                for s, e, line in zip(starts, bounds, lines, strict=True)
+                for i in range(0, e - s, 2)
+            }
+            assert mine == own
+            checked += 1
+    assert checked > 300
+
+
+def test_what_is_no_code_object_is_refused() -> None:
+    layout, memory = calibrate(), Memory(os.getpid())
+    codes = Codes(memory, layout)
+    other = ["no code"] * 64
+    with pytest.raises(TornError):
+        codes.frame(id(other), id(other) + layout.bytecode)
+    with pytest.raises(OSError):
+        codes.frame(8, 16)
+    code = calibrate.__code__
+    with pytest.raises(TornError):
+        codes.frame(id(code), id(code) + (1 << 20))
+
+
+def test_a_state_that_is_no_longer_there_gives_no_stack() -> None:
+    walker = Walker(Memory(os.getpid()), calibrate())
+    assert walker.walk(64) is None
+    assert walker.gone(64)
+    assert not walker.gone(thread_state())
+
+
+def test_a_blocked_thread_names_the_call_and_a_busy_one_runs() -> None:
+    sleeping = subprocess.Popen(["sleep", "30"])
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    time.sleep(0.5)
+    try:
+        if Path(f"/proc/{sleeping.pid}/syscall").exists():
+            assert Activity(sleeping.pid, sleeping.pid).now() == (False, "clock_nanosleep")
+        assert Activity(busy.pid, busy.pid).now() == (True, None)
+    finally:
+        sleeping.kill()
+        busy.kill()
+        sleeping.wait()
+        busy.wait()
+    assert Activity(sleeping.pid, sleeping.pid).now() == (None, None)
+
+
+SAMPLED = """
+import sys, time
+from fathom.probe.frames import Beacon
+
+class Session:
+    raw = sys.argv[1]
+    def note(self, what, text): print(what, text)
+
+def rest():
+    time.sleep(0.4)
+
+def work():
+    end = time.perf_counter() + 0.4
+    while time.perf_counter() < end:
+        pass
+
+beacon = Beacon(Session())
+beacon.follow("timeline")
+rest()
+work()
+beacon.follow("transition")
+work()
+if sys.argv[2] == "dies":
+    beacon.follow("timeline")
+    rest()
+    import os
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("way", ["ends", "dies"])
+def test_samples_say_where_the_program_ran_and_where_it_slept(way: str, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SAMPLED)
+    with StackSampler(tmp_path) as sampler:
+        assert sampler.fault is None
+        child = subprocess.Popen(
+            [sys.executable, str(script), str(tmp_path), way], env={**os.environ, "PYTHONPATH": str(SOURCE)}
+        )
+        child.wait()
+        time.sleep(0.2)
+    assert sampler.fault is None
+    assert not (tmp_path / FIFO).exists()
+    marked = pl.DataFrame(
+        {"ns": [0], "phase": ["timeline"], "burst": [1]},
+        schema={"ns": pl.Int64, "phase": pl.String, "burst": pl.Int32},
+    )
+    table, facts = stacks(tmp_path, child.pid, marked)
+    assert facts["stacks"]["samples"] >= table.height > 20
+    asleep = table.filter(pl.col("call") == "clock_nanosleep")
+    assert set(asleep["function"]) == {"rest"}
+    assert set(asleep["source"]) == {f"{script}:10"}
+    busy = table.filter(pl.col("function") == "work")
+    assert busy["running"].mean() > 0.9  # type: ignore[operator]
+    assert set(busy["source"]) <= {f"{script}:{line}" for line in (13, 14, 15)}
+    assert table["stack"][0].startswith(f"<module> ({script}:")
+
+
+def test_without_anybody_who_samples_the_program_goes_on(tmp_path: Path) -> None:
+    notes: list[str] = []
+
+    class Session:
+        raw = str(tmp_path)
+
+        def note(self, what: str, text: str) -> None:
+            notes.append(text)
+
+    beacon = Beacon(Session())
+    beacon.follow("timeline")
+    beacon.follow("clean")
+    assert not notes
+    assert not (tmp_path / LAYOUT.format(pid=os.getpid())).exists()
+
+
+def test_frames_that_are_not_understood_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fathom.probe.frames.layout.verified", lambda *_: False)
+    with pytest.raises(NotHereError, match="not those that Python reports"):
+        calibrate()
+    monkeypatch.setattr(sys, "version_info", (3, 10, 1))
+    with pytest.raises(NotHereError, match=r"3\.11 or later"):
+        calibrate()
+
+
+def test_the_programs_own_files_are_neither_libraries_nor_fathom() -> None:
+    about = {"standard": ["/usr/lib/python3.11"], "fathom": "/opt/fathom/src/fathom"}
+    assert is_program("/home/me/train.py", about)
+    assert is_program("/usr/lib/python3.11x/train.py", about)
+    assert not is_program("/usr/lib/python3.11/threading.py", about)
+    assert not is_program("/home/me/.venv/lib/python3.11/site-packages/torch/x.py", about)
+    assert not is_program("/opt/fathom/src/fathom/probe/session.py", about)
+    assert not is_program("<frozen importlib._bootstrap>", about)
+
+
+def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:
+    lines = [
+        {"t": "frames", "rows": [["f", "/p.py", 3]]},
+        {"t": "stacks", "rows": [[0]]},
+        {"t": "samples", "thread": 7, "rows": [[5, True, None, 0]]},
+    ]
+    text = "\n".join(json.dumps(line) for line in lines)
+    (tmp_path / "stacks-9.jsonl").write_text(text + '\n{"t": "samples", "thr')
+    marked = pl.DataFrame(
+        {"ns": [0], "phase": ["timeline"], "burst": [1]},
+        schema={"ns": pl.Int64, "phase": pl.String, "burst": pl.Int32},
+    )
+    table, _ = stacks(tmp_path, 9, marked)
+    assert table.select("time_ns", "thread", "running", "function", "source").rows() == [
+        (5, 7, True, "f", "/p.py:3")
+    ]
+
+
+def test_a_layout_survives_json() -> None:
+    layout = calibrate()
+    assert Layout(**json.loads(json.dumps(asdict(layout)))) == layout
+
+
+@pytest.mark.parametrize("python", other_pythons())
+def test_a_rehearsal_reads_a_child_of_each_python(python: str) -> None:
+    assert rehearse(python) is None
+
+
+def test_a_rehearsal_says_why_not(tmp_path: Path) -> None:
+    assert "does not start" in (rehearse(str(tmp_path / "nothing")) or "")
+    assert "does not start in this Python" in (rehearse("/bin/true") or "")
+    if (old := next((Path.home() / ".pyenv/versions").glob("3.10*/bin/python3"), None)) is not None:
+        assert "3.11 or later" in (rehearse(str(old)) or "")

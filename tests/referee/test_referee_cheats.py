@@ -1,0 +1,112 @@
+"""Every adversarial candidate is refused, for the reason that its header names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fathom.referee.bare import behaves_differently
+from fathom.referee.blocks import ProcessSampler, Seeds
+from fathom.referee.inspecting import Opponent, inspect
+from fathom.referee.launching import Fork
+from fathom.referee.pair import Pair
+from fathom.referee.settings import Settings
+from fathom.referee.sides import CANDIDATE, Sides
+from fathom.referee.verdict import Reason, codes, ordered
+from fathom.referee.worker import SideError
+from tests.support.paths import CHEATS
+
+NAMES = sorted(path.stem for path in CHEATS.glob("[!_]*.py") if not path.stem.startswith(("honest", "gpu_")))
+# Those in torch share a process that has imported it.
+TORCH = (pytest.mark.torch, pytest.mark.xdist_group("referee-torch"))
+SETTINGS = Settings(block_s=0.01, seed=7)
+Judges = dict[str, tuple[Fork, Opponent]]
+
+
+def marked(name: str) -> Any:
+    return pytest.param(name, marks=TORCH) if "torch" in name else name
+
+
+def header(path: Path, name: str) -> str:
+    found = re.search(rf"^# {name}: (\S+)$", path.read_text(), re.M)
+    assert found is not None, f"{path} does not say what it is {name}"
+    return found[1]
+
+
+def pair(against: str, cheat: str) -> Pair:
+    honest = CHEATS / f"{against}.py"
+    variants = f"{honest}:variants" if "def variants" in honest.read_text() else None
+    return Pair(
+        plain=f"{honest}:baseline",
+        tuned=f"{CHEATS / cheat}.py:{'baseline' if cheat.startswith('honest') else 'candidate'}",
+        inputs=f"{honest}:inputs",
+        variants=variants,
+    ).addressed()
+
+
+@pytest.fixture(scope="module")
+def opponents() -> Iterator[Judges]:
+    """The honest sides, each started once, when first asked for."""
+    with ExitStack() as stack:
+        yield _Opponents(stack)
+
+
+class _Opponents(Judges):
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+
+    def __missing__(self, against: str) -> tuple[Fork, Opponent]:
+        modules = ["torch"] if "torch" in against else []
+        fork = self.stack.enter_context(Fork(modules))
+        sides = self.stack.enter_context(Sides(pair(against, against), 60, fork))
+        self[against] = fork, self.stack.enter_context(Opponent(sides, SETTINGS.seeds()))
+        return self[against]
+
+
+def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> list[Reason]:
+    """As a proof goes: the first look, then unwatched, then one block."""
+    fork, opponent = opponents[against]
+    seeds = SETTINGS.seeds()
+    with Sides(pair(against, cheat), patience_s, fork) as sides:
+        sides.key = opponent.baseline.key
+        judge = opponent.judge()
+        found = inspect(sides, opponent, judge, seeds).reasons
+        found = found or behaves_differently(sides, opponent, judge, next(seeds))
+        if not found:
+            sampler = ProcessSampler(sides, SETTINGS, "cpu", opponent.about["input_bytes"])
+            try:
+                found = sampler.block(CANDIDATE, Seeds(3), 0.5).reasons
+            except SideError as error:
+                found = [Reason(error.code, str(error))]
+    return ordered(found)
+
+
+@pytest.mark.parametrize("cheat", [marked(name) for name in NAMES])
+def test_it_is_refused_for_the_right_reason(cheat: str, opponents: Judges) -> None:
+    path = CHEATS / f"{cheat}.py"
+    if cheat.startswith("torch_"):
+        pytest.importorskip("torch")
+    expected, against = header(path, "refused"), header(path, "against")
+    found = reasons(cheat, against, opponents, 2.0 if expected == "hangs" else 60.0)
+    assert [reason.code for reason in found][:1] == [expected], found
+
+
+@pytest.mark.parametrize("against", ["honest", marked("honest_torch")])
+def test_an_honest_candidate_is_not(against: str, opponents: Judges) -> None:
+    if against.endswith("torch"):
+        pytest.importorskip("torch")
+    fork, opponent = opponents[against]
+    with Sides(pair(against, against), 60, fork) as sides:
+        sides.key = opponent.baseline.key
+        assert inspect(sides, opponent, opponent.judge(), SETTINGS.seeds()).reasons == []
+
+
+def test_there_are_enough_of_them_and_each_names_a_known_reason() -> None:
+    every = [path for path in CHEATS.glob("[!_]*.py") if not path.stem.startswith("honest")]
+    assert len(NAMES) >= 25
+    assert {header(path, "refused") for path in every} <= codes().keys()

@@ -1,0 +1,295 @@
+"""Who is let in: exactly, on orders without threads; on threads, that nobody is beside one who is alone."""
+
+from __future__ import annotations
+
+import select
+import threading
+from collections import deque
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.referee.blocks import LEAST, ProcessSampler, Seeds
+from fathom.referee.gate import Gate, Order, StoppedError
+from fathom.referee.settings import Settings
+from fathom.referee.turn import TooLongError, Turn
+from tests.support.clocks import FakeClock
+
+SHARED, ALONE = False, True
+PATIENCE_S = 20.0  # no test waits so long unless it fails
+
+
+# The order
+
+
+def test_many_share_and_one_waits_for_those_who_cannot_be_stopped() -> None:
+    order = Order()
+    for who, stoppable in ((1, False), (2, True)):
+        order.come(who, SHARED, stoppable)
+    assert order.admit() == [1, 2]
+    order.come(3, ALONE)
+    assert order.admit() == []
+    order.go(1)
+    assert order.admit() == [3] and order.alone == 3 and order.inside == {2: True, 3: False}
+
+
+def test_while_one_waits_to_be_alone_only_those_come_in_who_can_be_stopped() -> None:
+    order = Order()
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    order.come(3, SHARED)
+    order.come(4, SHARED, stoppable=True)
+    assert order.admit() == [4]
+    order.go(1)
+    assert order.admit() == [2]
+    order.come(5, SHARED, stoppable=True)
+    assert order.admit() == []
+    order.go(2)
+    assert order.admit() == [3, 5]
+
+
+def test_who_can_be_stopped_from_now_on_is_waited_for_no_more() -> None:
+    order = Order()
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    assert order.admit() == []
+    order.now_stoppable(1)
+    assert order.admit() == [2] and order.inside == {1: True, 2: False}
+
+
+def test_who_gives_up_holds_nobody_back() -> None:
+    order = Order()
+    order.come(1, SHARED)
+    order.admit()
+    order.come(2, ALONE)
+    order.come(3, SHARED)
+    assert order.admit() == []
+    order.go(2)
+    assert order.admit() == [3]
+    order.go(99)
+
+
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(["shared", "stoppable", "alone", "started", "leave", "give up"]), st.integers(0, 30)
+    ),
+    max_size=80,
+)
+
+
+@given(moves)
+def test_no_order_of_events_puts_anybody_who_works_on_beside_one_who_is_alone(
+    moves: list[tuple[str, int]],
+) -> None:
+    order, numbers = Order(), count()
+    lonely, inside, waiting = deque[int](), dict[int, str](), dict[int, str]()
+    for move, choice in moves:
+        if move in ("shared", "stoppable", "alone"):
+            who = next(numbers)
+            waiting[who] = move
+            order.come(who, move == "alone", move == "stoppable")
+            if move == "alone":
+                lonely.append(who)
+        elif move == "started" and "shared" in inside.values():
+            who = next(one for one, kind in inside.items() if kind == "shared")
+            inside[who] = "stoppable"
+            order.now_stoppable(who)
+        elif move == "leave" and inside:
+            who = sorted(inside)[choice % len(inside)]
+            order.go(who)
+            del inside[who]
+        elif move == "give up" and waiting:
+            who = sorted(waiting)[choice % len(waiting)]
+            order.go(who)
+            if waiting.pop(who) == "alone":
+                lonely.remove(who)
+        for who in order.admit():
+            inside[who] = waiting.pop(who)
+            if inside[who] == "alone":
+                assert lonely.popleft() == who  # first come, first served
+        assert order.inside.keys() == inside.keys()
+        kinds = sorted(inside.values())
+        assert "alone" not in kinds or (kinds.count("alone") == 1 and "shared" not in kinds)
+        assert inside or not waiting  # an empty room lets somebody in
+    while inside or waiting:  # everybody gets in once those inside leave
+        for who in list(inside):
+            order.go(who)
+        inside = {who: waiting.pop(who) for who in order.admit()}
+        assert inside or not waiting
+
+
+# Threads
+
+
+def test_threads_are_never_beside_one_that_is_alone() -> None:
+    inside, wrong, lock = list[bool](), list[str](), threading.Lock()
+
+    def work(gate: Gate, number: int) -> None:
+        for step in range(60):
+            alone = (number + step) % 3 == 0
+            with gate.entered(alone=alone):
+                with lock:
+                    inside.append(alone)
+                    if any(inside) and len(inside) > 1:
+                        wrong.append(str(inside))
+                threading.Event().wait(1e-5)
+                with lock:
+                    inside.remove(alone)
+
+    with Gate() as gate:
+        threads = [threading.Thread(target=work, args=(gate, number)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_S)
+        assert not any(thread.is_alive() for thread in threads) and not wrong and not inside
+
+
+def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
+    said: list[str] = []
+
+    def wait(gate: Gate, alone: bool) -> None:
+        try:
+            with gate.entered(alone=alone):
+                said.append("in")
+        except StoppedError:
+            said.append("stopped")
+
+    with Gate() as gate:
+        with gate.entered(alone=True):
+            threads = [threading.Thread(target=wait, args=(gate, alone)) for alone in (True, False)]
+            for thread in threads:
+                thread.start()
+            assert not select.select([gate.closing], [], [], 0)[0]
+            gate.close()
+            gate.close()
+            for thread in threads:
+                thread.join(PATIENCE_S)
+        assert said == ["stopped"] * 2 and select.select([gate.closing], [], [], 0)[0]
+        with pytest.raises(StoppedError), gate.entered(alone=False):
+            pass
+
+
+# A proof's turn
+
+
+def test_an_error_inside_leaves_the_gate_open() -> None:
+    with Gate() as gate:
+        turn = Turn(gate)
+        for enter in (turn.shared, turn.alone):
+            with pytest.raises(KeyError), enter():
+                raise KeyError
+        with turn.alone(), turn.shared():  # alone it shares with itself
+            pass
+
+
+def test_who_shares_cannot_become_alone() -> None:
+    with Gate() as gate:
+        turn = Turn(gate)
+        with turn.shared(), pytest.raises(RuntimeError), turn.alone():
+            pass
+
+
+def test_a_quiet_one_never_shares() -> None:
+    order = Order()
+    with Gate(order) as gate, Turn(gate, quiet=True).shared():
+        assert order.alone is not None
+
+
+def test_waiting_for_others_is_not_its_own_time() -> None:
+    clock = FakeClock()
+
+    class Busy(Gate):
+        def entered(self, *, alone: bool, group: int | None = None):  # type: ignore[no-untyped-def]
+            clock.sleep(100)
+            return super().entered(alone=alone, group=group)
+
+    with Busy() as gate:
+        turn = Turn(gate, limit_s=10, clock=clock)
+        with turn.shared():
+            clock.sleep(3)
+        assert turn.now_ns() == 3e9 and turn.left_s() == 7
+        with turn.alone():
+            clock.sleep(7)
+        for enter in (turn.shared, turn.alone):
+            with pytest.raises(TooLongError, match="10 s"), enter():
+                pass
+        with turn.leaving():  # but it may clean up
+            pass
+
+
+def test_what_this_process_computes_disturbs_no_samples_of_a_gpu() -> None:
+    order = Order()
+    with Gate(order) as gate:
+        for device, inside in (("cuda", 0), ("cpu", 1)):
+            with Turn(gate, device=device).computing():
+                assert len(order.inside) == inside
+
+
+def test_what_ends_it_may_clean_up_behind_a_closed_gate() -> None:
+    cleaned = []
+    with Gate() as gate:
+        turn = Turn(gate)
+        gate.close()
+        with turn.leaving():
+            cleaned.append(1)
+        with pytest.raises(KeyError), turn.leaving():
+            raise KeyError
+    assert cleaned
+
+
+# A block
+
+
+class Asked:
+    """Stands for a process: notes what it is asked, and whether others may work meanwhile."""
+
+    def __init__(self, order: Order) -> None:
+        self.order, self.log, self.waited_ns = order, list[tuple[str, bool]](), 0
+
+    def __enter__(self) -> Asked:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def ask(self, do: str, **more: Any) -> Any:
+        self.log.append((do, self.order.alone is not None))
+        self.waited_ns = 10**8
+        return {"go": {"ns": 10**8, "queued": True}, "changed": []}.get(do)
+
+
+class OneSide:
+    """Stands for the sides of a proof: always the same process."""
+
+    def __init__(self, worker: Asked, turn: Turn) -> None:
+        self.worker, self.turn = worker, turn
+
+    def start(self, side: str) -> Asked:
+        return self.worker
+
+    def held(self, worker: Asked, known: Any = None) -> str:
+        worker.ask("save")
+        return "what was saved"
+
+
+@pytest.mark.parametrize("chosen", [0.0, 0.6, 0.99])
+def test_a_block_samples_alone_and_prepares_and_saves_beside_others(chosen: float) -> None:
+    order = Order()
+    with Gate(order) as gate:
+        worker = Asked(order)
+        sides: Any = OneSide(worker, Turn(gate))
+        found = ProcessSampler(sides, Settings(), "cpu", 8).block("baseline", Seeds(1), chosen)
+    whole = [alone for _, alone in worker.log]
+    first, last = whole.index(True), len(whole) - whole[::-1].index(True)
+    assert all(whole[first:last])  # once, and nobody in between
+    before, inside, after = (
+        [do for do, _ in worker.log[part]] for part in (slice(first), slice(first, last), slice(last, None))
+    )
+    assert set(before) == {"place", "go", "hold"} and after == ["save", "changed"]
+    assert inside.count("hold") == 1 and inside.count("place") == 1 + LEAST == inside.count("go") - 1
+    assert len(found.samples[""]) == LEAST and found.kept is not None and found.kept[1] == "what was saved"

@@ -1,0 +1,386 @@
+"""The report says what the Examination holds, in order, in 80 to 120 columns, on any terminal."""
+
+from __future__ import annotations
+
+import json
+import re
+from io import BytesIO, StringIO, TextIOWrapper
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fathom.analysis.results import Abstained, Claimed, Entry, Finding, Shown, Step, Where
+from fathom.diagnosis.kinds import kinds
+from fathom.errors import BadInputError
+from fathom.report import print_report, save_picture, to_json
+from fathom.report.bars import bar, cells
+from fathom.report.findings import print_findings
+from fathom.report.ledger import fold, groups
+from fathom.report.table import rows
+from tests.support.report_samples import damaged, device, gpu, work
+
+
+def text(examination, width=100, **options):
+    out = StringIO()
+    print_report(examination, Console(file=out, width=width, force_terminal=True, no_color=True), **options)
+    return re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue())
+
+
+@pytest.mark.parametrize("width", [80, 96, 100, 120])
+def test_every_line_fits(width):
+    for examination in (gpu(), damaged(), gpu(devices=[device(0), device(1)])):
+        assert max(map(len, text(examination, width).splitlines())) <= width
+
+
+def test_narrow_and_huge_terminals_get_80_and_120_columns():
+    assert max(map(len, text(gpu(), 40).splitlines())) > 60
+    assert max(map(len, text(gpu(), 300).splitlines())) <= 120
+
+
+def test_the_headline_names_command_machine_and_step():
+    page = text(gpu())
+    for part in (
+        "python examples/train_gpt.py --steps 600",
+        "NVIDIA H200",
+        "torch 2.11.0",
+        "38.2 ms",
+        "n = 40",
+    ):
+        assert part in page
+    assert "26.2 steps/s · 172k tokens/s" in page
+
+
+def test_uneven_steps_show_their_mean_which_is_what_throughput_follows():
+    uneven = gpu()
+    uneven.step.clean_mean_ms = 50.0
+    assert "mean 50.0 ms, n = 40)  20.0 steps/s" in text(uneven)
+    assert "mean" not in text(gpu()).splitlines()[5]
+
+
+def test_groups_add_up_to_the_step_that_is_printed():
+    page = text(gpu())
+    printed = [
+        float(re.search(rf"^ {kind} +([\d.]+)", page, re.M)[1])
+        for kind in ("compute", "communication", "copy", "idle")
+    ]
+    total = float(re.search(r"clean step +([\d.]+)", page)[1])
+    assert sum(printed) == pytest.approx(total, abs=0.021)
+
+
+def test_rows_of_a_group_add_up_to_the_group():
+    parts = re.findall(r"^   \S.*?  +([\d.]+) +[<\d.]+  [█▉▊▋▌▍▎▏ ]", text(gpu(), top=3), re.M)
+    assert sum(map(float, parts)) == pytest.approx(38.2, abs=0.1)
+
+
+def test_small_families_are_folded_and_all_unfolds_them():
+    assert "20 other families" in text(gpu())
+    everything = text(gpu(), top=None)
+    assert "other families" not in everything
+    assert "elementwise_7" in everything
+
+
+def test_long_names_keep_their_beginning_and_launch_shape():
+    line = next(line for line in text(gpu()).splitlines() if "cutlass" in line)
+    assert line.strip().startswith("void cutlass")
+    assert "… 64·128 " in line
+
+
+def test_idle_causes_are_explained():
+    line = next(line for line in text(gpu()).splitlines() if line.startswith("   input"))
+    assert "no batch was ready" in line
+
+
+def test_the_table_is_of_the_clean_step_and_the_profiled_one_is_a_line():
+    page = text(gpu())
+    clean, profiled = (
+        float(re.search(rf"^ {label} +([\d.]+)", page, re.M)[1]) for label in ("clean step", "profiled step")
+    )
+    assert clean == pytest.approx(gpu().step.clean_ms, abs=0.01)
+    assert profiled == pytest.approx(gpu().step.timeline_ms, abs=0.01)
+    assert "  +2.9 " in next(line for line in page.splitlines() if "profiled step" in line)
+    assert "step, as profiled" not in page and "dispatching" not in page
+
+
+def test_the_profiled_ledger_is_printed_when_it_is_asked_for():
+    page = text(gpu(), profiled=True)
+    assert page.index("clean step  ") < page.index("   dispatching") < page.index("step, as profiled")
+
+
+def test_inferred_rows_are_marked_and_the_mark_explained():
+    one = device()
+    assert not any("≈" in line.plain for line in rows(one, 100, 12))
+    one.ledger[-4].inferred = True  # idle: python
+    marked = [line.plain for line in rows(one, 100, 12) if "≈" in line.plain]
+    assert [line.split()[0] for line in marked] == ["idle", "python", "≈"] and "≈6.2" in marked[1]
+
+
+def test_device_work_that_the_clean_step_has_no_room_for_is_a_row():
+    one = device(0, [work("a", 10.0, 1), Entry("profiling overhead", "in device work", -2.0)])
+    one.total_ms, one.observer_ms = 10.0, -2.0
+    lines = [line.plain for line in rows(one, 100, 12)]
+    (row,) = (line for line in lines if line.startswith("profiling overhead"))
+    assert "-2.00" in row and any(line.startswith("clean step") and "8.00" in line for line in lines)
+
+
+def test_the_mean_step_names_what_long_steps_hold():
+    one = device()
+    one.mean_ledger = [*one.ledger, Entry("idle: checkpoint", "", 4.0)]
+    (line,) = (line.plain for line in rows(one, 100, 12) if line.plain.startswith("mean step"))
+    assert "checkpoint +4.00" in line and f"{sum(e.ms for e in one.mean_ledger):.2f}" in line
+
+
+def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
+    uneven = gpu()
+    uneven.step.clean_mean_ms, uneven.step.samples_per_s = 50.0, 437.0
+    lines = text(uneven, 80).splitlines()
+    assert any("n = 40)" in line for line in lines)
+    assert "20.0 steps/s · 437 samples/s · 172k tokens/s" in "".join(lines)
+
+
+def test_work_that_repeats_is_not_called_so_many_steps_a_second():
+    page = text(gpu(step=Step(None, 4.2, None, 17, "step", "repetition")))
+    assert "may be a part of a step" in page and "steps/s" not in page
+
+
+def test_a_stretch_of_time_is_not_called_so_many_steps_a_second():
+    page = text(gpu(step=Step(None, 5000.0, None, 1, "host", "host")))
+    assert "no step of it" in page and "steps/s" not in page
+
+
+def test_without_findings_it_says_how_many_checks_ran():
+    count = len(kinds())
+    none = text(gpu(findings=[], abstained=[Abstained("finding kernels-atomics", "no shapes")]))
+    assert f"Nothing found that costs 1 % of the step or more ({count - 1} of {count} checks ran)." in none
+    assert "checks ran" not in text(gpu(findings=[], abstained=[]))
+
+
+def test_where_no_check_ran_nothing_is_said_to_be_absent():
+    unseen = [Abstained(f"finding {kind}", "no shapes") for kind in kinds()]
+    page = text(gpu(findings=[], abstained=unseen))
+    assert f"Nothing was checked: all {len(kinds())} checks lacked data." in page
+    assert "Nothing found" not in page
+
+
+def test_without_a_step_nothing_is_said_to_be_absent():
+    page = text(gpu(findings=[], abstained=[], step=Step(None, None, None, 0, "", "")))
+    assert "Nothing found" not in page and "none was recorded" in page
+
+
+def test_a_figure_is_not_cut_off_its_words():
+    evidence = [Shown("words " * 30, 31.8, "ms a step")]
+    one = finding("input-too-few-workers", [], evidence=evidence)
+    assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[one]), 80)
+
+
+def finding(kind: str, claims: list[Claimed], **more) -> Finding:
+    given = {"evidence": [], "gain_ms": 6.0, "low_ms": 5.0, "high_ms": 7.0, "share": 0.1} | more
+    words = {"mechanism": "why", "remedy": "mend", "check": ""}
+    return Finding(kind, "A title", Where(), claims=claims, confidence=0.8, **words, **given)
+
+
+def full(**more) -> str:
+    one = finding("kernels-unfused-norm", [Claimed("compute", "mul", 6.0)], **more)
+    out = StringIO()
+    print_findings([one, one], console=Console(file=out, width=100, no_color=True))
+    return out.getvalue()
+
+
+def test_a_gain_far_below_what_the_device_no_longer_does_says_where_the_rest_goes():
+    assert "waiting, mostly for the host" in full(gain_ms=2.0)
+    assert "waiting, mostly for the host" not in full()
+    assert "saves  not predicted · 80 % sure" in full(gain_ms=None)
+    assert "less than their sum" in full()
+
+
+def test_a_gain_that_may_as_well_be_none_or_twice_as_much_is_said_to_be_uncertain():
+    assert "saves  perhaps 6.0 ms (0–13) 10 %" in full(low_ms=0.0, high_ms=13.0)
+    assert "saves  6.0 ms (3.5–8.5)" in full(low_ms=3.5, high_ms=8.5)
+
+
+def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
+    tanh = work("aten::tanh", 7.3, 4, 8.72e-12, 1.07e-4)
+    slow = list(rows(device(entries=[work("aten::mm", 20.0, 80, 0.175, 5.9), tanh]), 100, 12))
+    head, mm, tanh = (
+        next(line.plain for line in slow if word in line.plain) for word in ("runs", "mm", "tanh")
+    )
+    assert "GFLOP/s" in head and mm.split()[-3:] == ["80", "175", "5.90"]
+    assert tanh.split()[-3:] == ["4", "<0.001", "<0.001"]
+
+
+def profiled_line(observer_ms, added_ms=None, width=80):
+    one = device()
+    one.total_ms = sum(entry.ms for entry in one.ledger) - observer_ms
+    one.observer_ms, one.added_ms = observer_ms, added_ms
+    return next(line for line in rows(one, width, 12) if line.plain.startswith("profiled step"))
+
+
+def test_much_profiling_overhead_stands_out():
+    def style(observer_ms):
+        return str(profiled_line(observer_ms).style)
+
+    assert (style(-9.0), style(-1.1)) == ("yellow", "dim")
+
+
+def test_uneven_steps_are_not_put_down_to_the_recording():
+    def why(added_ms):
+        return profiled_line(-9.0, added_ms).plain
+
+    assert "profiling overhead" in why(8.5) and "mostly uneven steps" in why(0.4)
+    assert len(why(0.4)) <= 80
+
+
+def test_profiling_takes_nothing_away():
+    line = profiled_line(9.0, -8.5).plain
+    assert "overhead" not in line and "shorter than clean steps" in line
+
+
+def test_problems_come_before_any_figure():
+    page = text(damaged())
+    assert page.index("Kernels end before they begin. (rank 1, 3 times)") < page.index("101 ms")
+    assert "as profiled, n = 5" in page
+    assert "clean step  " not in page and "no clean step was recorded" in page
+
+
+def test_what_was_not_looked_at_is_named_with_its_reason():
+    found = "FLOPs of triton_poi_0, FLOPs of triton_red_1"
+    assert f"{found}: no shapes" in text(gpu(), top=None)
+    assert f"Not analysed  {found} (reasons: --all)" in text(gpu())
+
+
+def test_a_reason_that_changes_a_figure_is_read_without_being_asked_for():
+    why = "steps after the profiler had run were 29% longer"
+    told = [
+        Abstained("later clean steps", why),
+        Abstained("energy", "too short"),
+        Abstained("input", "no loader"),
+    ]
+    page = text(gpu(abstained=told))
+    assert f"later clean steps: {why}" in page and "too short" not in page and "no loader" not in page
+    assert "Not analysed  energy, input (reasons: --all)" in page
+
+
+def test_several_devices_are_compared_and_one_is_detailed():
+    other = device(1, [work("only_on_rank_1", 5.0, 1)])
+    page = text(gpu(devices=[device(0), other]))
+    assert re.search(r"^ +1  cuda:1 NVIDIA H200 +5.000 +5.000 +0.000", page, re.M)
+    assert "only_on_rank_1" not in page
+    assert "only_on_rank_1" in text(gpu(devices=[device(0), other]), rank=1)
+
+
+def test_a_rank_that_was_not_recorded_is_refused():
+    with pytest.raises(BadInputError, match="Rank 7 was not recorded; this sounding holds rank 0"):
+        text(gpu(), rank=7)
+
+
+def test_a_sounding_without_steps_still_has_a_report():
+    nothing = gpu(step=Step(None, None, None, 0, ""), devices=[], input=None, memory=None, energy=None)
+    nothing.sounding.update(ended="no-steps")
+    page = text(nothing)
+    assert "no step was found" in page
+    assert "ran to its end without a step" in page
+
+
+def test_units_follow_the_ending_of_a_key():
+    page = text(gpu())
+    for part in ("wait 3.03 ms", "peak allocated 7.00 GiB", "per step 24.9 J", "mean power 641 W"):
+        assert part in page
+
+
+def test_many_workers_are_cut_short():
+    workers = [{"worker": number, "fetch_ms": 1.0} for number in range(16)]
+    page = text(gpu(input={"batches": 9, "wait_share": 0.143, "workers": workers}))
+    assert "wait share 14.3 %" in page
+    assert "worker 3 · fetch 1.00 ms" in page
+    assert "worker 4" not in page
+    assert "and 12 more workers" in page
+
+
+def test_brackets_in_names_are_not_markup():
+    page = text(gpu(devices=[device(0, [work("kernel[bold]<float>[/]", 3.0, 1)])]))
+    assert "kernel[bold]<float>[/]" in page
+
+
+def test_a_processor_has_ops_for_its_work():
+    entries = [Entry("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9), Entry("idle: input", "", 5.0)]
+    page = text(gpu(devices=[device(0, entries)]))
+    assert re.search(r"^ ops +20.00 +80.0", page, re.M)
+    assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
+    assert re.search(r"^ outside ops +5.00 +20.0", page, re.M) and "░ outside ops 20.0 %" in page
+
+
+def test_a_device_without_work_is_idle():
+    page = text(gpu(devices=[device(0, [work("gemm", 3.0, 1), Entry("idle: python", "", 5.0)])]))
+    assert "░ idle" in page and "outside ops" not in page
+
+
+def test_a_terminal_without_unicode_gets_plain_letters():
+    raw = BytesIO()
+    out = TextIOWrapper(raw, encoding="ascii")
+    print_report(gpu(), Console(file=out, width=100))
+    out.flush()
+    assert b"####" in raw.getvalue()
+
+
+def test_piped_output_has_no_escape_codes():
+    out = StringIO()
+    print_report(gpu(), Console(file=out))
+    assert "\x1b" not in out.getvalue()
+    assert 90 < max(map(len, out.getvalue().splitlines())) <= 100
+
+
+def test_json_keeps_the_contract_and_does_not_round():
+    found = json.loads(to_json(gpu()))
+    assert set(found) >= {
+        "step",
+        "devices",
+        "integrity",
+        "input",
+        "memory",
+        "energy",
+        "findings",
+        "abstained",
+    }
+    assert set(found["step"]) >= {"clean_ms", "timeline_ms", "ci_ms", "n", "kind"}
+    one = found["devices"][0]
+    assert set(one) >= {"rank", "device", "windows", "total_ms", "ledger", "observer_ms"}
+    assert set(one["ledger"][0]) >= {"entry", "detail", "ms", "at_ceiling_ms"}
+    assert set(one["windows"][0]) >= {"start_ns", "end_ns", "kind", "used"}
+    assert found["step"]["clean_ms"] == gpu().step.clean_ms
+
+
+def test_pictures(tmp_path):
+    save_picture(gpu(), tmp_path / "r.svg")
+    assert (tmp_path / "r.svg").read_text().startswith("<svg")
+    save_picture(gpu(), tmp_path / "r.html")
+    assert "where" in (tmp_path / "r.html").read_text()
+    with pytest.raises(BadInputError, match=r"neither \.svg nor \.html"):
+        save_picture(gpu(), tmp_path / "r.png")
+    with pytest.raises(BadInputError, match="cannot be written"):
+        save_picture(gpu(), tmp_path / "no" / "r.svg")
+
+
+amounts = st.lists(st.floats(0, 1e6), min_size=1, max_size=4)
+
+
+@given(amounts, st.integers(20, 118))
+def test_cells_fill_the_bar_and_show_whatever_is_there(parts, width):
+    found = cells(parts, width)
+    if sum(parts) > 0:
+        assert sum(found) == width
+        assert all((count > 0) == (part > 0) for part, count in zip(parts, found, strict=True))
+
+
+@given(st.floats(0, 1), st.integers(1, 40))
+def test_a_bar_is_as_wide_as_its_column(share, width):
+    assert len(bar(share, width)) == width
+    assert (bar(share, width).strip() != "") == (share > 0)
+
+
+@given(st.lists(st.floats(0.001, 100), min_size=1, max_size=40), st.integers(1, 12))
+def test_folding_loses_nothing(times, top):
+    group = groups(device(0, [Entry("compute", str(i), ms) for i, ms in enumerate(times)]))[0]
+    shown, rest = fold(group, sum(times), top)
+    assert sorted(e.ms for e in shown + rest) == sorted(times)
+    assert len(rest) != 1

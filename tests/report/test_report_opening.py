@@ -1,0 +1,63 @@
+"""The opening of a report and its account, on kept reports."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from fathom.analysis.results import Part
+from fathom.diagnosis.verdict import conclude
+from fathom.report import account, opening
+from tests.support import kept_reports
+
+NAMES = [name for name in kept_reports.names() if kept_reports.report(name).devices]
+
+
+def concluded(name: str):
+    found = kept_reports.report(name)
+    kept = found.devices[0]
+    found.verdict, found.account = conclude(
+        kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept)
+    )
+    return found
+
+
+@pytest.mark.parametrize("width", [78, 98, 118])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_report_opens_with_at_most_four_lines(name, width):
+    found = concluded(name)
+    lines = [line.plain for line in opening.section(found, width)]
+    assert 2 <= len(lines) <= 4 and max(map(len, lines)) <= width
+    text = " ".join(lines)
+    assert "-bound: " in text or "Nothing recorded says" in text
+    assert (found.verdict.action or opening.NOTHING).split()[0] in text
+    assert "nan" not in text.lower() and "None" not in text
+
+
+def test_the_opening_says_what_the_first_remedy_saves():
+    text = " ".join(line.plain for line in opening.section(concluded("hf_trainer"), 98))
+    assert re.search(r"Launch-bound: .* 59\.3 ms step; it reaches 12 % MFU and 29 % of the speed of", text)
+    assert re.search(r"Saves 16 ms \(12 to 20\), 27 % of the step\.", text)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_lines_of_the_account_add_up(name):
+    found = concluded(name)
+    for every in (False, True):
+        lines = [line.plain for line in account.section(found.account, 98, every)]
+        assert len(lines) <= (account.MOST + 4 if not every else len(found.account) + 2)
+        assert max(map(len, lines)) <= 98
+        *figures, total = [
+            float(re.search(r"(-?[\d.]+) +(?:-?[\d.]+|<0\.1|0\.0)", line[40:])[1]) for line in lines[1:]
+        ]
+        assert sum(figures) == pytest.approx(total, rel=0.01)
+
+
+def test_small_parts_are_summed_and_a_single_one_keeps_its_line():
+    parts = [Part("matrix work at the measured peak", 50.0, "peak"), Part("idle: input", 49.0, "cause input")]
+    assert len(list(account.section([*parts, Part("idle: gc", 1.0, "cause gc")], 98))) == 5
+    small = [Part(f"small part {n}", 0.5, "kernels reduction") for n in range(3)]
+    text = [line.plain for line in account.section([*parts, *small], 98)]
+    assert len(text) == 5 and text[3].startswith("3 smaller losses below ceilings")
+    assert list(account.section([], 98)) == []
