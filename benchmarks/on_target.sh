@@ -121,7 +121,7 @@ counters() { # needs cupti-python: what sampling costs in time and memory (5 min
 
 crafted() { # every flaw and its mended twin under ncu
     ncu --set full --clock-control none --profile-from-start off -f -o "$out/crafted" \
-        "$python" benchmarks/counters/crafted/run.py all all --steps 3 --launches 2
+        "$python" -m faults.kernels.run all all --steps 3 --launches 2
     ncu --import "$out/crafted.ncu-rep" --csv --page raw > "$out/crafted.csv"
 }
 

@@ -16,25 +16,20 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from faults.labels import HERE, programs
+from faults.labels import programs
 
 if TYPE_CHECKING:
     from fathom.diagnosis import Told
     from fathom.referee import Pair
     from fathom.sounding import Store
 
-ROOT = HERE.parent
-CRAFTED = ROOT / "benchmarks" / "counters" / "crafted"
 FORMS_OF_KERNELS = ("flawed", "mended")
 
 
 def pairs(severity: int = 2, *more: str, metrics: Path | None = None) -> dict[str, Pair]:
     """All of them by name; the rest is for the programs of the suite, see `Program.pair`."""
     from fathom.lab import techniques
-
-    if str(CRAFTED) not in sys.path:
-        sys.path.append(str(CRAFTED))
-    from pairs import pairs as crafted
+    from faults.kernels.pairs import pairs as crafted
 
     faulty = [program for program in programs() if program.fault.kind]
     return {

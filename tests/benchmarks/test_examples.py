@@ -76,8 +76,8 @@ def test_every_bar_names_its_command():
     assert len({bar["id"] for bar in bars}) == len(bars)
     for bar in bars:
         assert set(bar) == {"id", "text", "command", "figure", "commit"}
-        for file in re.findall(r"benchmarks/[\w/]+\.(?:py|sh)", bar["command"]):
+        for file in re.findall(r"(?:benchmarks|faults|tests)/[\w/]+\.(?:py|sh)", bar["command"]):
             assert (ROOT / file).exists(), file
-        for module in re.findall(r"-m (benchmarks\.[\w.]+)", bar["command"]):
+        for module in re.findall(r"-m ((?:benchmarks|faults)\.[\w.]+)", bar["command"]):
             path = ROOT / module.replace(".", "/")
             assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module

@@ -25,16 +25,8 @@ from fathom.diagnosis.kinds import kinds  # noqa: E402
 from fathom.gauges.trials import NotHereError  # noqa: E402
 from fathom.referee.address import load  # noqa: E402
 from fathom.sounding import Manifest, Rank, Writer, conform  # noqa: E402
+from faults.kernels import forms, judge, model, pairs, run  # noqa: E402
 from tests.support.cuda_emulator import GXX, Emulated, library  # noqa: E402
-
-CRAFTED = ROOT / "benchmarks" / "counters" / "crafted"
-sys.path.insert(0, str(CRAFTED))
-
-import forms  # noqa: E402
-import judge  # noqa: E402
-import model  # noqa: E402
-import pairs  # noqa: E402
-import run  # noqa: E402
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 NVCC = shutil.which("nvcc") or shutil.which("/usr/local/cuda/bin/nvcc")
@@ -44,7 +36,7 @@ needs_nvcc = pytest.mark.skipif(NVCC is None, reason="no nvcc")
 
 def test_there_are_ten_each_in_a_file_with_what_to_expect() -> None:
     assert len(forms.FLAWS) == 10 and forms.FLAWS.keys() == judge.flaws().keys()
-    assert {path.stem for path in CRAFTED.glob("*.cu")} == set(forms.FLAWS)
+    assert {path.stem for path in forms.HERE.glob("*.cu")} == set(forms.FLAWS)
     for flaw in forms.FLAWS.values():
         text = flaw.source.read_text()
         assert [
@@ -264,8 +256,8 @@ LIVE = "SM_A.TriageCompute.sm__inst_executed_pipe_xu_realtime.avg.pct_of_peak_su
 
 
 def run_judge(out: Path, *paths: Path) -> tuple[int, dict[str, Any]]:
-    command = [sys.executable, CRAFTED / "judge.py", *paths, "--out", out]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    command = [sys.executable, "-m", "faults.kernels.judge", *paths, "--out", out]
+    done = subprocess.run(list(map(str, command)), cwd=ROOT, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, {row["flaw"]: row for row in json.loads(out.read_text())}
 

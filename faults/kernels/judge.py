@@ -1,9 +1,10 @@
 """Whether the counters show each crafted flaw, and not on its mended twin.
 
-    python benchmarks/counters/crafted/judge.py OUT/*.fathom OUT/*.csv
+    python -m faults.kernels.judge OUT/*.fathom OUT/*.csv
 
 Takes soundings (counters folded, or of a dive) and CSV of ncu; kernels are told by their names. Prints a
-table and writes results/crafted.json. Ends with status 1 where a flaw is not shown, or is shown on its twin.
+table and writes benchmarks/results/crafted.json. Ends with status 1 where a flaw is not shown, or is shown
+on its twin.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from fathom.analysis.measures.formula import names, value_of
 from fathom.sounding import Store, import_ncu, open_store
 
 HERE = Path(__file__).resolve().parent
-RESULT = HERE.parents[1] / "results" / "crafted.json"
+RESULT = HERE.parents[1] / "benchmarks" / "results" / "crafted.json"
 SOURCES = ("ncu", "PM sampling", "PC sampling", "static")
 FORMS = ("flawed", "mended")
 # source -> kernel's name -> counter -> value

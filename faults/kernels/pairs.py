@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from forms import HERE
-from judge import flaws
-
 from fathom.referee import Pair
+from faults.kernels.forms import HERE
+from faults.kernels.judge import flaws
 
 CALLABLES = HERE / "callables.py"
 

@@ -1,9 +1,9 @@
 """Crafted kernels in steps, to be recorded or dived into.
 
-    fathom run -o strided.fathom -- python benchmarks/counters/crafted/run.py strided flawed --steps 200
+    fathom run -o strided.fathom -- python -m faults.kernels.run strided flawed --steps 200
     fathom dive strided.fathom strided_flawed
     ncu --set full --profile-from-start off … \\
-        python benchmarks/counters/crafted/run.py all all --steps 3 --launches 1
+        python -m faults.kernels.run all all --steps 3 --launches 1
 
 Compiles the files with cuda.core, checks each kernel's answer against numpy on random numbers, and then
 launches it `--launches` times a step. CUDA's profiler is switched on for the last step alone.
@@ -16,7 +16,8 @@ import sys
 from typing import Any
 
 import numpy as np
-from forms import FLAWS, FORMS, Flaw
+
+from faults.kernels.forms import FLAWS, FORMS, Flaw
 
 ALL = "all"
 CHECKED = {"uncoalesced": 512, "bank_conflicts": 512}  # n for the check; the rest take 2^16 elements

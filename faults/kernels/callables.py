@@ -1,18 +1,25 @@
 """The crafted kernels as functions of tensors, each an attribute here: `fathom prove` takes them so.
 
+    cd faults/kernels
     fathom prove callables.py:strided.flawed callables.py:strided.mended \\
         --inputs callables.py:strided.inputs --reference callables.py:strided.reference
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
-from forms import FLAWS, Flaw
-from run import Kernel
 from torch import Tensor
 
 from fathom.lab import Draw
+
+# The referee loads this file by its path, in processes that start elsewhere.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from faults.kernels.forms import FLAWS, Flaw
+from faults.kernels.run import Kernel
 
 
 class Crafted:

@@ -1,0 +1,1 @@
+"""CUDA kernels with one flaw each, beside their mended forms."""
