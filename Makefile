@@ -34,14 +34,15 @@ test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
 
 check: $(READY)
-	$(BIN)/ruff format --check src tests examples benchmarks faults
-	$(BIN)/ruff check src tests examples benchmarks faults
+	$(BIN)/ruff format --check src tests examples benchmarks faults tools
+	$(BIN)/ruff check src tests examples benchmarks faults tools
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/words.py
 
 format: $(READY)
-	$(BIN)/ruff format src tests examples benchmarks faults
-	$(BIN)/ruff check --fix src tests examples benchmarks faults
+	$(BIN)/ruff format src tests examples benchmarks faults tools
+	$(BIN)/ruff check --fix src tests examples benchmarks faults tools
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench]'
