@@ -84,14 +84,14 @@ def prove(options: argparse.Namespace) -> int:
 
 
 def checked(options: argparse.Namespace) -> int:
-    from fathom.report.lab import print_told
+    from fathom.report.lab import print_pair_findings
 
     pair = named(options.name, pairs())
     with tempfile.TemporaryDirectory() as scratch:
         plain = opened(options.plain, Path(scratch))
         tuned = opened(options.tuned, Path(scratch)) if options.tuned else plain
         found = check(options.name, pair, plain, tuned)
-    print_told(found)
+    print_pair_findings(found)
     return int(not all(one.names for one in found))
 
 

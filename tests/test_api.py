@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import html
+import inspect
 import subprocess
 from pathlib import Path
 
@@ -9,6 +12,7 @@ import pytest
 
 import fathom
 from fathom.errors import BadInputError, FathomError
+from fathom.referee import Pair, Settings
 from tests.support.running import PYTHON, environment, run_fathom
 from tests.support.small_sounding import MS, make
 
@@ -57,13 +61,39 @@ def test_a_packed_file_opens_as_the_folder_does(tmp_path, sounding):
     packed = fathom.open(tmp_path / "small.fathom.zip")
     assert packed.manifest == sounding.manifest
     assert packed.ledger.equals(sounding.ledger)
+    assert repr(packed) == repr(sounding).replace("small.fathom:", "small.fathom.zip:")
 
 
-def test_a_notebook_shows_the_ledger_and_no_markup_of_strangers(tmp_path):
+def test_dir_lists_the_public_names():
+    names = dir(fathom)
+    assert set(fathom.__all__) == set(names)
+    assert all(getattr(fathom, name) is not None for name in names)
+
+
+def test_a_notebook_shows_verdict_and_ledger(sounding):
+    shown = sounding._repr_html_()
+    verdict = sounding.examine().verdict
+    assert verdict is not None and html.escape(verdict.headline) in shown
+    assert "clean step" in shown or "step, as profiled" in shown
+    assert shown.count("<table>") == shown.count("</table>") == 1
+
+
+def test_options_of_prove_are_named_and_typed():
+    options = inspect.signature(fathom.prove).parameters.values()
+    assert all(
+        option.kind is not inspect.Parameter.VAR_KEYWORD and option.annotation != "Any" for option in options
+    )
+    defaults = {option.name: option.default for option in options}
+    for field in (*dataclasses.fields(Pair), *dataclasses.fields(Settings)):
+        if field.name in defaults and field.default is not dataclasses.MISSING:
+            assert defaults[field.name] == field.default, field.name
+
+
+def test_a_notebook_escapes_names(tmp_path):
     store = make(tmp_path / "small.fathom")
     store.manifest.name = "<script>alert(1)</script>"
     shown = fathom.api.Sounding(store)._repr_html_()
-    assert "<script" not in shown and "compute" in shown and "of the step" in shown
+    assert "<script" not in shown and "compute" in shown
 
 
 def test_its_name_and_path(sounding, tmp_path):

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["FathomError", "Sounding", "__version__", "open", "prove", "record", "region", "step"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # Importing fathom inside a recorded program must cost nothing, so everything else loads on first use.
     from importlib import import_module

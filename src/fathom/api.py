@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import html
 import re
 from functools import cached_property
 from pathlib import Path
@@ -200,16 +199,14 @@ class Sounding:
         return select(frames, query, [name for name in _DERIVED if name not in frames])
 
     def __repr__(self) -> str:
-        ranks = len(self.store.ranks)
-        return f"<Sounding {self.path}: {ranks} {'rank' if ranks == 1 else 'ranks'}, {self.manifest.ended}>"
+        count = len(self.store.ranks)
+        ranks = "1 rank" if count == 1 else f"{count} ranks"
+        return f"<Sounding {self.store.source}: {ranks}, {self.manifest.ended}>"
 
     def _repr_html_(self) -> str:
-        examination = self.examine()
-        step = examination.step
-        ms = step.clean_ms if step.clean_ms is not None else step.timeline_ms
-        title = f"{self.manifest.name}: {step.kind} step" + ("" if ms is None else f" of {ms:,.2f} ms")
-        trouble = "" if examination.integrity.ok else "<p><b>The recording is damaged.</b></p>"
-        return f"<h4>{html.escape(title)}</h4>{trouble}{_table(examination)}"
+        from fathom.report.notebook import to_html
+
+        return to_html(self.examine())
 
 
 def _rows(examination: Examination, what: str) -> pl.DataFrame:
@@ -226,23 +223,6 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
     kind = Window if what == "windows" else Entry
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
-
-
-def _table(examination: Examination, most: int = 10) -> str:
-    """The first device's largest entries as an HTML table."""
-    if not examination.devices:
-        return ""
-    device = examination.devices[0]
-    total = sum(entry.ms for entry in device.ledger)
-    largest = sorted(device.ledger, key=lambda entry: -entry.ms)[:most]
-    rows = "".join(
-        f"<tr><td>{html.escape(e.entry)}</td><td>{html.escape(e.detail)}</td><td>{e.ms:,.3f}</td>"
-        f"<td>{e.ms / total:.1%}</td></tr>"
-        for e in largest
-        if total
-    )
-    head = "<tr><th>entry</th><th>detail</th><th>ms a step</th><th>of the step</th></tr>"
-    return f"<p>{html.escape(device.device)}</p><table>{head}{rows}</table>"
 
 
 def open(path: str | Path, machine: str | Path | None = None) -> Sounding:

@@ -148,7 +148,7 @@ def test_the_script_lists_and_checks(tmp_path: Path, capsys: Any) -> None:
     options = pairs.arguments(["list", "crafted/atomics"])
     assert options.command(options) == 0
     assert capsys.readouterr().out.split() == ["crafted/atomics", "kernels-atomics"]
-    for name, status, words in (("spills", 0, "not on the tuned one"), ("uncoalesced", 1, "not looked at")):
+    for name, status, words in (("spills", 0, "not on the tuned one"), ("uncoalesced", 1, "not analysed")):
         options = pairs.arguments(["check", f"crafted/{name}", str(NCU)])
         assert options.command(options) == status and words in capsys.readouterr().out
 
@@ -216,7 +216,7 @@ def test_the_command_records_and_reports(tmp_path: Path, monkeypatch: pytest.Mon
         ("kernels-divergence", None, None),
     ]
     shown = call().stdout
-    assert "on the plain form, and not on the tuned one" in shown and "not looked at" in shown
+    assert "on the plain form, not on the tuned one" in shown and "not analysed" in shown
 
     def failing(*_: object, **__: object) -> None:
         raise NotRecordedError("The plain form failed.")

@@ -120,7 +120,7 @@ def test_a_gpu_that_differs_has_lines_of_its_own(tmp_path):
     machine = inventory(lambda: gpus.read(lambda: nvml, no_cuda, tmp_path), lambda: HOST, dict)
     text = page(machine)
     assert "2 × NVIDIA H200   GPU 0, 2" in text and "NVIDIA H200   GPU 1" in text
-    assert "not told  ClockInfo, MaxClockInfo: Not Supported" in text
+    assert "not read  ClockInfo, MaxClockInfo: Not Supported" in text
 
 
 def test_slices_of_a_gpu_are_listed(tmp_path):

@@ -98,7 +98,7 @@ def test_throughput_is_priced_where_it_is_known():
 def test_the_opening_says_what_a_day_is_worth():
     found = priced(kept_reports.report("hf_trainer"), Price(3.5))
     text = opening._saves(found.findings[0])
-    assert "USD a day and GPU." in text
+    assert "USD per day and GPU." in text
 
 
 def test_the_command_takes_a_price_and_refuses_what_is_none(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_without_counters_it_says_what_is_known_and_how_to_get_them(bare):
     words = " ".join(text.split())
     assert "small grid" in words or "short launches" in words
     assert "fathom run --depth counters" in words
-    assert "24 registers a thread" in words
+    assert "24 registers per thread" in words
 
 
 def test_json_has_everything(sounding):
@@ -143,7 +143,7 @@ def test_the_example_is_told_without_counters():
     assert "small grid" in first
     status, text = run(EXAMPLE, "GammaBeta")
     assert "6.1 %" in text and "matmul" not in text
-    assert "has to move" in text
+    assert "must move" in text
 
 
 def test_samples_around_a_launch_are_drawn(sounding, bare, tmp_path):

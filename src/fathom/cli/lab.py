@@ -140,7 +140,7 @@ def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str
 
     from fathom import lab
     from fathom.diagnosis import seen, told
-    from fathom.report.lab import print_told
+    from fathom.report.lab import print_pair_findings
 
     if outcome.kept is None or folder is None:
         return {}
@@ -152,7 +152,7 @@ def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str
         return {"not_recorded": str(error)}
     found = told(technique.header.findings, seen(plain), seen(tuned))
     if not json:
-        print_told(found)
+        print_pair_findings(found)
     return {"soundings": [str(plain.path), str(tuned.path)], "findings": [asdict(one) for one in found]}
 
 

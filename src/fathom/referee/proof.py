@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Literal
 
 import msgspec
 
@@ -24,7 +24,7 @@ from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import comparisons, race
 from fathom.referee.samples import Race
-from fathom.referee.settings import Settings
+from fathom.referee.settings import Settings, quiet
 from fathom.referee.sides import Sides, preloads
 from fathom.referee.verdict import Reason, Verdict
 from fathom.timing import MARGIN, Clock
@@ -36,21 +36,66 @@ def prove(
     candidate: Where,
     inputs: Where | None = None,
     margin: float = MARGIN,
-    **options: Any,
+    *,
+    reference: Where | None = None,
+    variants: Where | None = None,
+    work: Where | None = None,
+    precision: str | None = None,
+    reduction: int | None = None,
+    allow: tuple[str, ...] = (),
+    budget_s: float = 120.0,
+    block_s: float = 0.3,
+    patience_s: float = 600.0,
+    latency: Literal["removed", "included"] = "removed",
+    cache: Literal["cold", "warm"] = "cold",
+    fresh: Literal["spawn", "fork"] = "spawn",
+    bare: bool = True,
+    seed: int | None = None,
+    flops: float | None = None,
+    bytes: float | None = None,
+    unit: str | None = None,
+    progress: Callable[[str], None] = quiet,
+    tell: Callable[[str], None] = quiet,
 ) -> Verdict:
-    """Whether `candidate` computes what `baseline` computes, and how long it takes in comparison.
+    """Decide whether `candidate` is faster than `baseline` and still computes the same.
 
-    Functions are given as `module:function`, `file.py:function` or themselves; `inputs(seed)` returns a
-    call's arguments, by default it is the function of that name beside the baseline. `options` are the
-    fields of `Pair` and of `Settings`. Raises BadInputError where the baseline or its inputs cannot be used.
+    Functions are given as `module:function`, `file.py:function` or as objects that can be imported.
+    `inputs(seed)` returns the arguments of a call; by default it is the function of that name in the
+    baseline's module. Ratios within `margin` (a share) count as the same.
+
+    Options up to `allow` are described at `Pair`, the others at `Settings`. Raises BadInputError if the
+    baseline or its inputs cannot be used.
     """
-    known = set(Pair.__dataclass_fields__)
-    of_pair = {name: options.pop(name) for name in list(options) if name in known}
     if inputs is None:
-        pair = Pair(plain=baseline, tuned=candidate, inputs=baseline).addressed()
-        inputs = beside(str(pair.plain))
-    pair = Pair(plain=baseline, tuned=candidate, inputs=inputs, **of_pair)
-    return prove_pair(pair, Settings(margin=margin, **options))
+        inputs = beside(str(Pair(plain=baseline, tuned=candidate, inputs=baseline).addressed().plain))
+    pair = Pair(
+        plain=baseline,
+        tuned=candidate,
+        inputs=inputs,
+        reference=reference,
+        variants=variants,
+        work=work,
+        precision=precision,
+        reduction=reduction,
+        allow=allow,
+    )
+    settings = Settings(
+        margin=margin,
+        budget_s=budget_s,
+        block_s=block_s,
+        patience_s=patience_s,
+        latency=latency,
+        cache=cache,
+        fresh=fresh,
+        bare=bare,
+        seed=seed,
+        flops=flops,
+        bytes=bytes,
+        unit=unit,
+        progress=progress,
+        tell=tell,
+    )
+    return prove_pair(pair, settings)
 
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:

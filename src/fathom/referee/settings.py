@@ -20,6 +20,10 @@ _CHOICES = (
 )
 
 
+def quiet(_: str) -> None:
+    """Print nothing: the default for progress and messages."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """`margin`: what counts as the same, as a share. `budget_s`: seconds of timing at most, though never
@@ -44,8 +48,8 @@ class Settings:
     flops: float | None = None
     bytes: float | None = None
     unit: str | None = None
-    progress: Callable[[str], None] = field(default=lambda _: None)
-    tell: Callable[[str], None] = field(default=lambda _: None)
+    progress: Callable[[str], None] = quiet
+    tell: Callable[[str], None] = quiet
     turn: Turn = field(default_factory=Turn)
     launcher: Launcher | None = None
     keep: Callable[[Race], None] = field(default=lambda _: None)

@@ -1,4 +1,4 @@
-"""What a person, or another program, sees of an Examination. It computes no more than sums and shares."""
+"""Renderings of an Examination for people and programs; nothing is computed here but sums and shares."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ def print_report(
     roofline: bool = False,
     profiled: bool = False,
 ) -> None:
-    """Print the report, 80 to 120 columns wide, in plain ASCII where the terminal knows no better.
+    """Print the report, 80 to 120 columns wide; in plain ASCII on terminals without Unicode.
 
-    `top`: how many families of each group get a line of their own; None: all. `rank`: whose ledger to
-    detail; the first's by default. `roofline`: with a table of what bounds each family;
-    `profiled`: with the table of the profiled steps. Raises BadInputError
-    where `rank` was not recorded.
+    `top`: how many families of a group get their own line; None for all. `rank`: the rank whose ledger is
+    printed, by default the first. `roofline` adds a table of the ceiling that bounds each family, `profiled`
+    the ledger of the profiled steps. Raises BadInputError if `rank` was not recorded.
     """
-    from fathom.report.terminal import page  # needs the tables' library, which a look at a machine does not
+    from fathom.report.terminal import page  # imports polars, which `fathom machine` does without
 
     console = console_or_default(console)
     lines = page(examination, cells(console), top=top, rank=rank, with_roofline=roofline, profiled=profiled)
@@ -41,7 +40,7 @@ def print_report(
 
 
 def to_json(examination: Examination) -> bytes:
-    """The Examination as JSON; numbers are not rounded."""
+    """Encode the Examination as JSON, without rounding numbers."""
     import msgspec
 
     return msgspec.json.encode(examination)
@@ -56,15 +55,15 @@ def save_picture(
     roofline: bool = False,
     profiled: bool = False,
 ) -> None:
-    """Write the report as a picture: `.svg`, or `.html`.
+    """Write the report as a picture, `.svg` or `.html`.
 
-    Raises BadInputError for another ending, and for a file that cannot be written.
+    Raises BadInputError for any other suffix and for a file that cannot be written.
     """
     path = Path(path)
     console = Console(record=True, width=PIPED, file=StringIO(), force_terminal=True, highlight=False)
     print_report(examination, console, top=top, rank=rank, roofline=roofline, profiled=profiled)
     if path.suffix not in (".svg", ".html"):
-        raise BadInputError(f"{path} is neither .svg nor .html; name a file that ends in one of them.")
+        raise BadInputError(f"{path} is neither .svg nor .html; give a file name that ends in one of them.")
     title = str(examination.sounding.get("name") or "fathom report")
     try:
         path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())

@@ -1,4 +1,4 @@
-"""The account as a table: from the matrix units' peak down to the step, each part with its owner."""
+"""The account as a table: from the matrix units' peak down to the step, with an owner for each part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.report import units
 from fathom.report.bars import bar
 from fathom.report.ledger import name
 
-MOST = 10  # parts with a line of their own
+MOST = 10  # parts with a line each
 SMALL = 0.02  # of the step: smaller parts share a line
 TITLE, TOTAL = "account of the step", "step"
 SLOW, REST = "smaller losses below ceilings", "smaller parts"
@@ -44,7 +44,7 @@ def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[
 
 
 def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
-    """The largest ones in the account's order; one small part alone gets its line, too."""
+    """The largest parts in the account's order; a single small part is shown as well."""
     if every:
         return list(parts)
     largest = sorted(parts, key=lambda part: -part.ms)[:MOST]
@@ -54,7 +54,7 @@ def _shown(parts: Sequence[Part], total: float, every: bool) -> list[Part]:
 
 
 def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
-    """Kernels below their ceilings in one line, all else in another."""
+    """Two sums: kernels below their ceilings, and all other small parts."""
     slow = [part.ms for part in rest if part.owner.startswith(_KERNELS)]
     others = [part.ms for part in rest if not part.owner.startswith(_KERNELS)]
     for words, some in ((SLOW, slow), (REST, others)):
@@ -67,7 +67,7 @@ def _share(ms: float, total: float) -> str:
 
 
 def _label(part: Part, room: int) -> str:
-    """The part's name; of a family as the ledger writes it."""
+    """The part's name; families are named as in the ledger."""
     if not part.owner.startswith(_LEAD):
         return units.shorten(part.part, room)
     family = part.owner.removeprefix(_LEAD)
@@ -76,7 +76,7 @@ def _label(part: Part, room: int) -> str:
 
 
 def _owner(part: Part) -> str:
-    """What limits a family, whose name stands in its line already; `launch latency` of a cause."""
+    """The limit of a family, whose name is in the line already; the name of a cause."""
     if part.owner.startswith(_LEAD):
         return part.part.rpartition(_LIMITED)[2] if _LIMITED in part.part else "lead"
     return part.owner.removeprefix(_FINDING).removeprefix(_CAUSE)

@@ -8,7 +8,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def bar(share: float, width: int) -> str:
-    """A horizontal bar of `share` (0 to 1) of `width` cells, to an eighth; never empty for time spent."""
+    """A bar of `share` (0 to 1) of `width` cells, in eighths of a cell; never empty for a positive share."""
     eighths = round(min(max(share, 0.0), 1.0) * width * 8)
     if share > 0:
         eighths = max(eighths, 1)
@@ -17,7 +17,7 @@ def bar(share: float, width: int) -> str:
 
 
 def cells(parts: Sequence[float], width: int) -> list[int]:
-    """Whole cells for each part, `width` in all: whoever is there gets one, largest remainders the rest."""
+    """Split `width` cells among the parts: at least one each, the rest by largest remainder."""
     total = sum(parts)
     if total <= 0:
         return [0] * len(parts)

@@ -1,4 +1,4 @@
-"""What each kind of time means, for a person who has never seen a ledger. 25 letters fit 80 columns."""
+"""The meaning of ledger entries, in at most 25 characters, which fit 80 columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of a host as lines of text: what fails first, with why and how; the rest in few words."""
+"""The checks of a host as text: failures first, with reason and fix, then counts of the others."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SIGNS = {"pass": ("ok", "green"), "not_applicable": ("--", "dim"), "abstained":
 
 
 def print_checks(results: Sequence[Result], console: Console | None = None, *, every: bool = False) -> None:
-    """Print the failed checks, the costliest first, then counts of the others; `every` lists those too."""
+    """Print failed checks, costliest first, then counts of the others; `every` lists those too."""
     console = console_or_default(console)
     put(page(results, cells(console), every=every), console)
 
 
 def page(results: Sequence[Result], width: int, *, every: bool = False) -> Iterator[Text]:
-    """The whole screen, one Text a line."""
+    """The whole screen, one Text per line."""
     failed = [result for result in results if result.status == "fail"]
     for result in failed:
         yield from _failure(result, width)
@@ -64,13 +64,13 @@ def _counts(results: Iterable[Result]) -> Text:
     counts = dict.fromkeys(("fail", "pass", "not_applicable", "abstained"), 0)
     for result in results:
         counts[result.status] += 1
-    words = ("failed", "passed", "not applicable", "abstained")
+    words = ("failed", "passed", "not applicable", "not analysed")
     parts = [f"{count} {word}" for count, word in zip(counts.values(), words, strict=True)]
     return Text(" · ".join(parts), "bold red" if counts["fail"] else "bold green")
 
 
 def _reasons(results: Iterable[Result], width: int) -> Iterator[Text]:
-    """Checks that abstained; those with one reason share a line."""
+    """Checks that lacked data, grouped by reason."""
     reasons: dict[str, list[str]] = {}
     for result in results:
         if result.status == "abstained":

@@ -1,4 +1,4 @@
-"""What a dive into one kernel found, on a screen."""
+"""The results of a dive into one kernel as text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SPOTS = 6
 
 
 def print_dive(explanation: Explanation, spots: list[dict[str, Any]], console: Console | None = None) -> None:
-    """Print what limits the kernel, heaviest first, then where its warps wait by line and instruction."""
+    """Print the limits of the kernel, heaviest first, then its stalls by line and instruction."""
     console = console_or_default(console)
     put(page(explanation, spots, cells(console)), console)
 
@@ -28,14 +28,14 @@ def page(explanation: Explanation, spots: list[dict[str, Any]], width: int) -> l
     """The lines of the page, `width` cells wide."""
     lines = [Text(), Text(f" {shorten(explanation.family, width - 2)}", style="bold"), Text()]
     limits = explanation.limits
-    lines.append(Text(" What limits it" if limits else " No rule found a limit", style="bold"))
+    lines.append(Text(" Limits" if limits else " No limit was identified", style="bold"))
     for fact in limits:
         lines += _limit(fact, width)
     lines += _fine(explanation, width)
     for level, title in (("source", "By source line"), ("sass", "By instruction")):
         own = [spot for spot in spots if spot["level"] == level][:_SPOTS]
         if own:
-            lines += [Text(), Text(f" {title}: share of the samples, why warps wait", style="bold")]
+            lines += [Text(), Text(f" {title}: share of samples, stall reasons", style="bold")]
             lines += [_spot(spot, width) for spot in own]
     lines += _unseen(explanation, width)
     return [*lines, Text()]

@@ -1,4 +1,4 @@
-"""Kinds of findings as a person reads them."""
+"""Kinds of findings as text."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from fathom.report.screen import cells, console_or_default, put
 
 
 def print_kind(kind: Kind, console: Console | None = None) -> None:
-    """One kind in full."""
+    """Print one kind in full."""
     console = console_or_default(console)
     put(_page(kind, cells(console)), console)
 
 
-def print_kinds(found: Sequence[Kind], console: Console | None = None) -> None:
-    """Ids and titles, one a line, group by group."""
+def print_kinds(kinds: Sequence[Kind], console: Console | None = None) -> None:
+    """Print ids and titles, one per line, group by group."""
     console = console_or_default(console)
-    wide = max(len(kind.id) for kind in found) + 2
-    put((Text.assemble((f"{kind.id:<{wide}}", "bold"), kind.title) for kind in found), console)
+    wide = max(len(kind.id) for kind in kinds) + 2
+    put((Text.assemble((f"{kind.id:<{wide}}", "bold"), kind.title) for kind in kinds), console)
 
 
 def _page(kind: Kind, width: int) -> Iterator[Text]:
     yield Text()
     yield Text.assemble((kind.title, "bold"), (f"   {kind.id}", "dim"))
-    yield from part("why it costs", wrapped(kind.mechanism, width))
-    yield from part("how it shows", wrapped(kind.shows, width))
-    yield from part("what mends it", kind.remedy.rstrip().splitlines(), "cyan")
+    yield from part("mechanism", wrapped(kind.mechanism, width))
+    yield from part("signs", wrapped(kind.shows, width))
+    yield from part("remedy", kind.remedy.rstrip().splitlines(), "cyan")
     if kind.techniques:
         yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
     if kind.trial:
-        yield from part("observe it", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
+        yield from part("measure the gain", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
     yield from part("read more", kind.references, "dim")
     yield Text()

@@ -12,11 +12,11 @@ from rich.text import Text
 from fathom.analysis.results import Integrity, Problem, Step
 from fathom.report import units
 
-UNEVEN = 0.02  # a mean this far from the median is worth a word; longer ones are what gains are shares of
-REPEATS = "no step was marked: this is the work that repeats, which may be a part of a step"
-UNMARKED = "no step was marked: this is a stretch of the program, and no step of it"
-NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by what a step was told by
-SIGNALLED = 128  # and more: the exit status of a program that died of a signal
+UNEVEN = 0.02  # relative distance of mean and median from which both are shown: gains are shares of the mean
+REPEATS = "no step was marked: this is the repeating work, which may be only part of a step"
+UNMARKED = "no step was marked: this is a stretch of the program, not a step"
+NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
+SIGNALLED = 128  # exit statuses above it mean that a signal ended the program
 _GOOD_ENDS = {"", "finished", "stopped"}
 
 
@@ -79,13 +79,14 @@ def _date(facts: dict[str, Any]) -> str:
     return units.date(created) if created else ""
 
 
-def integrity(found: Integrity, width: int) -> list[Text]:
-    """Nothing for a sound recording; else every problem, in red."""
-    if found.ok and not found.problems:
+def integrity(state: Integrity, width: int) -> list[Text]:
+    """Every problem of the recording; in red if it is damaged, nothing if it is sound."""
+    if state.ok and not state.problems:
         return []
-    title = "This recording is damaged; what is damaged is kept out of every sum" if not found.ok else "Noted"
-    style = "bold red" if not found.ok else "yellow"
-    return [Text(title, style), *(line for one in found.problems for line in _problem(one, style, width))]
+    title = "This recording is damaged. Damaged records are left out of all sums" if not state.ok else "Notes"
+    style = "bold red" if not state.ok else "yellow"
+    problems = (line for problem in state.problems for line in _problem(problem, style, width))
+    return [Text(title, style), *problems]
 
 
 def _problem(problem: Problem, style: str, width: int) -> list[Text]:
@@ -103,7 +104,7 @@ def stepped(step: Step) -> bool:
 
 
 def step_lines(step: Step, width: int) -> list[Text]:
-    """The step's time with its interval, and what it amounts to a second: below it where both don't fit."""
+    """The step's time with its interval and its rates, which go on a second line if they don't fit."""
     best = step.clean_ms if step.clean_ms is not None else step.timeline_ms
     if best is None:
         return [Text("no step was found", "yellow")]

@@ -1,4 +1,4 @@
-"""Techniques as a person reads them: the table, one in full, and what a proof of one found."""
+"""Techniques as text: the table, one in full, and the result of a proof."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _RESULT = 30
 
 
 def rows(
-    found: Sequence[Technique], machine: dict[str, Any], at: Here, say: Callable[[str], None]
+    chosen: Sequence[Technique], machine: dict[str, Any], at: Here, say: Callable[[str], None]
 ) -> list[Row]:
-    """One dict a technique; `why_not` is None where it runs here, `last` None where it never ran here."""
-    return [_row(technique, machine["fingerprint"], at, say) for technique in found]
+    """One dict per technique; `why_not` is None if it runs here, `last` None if it was never proven here."""
+    return [_row(technique, machine["fingerprint"], at, say) for technique in chosen]
 
 
 def _row(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Row:
@@ -65,12 +65,12 @@ def _last(kept: Kept) -> Row:
 
 
 def deciding(kept: Kept) -> Comparison | None:
-    """The comparison whose ratio is the verdict's."""
+    """The comparison that decided the verdict."""
     return next((c for c in kept.verdict.timings if c.ratio == kept.verdict.ratio), None)
 
 
 def described(technique: Technique) -> Row:
-    """All that the technique says of itself."""
+    """The technique's header, needs and sources."""
     import msgspec
 
     header = msgspec.to_builtins(technique.header)
@@ -82,26 +82,26 @@ def described(technique: Technique) -> Row:
     return {"name": technique.name, **header, **place}
 
 
-def print_techniques(found: Sequence[Row], console: Console | None = None) -> None:
-    """A line a technique, group by group."""
+def print_techniques(listed: Sequence[Row], console: Console | None = None) -> None:
+    """Print one line per technique, group by group."""
     console = console_or_default(console)
-    put(_table(found, cells(console)), console)
+    put(_table(listed, cells(console)), console)
 
 
-def _table(found: Sequence[Row], width: int) -> Iterator[Text]:
-    wide = max((len(row["name"]) for row in found), default=0) + 2 + INDENT
+def _table(listed: Sequence[Row], width: int) -> Iterator[Text]:
+    wide = max((len(row["name"]) for row in listed), default=0) + 2 + INDENT
     group = ""
-    for row in found:
+    for row in listed:
         if row["group"] != group:
             group = row["group"]
             yield Text(group, "bold dim")
         line = Text(f"{' ' * INDENT}{row['name']}".ljust(wide), "bold")
         room = width - wide - _RESULT - 1
         line.append(f"{units.shorten(row['saves'], room):<{room}} ")
-        yield line.append_text(_told(row))
+        yield line.append_text(_status(row))
 
 
-def _told(row: Row) -> Text:
+def _status(row: Row) -> Text:
     if row["last"]:
         return Text(_short(row["last"], row["gains"]), _style(row["last"]["verdict"], row["gains"]))
     if row["why_not"]:
@@ -110,7 +110,7 @@ def _told(row: Row) -> Text:
 
 
 def _briefly(why_not: str) -> str:
-    """What it needs, without what is here instead: `lab run` says that."""
+    """The missing requirement in short; `lab run` gives the whole reason."""
     return re.split("[:,]", why_not)[0].removeprefix("it ")
 
 
@@ -122,12 +122,12 @@ def _short(last: Row, gains: str) -> str:
 
 
 def _style(verdict: str, gains: str) -> str:
-    """Who pays with time for something else is told so, and is no bad news."""
+    """The style of a verdict; a technique that trades time for something else is no bad news."""
     return "" if verdict == "slower" and gains != "time" else _STYLES.get(verdict, "")
 
 
 def print_technique(technique: Technique, console: Console | None = None) -> None:
-    """One technique in full."""
+    """Print one technique in full."""
     console = console_or_default(console)
     put(_page(technique, cells(console)), console)
 
@@ -136,22 +136,22 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     header = technique.header
     yield Text()
     yield Text.assemble((header.title, "bold"), (f"   {technique.group} · {technique.name}", "dim"))
-    yield from part("the idea", wrapped(header.idea, width))
-    yield from part("what it saves", wrapped(header.saves, width))
-    yield from part("what it costs", wrapped(header.cost, width))
-    yield from part("when it does not pay", wrapped(header.not_when, width))
+    yield from part("idea", wrapped(header.idea, width))
+    yield from part("savings", wrapped(header.saves, width))
+    yield from part("cost", wrapped(header.cost, width))
+    yield from part("when not to use it", wrapped(header.not_when, width))
     if header.no_gain:
-        yield from part("where it did not", wrapped(header.no_gain, width))
+        yield from part("no gain on", wrapped(header.no_gain, width))
     shown = [f"{show.what}: {show.plain} plain, {show.tuned} tuned" for show in header.shows]
-    yield from part("how it shows", [line for text in shown for line in wrapped(text, width)])
+    yield from part("signs", [line for text in shown for line in wrapped(text, width)])
     if header.findings:
-        yield from part("findings that name it", header.findings)
-    yield from part("where it stands", [str(path) for path in technique.sources], "dim")
+        yield from part("findings", header.findings)
+    yield from part("files", [str(path) for path in technique.sources], "dim")
     yield Text()
 
 
 def print_outcome(outcome: Outcome, console: Console | None = None) -> None:
-    """One line, as soon as it is known, and the reasons below it."""
+    """Print one line as soon as the proof has ended, with the reasons below it."""
     put(_outcome(outcome), console_or_default(console))
 
 
@@ -172,7 +172,7 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
-        yield Text(f"{' ' * INDENT}expected of {header.no_gain}", "dim")
+        yield Text(f"{' ' * INDENT}expected: {header.no_gain}", "dim")
     for reason in verdict.reasons:
         yield Text(f"{' ' * INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
 
@@ -182,17 +182,17 @@ def _header(name: str) -> Header | None:
     return known.header if known else None
 
 
-def print_told(found: Sequence[Told], console: Console | None = None) -> None:
-    """Which findings are on the plain form of a pair, and not on the tuned one."""
-    lines = [_named(one) for one in found] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
+def print_pair_findings(kinds: Sequence[Told], console: Console | None = None) -> None:
+    """Print which findings appear on the plain form of a pair and not on the tuned form."""
+    lines = [_named(kind) for kind in kinds] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
     put(lines, console_or_default(console))
 
 
-def _named(one: Told) -> Text:
-    line = Text(f"{' ' * INDENT}{one.kind:<30}")
-    if one.names:
-        return line.append("on the plain form, and not on the tuned one", "green")
-    if None in (one.plain, one.tuned):
-        return line.append(f"not looked at: {one.why}", "dim")
-    forms = [name for name, on in (("plain", one.plain), ("tuned", one.tuned)) if on]
+def _named(kind: Told) -> Text:
+    line = Text(f"{' ' * INDENT}{kind.kind:<30}")
+    if kind.names:
+        return line.append("on the plain form, not on the tuned one", "green")
+    if None in (kind.plain, kind.tuned):
+        return line.append(f"not analysed: {kind.why}", "dim")
+    forms = [name for name, on in (("plain", kind.plain), ("tuned", kind.tuned)) if on]
     return line.append(f"on {' and '.join(forms) or 'neither'} form" + "s" * (len(forms) > 1), "red")

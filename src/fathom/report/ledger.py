@@ -1,4 +1,4 @@
-"""The ledger's entries as a reader wants them: in groups, largest first, the small ones folded."""
+"""The ledger's entries in groups, largest first, with small entries folded together."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from dataclasses import dataclass
 from fathom.analysis.results import Device, Entry
 
 PROCESSOR = "cpu"
-SMALL = 0.002  # of the step: below it an entry is folded away
+SMALL = 0.002  # of the step: smaller entries are folded
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a group is called and drawn. The glyph tells groups apart where there is no colour."""
+    """Name and look of a group. Glyphs differ, for terminals without colour."""
 
     name: str
     glyph: str
     colour: str
-    members: str  # what its entries are called when they are folded
-    title: str = ""  # what a reader sees; its name where it has none
+    members: str  # plural for its folded entries
+    title: str = ""  # shown in place of the name
 
 
 KINDS = (
     Kind("compute", "█", "green", "families"),
-    Kind("ops", "█", "green", "ops"),  # a processor's work
+    Kind("ops", "█", "green", "ops"),  # on a CPU
     Kind("communication", "▓", "magenta", "collectives"),
     Kind("copy", "▒", "yellow", "directions"),
     Kind("idle", "░", "red", "causes"),
     Kind("unattributed", "·", "blue", "differences"),
 )
-# A processor that runs Python is not idle.
+# A CPU that runs Python is not idle.
 _OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")
 _HOST = Kind("idle", "░", "red", "causes", "host time")
-_ONES = re.compile(r"(?:x1)+(?=·|$)")
+_UNIT_DIMENSIONS = re.compile(r"(?:x1)+(?=·|$)")
 _WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
 _COMMUNICATION = {"waiting for peers", "moving bytes"}
 
 
 @dataclass(frozen=True)
 class Group:
-    """All entries of one kind on one device, largest first."""
+    """The entries of one kind on one device, largest first."""
 
     kind: Kind
     entries: list[Entry]
@@ -51,21 +51,21 @@ class Group:
 
 
 def step_ms(device: Device) -> float:
-    """What the device's ledger sums to: the clean step, or the profiled one where there is no clean step."""
+    """The sum of the device's ledger in ms: the clean step, else the profiled step."""
     return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
 
 
 def groups(device: Device) -> list[Group]:
-    """The device's entries by kind; kinds that took no time are left out."""
-    found: list[Group] = []
+    """The device's entries by kind, without kinds that took no time."""
+    result: list[Group] = []
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
             if kind.name == "idle":
-                works = bool(found) and found[0].kind.name == "ops"
+                works = bool(result) and result[0].kind.name == "ops"
                 kind = _OUTSIDE if works else _HOST if device.device == PROCESSOR else kind
-            found.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
-    return found
+            result.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
+    return result
 
 
 def _kind_of(entry: Entry) -> str:
@@ -75,12 +75,13 @@ def _kind_of(entry: Entry) -> str:
 
 
 def ran_ms(entry: Entry) -> float:
-    """How long its pieces run a step, hidden parts too: what rates and shares of a ceiling are over."""
+    """Duration of its work per step in ms, hidden parts included: the base of rates and of ceilings."""
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 
 def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], list[Entry]]:
-    """The entries worth a line, at most `top`, and the rest; None folds none, and one alone stays."""
+    """The entries that get a line, at most `top`, and the rest. None folds nothing; a single entry is never
+    folded."""
     if top is None:
         return group.entries, []
     small = sum(entry.ms < SMALL * total_ms for entry in group.entries)
@@ -91,16 +92,17 @@ def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], l
 
 
 def name(entry: Entry) -> str:
-    """What an entry is called inside its group, as "name shape"; shapes without the dimensions that are 1."""
+    """An entry's name inside its group, as "name shape"; the shape leaves out dimensions of 1."""
     rest = entry.entry.partition(":")[2].strip()
     if entry.entry in _COMMUNICATION:
         rest = entry.entry
     family, space, shape = entry.detail.rpartition(" ")
-    detail = f"{_telling(family)} {_ONES.sub('', shape)}" if space and "·" in shape else entry.detail
+    is_family = bool(space) and "·" in shape
+    detail = f"{_innermost(family)} {_UNIT_DIMENSIONS.sub('', shape)}" if is_family else entry.detail
     return ": ".join(part for part in (rest, detail) if part) or entry.entry
 
 
-def _telling(family: str) -> str:
-    """A wrapper's name says less than what it wraps: `wrapper_kernel<Functor<float>>` reads from inside."""
-    found = _WRAPPED.fullmatch(family)
-    return f"{found['inner']} ({found['wrapper']})" if found else family
+def _innermost(family: str) -> str:
+    """The template argument first, because a wrapper's name says less: `Functor<float> (wrapper)`."""
+    match = _WRAPPED.fullmatch(family)
+    return f"{match['inner']} ({match['wrapper']})" if match else family

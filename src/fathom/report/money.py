@@ -1,4 +1,4 @@
-"""Money, as people read it."""
+"""Amounts of money as text."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def amount(value: float, currency: str) -> str:
     return f"{units.significant(value)} {currency}"
 
 
-def a_day(one: Finding) -> str:
-    """`22.7 USD a day and GPU`; nothing without a price or a gain."""
-    saved = one.saves_per_day
-    return "" if saved is None else f"{amount(saved.amount, saved.currency)} a day and GPU"
+def a_day(finding: Finding) -> str:
+    """`22.7 USD per day and GPU`; empty without a price or a gain."""
+    saved = finding.saves_per_day
+    return "" if saved is None else f"{amount(saved.amount, saved.currency)} per day and GPU"
 
 
 def section(cost: Cost | None, width: int) -> Iterator[Text]:
-    """What a step, a million tokens and a million samples cost."""
+    """The cost of a step, a million tokens and a million samples."""
     if cost is None:
         return
     several = f" · {cost.devices} devices" if cost.devices > 1 else ""

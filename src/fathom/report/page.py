@@ -1,4 +1,4 @@
-"""Parts of a page that explains one thing: a title, and indented lines below it."""
+"""Parts of an explanatory page: a title with indented lines below it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INDENT = 2
 
 
 def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
-    """A title after an empty line, and the lines below it."""
+    """A title after an empty line, then its lines."""
     yield Text()
     yield Text(title, "bold dim")
     for line in lines:
@@ -19,5 +19,5 @@ def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """The lines of a text in a part of a page of `width` cells."""
+    """The text wrapped for a part of a page of `width` cells."""
     return textwrap.wrap(text, width - INDENT)

@@ -1,4 +1,4 @@
-"""The roofline as a table: what bounds each family, how near it is, and what the distance costs."""
+"""The roofline as a table: each family's ceiling, its share of it, and the time lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BOUND = 18
 
 
 def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """Families by the time that lies between them and their ceiling, most first."""
+    """Families by the time lost to their ceiling, largest first."""
     known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
     if not known:
         return

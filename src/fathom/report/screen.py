@@ -1,4 +1,4 @@
-"""Lines of text on a terminal: how wide they may be, and what becomes of glyphs that it does not know."""
+"""Lines of text on a terminal: their width, and replacements for glyphs that it cannot show."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def console_or_default(console: Console | None) -> Console:
 
 
 def cells(console: Console) -> int:
-    """Cells of a line: the terminal's, 80 to 120; 100 where output is piped and has no width of its own."""
+    """Cells per line: the terminal's width within 80 to 120; 100 if the output is piped."""
     width = console.width if console.is_terminal or console.record else PIPED
     return min(max(width, NARROW), BROAD)
 
 
 def put(lines: Iterable[Text], console: Console) -> None:
-    """Print the lines as they are, in plain ASCII where the terminal knows no better."""
+    """Print the lines unchanged; in plain ASCII on terminals without Unicode."""
     for line in lines:
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()

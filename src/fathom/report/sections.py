@@ -1,4 +1,4 @@
-"""The parts below the ledger: input, memory, energy, other devices, and what was not analysed."""
+"""The sections below the ledger: input, memory, energy, other devices, skipped analyses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.report import units
 from fathom.report.ledger import groups, step_ms
 from fathom.units import NS_PER_MS
 
-# The end of a key names the unit of its value.
+# The suffix of a key is the unit of its value.
 _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_ns", lambda value: units.duration(value / NS_PER_MS)),
     ("_ms", units.duration),
@@ -27,24 +27,24 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("_c", lambda value: f"{value:.0f} °C"),
     ("_percent", lambda value: f"{units.significant(value)} %"),
 )
-# A stage of the loader that is a remainder: what its thread did not spend in user space.
+# A remainder: the loader's time that its thread did not spend in user space.
 _LABELS = {"read": "system calls and waits"}
 MOST_ROWS = 4
 ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
-# Whose absence another figure of the report would show: their reasons are read without being asked for.
+# Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
     r"observer of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
     r"|.* at ceiling$"
 )
-_SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says as much
-FINDING, FEW = "finding ", 2  # what abstentions of rules begin with; more kinds than this are counted
+_SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says it already
+FINDING, FEW = "finding ", 2  # prefix of skipped checks; more than FEW are counted, not named
 _COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
 _COLUMN_OF = {"ops": "compute"}
 
 
-def facts(title: str, found: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
-    """One section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
-    section = msgspec.to_builtins(found)
+def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
+    """A section of the examination as a titled paragraph of `label value` pairs; lists become rows."""
+    section = msgspec.to_builtins(figures)
     if not section:
         return
     pairs = [pair for key, value in section.items() if not _is_rows(value) for pair in _pairs(key, value)]
@@ -58,54 +58,54 @@ def facts(title: str, found: Input | Memory | Energy | None, width: int) -> Iter
 
 
 def utilisation(device: Device, width: int) -> Iterator[Text]:
-    """MFU and HFU on one line, with what they are shares of."""
-    found = device.utilisation
-    if found is None:
+    """MFU and HFU on one line, with their conventions."""
+    shares = device.utilisation
+    if shares is None:
         return
     parts = []
-    if found.mfu is not None:
-        hfu = f", HFU {units.share(found.hfu, 1)} %" if found.hfu and found.hfu != found.mfu else ""
-        parts.append(f"MFU {units.share(found.mfu, 1)} %{hfu} of the measured ceilings")
-    if found.mfu_datasheet is not None:
-        parts.append(f"MFU {units.share(found.mfu_datasheet, 1)} % of the datasheet's dense peak")
-    flops = f"{units.scaled(found.flops, 'FLOP')} a step"
-    parts.append(f"at least {flops}" if found.partial else flops)
+    if shares.mfu is not None:
+        hfu = f", HFU {units.share(shares.hfu, 1)} %" if shares.hfu and shares.hfu != shares.mfu else ""
+        parts.append(f"MFU {units.share(shares.mfu, 1)} %{hfu} of the measured ceilings")
+    if shares.mfu_datasheet is not None:
+        parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % of the datasheet's dense peak")
+    flops = f"{units.scaled(shares.flops, 'FLOP')} a step"
+    parts.append(f"at least {flops}" if shares.partial else flops)
     yield from _paragraph("matrix", " · ".join(parts), width)
 
 
 def micro_steps(device: Device, width: int) -> Iterator[Text]:
-    """The lengths of the micro-steps that one step accumulates."""
+    """Durations of the micro-steps that one step accumulates."""
     if device.micro_ms:
         lengths = " · ".join(units.duration(ms) for ms in device.micro_ms)
         yield from _paragraph("micro", f"{len(device.micro_ms)} micro-steps a step: {lengths}", width)
 
 
 def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """A row for each stretch that the program named, in the recorded steps."""
+    """A row for each region that the program named, in the profiled steps."""
     if not device.regions:
         return
-    launched = any(one.device_ms for one in device.regions)
+    launched = any(region.device_ms for region in device.regions)
     columns = {"ms": 10, "% of step": 11, "own ms": 10, "calls": 8} | ({"device ms": 11} if launched else {})
     name = width - sum(columns.values())
     head = "".join(f"{title:>{room}}" for title, room in columns.items())
     yield Text(f"{'regions of the program':<{name}}{head}", "dim underline")
-    for one in device.regions[:top]:
+    for region in device.regions[:top]:
         digits = units.decimals(device.total_ms)
         figures = {
-            "ms": f"{one.ms:.{digits}f}",
-            "% of step": units.share(one.ms, device.total_ms),
-            "own ms": f"{one.own_ms:.{digits}f}",
-            "calls": f"{one.count:.3g}",
-            "device ms": units.MISSING if one.device_ms is None else f"{one.device_ms:.{digits}f}",
+            "ms": f"{region.ms:.{digits}f}",
+            "% of step": units.share(region.ms, device.total_ms),
+            "own ms": f"{region.own_ms:.{digits}f}",
+            "calls": f"{region.count:.3g}",
+            "device ms": units.MISSING if region.device_ms is None else f"{region.device_ms:.{digits}f}",
         }
         cells = "".join(f"{figures[title]:>{room}}" for title, room in columns.items())
-        yield Text(f"{units.shorten('  ' + one.name, name - 1):<{name}}{cells}")
+        yield Text(f"{units.shorten('  ' + region.name, name - 1):<{name}}{cells}")
     if top is not None and len(device.regions) > top:
         yield Text(f"  {len(device.regions) - top} more with --all", "dim")
 
 
 def slow(examination: Examination) -> Iterator[Text]:
-    """A line for each step that was recorded because it was slow: what it holds more than the usual step."""
+    """A line for each step that was recorded because it was slow: its time beyond a usual step, by entry."""
     if not examination.slow:
         return
     yield Text("slow steps", "bold")
@@ -118,14 +118,14 @@ def slow(examination: Examination) -> Iterator[Text]:
 
 
 def _by_entry(ledger: list[Entry]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for entry in ledger:
-        found[entry.entry] = found.get(entry.entry, 0.0) + entry.ms
-    return found
+        sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
+    return sums
 
 
 def _row(kind: str, row: dict[str, Any]) -> list[str]:
-    """The pairs of one row; it begins with what it is, as in `worker 3`."""
+    """The pairs of one row, beginning with its kind, as in `worker 3`."""
     pairs = [pair for key, value in row.items() for pair in _pairs(key, value)]
     return pairs if kind in row else [kind, *pairs]
 
@@ -139,7 +139,7 @@ def _singular(key: str) -> str:
 
 
 def _pairs(key: str, value: Any) -> Iterator[str]:
-    """`label value` of one key; a dict gives one pair a member, and what is null or empty gives none."""
+    """`label value` of a key; one pair for each member of a dict, none for null and empty values."""
     if isinstance(value, dict):
         for name, member in value.items():
             yield from _pairs(f"{key}_{name}", member)
@@ -168,7 +168,7 @@ def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
 
 
 def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> Iterator[Text]:
-    """What was not analysed, on one line, and reasons that change a figure above; `every`: all reasons."""
+    """Skipped analyses on one line, with the reasons that change a figure above; `every`: all reasons."""
     reasons: dict[str, list[str]] = {}
     for entry in entries:
         reasons.setdefault(entry.why, []).append(entry.what)
@@ -193,31 +193,31 @@ def _affects(why: str, what: list[str]) -> bool:
 
 
 def _counted(what: list[str]) -> list[str]:
-    """How many checks lacked data, of how many; other things by name, each once."""
+    """The number of checks that lacked data; other analyses by name."""
     checks = {name for name in what if name.startswith(FINDING)}
     others = dict.fromkeys(name for name in what if name not in checks)
     return [*([f"{len(checks)} of {len(kinds())} checks lacked data"] if checks else []), *others]
 
 
 def _few(what: list[str]) -> list[str]:
-    """Each once; of many kinds of findings only how many: the JSON has their names."""
+    """Distinct names; many checks are only counted, because the JSON has their names."""
     names = list(dict.fromkeys(what))
     checks = [name for name in names if name.startswith(FINDING)]
     if len(checks) <= FEW:
         return names
-    return [*(name for name in names if name not in checks), f"{len(checks)} kinds of findings"]
+    return [*(name for name in names if name not in checks), f"{len(checks)} checks"]
 
 
-def devices(found: list[Device], width: int) -> Iterator[Text]:
-    """All devices side by side: milliseconds of a step, by group."""
+def devices(listed: list[Device], width: int) -> Iterator[Text]:
+    """All devices: milliseconds per step by group."""
     head = "".join(f"{name:>{room}}" for name, room in _COLUMNS.items())
     yield Text(f"{'rank':>4}  {'device':<{width - 64}}{'step ms':>9}{head}", "dim underline")
-    for device in found:
+    for device in listed:
         label = units.shorten(f"{device.device} {device.name}".rstrip(), width - 65)
         totals = {_COLUMN_OF.get(group.kind.name, group.kind.name): group.ms for group in groups(device)}
         cells = "".join(_cell(totals.get(name, 0.0), device, room) for name, room in _COLUMNS.items())
-        whole = _cell(step_ms(device) or None, device, 9)
-        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{whole}{cells}")
+        step = _cell(step_ms(device) or None, device, 9)
+        yield Text(f"{device.rank:>4}  {label:<{width - 64}}{step}{cells}")
 
 
 def _cell(ms: float | None, device: Device, width: int) -> str:

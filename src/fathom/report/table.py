@@ -15,14 +15,14 @@ from fathom.report.bars import bar, cells
 from fathom.report.causes import MEANING
 from fathom.report.ledger import Group, fold, groups, name, ran_ms, step_ms
 
-WIDE = 90  # from here on there is room for long bars
-RATES = 36  # columns of percent, and of runs, TFLOP/s and GB/s or the words of idle time
-CEILING = 11  # column of the share of the ceiling, where ceilings are known
-COMPLETE = 0.995  # of busy time: from here on nothing needs to be said
+WIDE = 90  # columns from which bars are long
+RATES = 36  # columns of percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
+CEILING = 11  # column of the share of the ceiling, if ceilings are known
+COMPLETE = 0.995  # share of busy time that counts as all of it
 OVERHEAD, SHORTER, OTHERS = "profiling overhead", "shorter than clean steps", "mostly uneven steps"
-LOUD = 0.05  # of the clean step: more overhead than this stands out
+LOUD = 0.05  # of the clean step: larger overheads are highlighted
 INFERRED = "≈"
-LEGEND = f"{INFERRED} inferred: the profiled time less its share of the profiling overhead"
+LEGEND = f"{INFERRED} inferred: profiled time minus its share of the profiling overhead"
 PROFILED = "profiled steps only: no clean step was recorded"
 MARK, NAMED = "!", 3
 WHY_ABOVE = (
@@ -54,19 +54,19 @@ class Columns:
 
 
 def stacked(device: Device, width: int) -> list[Text]:
-    """One bar for the step and its legend."""
-    found = groups(device)
+    """A bar for the whole step, and its legend."""
+    parts = groups(device)
     line, legend, total = Text(), Text(), step_ms(device)
-    for group, count in zip(found, cells([group.ms for group in found], width), strict=True):
+    for group, count in zip(parts, cells([group.ms for group in parts], width), strict=True):
         line.append(group.kind.glyph * count, group.kind.colour)
         percent = units.share(group.ms, total)
         legend.append(f"{group.kind.glyph} ", group.kind.colour)
         legend.append(f"{group.kind.title or group.kind.name} {percent} %   ")
-    return [line, legend] if found else []
+    return [line, legend] if parts else []
 
 
 def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
-    """The table: every group with its largest entries, the clean step, and how long the profiled one was."""
+    """The table: groups with their largest entries, the clean step, the profiled step."""
     total = step_ms(device)
     columns = Columns.of(width, device)
     yield _header(columns)
@@ -79,23 +79,25 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
             line.append(bar(ms / total if total else 0.0, columns.bar), group.kind.colour)
             yield line.append(tail)
     clean = device.observer_ms is not None
-    for one in device.ledger if clean else ():
-        if one.ms < 0:
-            name = f"{one.entry} {one.detail}"
-            yield Text(f"{name:<{columns.name}}{_ms(columns, one.ms)}{units.share(-one.ms, total):>7}", "dim")
-    whole = f"{_ms(columns, total)}{units.share(total, total):>7}"
+    for entry in device.ledger if clean else ():
+        if entry.ms < 0:
+            name = f"{entry.entry} {entry.detail}"
+            yield Text(
+                f"{name:<{columns.name}}{_ms(columns, entry.ms)}{units.share(-entry.ms, total):>7}", "dim"
+            )
+    figures = f"{_ms(columns, total)}{units.share(total, total):>7}"
     label, style = ("clean step", "bold green") if clean else ("step, as profiled", "bold")
-    yield Text(f"{label:<{columns.name}}{whole}", style)
+    yield Text(f"{label:<{columns.name}}{figures}", style)
     yield from _profiled(columns, device) if clean else [Text(PROFILED, "dim")]
     yield from _mean(columns, device)
     yield from _speed_of_light(columns, device, total)
-    if clean and any(one.inferred for one in device.ledger):
+    if clean and any(entry.inferred for entry in device.ledger):
         yield Text(LEGEND, "dim")
     yield from _above(device, width)
 
 
 def _above(device: Device, width: int) -> Iterator[Text]:
-    """The rates that no machine reaches, by name, under the table that marks them."""
+    """A note on families whose rates exceed their ceiling, which the table marks."""
     above = [entry for entry in device.ledger if entry.problem]
     if not above:
         return
@@ -106,14 +108,14 @@ def _above(device: Device, width: int) -> Iterator[Text]:
 
 
 def as_profiled(device: Device) -> Device:
-    """The device with the ledger of its profiled steps alone."""
+    """The device with only the ledger of its profiled steps."""
     return replace(device, ledger=device.profiled_ledger, mean_ledger=[], observer_ms=None)
 
 
 def _lines(
     group: Group, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str, bool]]:
-    """Label, milliseconds, what stands right of the bar, style, and whether it is inferred."""
+    """Label, milliseconds, text right of the bar, style, and whether the time is inferred."""
     inferred = any(entry.inferred for entry in group.entries)
     yield group.kind.title or group.kind.name, group.ms, _work(columns, group.entries), "bold", inferred
     shown, rest = fold(group, total, top)
@@ -125,7 +127,7 @@ def _lines(
 
 
 def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
-    """One line: the profiled step, and by how much it differs from the clean one."""
+    """The profiled step on one line, with its difference from the clean step."""
     total, clean = device.total_ms or 0.0, step_ms(device)
     difference = total - clean
     added = difference if device.added_ms is None else device.added_ms
@@ -138,7 +140,7 @@ def _profiled(columns: Columns, device: Device) -> Iterator[Text]:
 
 
 def _mean(columns: Columns, device: Device) -> Iterator[Text]:
-    """Where steps are uneven: the mean clean step, and the rows that long steps lengthen most."""
+    """For uneven steps: the mean clean step, and the rows that long steps lengthen most."""
     if not device.mean_ledger:
         return
     usual, mean = (_by_entry(rows) for rows in (device.ledger, device.mean_ledger))
@@ -151,20 +153,20 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
 
 
 def _by_entry(rows: list[Entry]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for one in rows:
-        found[one.entry] = found.get(one.entry, 0.0) + one.ms
-    return found
+    sums: dict[str, float] = {}
+    for entry in rows:
+        sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
+    return sums
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
-    """The step if everything in it ran at the ceilings that were measured on this machine."""
+    """The step's speed of light: its time if all work ran at the measured ceilings."""
     if device.at_ceiling_ms is None:
         return
     need, share = device.at_ceiling_ms, units.share(device.at_ceiling_ms, total)
     known = device.at_ceiling_known or 0.0
-    aside = "its launches" if device.at_ceiling_bound == "launches" else "its work"
-    aside += " at best" if known >= COMPLETE else f" at best, {100 * known:.0f} % known"
+    aside = "launches at best" if device.at_ceiling_bound == "launches" else "speed of light"
+    aside += "" if known >= COMPLETE else f" ({100 * known:.0f} % modelled)"
     line = f"{'at ceiling':<{columns.name}}{_ms(columns, need)}{share:>7}  {'':<{columns.bar}}  {aside}"
     yield Text(line, "cyan")
 
@@ -181,7 +183,7 @@ def _ms(columns: Columns, ms: float, mark: str = "") -> str:
 
 
 def _tail(columns: Columns, entry: Entry) -> str:
-    """What stands right of the bar: rates for work, plain words for idle time."""
+    """The text right of the bar: rates for work, the meaning of idle time."""
     meaning = MEANING.get(entry.entry)
     if meaning:
         return f"  {meaning}"
@@ -195,7 +197,7 @@ def _work(
     bytes_per_s: float | None = None,
     mark: str = "",
 ) -> str:
-    """Runs, rates and share of the ceiling; `mark` goes before the last of them."""
+    """Runs, rates and share of the ceiling; `mark` precedes the last of them."""
     counts = [entry.count for entry in entries if entry.count is not None]
     runs = _runs(sum(counts) if counts else None)
     share = f"{mark + _of_ceiling(entries):>{columns.ceiling}}" if columns.ceiling else ""
@@ -205,7 +207,7 @@ def _work(
 
 
 def _of_ceiling(entries: list[Entry]) -> str:
-    """How near the entries are to their ceilings together; nothing where much is not known."""
+    """The entries' combined share of their ceilings; empty if too much of it is unknown."""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)
     return units.share(needed, ms) if needed and ms >= COMPLETE * sum(map(ran_ms, entries)) else ""

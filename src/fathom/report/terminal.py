@@ -1,4 +1,4 @@
-"""The report as lines of text: the order in which a reader wants to know things."""
+"""The report as lines of text: its sections in order."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def page(
     with_roofline: bool = False,
     profiled: bool = False,
 ) -> Iterator[Text]:
-    """The whole report, one Text a line, each at most `width` cells.
+    """The whole report, one Text per line of at most `width` cells.
 
-    Raises BadInputError where `rank` was not recorded.
+    Raises BadInputError if `rank` was not recorded.
     """
     detailed = _detailed(examination.devices, rank)
     width -= 2 * MARGIN
@@ -66,7 +66,7 @@ def _paragraphs(
     yield heading.step_lines(examination.step, width)
     yield kinds.section(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None)
-    if not any(one.what == "findings" for one in examination.abstained):  # those of another kind
+    if not any(entry.what == "findings" for entry in examination.abstained):  # other kinds of steps have none
         unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
         yield findings.section(examination.findings, unseen, width, stepped)
     yield leads.section(examination.leads, width)
@@ -104,5 +104,5 @@ def _detailed(devices: list[Device], rank: int | None) -> list[Device]:
     chosen = [device for device in devices if device.rank == rank]
     if not chosen:
         ranks = ", ".join(str(r) for r in sorted({device.rank for device in devices}))
-        raise BadInputError(f"Rank {rank} was not recorded; this sounding holds rank {ranks or 'none'}.")
+        raise BadInputError(f"Rank {rank} was not recorded; recorded ranks: {ranks or 'none'}.")
     return chosen

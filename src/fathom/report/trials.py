@@ -1,4 +1,4 @@
-"""What was tried in the running program: a line for each kind."""
+"""Gains observed by trials in the running program, one line per kind."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ MEANING = {
 }
 
 
-def section(found: Sequence[Trial]) -> Iterator[Text]:
-    """Steps with and without it, the gain of the mean step and its interval."""
-    if not found:
+def section(trials: Sequence[Trial]) -> Iterator[Text]:
+    """Steps with and without the cause, the gain of the mean step and its interval."""
+    if not trials:
         return
-    yield Text("what if, as observed", "bold")
-    for one in found:
-        name = MEANING.get(one.kind, one.kind)
-        mean = f"{units.duration(one.baseline_mean_ms)} → {units.duration(one.trial_mean_ms)}"
-        middle = f"median {units.duration(one.baseline_ms)} → {units.duration(one.trial_ms)}"
-        yield Text.assemble("  ", (f"{_gain(one):<32}", "green" if one.low_ms > 0 else "dim"), (name, "bold"))
-        yield Text(f"    {one.kind}: mean step {mean}, {middle}; {one.n} steps in {one.trials} trials", "dim")
+    yield Text("observed gains", "bold")
+    for trial in trials:
+        name = MEANING.get(trial.kind, trial.kind)
+        mean = f"{units.duration(trial.baseline_mean_ms)} → {units.duration(trial.trial_mean_ms)}"
+        middle = f"median {units.duration(trial.baseline_ms)} → {units.duration(trial.trial_ms)}"
+        yield Text.assemble(
+            "  ", (f"{_gain(trial):<32}", "green" if trial.low_ms > 0 else "dim"), (name, "bold")
+        )
+        yield Text(
+            f"    {trial.kind}: mean step {mean}, {middle}; {trial.n} steps in {trial.trials} trials", "dim"
+        )
 
 
-def _gain(one: Trial) -> str:
-    if one.low_ms <= 0:
-        return f"no gain seen ({_ms(one.low_ms)} – {_ms(one.high_ms)} ms)"
-    return f"{_ms(one.gain_ms)} ms ({_ms(one.low_ms)}–{_ms(one.high_ms)}) {100 * one.share:.0f} %"
+def _gain(trial: Trial) -> str:
+    if trial.low_ms <= 0:
+        return f"no gain seen ({_ms(trial.low_ms)} – {_ms(trial.high_ms)} ms)"
+    return f"{_ms(trial.gain_ms)} ms ({_ms(trial.low_ms)}–{_ms(trial.high_ms)}) {100 * trial.share:.0f} %"
 
 
 def _ms(value: float) -> str:

@@ -1,4 +1,4 @@
-"""Numbers as people read them: few digits, a unit, never a lie about precision."""
+"""Numbers as text: few digits, with units."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def scaled(value: float | None, unit: str = "", digits: int = 3) -> str:
 
 
 def rate(value: float | None, unit: float) -> str:
-    """`value` in so large units; nothing where it is not known or zero; "<0.001" of what is smaller."""
+    """`value` in multiples of `unit`; empty for None and zero, "<0.001" for smaller values."""
     if not value:
         return ""
     return significant(value / unit) if value >= 0.001 * unit else "<0.001"
 
 
 def flops_unit(fastest: float) -> tuple[str, float]:
-    """The unit of a column of FLOP/s whose largest is that: (name, size); processors rarely reach TFLOP/s."""
+    """Name and size of the unit for a column of FLOP/s with this maximum; CPUs rarely reach TFLOP/s."""
     return ("TFLOP/s", 1e12) if fastest >= 1e12 or not fastest else ("GFLOP/s", 1e9)
 
 
@@ -54,7 +54,7 @@ def duration(ms: float | None) -> str:
 
 
 def perhaps(value: float, low: float, high: float) -> str:
-    """The word before a figure whose interval is wider than the figure itself."""
+    """The prefix of a figure whose interval is wider than the figure itself."""
     return "perhaps " if high - low > value else ""
 
 
@@ -68,26 +68,26 @@ def memory(size: float | None) -> str:
     return f"{size:.0f} B"
 
 
-def share(part: float, whole: float | None) -> str:
-    """`part` as a percentage of `whole`; what is there but rounds to nothing says so."""
-    if not whole:
+def share(part: float, total: float | None) -> str:
+    """`part` as a percentage of `total`; "<0.1" for positive shares that would round to zero."""
+    if not total:
         return MISSING
-    percent = 100 * part / whole
+    percent = 100 * part / total
     return "<0.1" if 0 < percent < 0.05 else f"{percent:.1f}"
 
 
 def decimals(total_ms: float | None) -> int:
-    """Decimals for a column of milliseconds that add up to `total_ms`: four digits, one decimal at least."""
+    """Decimals for a column of milliseconds that sums to `total_ms`: four digits, at least one decimal."""
     return 2 if not total_ms or total_ms <= 0 else min(max(3 - floor(log10(total_ms)), 1), 6)
 
 
 def date(ns: int) -> str:
-    """A moment in UTC, to the minute."""
+    """A time in UTC, to the minute."""
     return datetime.fromtimestamp(ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def shorten(name: str, width: int) -> str:
-    """`name` in at most `width` characters; a launch shape at its end stays, so that families stay apart."""
+    """Shorten `name` to `width` characters; a launch shape at its end stays, to keep families distinct."""
     if len(name) <= width:
         return name
     front, space, shape = name.rpartition(" ")

@@ -1,4 +1,4 @@
-"""A verdict as lines of text: who is faster by how much, how sure that is, and whether both agree."""
+"""A proof's verdict as text: the ratio with its interval, and whether the results agree."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
 
 
 def page(verdict: Verdict, width: int) -> Iterator[Text]:
-    """The whole screen, one Text a line."""
+    """The whole screen, one Text per line."""
     yield headline(verdict)
     yield Text(f"{_short(verdict.baseline)} → {_short(verdict.candidate)}"[:width], "dim")
     for reason in verdict.reasons:
@@ -94,7 +94,9 @@ def _comparison(verdict: Verdict, comparison: Comparison, width: int) -> Iterato
 
 
 def _shares(comparison: Comparison) -> tuple[float, float]:
-    """Of the longer bar. They show the ratio, which is of neighbouring pairs: medians may differ."""
+    """Lengths of both bars, as shares of the longer. Their ratio comes from neighbouring pairs, so it may
+    differ from the ratio of the medians.
+    """
     ratio = comparison.ratio
     if ratio is None:
         longest = max(comparison.baseline.ns, comparison.candidate.ns)
@@ -109,7 +111,7 @@ def _conditions(verdict: Verdict, comparison: Comparison) -> str:
     parts = [f"{comparison.cache} L2"] if comparison.cache else []
     parts += [f"launch latency {verdict.latency}"] if verdict.latency else []
     parts += [f"{comparison.pairs} pairs of fresh processes"]
-    return " · ".join(parts) + ("" if comparison.settled else " · not settled within its time")
+    return " · ".join(parts) + ("" if comparison.settled else " · not settled within the time limit")
 
 
 def _side(name: str, side: Timing, share: float, width: int) -> Text:
@@ -127,18 +129,18 @@ def _agreement(verdict: Verdict, width: int) -> Iterator[Text]:
     yield Text(
         f"{against:<{width - 46}}{'relative norm':>16}{'allowed':>10}{'worst':>10}{'allowed':>10}", "dim"
     )
-    for found in verdict.agreement:
-        label = units.shorten(f"{found.place} · {found.dtype} · {found.calls} calls", width - 47)
-        figures = (found.relative_norm, found.allowed_norm, found.worst, found.allowed_worst)
-        if found.relative_norm is None:
+    for agreement in verdict.agreement:
+        label = units.shorten(f"{agreement.place} · {agreement.dtype} · {agreement.calls} calls", width - 47)
+        figures = (agreement.relative_norm, agreement.allowed_norm, agreement.worst, agreement.allowed_worst)
+        if agreement.relative_norm is None:
             yield Text(f"{label:<{width - 46}}{'exact':>16}")
             continue
         cell = [units.MISSING if value is None else f"{value:.1e}" for value in figures]
         line = Text(f"{label:<{width - 46}}{cell[0]:>16}{cell[1]:>10}{cell[2]:>10}{cell[3]:>10}")
-        line.stylize("" if _agrees(found) else "red")
+        line.stylize("" if _agrees(agreement) else "red")
         yield line
 
 
-def _agrees(found: Agreement) -> bool:
-    pairs = ((found.relative_norm, found.allowed_norm), (found.worst, found.allowed_worst))
+def _agrees(agreement: Agreement) -> bool:
+    pairs = ((agreement.relative_norm, agreement.allowed_norm), (agreement.worst, agreement.allowed_worst))
     return all(seen is None or allowed is None or seen <= allowed for seen, allowed in pairs)

@@ -1,4 +1,4 @@
-"""A predicted step as lines of text: what it would take, and where its time would move."""
+"""A predicted step as text: its time, and where the time would move."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fathom.report.screen import cells, console_or_default, put
 
 MARGIN = 1
 MS = 12  # columns of a number
-HIDDEN = 0.0005  # of the step: entries that are and stay smaller are left out
-STILL = 0.0005  # of the step: a change that is smaller is none
+HIDDEN = 0.0005  # of the step: entries that are smaller before and after are left out
+STILL = 0.0005  # of the step: smaller changes count as none
 
 
-def print_prediction(found: Prediction, console: Console | None = None) -> None:
+def print_prediction(prediction: Prediction, console: Console | None = None) -> None:
     """Print a prediction, 80 to 120 columns wide."""
     console = console_or_default(console)
-    put(_page(found, cells(console) - 2 * MARGIN), console)
+    put(_page(prediction, cells(console) - 2 * MARGIN), console)
 
 
-def to_json(found: Prediction) -> bytes:
-    """The prediction as JSON; numbers are not rounded."""
+def to_json(prediction: Prediction) -> bytes:
+    """Encode the prediction as JSON, without rounding numbers."""
     import msgspec
 
-    return msgspec.json.encode(found)
+    return msgspec.json.encode(prediction)
 
 
-def _page(found: Prediction, width: int) -> Iterator[Text]:
-    for paragraph in (_steps(found), _table(found, width), _asides(found, width)):
+def _page(prediction: Prediction, width: int) -> Iterator[Text]:
+    for paragraph in (_steps(prediction), _table(prediction, width), _asides(prediction, width)):
         lines = list(paragraph)
         for line in [Text(), *lines] if lines else []:
             line.truncate(width, overflow="ellipsis")
@@ -40,21 +40,29 @@ def _page(found: Prediction, width: int) -> Iterator[Text]:
     yield Text()
 
 
-def _steps(found: Prediction) -> Iterator[Text]:
-    yield Text(f"what if {' '.join(found.changes)}", "bold").append(_where(found), "dim")
-    if found.recorded_ms is None:
+def _steps(prediction: Prediction) -> Iterator[Text]:
+    yield Text(f"what if {' '.join(prediction.changes)}", "bold").append(_where(prediction), "dim")
+    if prediction.recorded_ms is None:
         return
-    if found.clean_ms is not None:
-        yield _line("clean step", found.clean_ms, found.clean_predicted_ms, found.clean_ci_ms, "bold green")
-    yield _line("step, as profiled", found.recorded_ms, found.predicted_ms, found.predicted_ci_ms, "")
-    if found.error is not None:
-        count = f"{found.steps} step" + ("s" if found.steps != 1 else "")
-        text = f"over {count}; replayed without a change the model is {100 * found.error:.1f} % off"
+    if prediction.clean_ms is not None:
+        yield _line(
+            "clean step",
+            prediction.clean_ms,
+            prediction.clean_predicted_ms,
+            prediction.clean_ci_ms,
+            "bold green",
+        )
+    yield _line(
+        "step, as profiled", prediction.recorded_ms, prediction.predicted_ms, prediction.predicted_ci_ms, ""
+    )
+    if prediction.error is not None:
+        count = f"{prediction.steps} step" + ("s" if prediction.steps != 1 else "")
+        text = f"over {count}; without changes the replay is off by {100 * prediction.error:.1f} %"
         yield Text(f"{'':<{20}}{text}", "dim")
 
 
-def _where(found: Prediction) -> str:
-    return f"   rank {found.rank} · {found.device}" if found.device else ""
+def _where(prediction: Prediction) -> str:
+    return f"   rank {prediction.rank} · {prediction.device}" if prediction.device else ""
 
 
 def _line(name: str, before: float, after: float | None, bounds: list[float] | None, style: str) -> Text:
@@ -68,9 +76,9 @@ def _line(name: str, before: float, after: float | None, bounds: list[float] | N
     return line
 
 
-def _table(found: Prediction, width: int) -> Iterator[Text]:
-    total = found.recorded_ms or 0.0
-    rows = [row for row in found.moved if max(row.before_ms, row.after_ms) > HIDDEN * total]
+def _table(prediction: Prediction, width: int) -> Iterator[Text]:
+    total = prediction.recorded_ms or 0.0
+    rows = [row for row in prediction.moved if max(row.before_ms, row.after_ms) > HIDDEN * total]
     if not rows:
         return
     digits, name = units.decimals(total), width - 3 * MS - 26
@@ -80,26 +88,24 @@ def _table(found: Prediction, width: int) -> Iterator[Text]:
     )
     for row in rows:
         yield _row(row, name, digits, total)
-    whole = Moved(
-        "step, as profiled", sum(r.before_ms for r in found.moved), sum(r.after_ms for r in found.moved)
-    )
-    yield _row(whole, name, digits, total, "bold")
+    before, after = (sum(getattr(row, key) for row in prediction.moved) for key in ("before_ms", "after_ms"))
+    yield _row(Moved("step, as profiled", before, after), name, digits, total, "bold")
 
 
 def _row(row: Moved, name: int, digits: int, total: float, style: str = "") -> Text:
     change = row.after_ms - row.before_ms
-    told = f"{change:+.{digits}f}" if abs(change) > STILL * total else "·"
-    colour = "" if told == "·" else "green" if change < 0 else "red"
+    difference = f"{change:+.{digits}f}" if abs(change) > STILL * total else "·"
+    colour = "" if difference == "·" else "green" if change < 0 else "red"
     numbers = "".join(f"{ms:>{MS}.{digits}f}" for ms in (row.before_ms, row.after_ms))
     line = Text(f"{units.shorten(row.entry, name - 1):<{name}}{numbers}", style)
-    line.append(f"{told:>{MS}}", colour)
+    line.append(f"{difference:>{MS}}", colour)
     return line.append(f"  {MEANING.get(row.entry, '')}", "dim")
 
 
-def _asides(found: Prediction, width: int) -> Iterator[Text]:
-    for one in found.abstained:
-        yield from _wrapped(f"abstained: {one.what}: {one.why}", width, "yellow")
-    for note in found.notes:
+def _asides(prediction: Prediction, width: int) -> Iterator[Text]:
+    for entry in prediction.abstained:
+        yield from _wrapped(f"not analysed: {entry.what}: {entry.why}", width, "yellow")
+    for note in prediction.notes:
         yield from _wrapped(f"note: {note}", width, "dim")
 
 

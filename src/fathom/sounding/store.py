@@ -26,8 +26,9 @@ MACHINE = "machine.json"
 class Store:
     """A finished sounding. Tables are read lazily; a table that was never written is empty."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, source: Path | None = None) -> None:
         self.path = path
+        self.source = source or path  # the packed file, where `path` is only its temporary copy
         self.manifest = manifest
         self._checked: set[str] = set()
 
@@ -98,7 +99,7 @@ def open_store(path: str | Path) -> Store:
         raise NotASoundingError(_why_missing(folder)) from None
     except OSError as error:
         raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
-    return Store(folder, _decode(file, data))
+    return Store(folder, _decode(file, data), Path(path))
 
 
 def _why_missing(folder: Path) -> str:

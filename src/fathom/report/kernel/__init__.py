@@ -26,65 +26,72 @@ MARGIN = 1
 _LISTED, _NAMED = 25, 4
 
 
-def matching(found: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
-    """The families that the pattern names, as `sounding.meant` says.
+def matching(portraits: Sequence[Portrait], pattern: str | None) -> list[Portrait]:
+    """The families that match the pattern, by the rules of `sounding.meant`.
 
-    Raises BadInputError where it names none.
+    Raises BadInputError if none does.
     """
-    wanted = set(named([one.family for one in found], pattern))
-    return [one for one in found if one.family in wanted]
+    wanted = set(named([portrait.family for portrait in portraits], pattern))
+    return [portrait for portrait in portraits if portrait.family in wanted]
 
 
 def named(families: Sequence[str], pattern: str | None) -> list[str]:
-    """The same, of names alone."""
+    """Like `matching`, for names."""
     if pattern is None:
         return list(families)
     own = meant(pattern, families)
     if not own:
-        raise BadInputError(f"No kernel family is named like '{pattern}'; without a name all are listed.")
+        raise BadInputError(f"No kernel family matches '{pattern}'; leave the name out to list all.")
     return own
 
 
 def print_kernels(
-    found: Sequence[Portrait],
+    portraits: Sequence[Portrait],
     pattern: str | None,
     console: Console | None = None,
     *,
     every: bool = False,
     counters: bool = False,
 ) -> None:
-    """Print all families by time, or with a pattern the first one that it names in depth, `every`: each.
+    """Print all families by time; with a pattern, the first family that matches in depth, or `every` one.
 
-    Raises BadInputError where the pattern names none.
+    Raises BadInputError if none matches.
     """
     console = console_or_default(console)
-    put(page(found, pattern, cells(console), every=every, counters=counters), console)
+    put(page(portraits, pattern, cells(console), every=every, counters=counters), console)
 
 
-def save_picture(stretch: Stretch, one: Portrait, path: Path) -> None:
-    """Draw the samples of `stretch` around a launch of the family. Raises BadInputError for the file."""
+def save_picture(stretch: Stretch, portrait: Portrait, path: Path) -> None:
+    """Draw the samples around a launch of the family as SVG. Raises BadInputError for the path."""
     from fathom.report.kernel.picture import picture
 
     if path.suffix != ".svg":
-        raise BadInputError(f"{path} is no .svg file; name one that ends in .svg.")
+        raise BadInputError(f"{path} is not an .svg file; give a file name that ends in .svg.")
     try:
-        path.write_text(picture(stretch, one.family, f"{name(one)} on {one.device}"), encoding="utf-8")
+        path.write_text(
+            picture(stretch, portrait.family, f"{name(portrait)} on {portrait.device}"), encoding="utf-8"
+        )
     except OSError as error:
         raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def page(
-    found: Sequence[Portrait], pattern: str | None, width: int, *, every: bool = False, counters: bool = False
+    portraits: Sequence[Portrait],
+    pattern: str | None,
+    width: int,
+    *,
+    every: bool = False,
+    counters: bool = False,
 ) -> Iterator[Text]:
-    """The whole screen, one Text a line, each at most `width` cells. Raises BadInputError like `matching`."""
-    chosen = matching(found, pattern)
+    """The whole screen, one Text per line of at most `width` cells. Raises BadInputError like `matching`."""
+    chosen = matching(portraits, pattern)
     width -= 2 * MARGIN
     lines = [Text()]
     if pattern is None:
         lines += [*overview(chosen, width, None if every else _LISTED), Text()]
     else:
-        for one in chosen if every else chosen[:1]:
-            lines += [*depth(one, width, every=every, counters=counters), Text()]
+        for portrait in chosen if every else chosen[:1]:
+            lines += [*depth(portrait, width, every=every, counters=counters), Text()]
         lines += [] if every else _also(chosen[1:], width)
     for line in lines:
         line.rstrip()
@@ -93,9 +100,11 @@ def page(
 
 
 def _also(others: Sequence[Portrait], width: int) -> Iterator[Text]:
-    """Other families that the pattern names."""
+    """Names of the other families that match."""
     if others:
-        names = ", ".join(name(one) for one in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+        names = ", ".join(name(portrait) for portrait in others[:_NAMED]) + (
+            ", …" if len(others) > _NAMED else ""
+        )
         count = "1 other matches" if len(others) == 1 else f"{len(others)} others match"
         yield from paragraph("also", f"{count}: {names}", width, "dim")
         yield Text()

@@ -1,4 +1,4 @@
-"""One kernel family in depth: where it sits under which ceiling, what limits it, and why."""
+"""One kernel family in depth: its distance from each ceiling, its limit, and the reasons."""
 
 from __future__ import annotations
 
@@ -19,79 +19,84 @@ _LEVELS, _TABLE, _RAW = 61, 63, 49  # cells of columns with a fixed width
 _LAUNCH_SOURCES = ("static", "timeline")
 
 
-def depth(one: Portrait, width: int, *, every: bool = False, counters: bool = False) -> Iterator[Text]:
-    """The lines about one family; `every` measure, and all `counters` as they were folded."""
-    yield from (Text(line, "bold") for line in textwrap.wrap(one.family, width))
-    yield Text(_times(one), "dim")
+def depth(portrait: Portrait, width: int, *, every: bool = False, counters: bool = False) -> Iterator[Text]:
+    """The lines about one family; with `every` measure, and with all folded `counters`."""
+    yield from (Text(line, "bold") for line in textwrap.wrap(portrait.family, width))
+    yield Text(_times(portrait), "dim")
     yield Text()
-    yield from _verdict(one, width)
+    yield from _verdict(portrait, width)
     yield Text()
-    yield from paragraph("launch", _launch(one), width)
-    yield from paragraph("occupancy", _occupancy(one), width)
-    yield from paragraph("work", _work(one), width)
-    yield from _roofline(one.roofline, width)
-    yield from _measures(one, width, every)
+    yield from paragraph("launch", _launch(portrait), width)
+    yield from paragraph("occupancy", _occupancy(portrait), width)
+    yield from paragraph("work", _work(portrait), width)
+    yield from _roofline(portrait.roofline, width)
+    yield from _measures(portrait, width, every)
     if counters:
-        yield from _raw(one.counters, width)
-    if one.abstained:
+        yield from _raw(portrait.counters, width)
+    if portrait.abstained:
         yield Text()
-    for abstained in one.abstained:
+    for abstained in portrait.abstained:
         yield from paragraph(NOT_KNOWN, f"{abstained.what}: {abstained.why}", width, "yellow")
 
 
-def _times(one: Portrait) -> str:
-    times = {label: units.duration(us / US_PER_MS) for label, us in one.time_us.items()}
-    launches = f"{runs(one)} launches of {times['mean']}" if one.launches else f"launches of {times['mean']}"
-    step = f"{units.duration(one.ms)} a step ({units.share(one.share, 1.0)} %)"
-    return f"{one.device} · {step} · {launches}, most {times['p10']} to {times['p90']}"
+def _times(portrait: Portrait) -> str:
+    times = {label: units.duration(us / US_PER_MS) for label, us in portrait.time_us.items()}
+    count = f"{runs(portrait)} " if portrait.launches else ""
+    launches = f"{count}launches of {times['mean']}"
+    step = f"{units.duration(portrait.ms)} a step ({units.share(portrait.share, 1.0)} %)"
+    return f"{portrait.device} · {step} · {launches}, most {times['p10']} to {times['p90']}"
 
 
-def _verdict(one: Portrait, width: int) -> Iterator[Text]:
-    """What limits the family, in a word, then why, in sentences."""
-    words = one.bound
-    nearest = max(one.roofline, key=lambda level: level.used, default=None)
-    if nearest is not None and one.bound == nearest.name:
+def _verdict(portrait: Portrait, width: int) -> Iterator[Text]:
+    """The limit of the family in a few words, then the reasons in sentences."""
+    words = portrait.bound
+    nearest = max(portrait.roofline, key=lambda level: level.used, default=None)
+    if nearest is not None and portrait.bound == nearest.name:
         words += f", {100 * nearest.used:.0f} % of its ceiling"
-    elif one.used is not None and one.used >= FAIR:
-        words += f", {100 * one.used:.0f} % of what there is"
+    elif portrait.used is not None and portrait.used >= FAIR:
+        words += f", {100 * portrait.used:.0f} % of its capacity"
     elif nearest is not None:
-        words += f"; the nearest ceiling is {nearest.name}, {100 * nearest.used:.0f} % of it used"
-    yield from paragraph("limited by", words, width, f"bold {colour(one.used)}")
-    for reason in one.reasons[:_REASONS]:
-        yield from paragraph("", _sentence(one, reason), width)
+        words += f"; nearest ceiling {nearest.name}, {100 * nearest.used:.0f} % used"
+    yield from paragraph("limited by", words, width, f"bold {colour(portrait.used)}")
+    for reason in portrait.reasons[:_REASONS]:
+        yield from paragraph("", _sentence(portrait, reason), width)
 
 
-def _sentence(one: Portrait, reason: Reason) -> str:
-    measure = measure_of(one, reason)
+def _sentence(portrait: Portrait, reason: Reason) -> str:
+    measure = measure_of(portrait, reason)
     if measure is None or not measure.advice or measure.advice != reason.text:
         return f"· {reason.text}"
     return f"· {measure.title} {value(measure)}: {reason.text}"
 
 
-def _launch(one: Portrait) -> str:
-    launch = one.launch
-    told = {
+def _launch(portrait: Portrait) -> str:
+    launch = portrait.launch
+    facts = {
         "grid {}": launch["grid"],
         "block {}" + f" ({launch['threads']} threads)": launch["block"],
-        "{} registers a thread": launch["registers"],
-        "{} shared memory a block": units.memory(launch["shared_bytes"]) if launch["shared_bytes"] else None,
-        "{} local memory a thread": units.memory(launch["local_bytes"]) if launch["local_bytes"] else None,
+        "{} registers per thread": launch["registers"],
+        "{} shared memory per block": _bytes(launch["shared_bytes"]),
+        "{} local memory per thread": _bytes(launch["local_bytes"]),
         "on {} streams": launch["streams"] if (launch["streams"] or 0) > 1 else None,
     }
-    return " · ".join(words.format(what) for words, what in told.items() if what is not None)
+    return " · ".join(words.format(what) for words, what in facts.items() if what is not None)
 
 
-def _occupancy(one: Portrait) -> str:
-    fit = one.occupancy
+def _bytes(count: int | None) -> str | None:
+    return units.memory(count) if count else None
+
+
+def _occupancy(portrait: Portrait) -> str:
+    fit = portrait.occupancy
     if fit is None:
         return ""
     blocks = "1 block" if fit["blocks"] == 1 else f"{fit['blocks']} blocks"
-    text = f"{100 * fit['share']:.0f} % fits: {blocks}, {fit['warps']} warps a multiprocessor"
+    text = f"{100 * fit['share']:.0f} % fits: {blocks}, {fit['warps']} warps per multiprocessor"
     if fit["share"] < 1:
-        text += f"; more is stopped by {' and '.join(fit['limiters'])}"
+        text += f"; limited by {' and '.join(fit['limiters'])}"
         needed = [_at(what, most) for what, most in fit["next_at"].items() if what in fit["limiters"]]
-        text += f" (one block more with {' and '.join(needed)} at most)" if needed else ""
-    waves = next((measure.value for measure in one.measures if measure.name == "waves"), None)
+        text += f" (one more block with at most {' and '.join(needed)})" if needed else ""
+    waves = next((measure.value for measure in portrait.measures if measure.name == "waves"), None)
     return text + ("" if waves is None else f" · {units.significant(waves)} waves")
 
 
@@ -99,25 +104,25 @@ def _at(what: str, most: int) -> str:
     return f"{most} registers" if what == "registers" else f"{units.memory(most)} shared memory"
 
 
-def _work(one: Portrait) -> str:
-    """What one launch has to do, how fast it does it, and what it would take at the ceiling."""
-    work, parts = one.work, []
+def _work(portrait: Portrait) -> str:
+    """The work of one launch, its rate, and its time at the ceiling."""
+    work, parts = portrait.work, []
     if work["bytes"] is not None:
         amount, rate = units.scaled(work["bytes_a_launch"], "B"), units.scaled(work["bytes_per_s"], "B/s")
-        parts.append(f"has to move {amount}, does so at {rate}")
+        parts.append(f"must move {amount}, runs at {rate}")
     if work["flops"]:
         amount, rate = (
             units.scaled(work["flops_a_launch"], "FLOP"),
             units.scaled(work["flops_per_s"], "FLOP/s"),
         )
-        parts.append(f"has to do {amount}, does so at {rate}")
+        parts.append(f"must do {amount}, runs at {rate}")
     if work["at_ceiling_ms"] is not None:
         parts.append(f"at the ceiling ({work['bound']}) {units.duration(work['at_ceiling_ms'])} a step")
     return " · ".join(parts)
 
 
 def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
-    """Every ceiling over the family, how near it is, and from what that is known."""
+    """Every ceiling of the family, its share used, and the source of that figure."""
     if not levels:
         return
     yield Text()
@@ -136,18 +141,18 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
         yield from (Text(line, "dim") for line in textwrap.wrap(f"{names}: {note}", width))
 
 
-def _measures(one: Portrait, width: int, every: bool) -> Iterator[Text]:
-    """Measures that counters tell, those that matter first; those of the launch stand above."""
-    sampled = [measure for measure in one.measures if measure.source not in _LAUNCH_SOURCES]
+def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
+    """Measures from counters, those with reasons first; measures of the launch are shown above."""
+    sampled = [measure for measure in portrait.measures if measure.source not in _LAUNCH_SOURCES]
     if not sampled:
         return
-    first = {reason.measure: -reason.weight for reason in one.reasons}
+    first = {reason.measure: -reason.weight for reason in portrait.reasons}
     ordered = sorted(sampled, key=lambda m: (first.get(m.name, 1.0), -m.value if m.resource else 0.0))
     ordered = ordered if every else ordered[:_COUNTERS]
     yield Text()
-    if one.counted_as != one.family:
-        yield from paragraph("together", f"counters are those of {one.counted_as}", width, "yellow")
-    yield Text(f"{'counters':<32}{'value':>12}{'±':>9}{'samples':>8}  what it is", "dim underline")
+    if portrait.counted_as != portrait.family:
+        yield from paragraph("shared", f"counters are those of {portrait.counted_as}", width, "yellow")
+    yield Text(f"{'counters':<32}{'value':>12}{'±':>9}{'samples':>8}  meaning", "dim underline")
     for measure in ordered:
         line = Text(f"{units.shorten(measure.title, 31):<32}{value(measure):>12}")
         line.append(f"{error(measure):>9}{measure.samples or '':>8}  ")

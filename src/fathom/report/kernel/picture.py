@@ -1,4 +1,4 @@
-"""A picture of samples around a launch: kernels by stream, and counters above each other on one time axis."""
+"""A picture of samples around a launch: kernels by stream, then counters, on one time axis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MOST = 7
 
 
 def picture(stretch: Stretch, family: str, title: str, wanted: Sequence[str] = _WANTED) -> str:
-    """The stretch as SVG; of its counters those that are `wanted`, else the first ones."""
+    """The stretch as SVG, with its `wanted` counters, else the first ones."""
     names = [name for name in wanted if name in stretch.values] or list(stretch.values)
     names = names[:_MOST]
     streams = stretch.kernels["stream"].fill_null(-1).unique().sort().to_list()
@@ -54,7 +54,7 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 
 
 def _lanes(stretch: Stretch, family: str, streams: list[int]) -> Iterator[str]:
-    """Kernels as boxes, a lane a stream; those of the family stand out."""
+    """Kernels as boxes, one lane per stream; those of the family are highlighted."""
     for place, stream in enumerate(streams):
         yield _text(LEFT - 8, 40 + place * (LANE + 4) + 15, f"stream {stream}", 'text-anchor="end"')
     for row in stretch.kernels.iter_rows(named=True):
@@ -70,7 +70,7 @@ def _lanes(stretch: Stretch, family: str, streams: list[int]) -> Iterator[str]:
 
 
 def _row(stretch: Stretch, name: str, top: float) -> Iterator[str]:
-    """One counter as steps from 0 to 100 %; where it was not sampled there is no line."""
+    """One counter as steps from 0 to 100 %, interrupted where it was not sampled."""
     bottom = top + ROW
     box = f'x="{LEFT}" y="{top}" width="{WIDTH - LEFT - RIGHT}" height="{ROW}"'
     yield f'<rect {box} fill="none" stroke="{_PALE}"/>'
@@ -94,7 +94,7 @@ def _line(points: list[str]) -> Iterator[str]:
 
 
 def _axis(stretch: Stretch, y: float) -> Iterator[str]:
-    """Five marks of time."""
+    """Five ticks of time."""
     for part in range(6):
         ns = stretch.length_ns * part / 5
         yield _text(_x(stretch, ns), y + 12, units.duration(ns / NS_PER_MS), 'text-anchor="middle"')

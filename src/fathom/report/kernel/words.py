@@ -1,4 +1,4 @@
-"""Names, numbers and paragraphs that the screens about kernels share."""
+"""Names, numbers and paragraphs shared by the screens about kernels."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from fathom.analysis.measures.results import Measure, Portrait, Reason
 from fathom.analysis.results import Entry
 from fathom.report import ledger, units
 
-LABEL = 12  # cells of what a paragraph is called
+LABEL = 12  # cells of a paragraph's label
 GOOD, FAIR = 0.8, 0.5  # of a ceiling
 NOT_KNOWN = "not known"
 _SCALED = ("B", "B/s", "Hz", "/s")
 
 
-def name(one: Portrait) -> str:
-    """What a family is called in a line."""
-    return ledger.name(Entry("", one.family, one.ms))
+def name(portrait: Portrait) -> str:
+    """The family's name in a line."""
+    return ledger.name(Entry("", portrait.family, portrait.ms))
 
 
 def colour(used: float | None) -> str:
-    """How a share of a ceiling looks."""
+    """The style of a share of a ceiling."""
     if used is None:
         return "dim"
     return "green" if used >= GOOD else "yellow" if used >= FAIR else "red"
 
 
 def paragraph(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    """`text` in lines, right of its label; nothing for none."""
+    """`text` wrapped to the right of its label; nothing for an empty text."""
     for place, line in enumerate(textwrap.wrap(text, max(width - LABEL, 20))):
         yield Text(f"{label if not place else '':<{LABEL}}", "bold").append(line, style)
 
 
-def measure_of(one: Portrait, reason: Reason) -> Measure | None:
-    """The measure that a reason is about."""
-    return next((measure for measure in one.measures if measure.name == reason.measure), None)
+def measure_of(portrait: Portrait, reason: Reason) -> Measure | None:
+    """The measure behind a reason."""
+    return next((measure for measure in portrait.measures if measure.name == reason.measure), None)
 
 
 def number(value: float, unit: str) -> str:
-    """A measure's value, without the unit where that stands apart."""
+    """A measure's value, without a unit that is printed separately."""
     if unit == "s":
         return units.duration(value * 1e3)
     if unit in _SCALED:
@@ -51,8 +51,8 @@ def number(value: float, unit: str) -> str:
 
 def value(measure: Measure) -> str:
     """A measure's value and unit."""
-    apart = "" if measure.unit in (*_SCALED, "s") else {"x": "×"}.get(measure.unit, measure.unit)
-    return f"{number(measure.value, measure.unit)} {apart}".rstrip()
+    unit = "" if measure.unit in (*_SCALED, "s") else {"x": "×"}.get(measure.unit, measure.unit)
+    return f"{number(measure.value, measure.unit)} {unit}".rstrip()
 
 
 def error(measure: Measure) -> str:
@@ -64,8 +64,8 @@ def error(measure: Measure) -> str:
     )
 
 
-def runs(one: Portrait) -> str:
-    """Launches a step."""
-    if one.launches is None:
+def runs(portrait: Portrait) -> str:
+    """Launches per step."""
+    if portrait.launches is None:
         return ""
-    return f"{one.launches:.0f}" if one.launches >= 10 else units.significant(one.launches, 2)
+    return f"{portrait.launches:.0f}" if portrait.launches >= 10 else units.significant(portrait.launches, 2)

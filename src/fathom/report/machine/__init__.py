@@ -1,4 +1,4 @@
-"""What a person sees of a machine: its inventory, its ceilings, and how it compares with another one."""
+"""Machines as text: inventory, ceilings, comparison."""
 
 from fathom.report.machine.pages import print_ceilings, print_comparison, print_machine
 

@@ -1,4 +1,4 @@
-"""Measured ceilings beside what the maker publishes."""
+"""Measured ceilings beside the datasheet's figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GROUPS = (
     ("links", ("link.", "collective.")),
 )
 _NAME, _VALUE, _BAR = 30, 14, 10
-FAR = 0.05  # of the first GPU's: another one this far away is named
+FAR = 0.05  # of the first GPU's value: a GPU that differs by more is named
 
 
 def value(number: float, unit: str) -> str:
@@ -35,21 +35,21 @@ def value(number: float, unit: str) -> str:
 def lines(
     machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
 ) -> Iterator[Text]:
-    """A table for the first GPU and the host, a word on the other GPUs, and what was not measured."""
+    """A table for the first GPU and the host, a line on the other GPUs, and ceilings not measured."""
     measured = machine.get("measured_ns")
     when = f"  measured {units.date(measured)}" if isinstance(measured, int) else ""
     yield Text.assemble(("ceilings", "bold"), (when, "dim"))
     yield Text(
-        f"{'':<{_NAME}}{'measured':>{_VALUE}}{'spread':>10}{'datasheet':>{_VALUE}}{'of it':>8}",
+        f"{'':<{_NAME}}{'measured':>{_VALUE}}{'spread':>10}{'datasheet':>{_VALUE}}{'share':>8}",
         "dim underline",
     )
     first = min((c.device for c in ceilings if c.device is not None), default=None)
     sheets = {c.device: _sheet(machine, c.device) for c in ceilings}
     for title, starts in GROUPS:
-        found = [c for c in ceilings if c.id.startswith(starts) and c.device in (first, None)]
-        if found:
+        chosen = [c for c in ceilings if c.id.startswith(starts) and c.device in (first, None)]
+        if chosen:
             yield Text(title, "bold")
-            yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in found)
+            yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in chosen)
     yield from series.peers(ceilings)
     yield from series.collectives(ceilings)
     yield from _doubts(ceilings, cells)
@@ -59,7 +59,7 @@ def lines(
 
 
 def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
-    """Why some figures are to be doubted; those with one reason share a line."""
+    """Reasons to doubt figures; figures with the same reason share a line."""
     reasons: dict[str, list[str]] = {}
     for ceiling in ceilings:
         for flag in ceiling.flags:
@@ -72,9 +72,9 @@ def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
 def _sources(
     ceilings: Sequence[Ceiling], sheets: dict[int | None, Sheet | None], cells: int
 ) -> Iterator[Text]:
-    """Where the published figures were read."""
-    found = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
-    yield from paragraph("sources", " · ".join(dict.fromkeys(f["source"] for f in found)), cells, "dim")
+    """Sources of the published figures."""
+    figures = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
+    yield from paragraph("sources", " · ".join(dict.fromkeys(f["source"] for f in figures)), cells, "dim")
 
 
 def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
@@ -97,14 +97,14 @@ def _row(ceiling: Ceiling, sheet: Sheet | None) -> Text:
 
 
 def _spread(ceiling: Ceiling) -> str:
-    """Half the distance of the quartiles, in percent of the median."""
+    """Half the interquartile range, in percent of the median."""
     if not ceiling.value or ceiling.samples < 2:
         return units.MISSING
     return f"±{50 * (ceiling.high - ceiling.low) / ceiling.value:.1f} %"
 
 
 def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Iterator[Text]:
-    """One sentence on the GPUs that have no table of their own."""
+    """One sentence on the GPUs without a table."""
     every = list(ceilings)
     main = {c.id: c.value for c in every if c.device == first}
     rest = [c for c in every if c.device not in (first, None) and main.get(c.id)]
@@ -121,7 +121,7 @@ def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Itera
 
 def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
     reasons: dict[str, list[str]] = {}
-    for one in missing:
-        reasons.setdefault(one.why, []).append(one.id)
+    for entry in missing:
+        reasons.setdefault(entry.why, []).append(entry.id)
     text = "; ".join(f"{', '.join(dict.fromkeys(ids))}: {why}" for why, ids in reasons.items())
     yield from paragraph("missing", text, cells, "dim")

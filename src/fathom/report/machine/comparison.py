@@ -1,4 +1,4 @@
-"""A comparison of two machines as lines."""
+"""A comparison of two machines as text."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _LOOK = {
 _KIND, _WHAT = 44, 38
 
 
-def lines(found: Comparison, cells: int) -> Iterator[Text]:
-    """The headline, the kinds of results, the differences, the ceilings, and what could not be compared."""
+def lines(comparison: Comparison, cells: int) -> Iterator[Text]:
+    """The headline, kinds of results, differences, ceilings, and comparisons that lacked data."""
     yield Text()
-    yield from (Text(line, "bold") for line in textwrap.wrap(found.headline, cells))
+    yield from (Text(line, "bold") for line in textwrap.wrap(comparison.headline, cells))
     yield Text()
-    yield from paragraph("from", joined(found.a.name, found.a.summary), cells)
-    yield from paragraph("to", joined(found.b.name, found.b.summary), cells)
+    yield from paragraph("from", joined(comparison.a.name, comparison.a.summary), cells)
+    yield from paragraph("to", joined(comparison.b.name, comparison.b.summary), cells)
     yield Text()
-    yield from _kinds(found.kinds)
+    yield from _kinds(comparison.kinds)
     yield Text()
-    yield from _differences(found.differences, cells)
-    yield from _ceilings(found.ceilings)
-    yield from _abstained(found, cells)
+    yield from _differences(comparison.differences, cells)
+    yield from _ceilings(comparison.ceilings)
+    yield from _abstained(comparison, cells)
     yield Text()
 
 
@@ -48,7 +48,7 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[Text]:
 
 
 def _differences(differences: Sequence[Difference], cells: int) -> Iterator[Text]:
-    """What differs, worst first, with why it matters; what is alike on one line."""
+    """Differences, worst first, with why they matter; harmless ones on one line."""
     for severity in ("does not carry over", "check again"):
         for difference in differences:
             if difference.severity == severity:
@@ -71,12 +71,12 @@ def _difference(difference: Difference, cells: int) -> Iterator[Text]:
     )
 
 
-def _ceilings(found: Sequence[Ratio]) -> Iterator[Text]:
-    if not found:
+def _ceilings(ratios: Sequence[Ratio]) -> Iterator[Text]:
+    if not ratios:
         return
     yield Text()
     yield Text(f"  {'ceiling':<28}{'from':>14}{'to':>14}{'ratio':>8}   {'spread':<16}", "dim underline")
-    for ratio in found:
+    for ratio in ratios:
         spread = f"{ratio.low:.3f} to {ratio.high:.3f}"
         yield Text.assemble(
             f"  {units.shorten(ratio.id, 27):<28}",
@@ -86,11 +86,11 @@ def _ceilings(found: Sequence[Ratio]) -> Iterator[Text]:
         )
 
 
-def _abstained(found: Comparison, cells: int) -> Iterator[Text]:
+def _abstained(comparison: Comparison, cells: int) -> Iterator[Text]:
     reasons: dict[str, list[str]] = {}
-    for entry in found.abstained:
+    for entry in comparison.abstained:
         reasons.setdefault(entry.why, []).append(entry.what)
     if reasons:
         yield Text()
     text = "; ".join(f"{', '.join(what)}: {why}" for why, what in reasons.items())
-    yield from paragraph("not known", text, cells, "dim")
+    yield from paragraph("unknown", text, cells, "dim")

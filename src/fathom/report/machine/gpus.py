@@ -1,4 +1,4 @@
-"""GPUs and what connects them, as lines; equal GPUs share theirs."""
+"""GPUs and their links as text; equal GPUs share lines."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _MEANING = {
 
 
 def lines(machine: Gpu, cells: int) -> Iterator[Text]:
-    """A paragraph for each kind of GPU, the matrix of links, and what the driver would not tell."""
+    """A paragraph for each kind of GPU, the matrix of links, and readings that the driver refused."""
     gpus = machine.get("gpus") or []
     if not gpus:
         yield from paragraph("gpus", f"none: {machine.get('why_no_gpu') or 'nothing was found'}", cells)
     for number, group in enumerate(_alike(gpus)):
         yield from beside("gpus" if number == 0 else "", _group(group, len(gpus)))
     yield from beside("links", _matrix(machine.get("links") or {}))
-    yield from paragraph("not told", "; ".join(_refused(gpus)), cells, "dim")
+    yield from paragraph("not read", "; ".join(_refused(gpus)), cells, "dim")
 
 
 def _alike(gpus: list[Gpu]) -> list[list[Gpu]]:
-    """GPUs whose lines would read the same."""
+    """Groups of GPUs with the same facts."""
     groups: dict[tuple[str, ...], list[Gpu]] = {}
     for gpu in gpus:
         groups.setdefault(_facts(gpu), []).append(gpu)
@@ -108,7 +108,7 @@ def _switch(value: bool | None) -> str:
 
 
 def _matrix(links: dict[str, Any]) -> Iterator[Text]:
-    """The matrix, and a word on each abbreviation in it; nothing for a single device."""
+    """The matrix with a legend of its abbreviations; nothing for a single device."""
     names, matrix = links.get("names") or [], links.get("matrix") or []
     if len(names) < 2:
         return
@@ -124,12 +124,12 @@ def _matrix(links: dict[str, Any]) -> Iterator[Text]:
 
 
 def _refused(gpus: list[Gpu]) -> Iterator[str]:
-    """What GPUs would not tell; readings with one reason together."""
+    """Readings that GPUs refused, grouped by reason."""
     reasons: dict[str, dict[str, set[int]]] = {}
     for gpu in gpus:
         for what, why in (gpu.get("abstained") or {}).items():
             reasons.setdefault(why, {}).setdefault(what, set()).add(gpu["index"])
     for why, what in reasons.items():
-        everywhere = all(len(found) == len(gpus) for found in what.values())
+        everywhere = all(len(indices) == len(gpus) for indices in what.values())
         where = "" if everywhere else f"GPU {spans(set().union(*what.values()))}, "
         yield f"{where}{', '.join(what)}: {why}"

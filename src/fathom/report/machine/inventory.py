@@ -1,4 +1,4 @@
-"""The inventory as lines: what this machine is."""
+"""The machine's inventory as text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _INSTRUCTIONS = (("amx_", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve
 
 
 def heading(machine: Machine, cells: int) -> Iterator[Text]:
-    """Name of the machine; below, what it runs in."""
+    """The machine's name; below it, product, system and container."""
     host = machine["host"]
     yield Text(str(host.get("hostname") or "this machine"), "bold")
     inside = [host.get("container"), "a virtual machine" if host.get("virtual_machine") else None]
@@ -39,7 +39,7 @@ def heading(machine: Machine, cells: int) -> Iterator[Text]:
 
 
 def body(machine: Machine, cells: int) -> Iterator[Text]:
-    """Hardware, then software, then limits; a label a line or a paragraph."""
+    """Hardware, then software, then limits."""
     host = machine["host"]
     yield from gpus.lines(machine, cells)
     yield from _cpu(host.get("cpu") or {}, cells)
@@ -75,9 +75,9 @@ def _count(number: int | None, what: str) -> str | None:
 
 
 def _instructions(features: list[str]) -> str | None:
-    found = [name for flag, name in _INSTRUCTIONS if any(f.startswith(flag) for f in features)]
+    names = [name for flag, name in _INSTRUCTIONS if any(f.startswith(flag) for f in features)]
     bf16 = any(f.endswith("bf16") for f in features)
-    wide = [name for name in found if not (name == "AVX2" and "AVX-512" in found)]
+    wide = [name for name in names if not (name == "AVX2" and "AVX-512" in names)]
     return ", ".join([*wide, *(["bf16"] if bf16 else [])]) or None
 
 
@@ -87,7 +87,7 @@ def _cache(cache: Machine) -> str:
 
 
 def _numa(machine: Machine, cells: int) -> Iterator[Text]:
-    """A line a node, with the devices beside it; a machine of one node needs none."""
+    """One line per node with its devices; nothing for a machine with a single node."""
     nodes = machine["host"].get("numa") or []
     if len(nodes) < 2:
         return

@@ -16,7 +16,7 @@ from fathom.report.machine.show import show, width, wrapped
 if TYPE_CHECKING:
     from fathom.machine.compare import Comparison
 
-HINT = "No ceilings are remembered for this machine; `fathom machine measure` measures them."
+HINT = "No ceilings of this machine are known; `fathom machine measure` measures them."
 
 
 def print_machine(
@@ -25,7 +25,7 @@ def print_machine(
     missing: Sequence[Missing] = (),
     console: Console | None = None,
 ) -> None:
-    """Print the inventory, and below it the ceilings or where to get them."""
+    """Print the inventory, then the ceilings or how to measure them."""
     show(_machine(machine, ceilings, missing, width(console)), console)
 
 
@@ -51,12 +51,12 @@ def print_ceilings(
     missing: Sequence[Missing] = (),
     console: Console | None = None,
 ) -> None:
-    """Print the table of ceilings alone, beside the datasheet of `machine`'s chips."""
+    """Print only the ceilings, beside the datasheets of `machine`'s chips."""
     show(ceilings_table.lines(machine, ceilings, missing, width(console)), console)
 
 
 def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
-    """Print what of a result carries over, why not, and by how much the ceilings differ."""
+    """Print which results carry over, why others do not, and by how much the ceilings differ."""
     from fathom.report.machine import comparison as page
 
     show(page.lines(comparison, width(console)), console)

@@ -1,4 +1,4 @@
-"""What one figure cannot say: copies between every pair of GPUs, and collectives by size."""
+"""Ceilings with several values: copies between pairs of GPUs, and collectives by size."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def peers(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
 
 def collectives(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
     """Time and bus bandwidth of each collective at each size."""
-    found = [c for c in ceilings if c.id.startswith("collective.") and c.series]
-    sizes = sorted({int(row["bytes"]) for c in found for row in c.series})
+    measured = [c for c in ceilings if c.id.startswith("collective.") and c.series]
+    sizes = sorted({int(row["bytes"]) for c in measured for row in c.series})
     if not sizes:
         return
     shown = sizes if len(sizes) <= _MOST else sizes[:: -(-len(sizes) // _MOST)]
     head = "".join(f"{units.memory(size):>{_CELL}}" for size in shown)
     yield Text(f"{'collectives, GB/s on the bus':<{_NAME}}{head[2:]}", "dim underline")
-    for ceiling in found:
+    for ceiling in measured:
         rows = {int(row["bytes"]): row for row in ceiling.series}
         name = ceiling.id.removeprefix("collective.").replace("_", " ")
         yield Text(f"  {name:<{_NAME - 2}}" + "".join(f"{_rate(rows.get(s)):>{_CELL}}" for s in shown))

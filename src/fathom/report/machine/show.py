@@ -1,4 +1,4 @@
-"""Lines on the terminal: labels at the left, texts that wrap beside them."""
+"""Lines on the terminal: labels on the left, wrapped text beside them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def _fitted(line: Text, cells: int) -> Text:
 
 
 def width(console: Console | None = None) -> int:
-    """Cells a line may take between its margins."""
+    """Cells of a line between its margins."""
     return cells(console_or_default(console)) - 2 * MARGIN
 
 
 def size(count: float | None) -> str:
-    """Bytes in binary units, whole where they are: 48 KiB, 141 GiB, 2 TiB."""
+    """Bytes in binary units: 48 KiB, 141 GiB, 2 TiB."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count is not None and count >= scale:
             return f"{count / scale:.4g} {unit}" if count % scale == 0 else f"{count / scale:.3g} {unit}"
@@ -46,20 +46,20 @@ def paragraph(label: str, text: str, cells: int, style: str = "") -> Iterator[Te
 
 
 def wrapped(text: str, cells: int) -> list[str]:
-    """Lines of at most `cells`; what stands between two dots stays together unless it is long."""
+    """Wrap to lines of at most `cells`, keeping the parts between dots intact unless they are long."""
     parts = (part.replace(" ", _HARD) if len(part) < cells // 2 else part for part in text.split(_DOT))
     lines = textwrap.wrap(_DOT.join(parts), cells, break_on_hyphens=False)
     return [line.replace(_HARD, " ") for line in lines]
 
 
 def beside(label: str, lines: Iterable[Text]) -> Iterator[Text]:
-    """Lines as they are, the first of them beside the label."""
+    """Lines unchanged, the first of them beside the label."""
     for number, line in enumerate(lines):
         yield Text.assemble((f"{label if number == 0 else '':<{LABEL}}", "bold"), line)
 
 
 def joined(*parts: str | None) -> str:
-    """The parts that say something, with dots between."""
+    """The non-empty parts, separated by dots."""
     return _DOT.join(part for part in parts if part)
 
 
