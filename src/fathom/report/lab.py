@@ -172,7 +172,7 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
         line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
-        yield Text(f"{' ' * INDENT}expected: {header.no_gain}", "dim")
+        yield Text(f"{' ' * INDENT}expected on {header.no_gain}", "dim")
     for reason in verdict.reasons:
         yield Text(f"{' ' * INDENT}{reason.says} ({reason.code}): {reason.detail}", "red")
 
