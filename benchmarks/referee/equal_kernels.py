@@ -59,7 +59,7 @@ def _heads(draw: Draw) -> torch.Tensor:
 
 def _indexed(draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:
     table = _rows(draw)
-    return table, draw.whole(0, len(table), len(table))
+    return table, draw.integers(0, len(table), len(table))
 
 
 def _images(draw: Draw) -> tuple[torch.Tensor, torch.Tensor]:

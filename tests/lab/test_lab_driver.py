@@ -84,7 +84,7 @@ def test_a_failed_link_is_told_and_its_state_released(monkeypatch: pytest.Monkey
 
 
 class Core:
-    """cuda.core that knows one word for launching all blocks together, and notes the launches."""
+    """cuda.core that knows one word for launching all blocks cooperatively, and notes the launches."""
 
     def __init__(self, word: str) -> None:
         self.word, self.launched = word, list[tuple[Any, ...]]()
@@ -92,25 +92,25 @@ class Core:
     def LaunchConfig(self, *, grid: Any, block: Any, **how: bool) -> dict[str, Any]:
         if how.keys() - {self.word}:
             raise TypeError(f"unexpected keyword {next(iter(how))}")
-        return {"grid": grid, "block": block, "together": how.get(self.word, False)}
+        return {"grid": grid, "block": block, "cooperative": how.get(self.word, False)}
 
     def launch(self, stream: Any, config: Any, kernel: str, *arguments: Any) -> None:
         self.launched.append((config, kernel, *arguments))
 
 
 @pytest.mark.parametrize("word", ["is_cooperative", "cooperative_launch"])
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("cooperative", [False, True])
 def test_a_launch_asks_for_what_it_was_told(
-    word: str, together: bool, monkeypatch: pytest.MonkeyPatch
+    word: str, cooperative: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core = Core(word)
     monkeypatch.setattr(cuda, "core_of_cuda", lambda: core)
     monkeypatch.setattr(cuda, "_kernel", lambda path, name, runtime, shared: f"{path.name}:{name}:{runtime}")
     tensor, large = torch.zeros(1), ctypes.c_uint64(2**40)
     source = cuda.Source("some/where.py", device_runtime=True)
-    source.launch("it", (2, 3), 32, tensor, 5, 0.5, large, together=together)
+    source.launch("it", (2, 3), 32, tensor, 5, 0.5, large, cooperative=cooperative)
     config, kernel, *given = core.launched[0]
-    assert config == {"grid": (2, 3), "block": 32, "together": together}
+    assert config == {"grid": (2, 3), "block": 32, "cooperative": cooperative}
     assert kernel == "where.cu:it:True"
     assert given[0] == tensor.data_ptr() and given[3] is large
     assert (given[1].value, given[2].value) == (5, 0.5)
@@ -149,8 +149,8 @@ def test_dynamic_shared_memory_is_allowed_before_it_is_asked_for(monkeypatch: py
     source = cuda.Source("some/other.py")
     source.launch("it", 1, 32, shared=200 << 10)
     assert fake.set == [("dynamic", 200 << 10, "CUkernel", 3)]
-    assert core.launched[0][0]["together"] == 200 << 10
+    assert core.launched[0][0]["cooperative"] == 200 << 10
     source.launch("it", 1, 32)
-    assert len(fake.set) == 1 and core.launched[1][0]["together"] is False
+    assert len(fake.set) == 1 and core.launched[1][0]["cooperative"] is False
     with pytest.raises(driver.DriverError):
         source.launch("it", 1, 32, shared=1 << 20)

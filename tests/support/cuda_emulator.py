@@ -68,11 +68,11 @@ class Emulated:
         self.launched: list[str] = []
 
     def launch(
-        self, kernel: str, grid: Any, block: Any, *arguments: Any, together: bool = False, shared: int = 0
+        self, kernel: str, grid: Any, block: Any, *arguments: Any, cooperative: bool = False, shared: int = 0
     ) -> None:
         assert not shared, "shared memory is what the kernel declares here"
         self.launched.append(kernel)
-        assert not together or math.prod(three(grid)) == 1, "blocks run one after the other here"
+        assert not cooperative or math.prod(three(grid)) == 1, "blocks run one after the other here"
         shape = (ctypes.c_uint32 * 6)(*three(grid), *three(block))
         getattr(self._library, f"run_{self._stem}__{kernel}")(shape, *map(passed, arguments))
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fathom.lab.catalogue import GROUPS, chosen, naming, techniques
     from fathom.lab.cuda import Source
-    from fathom.lab.drawing import Draw
+    from fathom.lab.drawing import Draw, matmul_unit
     from fathom.lab.recording import NotRecordedError, record_forms
     from fathom.lab.results import Kept, recall
     from fathom.lab.running import Outcome, run
@@ -29,6 +29,7 @@ _HOMES = {
     "Technique": "technique",
     "chosen": "catalogue",
     "here": "surroundings",
+    "matmul_unit": "drawing",
     "naming": "catalogue",
     "recall": "results",
     "record_forms": "recording",
@@ -47,6 +48,7 @@ __all__ = [
     "Technique",
     "chosen",
     "here",
+    "matmul_unit",
     "naming",
     "recall",
     "record_forms",

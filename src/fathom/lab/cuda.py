@@ -34,16 +34,22 @@ class Source:
         self._device_runtime = device_runtime
 
     def launch(
-        self, kernel: str, grid: Grid, block: Grid, *arguments: Any, together: bool = False, shared: int = 0
+        self,
+        kernel: str,
+        grid: Grid,
+        block: Grid,
+        *arguments: Any,
+        cooperative: bool = False,
+        shared: int = 0,
     ) -> None:
         """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float.
 
-        What ctypes made is passed as it is. `together`: all blocks run at the same time, or none does.
+        What ctypes made is passed as it is. `cooperative`: all blocks run at the same time, or none does.
         `shared`: bytes of shared memory a block beyond what the kernel declares. Raises DriverError.
         """
         core = core_of_cuda()
         how: dict[str, Any] = {"shmem_size": shared} if shared else {}
-        config = (_together if together else core.LaunchConfig)(grid=grid, block=block, **how)
+        config = (_cooperative if cooperative else core.LaunchConfig)(grid=grid, block=block, **how)
         run = _kernel(self.path, kernel, self._device_runtime, shared)
         core.launch(_Stream(), config, run, *map(_passed, arguments))
 
@@ -52,7 +58,7 @@ class Source:
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
-def _together(**how: Any) -> Any:
+def _cooperative(**how: Any) -> Any:
     """A cooperative launch, under cuda.core's word of today or yesterday."""
     core = core_of_cuda()
     try:

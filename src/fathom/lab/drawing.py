@@ -1,4 +1,4 @@
-"""Inputs of a technique: random tensors on the device at hand, large on a GPU and small on a processor."""
+"""Inputs of an operation: random tensors on the device at hand, large on a GPU and small on a processor."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import torch
 
 
 class Draw:
-    """Draws from a seed alone. `device` is by default the GPU where torch sees one, else the processor."""
+    """Draws that depend only on `seed`. `device` is by default the GPU where torch sees one."""
 
     def __init__(self, seed: int, device: str | None = None) -> None:
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         self._source = torch.Generator(self.device).manual_seed(seed)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """bfloat16 on a GPU, float32 on a processor."""
+        return torch.bfloat16 if self.device == "cuda" else torch.float32
+
     def size(self, *, gpu: int, cpu: int) -> int:
-        """The one that fits the device."""
+        """`gpu` on a GPU, `cpu` on a processor."""
         return gpu if self.device == "cuda" else cpu
 
     def normal(self, *shape: int, dtype: Any = torch.float32, scale: float = 1.0) -> torch.Tensor:
@@ -27,12 +32,17 @@ class Draw:
         """Floats in [0, 1)."""
         return torch.rand(shape, generator=self._source, device=self.device)
 
-    def whole(self, low: int, high: int, *shape: int, dtype: Any = torch.int64) -> torch.Tensor:
-        """Whole numbers from `low` to `high` - 1."""
+    def integers(self, low: int, high: int, *shape: int, dtype: Any = torch.int64) -> torch.Tensor:
+        """Integers from `low` to `high` - 1."""
         return torch.randint(low, high, shape, generator=self._source, device=self.device, dtype=dtype)
 
-    def pictures(self, samples: int, size: int) -> torch.Tensor:
-        """Pictures (samples, 3, size, size) of bytes, as smooth as photographs are, so that they compress."""
+    def images(self, samples: int, size: int) -> torch.Tensor:
+        """Images (samples, 3, size, size) of uint8, as smooth as photographs, so that they compress."""
         coarse = 128 + 127 * (2 * self.uniform(samples, 3, size // 16, size // 16) - 1)
         smooth = torch.nn.functional.interpolate(coarse, size=(size, size), mode="bicubic")
         return smooth.clamp(0, 255).to(torch.uint8)
+
+
+def matmul_unit(x: torch.Tensor) -> str:
+    """The ceiling that bounds products of tensors like `x`: `matmul.bf16`, or `vector.fp32` for float32."""
+    return "matmul.bf16" if x.dtype == torch.bfloat16 else "vector.fp32"

@@ -47,7 +47,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor
         draw.normal(tokens, width, dtype=dtype),
         draw.normal(words, width, dtype=dtype, scale=0.02),
     )
-    return hidden, weight, draw.whole(0, words, tokens)
+    return hidden, weight, draw.integers(0, words, tokens)
 
 
 def _by_autograd(hidden: Tensor, weight: Tensor, targets: Tensor) -> Result:

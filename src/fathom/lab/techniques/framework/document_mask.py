@@ -46,7 +46,7 @@ def inputs(seed: int, device: str | None = None) -> Given:
     )
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
     q, k, v = (draw.normal(batch, heads, length, size, dtype=dtype) for _ in range(3))
-    starts = draw.whole(0, draw.size(gpu=768, cpu=40), length) == 0  # of documents, about so long
+    starts = draw.integers(0, draw.size(gpu=768, cpu=40), length) == 0  # of documents, about so long
     return q, k, v, starts.cumsum(0).int()
 
 

@@ -39,7 +39,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor
     draw = Draw(seed, device)
     tokens, width, experts = (draw.size(gpu=g, cpu=c) for g, c in ((8192, 150), (1024, 64), (64, 5)))
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
-    chosen = draw.whole(0, experts, tokens)
+    chosen = draw.integers(0, experts, tokens)
     ends = torch.bincount(chosen, minlength=experts).cumsum(0).int()
     x = draw.normal(tokens, width, dtype=dtype)
     return x, draw.normal(experts, width, width, dtype=dtype, scale=width**-0.5), ends

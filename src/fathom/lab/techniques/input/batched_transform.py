@@ -33,8 +33,8 @@ CROP = 28
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, "cpu")
-    pictures = draw.whole(0, 256, 256, 3, 32, 32, dtype=torch.uint8)
-    return pictures, draw.whole(0, 32 - CROP + 1, 256, 2), draw.whole(0, 2, 256).bool()
+    pictures = draw.integers(0, 256, 256, 3, 32, 32, dtype=torch.uint8)
+    return pictures, draw.integers(0, 32 - CROP + 1, 256, 2), draw.integers(0, 2, 256).bool()
 
 
 def plain(pictures: Tensor, corners: Tensor, flips: Tensor) -> Tensor:

@@ -43,9 +43,9 @@ def inputs(seed: int, device: str | None = None) -> Given:
     """Files, upper left corners of the crops, which are mirrored, a gain for each channel."""
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
-    files = [encoded(picture) for picture in host.pictures(samples, size)]
-    corners = host.whole(0, size // 8 + 1, samples, 2)
-    return files, corners, host.whole(0, 2, samples), draw.normal(3, 1, 1)
+    files = [encoded(picture) for picture in host.images(samples, size)]
+    corners = host.integers(0, size // 8 + 1, samples, 2)
+    return files, corners, host.integers(0, 2, samples), draw.normal(3, 1, 1)
 
 
 def _side(gain: Tensor) -> tuple[int, int]:

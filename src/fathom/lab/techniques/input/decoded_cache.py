@@ -31,7 +31,7 @@ EPOCHS, SAMPLES, SIZE = 4, 24, 1 << 15
 
 def inputs(seed: int, device: str | None = None) -> list[Tensor]:
     draw = Draw(seed, "cpu")
-    smooth = draw.whole(0, 8, SAMPLES, SIZE, dtype=torch.uint8).cumsum(1).to(torch.uint8)
+    smooth = draw.integers(0, 8, SAMPLES, SIZE, dtype=torch.uint8).cumsum(1).to(torch.uint8)
     packed = [zlib.compress(row.tobytes(), 6) for row in smooth.numpy()]
     return [torch.frombuffer(bytearray(record), dtype=torch.uint8) for record in packed]
 

@@ -37,9 +37,9 @@ Given = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 def inputs(seed: int, device: str | None = None) -> Given:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size, crop = (draw.size(gpu=g, cpu=c) for g, c in ((256, 6), (256, 12), (224, 8)))
-    pictures = host.whole(0, 256, samples, 3, size, size, dtype=torch.uint8)
+    pictures = host.integers(0, 256, samples, 3, size, size, dtype=torch.uint8)
     pictures = pictures.pin_memory() if draw.device == "cuda" else pictures
-    corners, flips = host.whole(0, size - crop + 1, samples, 2), host.whole(0, 2, samples).bool()
+    corners, flips = host.integers(0, size - crop + 1, samples, 2), host.integers(0, 2, samples).bool()
     mean, deviation = (torch.tensor(x, device=draw.device) for x in (MEAN, DEVIATION))
     return pictures, corners, flips, mean.view(3, 1, 1), deviation.view(3, 1, 1)
 

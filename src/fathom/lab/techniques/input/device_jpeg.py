@@ -40,7 +40,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[list[Tensor], Tensor]:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = draw.size(gpu=64, cpu=2), draw.size(gpu=512, cpu=32)
     scale = torch.full((), 255.0, device=draw.device)
-    return [encode_jpeg(picture, quality=90) for picture in host.pictures(samples, size)], scale
+    return [encode_jpeg(picture, quality=90) for picture in host.images(samples, size)], scale
 
 
 def _batched(pictures: list[Tensor], scale: Tensor) -> Tensor:

@@ -55,7 +55,7 @@ def _file() -> Path:
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[str, Tensor, Tensor]:
-    first = PAGE * Draw(seed, "cpu").whole(0, (SIZE - PART) // PAGE + 1, 1)
+    first = PAGE * Draw(seed, "cpu").integers(0, (SIZE - PART) // PAGE + 1, 1)
     return str(_file()), first, Draw(seed, device).normal(1)
 
 

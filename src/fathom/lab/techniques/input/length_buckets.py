@@ -39,7 +39,7 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Weight
     draw = Draw(seed, device)
     samples, longest, width = (draw.size(gpu=g, cpu=c) for g, c in ((512, 128), (1024, 24), (1024, 16)))
     dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
-    lengths = Draw(seed, "cpu").whole(1, longest + 1, samples)
+    lengths = Draw(seed, "cpu").integers(1, longest + 1, samples)
     tokens = draw.normal(int(lengths.sum()), width, dtype=dtype)
     weights = [draw.normal(width, width, dtype=dtype, scale=width**-0.5) for _ in range(2)]
     return tokens, lengths, (weights[0], weights[1])

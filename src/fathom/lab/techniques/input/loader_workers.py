@@ -33,7 +33,7 @@ WORKERS, BATCH, SAMPLES, EPOCHS = 2, 8, 64, 4
 
 def inputs(seed: int, device: str | None = None) -> list[Tensor]:
     size = 1 << 19 if device is None else 1 << 14  # some milliseconds a sample, unless a test asks
-    smooth = Draw(seed, "cpu").whole(0, 8, SAMPLES, size, dtype=torch.uint8).cumsum(1).to(torch.uint8)
+    smooth = Draw(seed, "cpu").integers(0, 8, SAMPLES, size, dtype=torch.uint8).cumsum(1).to(torch.uint8)
     packed = [zlib.compress(row.tobytes(), 1) for row in smooth.numpy()]
     return [torch.frombuffer(bytearray(record), dtype=torch.uint8) for record in packed]
 

@@ -56,7 +56,7 @@ def _written(path: Path, content: bytes) -> None:
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[str, Tensor]:
-    return str(_corpus()), Draw(seed, "cpu").whole(0, ROWS, BATCH)
+    return str(_corpus()), Draw(seed, "cpu").integers(0, ROWS, BATCH)
 
 
 def plain(corpus: str, rows: Tensor) -> Tensor:

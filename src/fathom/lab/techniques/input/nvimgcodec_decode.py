@@ -39,7 +39,7 @@ from fathom.lab.jpeg import decoded, encoded
 def inputs(seed: int, device: str | None = None) -> tuple[list[Tensor], Tensor]:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
     samples, size = 64, 512
-    files = [encoded(picture) for picture in host.pictures(samples, size)]
+    files = [encoded(picture) for picture in host.images(samples, size)]
     return files, torch.full((), 255.0, device=draw.device)
 
 

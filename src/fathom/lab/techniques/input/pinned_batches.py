@@ -34,7 +34,7 @@ from fathom.lab import Draw
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw, host = Draw(seed, device), Draw(seed, "cpu")
-    batches = host.whole(0, 256, 4, draw.size(gpu=1 << 24, cpu=1 << 14), dtype=torch.uint8)
+    batches = host.integers(0, 256, 4, draw.size(gpu=1 << 24, cpu=1 << 14), dtype=torch.uint8)
     pinned = batches.pin_memory() if draw.device == "cuda" else batches.clone()
     return batches, pinned, draw.normal(4)
 

@@ -64,7 +64,7 @@ def _published(made: Path, folder: Path) -> None:
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[str, Tensor]:
-    return str(_data()), Draw(seed, "cpu").whole(0, RECORDS - BATCH + 1, 1)
+    return str(_data()), Draw(seed, "cpu").integers(0, RECORDS - BATCH + 1, 1)
 
 
 def _of(record: bytes | memoryview) -> list[int]:

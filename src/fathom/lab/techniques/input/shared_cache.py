@@ -37,7 +37,7 @@ WORKERS, BATCH, SAMPLES, EPOCHS = 2, 4, 36, 6
 
 def inputs(seed: int, device: str | None = None) -> list[Tensor]:
     size = 1 << 16 if device is None else 1 << 13
-    smooth = Draw(seed, "cpu").whole(0, 8, SAMPLES, size, dtype=torch.uint8).cumsum(1).to(torch.uint8)
+    smooth = Draw(seed, "cpu").integers(0, 8, SAMPLES, size, dtype=torch.uint8).cumsum(1).to(torch.uint8)
     packed = [bz2.compress(row.tobytes()) for row in smooth.numpy()]
     return [torch.frombuffer(bytearray(record), dtype=torch.uint8) for record in packed]
 
