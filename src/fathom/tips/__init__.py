@@ -1,0 +1,23 @@
+"""The craft's checklist as data, a file an area, and how this machine and program score on it."""
+
+from fathom.tips.catalogue import AREAS, CONDITIONS, PLANNED, By, Tip, tips
+from fathom.tips.evidence import Evidence, of_machine, of_sounding
+from fathom.tips.scoring import STATUSES, Score, Scores, Status, chosen, score
+
+__all__ = [
+    "AREAS",
+    "CONDITIONS",
+    "PLANNED",
+    "STATUSES",
+    "By",
+    "Evidence",
+    "Score",
+    "Scores",
+    "Status",
+    "Tip",
+    "chosen",
+    "of_machine",
+    "of_sounding",
+    "score",
+    "tips",
+]

@@ -1,0 +1,98 @@
+"""The tips, as `AREA.yaml` describes them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+from fathom.data import load
+
+# Areas in the order in which a list shows them, each with the conditions of all its tips.
+AREAS: dict[str, tuple[str, ...]] = {
+    "os": (),
+    "driver": ("gpu",),
+    "libraries": (),
+    "containers": ("container",),
+    "kubernetes": ("kubernetes",),
+    "data": (),
+    "scheduling": (),
+    "frameworks": (),
+    "allocation": ("gpu",),
+    "operators": ("gpu",),
+    "memory": ("gpu",),
+    "compute": ("gpu",),
+    "communication": ("several",),
+    "training": ("training",),
+    "inference": ("inference",),
+    "reliability": (),
+    "cost": (),
+    "measuring": (),
+}
+# What a tip may need to apply, and what to say where that is known to be missing.
+CONDITIONS = {
+    "gpu": "no GPU is used",
+    "several": "a single GPU is used, and there is no RDMA device",
+    "container": "this is no container",
+    "kubernetes": "this is not Kubernetes",
+    "training": "no training step was recorded",
+    "inference": "no inference step was recorded",
+    "loader": "no data loader was seen",
+}
+PLANNED = ("plan",)  # commands that tips refer to and that are still to come
+
+
+class By(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What embodies a tip, by id. Only checks and findings can say whether the tip is kept.
+
+    `checks` of the machine, kinds of `findings`, `techniques` of the lab, `ceilings` by the gauge that
+    measures them, `measures` of kernels, `commands` of Fathom.
+    """
+
+    checks: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    techniques: tuple[str, ...] = ()
+    ceilings: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+
+class Tip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One row: what to do (`title`) and why (`text`).
+
+    A failed check or a finding in `by` means that the tip is broken; without either, it is to be read.
+    `no_program` is the reason why nothing here can judge it. `applies` are names of CONDITIONS.
+    """
+
+    id: str
+    title: str
+    text: str
+    by: By = By()
+    no_program: str = ""
+    applies: tuple[str, ...] = ()
+
+    @property
+    def area(self) -> str:
+        """The file that the row is in."""
+        return self.id.partition(".")[0]
+
+    @property
+    def judged(self) -> bool:
+        """Whether a check or a finding can say that it is kept."""
+        return bool(self.by.checks or self.by.findings)
+
+
+@cache
+def tips() -> tuple[Tip, ...]:
+    """Every tip, area by area."""
+    return tuple(tip for area in AREAS for tip in _area(area))
+
+
+def _area(area: str) -> list[Tip]:
+    rows = load("fathom.tips", area)
+    return [
+        msgspec.convert(
+            {**row, "id": f"{area}.{name}", "applies": (*AREAS[area], *row.get("applies", ()))}, Tip
+        )
+        for name, row in rows.items()
+    ]
