@@ -29,7 +29,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "cost": (),
     "measuring": (),
 }
-# What a tip may need to apply, and what to say where that is known to be missing.
+# Conditions of tips, each with the reason that is given where it does not hold.
 CONDITIONS = {
     "gpu": "no GPU is used",
     "several": "a single GPU is used, and there is no RDMA device",
@@ -43,7 +43,7 @@ PLANNED = ("plan",)  # commands that tips refer to and that are still to come
 
 
 class By(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What embodies a tip, by id. Only checks and findings can say whether the tip is kept.
+    """The parts of Fathom that embody a tip, by id. Only checks and findings can say whether the tip is kept.
 
     `checks` of the machine, kinds of `findings`, `techniques` of the lab, `ceilings` by the gauge that
     measures them, `measures` of kernels, `commands` of Fathom.

@@ -1,0 +1,85 @@
+"""The tips as data: references resolve, everything that judges has a tip, and texts are short and plain."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from fathom.analysis.measures.catalogue import catalogue
+from fathom.cli import app
+from fathom.diagnosis.kinds import kinds
+from fathom.gauges.catalogue import BY_ID
+from fathom.lab import techniques
+from fathom.machine.checks import checks
+from fathom.tips import AREAS, CONDITIONS, PLANNED, chosen, tips
+
+VERBS = (Path(__file__).with_name("verbs.txt")).read_text().split()
+LONGEST_TITLE, LONGEST_SENTENCE, MOST_SENTENCES = 80, 25, 3
+KNOWN = {
+    "checks": lambda: {check.id for check in checks()},
+    "findings": lambda: set(kinds()),
+    "techniques": lambda: set(techniques()),
+    "ceilings": lambda: set(BY_ID),
+    "measures": lambda: {row.name for row in catalogue()},
+}
+
+
+def referred(field: str) -> set[str]:
+    return {name for tip in tips() for name in getattr(tip.by, field)}
+
+
+def test_there_are_250_tips_or_more_and_no_two_are_alike():
+    assert len(tips()) >= 250
+    for part in ("id", "title", "text"):
+        values = [getattr(tip, part) for tip in tips()]
+        assert len(values) == len(set(values))
+
+
+@pytest.mark.parametrize("field", KNOWN)
+def test_every_reference_resolves(field):
+    assert referred(field) - KNOWN[field]() == set()
+
+
+@pytest.mark.parametrize("field", ["checks", "findings", "techniques"])
+def test_every_check_kind_and_technique_belongs_to_a_tip(field):
+    assert KNOWN[field]() - referred(field) == set(), "add it under `by` of a tip in src/fathom/tips/"
+
+
+def test_every_command_exists_or_is_planned():
+    root = typer.main.get_command(app)
+    for line in referred("commands") - set(PLANNED):
+        command = root
+        for word in line.split():
+            if word.startswith("--"):
+                assert word in {option for param in command.params for option in param.opts}, line
+            else:
+                command = command.commands[word]
+    assert not set(PLANNED) & set(root.commands), "no longer planned: take it out of PLANNED"
+
+
+def test_a_tip_is_embodied_or_says_why_no_program_can_judge_it():
+    for tip in tips():
+        embodied = any(getattr(tip.by, field) for field in tip.by.__struct_fields__)
+        assert embodied != bool(tip.no_program), tip.id
+        assert set(tip.applies) <= set(CONDITIONS) and tip.area in AREAS, tip.id
+
+
+def test_titles_are_short_and_begin_with_a_verb():
+    for tip in tips():
+        assert tip.title.split()[0] in VERBS, f"{tip.title}: if it is a verb, add it to verbs.txt"
+        assert len(tip.title) <= LONGEST_TITLE and not tip.title.endswith("."), tip.title
+
+
+def test_texts_are_a_few_short_sentences():
+    for text in [text for tip in tips() for text in (tip.text, tip.no_program) if text]:
+        sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z`0-9])", text)
+        assert len(sentences) <= MOST_SENTENCES and text.endswith("."), text
+        assert max(len(sentence.split()) for sentence in sentences) <= LONGEST_SENTENCE, text
+
+
+def test_areas_choose_their_tips():
+    assert {tip.area for tip in chosen(["os", "cost"])} == {"os", "cost"}
+    assert chosen([]) == list(tips())
