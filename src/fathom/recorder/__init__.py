@@ -1,4 +1,4 @@
-"""The parent of a recorded program: launch, telemetry, collecting, finalising."""
+"""The parent of a recorded program: launch, telemetry, supervision, finishing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
     "trials",
 ]
 
-# Reports of profiled kernels need little of this room.
+# Loaded on first use: reports of profiled kernels need little of this package.
 _LATER = {
     "Check": "doctor",
     "Diagnosis": "doctor",

@@ -1,4 +1,4 @@
-"""The command of the program: found, made runnable, named; what would keep the probe out is told."""
+"""The program's command: resolve it, name the recording, and warn if it would keep the probe out."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PREVENTS = {
 
 
 class CannotLaunchError(FathomError):
-    """The program was not started; `status` is what a shell would answer."""
+    """The program was not started; `status` is the exit status that a shell would return."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -30,12 +30,12 @@ class CannotLaunchError(FathomError):
 
 
 def resolve(command: list[str], environment: Mapping[str, str] = os.environ) -> tuple[str, list[str]]:
-    """The program's path, and the command as it will run: a bare `train.py` goes to Python.
+    """Return the program's path and the command to run: a bare `train.py` is run by Python.
 
-    Raises CannotLaunchError with status 127 (not found) or 126 (cannot be executed).
+    Raises CannotLaunchError with status 127 (not found) or 126 (not executable).
     """
     if not command or not command[0]:
-        raise CannotLaunchError("There is no command; give one after --: fathom run -- python train.py.", 127)
+        raise CannotLaunchError("No command was given; add it after --: fathom run -- python train.py.", 127)
     program = command[0]
     if program.endswith(".py") and not _executable(program) and Path(program).is_file():
         return resolve([_python(environment), *command], environment)
@@ -58,17 +58,17 @@ def _python(environment: Mapping[str, str]) -> str:
 def _why_not(program: str) -> CannotLaunchError:
     path = Path(program)
     if path.is_dir():
-        return CannotLaunchError(f"{program} is a directory and cannot be run.", 126)
+        return CannotLaunchError(f"{program} is a directory, not a program.", 126)
     if os.sep in program and path.exists():
         return CannotLaunchError(
-            f"{program} cannot be executed; run it by its interpreter or make it executable.", 126
+            f"{program} is not executable; run it with its interpreter, or make it executable.", 126
         )
     hint = f"; did you mean ./{program}?" if path.exists() else ", neither as a path nor on PATH."
     return CannotLaunchError(f"{program} was not found{hint}", 127)
 
 
 def default_name(command: list[str]) -> str:
-    """What to call the recording: the script's name, else the module's, else the program's."""
+    """Return the recording's name, from the script, the module or the program."""
     for word in command:
         if word.endswith((".py", ".sh", ".bash")) and not word.startswith("-"):
             return _clean(Path(word).stem)
@@ -83,7 +83,7 @@ def _clean(name: str) -> str:
 
 
 def free_output(name: str, folder: Path) -> Path:
-    """`NAME.fathom` in `folder`, or the first of `NAME-2.fathom`, `NAME-3.fathom` … that does not exist."""
+    """Return `NAME.fathom` in `folder`, or the first free name of `NAME-2.fathom`, `NAME-3.fathom` …"""
     candidate, number = folder / f"{name}.fathom", 1
     while candidate.exists():
         number += 1
@@ -92,7 +92,7 @@ def free_output(name: str, folder: Path) -> Path:
 
 
 def prevented(command: list[str]) -> str | None:
-    """Why the probe will not start in `python -I`, `-S` or `-E`; None where nothing speaks against it."""
+    """Return why the probe cannot start under `python -I`, `-S` or `-E`, or None."""
     if not command or not _PYTHON.search(Path(command[0]).name):
         return None
     words = iter(command[1:])

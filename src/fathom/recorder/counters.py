@@ -1,4 +1,4 @@
-"""Which hardware counters a recording samples: those that are remembered to stream on this machine."""
+"""Choose the hardware counters to sample: those qualified on this machine."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from fathom.machine import counters_of, why_no_counters
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 from fathom.recorder.plan import Plan
 
-QUALIFY = (
-    "it is not known which counters stream here; qualify them with `fathom machine measure --only counters`"
-)
-SHARED = "process {} uses the GPU too, and counters would mix both; end it"
+QUALIFY = "no counters have been qualified here; run `fathom machine measure --only counters`"
+SHARED = "process {} also uses the GPU, so counters would mix both; end it"
 TOLD = ("groups", "interval_ns", "trigger", "rounds", "steps")
-TOO_SHORT = "the program made no step in which it was their turn; let it make more"
+TOO_SHORT = "the program ended before the steps reserved for counters; let it run more steps"
 
 
 class NotSampledError(FathomError):
-    """Counters were asked for by name and cannot be sampled, so the program was not started."""
+    """Counters were requested by name but cannot be sampled, so the program was not started."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"No hardware counters can be sampled, so the program was not started: {why};"
-            " without `--depth counters` it is recorded without them."
+            f"Fathom cannot sample hardware counters, so the program was not started: {why};"
+            " omit `--depth counters` to record without them."
         )
 
 
 def met(plan: Plan, machine: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Plan:
-    """`plan` on this machine: without counters, and with the reason, where it has none.
+    """Return `plan` for this machine, without counters and with the reason if it cannot sample them.
 
-    Raises NotSampledError where the depth is `counters`: a recording without them is not what was asked for.
+    Raises NotSampledError if the depth is `counters`, because the user asked for them.
     """
     plan = plan.meeting(*to_sample(machine, environment))
     if plan.depth == "counters" and plan.counters is None:
@@ -43,14 +41,14 @@ def met(plan: Plan, machine: Mapping[str, Any], environment: Mapping[str, str] =
 
 
 def unsampled(raw: Path) -> str | None:
-    """Why the program that left `raw` has no samples of counters; None where it has."""
+    """Return why the program that left `raw` has no counter samples, or None if it has."""
     if any(file.stat().st_size for file in raw.glob("samples-*.bin")):
         return None
     return next(_notes(raw), TOO_SHORT)
 
 
 def _notes(raw: Path) -> Iterator[str]:
-    """What the recorded processes say about counters; torn lines say nothing."""
+    """Yield what the recorded processes noted about counters; truncated lines are skipped."""
     for file in sorted(raw.glob("proc-*.jsonl")):
         with file.open(errors="replace") as lines:
             for line in lines:
@@ -72,7 +70,7 @@ def to_sample(
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """(what the probe is to sample, None), or (None, why nothing and what to do)."""
+    """Return (the counters for the probe, None), or (None, why there are none and what to do)."""
     if why := why_no_counters(machine):
         return None, why
     if others := _others(environment, open_nvml):
@@ -84,7 +82,7 @@ def to_sample(
 
 
 def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> list[int]:
-    """Ids of other processes that compute on a visible GPU, as far as the driver tells."""
+    """Return the ids of other compute processes on visible GPUs, as far as the driver reports them."""
     try:
         nvml = open_nvml()
         handles = visible(nvml, environment)

@@ -1,4 +1,4 @@
-"""Which depths of recording work here, and why others don't."""
+"""Check which recording depths work here, and explain why others do not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fathom.units import GIB
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 10), (2, 4)
 ENOUGH_BYTES = 2 * GIB
-# Asked of the program's Python, so that Fathom itself never imports torch.
+# Run by the program's Python, so that Fathom itself never imports torch.
 QUESTIONS = """
 import importlib.metadata, importlib.util, json, sys
 found = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
@@ -47,24 +47,24 @@ print(json.dumps(found))
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at; `fix` says what to do where `ok` is false."""
+    """One check; `fix` says what to do if `ok` is false."""
 
     what: str
-    ok: bool | None  # None: a remark, which stops nothing
+    ok: bool | None  # None: a remark that does not block anything
     found: str
     fix: str = ""
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All checks, and by depth why it does not work here (an empty string where it does)."""
+    """All checks, and for each depth why it does not work here (empty if it does)."""
 
     depths: dict[str, str]
     checks: list[Check]
     machine: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return a JSON-able dict."""
         return asdict(self)
 
 
@@ -78,7 +78,7 @@ def examine_host(
     ask: Ask | None = None,
     machine: dict[str, Any] | None = None,
 ) -> Diagnosis:
-    """Look at this machine and at the program's Python: `python`, else the first one on PATH."""
+    """Check this machine and the program's Python: `python`, or the first one on PATH."""
     machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)
@@ -107,7 +107,7 @@ def _depths(torch: list[Check], gpu: list[Check]) -> dict[str, str]:
 
 
 def ask_python(program: str) -> dict[str, Any]:
-    """What the program's Python says about its torch, or `{"error"}`."""
+    """Ask the program's Python about torch; `{"error"}` if it fails."""
     try:
         done = subprocess.run([program, "-c", QUESTIONS], capture_output=True, text=True, timeout=120)
         return json.loads(done.stdout.strip().splitlines()[-1])
@@ -124,7 +124,7 @@ def _version(words: str) -> tuple[int, ...]:
 
 def _python(program: str, answers: dict[str, Any]) -> Check:
     if "error" in answers:
-        return Check("Python", False, answers["error"], "name the program's Python with --python")
+        return Check("Python", False, answers["error"], "give the program's Python with --python")
     found = f"{answers['python']} at {answers.get('executable', program)}"
     old = _version(answers["python"]) < OLDEST_PYTHON
     return Check("Python", not old, found, "use Python 3.10 or later for the program")
@@ -133,7 +133,7 @@ def _python(program: str, answers: dict[str, Any]) -> Check:
 def _torch(answers: dict[str, Any]) -> Check:
     version = answers.get("torch")
     if not version:
-        return Check("torch", False, "torch was not found", "name the program's Python with --python")
+        return Check("torch", False, "torch was not found", "give the program's Python with --python")
     old = _version(version) < OLDEST_TORCH
     return Check(
         "torch", not old, f"torch {version}" + (" is too old" if old else ""), "use torch 2.4 or later"
@@ -169,7 +169,7 @@ def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
     if not answers.get("cuda_built"):
         return Check("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
     return Check(
-        "CUDA", False, "torch sees no CUDA device", "compare the driver's version and CUDA_VISIBLE_DEVICES"
+        "CUDA", False, "torch sees no CUDA device", "check the driver's version and CUDA_VISIBLE_DEVICES"
     )
 
 
@@ -185,12 +185,12 @@ def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
 def _permission(machine: dict[str, Any], root: Path) -> Check:
     allowed = may_count(root)
     if not machine["gpus"] or allowed is None:
-        return Check("counters' permission", None, "no NVIDIA kernel module to ask")
+        return Check("counters' permission", None, "no NVIDIA kernel module")
     if allowed:
-        return Check("counters' permission", True, "hardware counters may be read")
-    # Tracing kernels needs no such right: this stops the depth `counters` alone.
+        return Check("counters' permission", True, "hardware counters are readable")
+    # Tracing kernels does not need this right: only the depth `counters` does.
     fix = "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
-    return Check("counters' permission", None, f"hardware counters are for root only; {fix}")
+    return Check("counters' permission", None, f"only root may read hardware counters; {fix}")
 
 
 def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
@@ -208,22 +208,20 @@ def _qualified(machine: dict[str, Any]) -> Check:
     if known is None:
         return Check("counters", None, QUALIFY)
     groups = known["groups"]
-    return Check(
-        "counters", True, f"{sum(map(len, groups))} stream, in {len(groups)} groups of one pass each"
-    )
+    return Check("counters", True, f"{sum(map(len, groups))} available, in {len(groups)} single-pass groups")
 
 
 def _stacks(program: str) -> Check:
-    """A rehearsal: a child that runs the program's Python is sampled."""
+    """Rehearse: sample a child process that runs the program's Python."""
     why = why_no_stacks() or rehearse(program)
     return Check("host stacks", None if why else True, f"not sampled: {why}" if why else "can be sampled")
 
 
 def _libraries() -> Check:
     missing = missing_libraries()
-    found = f"missing here: {', '.join(missing)}" if missing else "all here"
+    found = f"missing here: {', '.join(missing)}" if missing else "all installed"
     return Check(
-        "table libraries", not missing, found, "record with --raw, and import where fathom-perf is installed"
+        "table libraries", not missing, found, "record with --raw, then import where fathom-perf is installed"
     )
 
 
@@ -239,8 +237,8 @@ def _path(environment: Mapping[str, str]) -> Check:
     others = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(INJECT)]
     hooks = [p for p in others if (Path(p) / "sitecustomize.py").is_file()]
     if not hooks:
-        return Check("PYTHONPATH", True, "no other start-up hook")
-    return Check("PYTHONPATH", True, f"the start-up hook in {', '.join(hooks)} runs after Fathom's")
+        return Check("PYTHONPATH", True, "no other startup hook")
+    return Check("PYTHONPATH", True, f"the startup hook in {', '.join(hooks)} runs after Fathom's")
 
 
 def _container(machine: dict[str, Any]) -> Check:

@@ -1,4 +1,4 @@
-"""From raw records to a sounding, or to raw records that travel well."""
+"""Turn raw records into a sounding, or compress them for transport."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from fathom.sounding import Store
 
 TABLE_LIBRARIES = ("polars", "msgspec", "isal", "numpy")
-LONG = 2.0  # seconds without a word
+LONG = 2.0  # seconds without output
 
 
 def missing_libraries() -> list[str]:
-    """The libraries for tables that this Python lacks."""
+    """Return the table libraries that this Python lacks."""
     return [name for name in TABLE_LIBRARIES if importlib.util.find_spec(name) is None]
 
 
 def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) -> Store | None:
-    """Make a sounding of `folder`'s raw records, in place, and remove them.
+    """Replace `folder`'s raw records by a sounding, in place.
 
-    Returns None where they stay raw: as asked, for want of a library, or because of a fault, which is told.
+    Returns None if they stay raw: on request, without the libraries, or after an error, which is reported.
     """
     missing = [] if keep_raw else missing_libraries()
     if missing:
-        say(f"this Python lacks {', '.join(missing)}, so the records stay raw")
+        say(f"Fathom keeps raw records, because this Python lacks {', '.join(missing)}")
     try:
         if keep_raw or missing:
             compress_traces(folder / "raw")
-            say(f"raw records are in {folder}; make a sounding of them with `fathom import {folder}`")
+            say(f"the raw records are in {folder}; turn them into a sounding with `fathom import {folder}`")
             return None
         return _make(folder, say)
-    except (Exception, KeyboardInterrupt) as error:  # the program's own end matters more than ours
+    except (Exception, KeyboardInterrupt) as error:  # must not change the program's exit status
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
-        say(f"no sounding could be made: {str(error) or type(error).__name__}")
+        say(f"Fathom could not write the sounding: {str(error) or type(error).__name__}")
         say(f"the raw records are kept in {folder}; try again with `fathom import {folder}`")
         return None
 
@@ -52,7 +52,7 @@ def _make(folder: Path, say: Callable[[str], None]) -> Store:
     from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
-    patience = threading.Timer(LONG, say, [f"making the sounding {folder} …"])
+    patience = threading.Timer(LONG, say, [f"writing the sounding {folder} …"])
     patience.daemon = True
     patience.start()
     try:
@@ -64,7 +64,7 @@ def _make(folder: Path, say: Callable[[str], None]) -> Store:
 
 
 def compress_traces(raw: Path) -> None:
-    """Gzip the saved traces one by one; a trace that cannot be compressed stays as it was."""
+    """Gzip the saved traces one by one; a trace that cannot be compressed stays as it is."""
     for trace in sorted(raw.glob("trace-*.json")):
         packed = trace.with_name(trace.name + ".gz")
         try:
@@ -73,6 +73,6 @@ def compress_traces(raw: Path) -> None:
         except OSError as error:
             packed.unlink(missing_ok=True)
             raise FathomError(
-                f"{trace.name} could not be compressed and stays as it is: {error.strerror}."
+                f"{trace.name} could not be compressed and stays uncompressed: {error.strerror}."
             ) from None
         trace.unlink()

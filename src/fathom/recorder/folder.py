@@ -1,4 +1,4 @@
-"""The folder of a recording, made anew."""
+"""Create the folder of a recording."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fathom.replacing import Aside, require_replaceable
 
 
 class NewFolder:
-    """`path` with an empty `raw/`. What stood there is removed by `keep`, and put back by `undo`.
+    """`path` with an empty `raw/`. `keep` deletes what it replaced, `undo` restores it.
 
-    Raises BadInputError where it exists, unless it may be replaced.
+    Raises BadInputError if it exists and may not be replaced.
     """
 
     def __init__(self, path: Path, replace: bool) -> None:
@@ -26,28 +26,28 @@ class NewFolder:
         except OSError as error:
             if self._before:
                 self._before.restore()
-            raise BadInputError(f"{path} cannot be made: {error.strerror}.") from None
+            raise BadInputError(f"{path} cannot be created: {error.strerror}.") from None
 
     def keep(self) -> Path:
-        """Remove what was here before, and tell where `raw/` is."""
+        """Delete what was replaced, and return the path of `raw/`."""
         if self._before:
             self._before.drop()
         return self.path / "raw"
 
     def undo(self) -> None:
-        """Remove the folder, and put back what was here before."""
+        """Delete the folder, and restore what was replaced."""
         shutil.rmtree(self.path)
         if self._before:
             self._before.restore()
 
 
 def check_free(folder: Path, replace: bool) -> None:
-    """Raises BadInputError where something is there that may not be replaced."""
+    """Raise BadInputError if something exists there that may not be replaced."""
     if not folder.exists():
         return
     if not replace:
         raise BadInputError(
-            f"{folder} exists already; choose another name with -o, or overwrite it with --replace"
+            f"{folder} already exists; choose another name with -o, or overwrite it with --replace"
             " (in Python: replace=True)."
         )
     require_replaceable(folder)

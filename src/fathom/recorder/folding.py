@@ -1,4 +1,4 @@
-"""Counters folded once: into a recording that was just made, or into a copy without its samples."""
+"""Fold counter samples once: in a recording just made, or in a copy without the samples."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     from fathom.sounding import Rank, Store
 
-STATIC = "static"  # rows that any recording of launches has
+STATIC = "static"  # table facts that any recording of launches has
 
 
 def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
-    """`store`, just made and not read by anybody yet, with its samples folded into the table `counters`.
+    """Fold the samples of `store`, just written and not yet read, into its table `counters`.
 
-    One without samples stays as it is. So does one whose samples cannot be folded: `say` gets the reason, and
-    who reads its counters gets it too.
+    Without samples the store stays as it is. It also does if folding fails: `say` reports why, and
+    readers of its counters get the reason too.
     """
     import polars as pl
 
@@ -31,11 +31,11 @@ def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
     sampled = [r for r in store.ranks if store.table("samples", r).select(pl.len()).collect().item()]
     try:
         found = {rank: fold_rank(store, rank) for rank in sampled}
-    except Exception as error:  # the recording is worth more than its counters
+    except Exception as error:  # the recording matters more than its counters
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
         if say:
-            say(f"its hardware counters could not be folded: {str(error) or type(error).__name__}")
+            say(f"Fathom could not fold its hardware counters: {str(error) or type(error).__name__}")
         return store
     if not found:
         return store
@@ -44,9 +44,9 @@ def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
 
 
 def folded(store: Store, target: Path) -> Store:
-    """`store` written anew at `target`, its samples folded and left out. Raises BadInputError.
+    """Write a copy of `store` to `target` with folded counters and without samples. Raises BadInputError.
 
-    What was recorded for their sake, launches inside bursts, goes with them; everything else stays as it is.
+    Launches recorded inside bursts for the samples' sake are dropped too; everything else is copied.
     """
     from fathom.analysis.folding import counters_of, facts_from
     from fathom.sounding import TABLES, Writer
@@ -70,7 +70,7 @@ def folded(store: Store, target: Path) -> Store:
 
 
 def _knowing(store: Store, facts: dict[int, dict[str, Any]]) -> list[Rank]:
-    """The ranks, each with these facts besides its own."""
+    """Return the ranks with these facts added to their own."""
     ranks = []
     for one in store.manifest.ranks:
         rank = copy(one)

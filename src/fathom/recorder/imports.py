@@ -1,4 +1,4 @@
-"""What `fathom import` is given: traces, folders of traces, results of ncu, or a raw recording."""
+"""The inputs of `fathom import`: traces, folders of traces, ncu results, or a raw recording."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ if TYPE_CHECKING:
 
 TRACE_ENDINGS = (".gz", ".json", ".trace", ".pt", ".csv", ".ncu-rep", ".ncu-repz")
 _OTHERS = {
-    b"PK\x03\x04": "it is a zip; a packed sounding needs no import, `fathom report` opens it as it is",
-    b"SQLite format 3\0": "it is a database, as Nsight Systems exports; record again with torch.profiler",
+    b"PK\x03\x04": "it is a zip file; a packed sounding needs no import, open it with `fathom report`",
+    b"SQLite format 3\0": "it is a database, probably from Nsight Systems; record again with torch.profiler",
 }
 _PATTERNS = ("*.json", "*.json.gz")
 
 
 def import_any(paths: list[Path], output: Path | None = None, *, replace: bool = False) -> Store:
-    """A sounding of raw records (one folder), of traces and folders of traces, or of results of ncu.
+    """Import raw records (one folder), traces and folders of traces, or ncu results as a sounding.
 
-    Without `output`, raw records are replaced by their sounding, and others are named after the first; with
-    `replace` a sounding that exists gives way.
+    Without `output`, the sounding replaces raw records, or is named after the first input;
+    `replace` overwrites an existing sounding.
     Raises BadInputError.
     """
     recordings = [folder for path in paths if (folder := _recording(path))]
     if not recordings:
         return _import_files(paths, output, replace)
     if len(paths) > 1:
-        raise BadInputError("Raw records are imported alone: give one recording, or only traces.")
+        raise BadInputError("Raw records cannot be combined with other files; give only one recording.")
+            "Raw records cannot be combined with other files; give one recording, or only traces."
+        )
     return _import_recording(recordings[0], output, replace)
 
 
 def _recording(path: Path) -> Path | None:
-    """The recording's folder, if `path` is one or its `raw/`."""
+    """Return the recording's folder if `path` is one or its `raw/`."""
     if (path / "raw").is_dir():
         return path
     return path.parent if path.name == "raw" and (path / "launch.json").is_file() else None
@@ -59,7 +61,7 @@ def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Stor
 
     kinds = {is_ncu(path) for path in paths}
     if len(kinds) > 1:
-        raise BadInputError("Results of ncu are imported by themselves: give only them, or only traces.")
+        raise BadInputError("Results of ncu cannot be combined with traces; give only one kind.")
     output = output or free_output(trace_name(paths[0]), Path())
     if True in kinds:
         return import_ncu(paths, output, name=output.stem, replace=replace)
@@ -67,24 +69,24 @@ def _import_files(paths: list[Path], output: Path | None, replace: bool) -> Stor
 
 
 def _expand(paths: list[Path]) -> list[Path]:
-    """Folders become the traces in them."""
+    """Replace folders by the traces in them."""
     files: list[Path] = []
     for path in paths:
         found = sorted(f for p in _PATTERNS for f in path.glob(p)) if path.is_dir() else [path]
         if (path / "manifest.json").is_file():
-            raise BadInputError(f"{path} is a sounding already; see it with `fathom report {path}`.")
+            raise BadInputError(f"{path} is already a sounding; open it with `fathom report {path}`.")
         if not found:
-            raise BadInputError(f"{path} holds no traces ({', '.join(_PATTERNS)}) and no raw records.")
+            raise BadInputError(f"{path} contains neither traces ({', '.join(_PATTERNS)}) nor raw records.")
         files += found
     for file in files:
         _refuse_others(file)
     if twice := next((one for one, times in Counter(map(Path.resolve, files)).items() if times > 1), None):
-        raise BadInputError(f"{twice} is given twice; give the trace of each rank once.")
+        raise BadInputError(f"{twice} was given twice; give each rank's trace once.")
     return files
 
 
 def _refuse_others(file: Path) -> None:
-    """Raises BadInputError for what is often taken for a trace."""
+    """Raise BadInputError for formats often mistaken for a trace."""
     try:
         with file.open("rb") as opened:
             head = opened.read(16)
@@ -96,7 +98,7 @@ def _refuse_others(file: Path) -> None:
 
 
 def trace_name(path: Path) -> str:
-    """What to call the sounding of a trace: its name without the endings of traces."""
+    """Return the name for a trace's sounding: the file name without its extensions."""
     name = path.resolve().name
     while name.endswith(TRACE_ENDINGS):
         name = name[: name.rindex(".")]

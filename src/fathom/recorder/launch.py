@@ -1,4 +1,4 @@
-"""Starting the program with the probe on its path."""
+"""Start the program with the probe on its path."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from fathom.recorder.redact import allowed_environment, redact_command
 RAW = "FATHOM_RAW"
 PACKAGE = Path(__file__).parent.parent
 INJECT = PACKAGE / "probe" / "inject"
-# Python ignores these at its own start; the program must not inherit that.
+# Python ignores these at its own startup; the program must not inherit them.
 _PYTHON_IGNORES = [s for s in (getattr(signal, n, None) for n in ("SIGPIPE", "SIGXFSZ")) if s is not None]
 
 
 def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = False) -> dict[str, str]:
-    """The user's environment, plus where to write, and the probe's hook first on Python's path.
+    """Return the user's environment plus the output folder, with the probe's hook first on Python's path.
 
-    `traced`: bursts are recorded, so Kineto has to let go of CUPTI after each of its own, which later
-    versions do by themselves: what stays makes every launch longer, and has a clock of its own.
+    `traced` means that bursts are recorded: Kineto must then release CUPTI after its own phases, as later
+    versions do by default; otherwise every launch stays slower, and Kineto's clock remains in use.
     """
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     kept = [p for p in before if p and p != str(INJECT)]
@@ -42,7 +42,7 @@ def child_environment(environment: Mapping[str, str], raw: Path, traced: bool = 
 def write_launch(
     raw: Path, command: list[str], environment: Mapping[str, str], machine: dict[str, Any], **more: Any
 ) -> None:
-    """Leave `launch.json`: command and environment without secrets, start time, the machine's inventory."""
+    """Write `launch.json`: command and environment without secrets, start time, the machine's inventory."""
     record = {
         "command": redact_command(command),
         "start_ns": time.time_ns(),
@@ -54,23 +54,23 @@ def write_launch(
 
 
 def spawn(path: str, command: list[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
-    """Start the program at `path` in this terminal and process group; returns its process id.
+    """Start the program at `path` in this terminal and process group; return its process id.
 
-    `command` is what it sees as its arguments, `mask` the signal mask that it gets. Raises CannotLaunchError.
+    `command` is its argument vector, `mask` its signal mask. Raises CannotLaunchError.
     """
     flush_output()
     try:
         return _spawn(path, command, environment, mask)
     except OSError as error:
-        if error.errno == errno.ENOEXEC:  # a script without #!, which every shell runs by sh
+        if error.errno == errno.ENOEXEC:  # a script without #!, which shells run with sh
             return _spawn("/bin/sh", ["sh", path, *command[1:]], environment, mask)
         raise CannotLaunchError(f"{path} cannot be run: {error.strerror}.", _status(error)) from None
 
 
 def flush_output() -> None:
-    """Write out what we said ourselves, before somebody else goes on with the same files."""
+    """Flush our own output before another process writes to the same files."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # None: it was closed before we began
+        if stream is not None:  # None: closed before we started
             stream.flush()
 
 

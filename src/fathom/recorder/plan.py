@@ -1,4 +1,4 @@
-"""What is to be recorded: the options, checked, as the probe reads them from `plan.json`."""
+"""The plan of a recording: validated options, passed to the probe as `plan.json`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from fathom.errors import BadInputError
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
-# Left out of the file where there are none.
+# Omitted from the file if empty.
 MET = ("counters", "why_no_counters", "counter_samples", "what_if")
 TRIALS = ("logging", "gc", "input")
-NO_CHECKPOINT = "a checkpoint that is left out may be the one that is needed"
+NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
 STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for never.
+    """Options of one recording. `stop_after` is a number of steps, `recorded`, or None for no limit.
 
-    `counters` are the groups to sample, `why_no_counters` says why there are none though they were wanted;
-    both are for the machine to fill in. `counter_samples` are taken of each group, None for the usual number.
-    `what_if` are the kinds of trials.
+    `counters` are the groups to sample, `why_no_counters` says why requested counters are unavailable;
+    the machine fills in both. `counter_samples` is the number per group, None for the default.
+    `what_if` lists the kinds of trials.
     """
 
     depth: str = "auto"
@@ -47,23 +47,23 @@ class Plan:
         _count("counter-samples", self.counter_samples, least=1)
         for kind in self.what_if:
             if kind == "checkpoint":
-                raise BadInputError(f"--what-if checkpoint is not tried: {NO_CHECKPOINT}.")
+                raise BadInputError(f"--what-if checkpoint is not possible: {NO_CHECKPOINT}.")
             _one_of("what-if", kind, TRIALS)
         for step in self.at:
             _count("at", step, least=0)
 
     @property
     def samples(self) -> bool:
-        """Whether hardware counters are wanted."""
+        """Whether hardware counters were requested."""
         return self.depth in ("auto", "counters")
 
     @property
     def abstained(self) -> list[dict[str, str]]:
-        """What will not be recorded though it was wanted."""
+        """Return what was requested but will not be recorded."""
         return [{"what": "counters", "why": self.why_no_counters}] if self.why_no_counters else []
 
     def meeting(self, counters: dict[str, Any] | None, why: str | None) -> Plan:
-        """This plan on a machine that can sample `counters`, or cannot for a reason."""
+        """Return this plan for a machine that can sample `counters`, or cannot, for the reason `why`."""
         if not self.samples:
             return self
         if counters and self.counter_samples:
@@ -71,7 +71,7 @@ class Plan:
         return replace(self, counters=counters, why_no_counters=why)
 
     def write(self, raw: Path) -> None:
-        """Leave `plan.json` in the folder of raw records."""
+        """Write `plan.json` to the folder of raw records."""
         told = {
             name: value for name, value in asdict(self).items() if name not in MET or value not in (None, ())
         }
@@ -79,23 +79,23 @@ class Plan:
 
 
 def number_or_word(text: str) -> int | str:
-    """`text` as a number if it is one; the option's own check refuses the words that it does not know."""
+    """Parse `text` as a number if possible; the option's own check rejects unknown words."""
     return int(text) if text.strip().lstrip("-").isdigit() else text
 
 
 def trials(text: str | None) -> tuple[str, ...]:
-    """The kinds of trials in `text`, between commas; `all` is every one."""
+    """Parse the comma-separated kinds of trials; `all` means every kind."""
     kinds = tuple(dict.fromkeys(word.strip() for word in (text or "").split(",") if word.strip()))
     return TRIALS if "all" in kinds else kinds
 
 
 def _one_of(option: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise BadInputError(f"--{option} {value} is not known; choose one of {', '.join(known)}.")
+        raise BadInputError(f"--{option} {value} is unknown; choose one of {', '.join(known)}.")
 
 
 def _count(option: str, value: object, least: int) -> None:
     if value is None:
         return
     if not isinstance(value, int) or value < least:
-        raise BadInputError(f"--{option} takes a whole number from {least} on, and not '{value}'.")
+        raise BadInputError(f"--{option} takes an integer of at least {least}, not '{value}'.")

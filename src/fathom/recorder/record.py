@@ -1,4 +1,4 @@
-"""Recording a program: everything between its command and its raw records."""
+"""Record a program: everything from its command to its raw records."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def record(
     environment: Mapping[str, str] = os.environ,
     say: Say = lambda _: None,
 ) -> Recording:
-    """Run `command` under `plan` and leave its raw records in `output`, which the command names by default.
+    """Run `command` under `plan` and write its raw records to `output`, by default named after the command.
 
-    `machine` is asked, just before the program starts, what machine this is.
-    Raises CannotLaunchError where the program was not started, BadInputError where `output` cannot be made,
-    NotSampledError where counters were asked for by name and this machine has none.
+    `machine` returns the inventory; it is called just before the program starts.
+    Raises CannotLaunchError if the program was not started, BadInputError if `output` cannot be created, and
+    NotSampledError if counters were requested by name but cannot be sampled.
     """
     path, command = resolve(command, environment)
     folder = output or free_output(default_name(command), Path())
@@ -66,7 +66,7 @@ def record(
         with (
             inbox() as signals,
             StackSampler(raw) as stacks,
-        ):  # signals first: threads would take them from us
+        ):  # signals first: threads would receive them instead of us
             around = child_environment(environment, raw, traced=plan.depth != "surface")
             child = spawn(path, command, around, signals.mask)
             made.keep()
@@ -95,23 +95,23 @@ def _wait(
 
 
 def _lacks(raw: Path, plan: Plan) -> str | None:
-    """What was asked for by name and is not there."""
+    """Return what was requested by name but is missing."""
     why = unsampled(raw) if plan.depth == "counters" else None
-    return f"no hardware counters were sampled: {why}" if why else None
+    return f"Fathom sampled no hardware counters: {why}" if why else None
 
 
 def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) -> str | None:
-    """Write `end.json`; a full disk must not cost the program its exit status."""
+    """Write `end.json`; a full disk must not change the program's exit status."""
     abstained = [{"what": what, "why": why} for what, why in why_not.items() if why]
     try:
         end.write(raw, abstained + plan.abstained)
     except OSError as error:
-        return f"the end of the program could not be noted: {error.strerror}"
+        return f"Fathom could not note how the program ended: {error.strerror}"
     return None
 
 
 def leave(ending: Ending) -> None:
-    """End this process as the program ended: with its exit status, or by the signal that it died of."""
+    """End this process like the program: with its exit status, or by the signal that killed it."""
     number = ending.signal_number
     if number is not None:
         _die_of(number)
@@ -122,8 +122,8 @@ def _die_of(number: int) -> None:
     import resource
 
     flush_output()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has left its own core, if any
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program has already left its own core dump, if any
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    time.sleep(0.1)  # still here: process 1 of a container is spared
+    time.sleep(0.1)  # still alive: the kernel protects process 1 of a container

@@ -1,4 +1,4 @@
-"""What of the command line and the environment may be kept: never a secret."""
+"""Remove secrets from the command line and the environment before they are stored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 HIDDEN = "<redacted>"
 
-# A name is secret by its last word, so that --max-tokens and --tokenizer stay readable.
+# The last word of a name marks a secret, so that --max-tokens and --tokenizer stay readable.
 _LAST = r"(?:token|secret|password|passwd|pwd|passphrase|credentials?|auth|authorization|api_?key|key)"
 _NAME = rf"(?:[\w.-]*[._-])?{_LAST}"
 _FLAG = re.compile(rf"-{{1,2}}{_NAME}", re.I)
@@ -23,7 +23,7 @@ _LOOKS = re.compile(
     r"|nvapi-[\w-]{8,}|AKIA[0-9A-Z]{12,}|AIza[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]+\.?[\w-]*)"
 )
 
-# Names of variables that explain a measurement. Everything else in the environment stays out.
+# Variables that help explain a measurement; no others are stored.
 ALLOWED = (
     *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING"),
     *("CUDA_MODULE_LOADING", "CUDA_CACHE_*", "CUDA_MPS_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_TF32_OVERRIDE"),
@@ -35,14 +35,14 @@ ALLOWED = (
 
 
 def redact_text(text: str) -> str:
-    """`text` with everything that looks like a secret replaced by HIDDEN."""
+    """Replace everything in `text` that looks like a secret by HIDDEN."""
     for pattern in (_BEARER, _ASSIGNED, _CAMEL):
         text = pattern.sub(rf"\g<1>{HIDDEN}", text)
     return _LOOKS.sub(HIDDEN, _IN_URL.sub(HIDDEN, text))
 
 
 def redact_command(command: Iterable[str]) -> list[str]:
-    """The command, secrets hidden: `--token=x`, `--api-key x`, `HF_TOKEN=x`, `hf_…`, `user:x@host`."""
+    """Hide the secrets of a command: `--token=x`, `--api-key x`, `HF_TOKEN=x`, `hf_…`, `user:x@host`."""
     kept: list[str] = []
     hide_next = False
     for word in command:
@@ -52,7 +52,7 @@ def redact_command(command: Iterable[str]) -> list[str]:
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables on the allow-list, by name, with their values redacted."""
+    """Return the variables on the allow-list with redacted values."""
     return {
         name: redact_text(value)
         for name, value in sorted(environment.items())

@@ -1,4 +1,4 @@
-"""One reading of the sensors: rows of the `telemetry` table, from each visible GPU and from the host."""
+"""Sensor readings of each visible GPU and of the host, as rows of the `telemetry` table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ COLUMNS = (
     *("busy_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
 Row = dict[str, Any]
-_ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: summed over the device's links
+_ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
 
 class Gpu:
-    """Sensors of one GPU; `device` is its index as the program sees it."""
+    """Sensors of one GPU; `device` is its index in the program."""
 
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
         self.nvml, self.handle, self.device = nvml, handle, device
@@ -45,7 +45,7 @@ class Gpu:
         return self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) / 1e3
 
     def _read_links(self) -> tuple[int, int] | None:
-        """Bytes received and sent over NVLink since the driver was loaded; None where there is no link."""
+        """Return bytes received and sent over NVLink since the driver was loaded, or None without NVLink."""
         nvml = self.nvml
         fields = [
             (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
@@ -58,7 +58,7 @@ class Gpu:
         return received, sent
 
     def read(self) -> Row:
-        """One row. A sensor that the device lacks is left out; one that failed just now is None."""
+        """Return one row. Sensors that the device lacks are omitted; a failed reading is None."""
         row: Row = {"device": self.device, **{name: reading(read) for name, read in self._sensors.items()}}
         if self._links and (links := self._read_links()):
             row["link_rx_bytes"], row["link_tx_bytes"] = links
@@ -66,7 +66,7 @@ class Gpu:
 
 
 class Host:
-    """Sensors of the host: energy of the processor packages, its load, resident memory of the program."""
+    """Host sensors: energy of the processor packages, load, resident memory of the program."""
 
     def __init__(self, tree: Tree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.rapl, self.clock = tree, rapl, clock
@@ -74,7 +74,7 @@ class Host:
         self._busy = _cpu_percent()
 
     def read(self) -> Row:
-        """One row; `busy_percent` is that of all processors since the last reading."""
+        """Return one row; `busy_percent` covers all processors since the last reading."""
         if self.clock() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
             self.tree.refresh()
             self._refreshed = self.clock()
@@ -96,7 +96,7 @@ def _cpu_percent() -> Callable[[], float] | None:
 
 
 class Rapl:
-    """The processor packages' energy counters, summed, and carried over their wrap-around."""
+    """Energy counters of all processor packages, summed and unwrapped."""
 
     def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
         zones = sorted(z for z in root.glob("intel-rapl:*") if z.name.count(":") == 1)
@@ -106,7 +106,7 @@ class Rapl:
         self._carried = 0
 
     def joules(self) -> float | None:
-        """The counters' sum in joules, never falling; None where no counter can be read."""
+        """Return the sum in joules, which never decreases; None if no counter can be read."""
         now = [_number(file) for file, _ in self._zones]
         known = [value for value in now if value is not None]
         if not known or len(known) < len(now):
@@ -130,13 +130,13 @@ def _number(file: Path) -> int | None:
 def all_sensors(
     program: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[list[Gpu | Host], str | None]:
-    """Every sensor for the program with process id `program`, and why GPUs are missing (else None)."""
+    """Return all sensors for the program with process id `program`, and why GPUs are missing (else None)."""
     host = Host(Tree(program), Rapl())
     try:
         nvml = load()
         gpus = [Gpu(nvml, handle, device) for device, handle in enumerate(visible(nvml, environment))]
     except NvmlMissingError as error:
         return [host], str(error)
-    except Exception as error:  # a GPU that fell off the bus, say; the program runs by now
+    except Exception as error:  # such as a GPU that fell off the bus; the program is already running
         return [host], f"the driver's management library failed ({error})"
     return [*gpus, host], None if gpus else "no GPU is visible to the program"

@@ -1,4 +1,4 @@
-"""Recording this very process: what `fathom.record` does between its beginning and its end."""
+"""Record the current process: the implementation of `fathom.record`."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SAMPLE = "from fathom.recorder.telemetry import main; import sys; main(*sys.arg
 
 
 class Session:
-    """Records from here on. Where something records this process already, it only says so."""
+    """Records from now on, unless this process is already being recorded, which it then reports."""
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
         self.folder = path
         self.active = not _recorded_already()
         if not self.active:
-            _say(f"this process is recorded already, so {path} is not made")
+            _say(f"this process is already being recorded, so Fathom does not create {path}")
             return
         machine = known_machine()
         self._plan = plan = met(plan, machine)
@@ -44,9 +44,9 @@ class Session:
         _probe_start(raw, plan)
 
     def end(self, error: type[BaseException] | None = None) -> Store | None:
-        """Stop recording and make the sounding; None where the records stay raw, which is told.
+        """Stop recording and write the sounding; None if the records stay raw, which is reported.
 
-        `error` is what ended the recorded block, if anything did.
+        `error` is the exception that ended the recorded block, if any.
         """
         if not self.active:
             return None
@@ -59,7 +59,7 @@ class Session:
 
     def _stop_sampler(self) -> None:
         try:
-            self._sampler.communicate(timeout=5)  # closing its standard input ends it
+            self._sampler.communicate(timeout=5)  # closing its standard input ends the process
         except subprocess.TimeoutExpired:
             self._sampler.kill()
             self._sampler.wait()
@@ -72,7 +72,7 @@ def _recorded_already() -> bool:
 
 
 def _sampler(raw: Path) -> subprocess.Popen[bytes]:
-    """Telemetry in a process of its own: a thread here would take the interpreter from the program."""
+    """Start telemetry in a separate process: a thread here would take the GIL from the program."""
     path = [str(PACKAGE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-c", _SAMPLE, str(raw), str(os.getpid())],
@@ -80,7 +80,7 @@ def _sampler(raw: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-        start_new_session=True,  # Ctrl-C in the terminal is not meant for it
+        start_new_session=True,  # a Ctrl-C in the terminal is not for this process
     )
 
 

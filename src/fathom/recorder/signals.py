@@ -1,7 +1,7 @@
-"""Signals while a program is recorded: taken one by one by the waiting loop instead of by handlers.
+"""Signals during a recording, received one by one by the waiting loop instead of by handlers.
 
-A handler is not told where a signal came from. That matters: Ctrl-C reaches the program from the terminal
-already, and a second one would cut its own clean-up short.
+A handler does not learn where a signal came from. That matters: Ctrl-C in the terminal already reaches
+the program, and a second one would interrupt its cleanup.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
 TRIGGER = signal.SIGUSR2
 _TAKEN = {*FORWARDED, TRIGGER, signal.SIGCHLD}
-_FROM_KERNEL = 0x80  # si_code of what a terminal sends to its foreground group
+_FROM_KERNEL = 0x80  # si_code of a signal sent by a terminal to its foreground group
 
 
 class Inbox:
-    """Signals of this process, waited for. As a context it blocks them, and drops what is left at the end."""
+    """Context manager that blocks this process's signals to wait for them, and drops the rest on exit."""
 
     def __enter__(self) -> Inbox:
         self._child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -29,7 +29,7 @@ class Inbox:
         return self
 
     def wait(self, seconds: float) -> tuple[int, bool] | None:
-        """The next signal and whether the terminal sent it; None when nothing came in time."""
+        """Return the next signal and whether the terminal sent it; None after a timeout."""
         info = signal.sigtimedwait(_TAKEN, seconds)
         return info and (info.si_signo, info.si_code == _FROM_KERNEL)
 
@@ -41,7 +41,7 @@ class Inbox:
 
 
 class PortableInbox:
-    """The same by handlers, where there is no `sigtimedwait`: the sender is guessed from the terminal."""
+    """The same with handlers, for systems without `sigtimedwait`; guesses which signals the terminal sent."""
 
     def __enter__(self) -> PortableInbox:
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -53,7 +53,7 @@ class PortableInbox:
         self._arrived.append((number, number in (signal.SIGINT, signal.SIGQUIT) and _in_foreground()))
 
     def wait(self, seconds: float) -> tuple[int, bool] | None:
-        """The next signal and whether the terminal sent it; None when nothing came in time."""
+        """Return the next signal and whether the terminal sent it; None after a timeout."""
         until = time.monotonic() + seconds
         while not self._arrived and time.monotonic() < until:
             time.sleep(min(0.02, seconds))
@@ -74,5 +74,5 @@ def _in_foreground() -> bool:
 
 
 def inbox() -> Inbox | PortableInbox:
-    """The exact one where the system offers it."""
+    """Return the exact implementation if the system supports it."""
     return Inbox() if hasattr(signal, "sigtimedwait") else PortableInbox()

@@ -1,4 +1,4 @@
-"""Waiting for the program: signals go through, `--stop-after` is kept, the way it ended is noted."""
+"""Wait for the program: forward signals, apply `--stop-after`, note how it ended."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from pathlib import Path
 from fathom.recorder.signals import FORWARDED, TRIGGER, Inbox, PortableInbox
 from fathom.recorder.tree import Tree
 
-POLL = 0.2  # seconds between two looks at raw/stop
-# A program gets this long for each way of being asked to end, the kindest first.
+POLL = 0.2  # seconds between two checks of raw/stop
+# How long the program gets to end after each signal, the mildest first.
 GRACE = ((signal.SIGINT, 15.0), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
 _ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
 @dataclass
 class Ending:
-    """How the program ended. `exit_status` is 128 + signal for a death by signal, 0 for `--stop-after`.
+    """How the program ended. `exit_status` is 128 + signal if killed by a signal, 0 for `--stop-after`.
 
-    None stands for a program that ran on after its recording.
+    None means that the program continued after its recording.
     """
 
     exit_status: int | None
     signal: str | None
-    ended: str  # finished, exited (with a status other than 0), crashed, interrupted, killed, stopped
+    ended: str  # finished, exited (nonzero status), crashed, interrupted, killed, stopped
     end_ns: int
 
     def write(self, raw: Path, abstained: list[dict[str, str]]) -> None:
-        """Leave `end.json` in the folder of raw records; `abstained` is what the parent could not look at."""
+        """Write `end.json` to the folder of raw records; `abstained` is what the parent could not record."""
         (raw / "end.json").write_text(json.dumps({**asdict(self), "abstained": abstained}, indent=1))
 
     @property
     def signal_number(self) -> int | None:
-        """The number of the signal that the program died of."""
+        """Return the number of the signal that killed the program."""
         return None if self.signal is None or self.ended == "stopped" else signal.Signals[self.signal].value
 
 
@@ -52,7 +52,7 @@ class Supervisor:
         self.stopping: Stopping | None = None
 
     def wait(self) -> Ending:
-        """Returns when the program has ended; processes that it left behind are not waited for."""
+        """Wait until the program has ended; do not wait for processes that it left behind."""
         while True:
             self._pass_on(self.inbox.wait(POLL))
             if self.stop:
@@ -78,18 +78,18 @@ class Supervisor:
         try:
             (self.raw / "trigger").write_text(str(time.time_ns()))
         except OSError as error:
-            self.say(f"no timeline can be asked for: {error.strerror}")
+            self.say(f"Fathom could not request a timeline: {error.strerror}")
 
     def _look_for_stop(self) -> None:
         if self.stopping:
             self.stopping.go_on()
         elif (self.raw / "stop").exists():
-            self.say("recorded what was asked for; ending the program (--stop-after)")
+            self.say("the recording is complete; ending the program (--stop-after)")
             self.stopping = Stopping(Tree(self.child))
 
 
 class Stopping:
-    """Ends the program's whole tree, asking ever less kindly."""
+    """Ends the program's process tree with increasingly forceful signals."""
 
     def __init__(self, tree: Tree, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.clock = tree, clock
@@ -98,19 +98,19 @@ class Stopping:
         self.go_on()
 
     def go_on(self) -> None:
-        """Send the next signal once the last one's time is over."""
+        """Send the next signal once the last one has had its time."""
         if self.ways and self.clock() >= self.until:
             number, grace = self.ways.pop(0)
             self.until = self.clock() + grace
             self.tree.send(number)
 
     def sweep(self) -> None:
-        """End what the program left behind when it went."""
+        """Kill the processes that the program left behind."""
         self.tree.end_rest()
 
 
 def ending(code: int, asked: set[int], stopped: bool) -> Ending:
-    """Classify an end: `code` as of `os.waitstatus_to_exitcode`, `asked` the signals that came meanwhile."""
+    """Classify an end: `code` as of `os.waitstatus_to_exitcode`, `asked` the signals received meanwhile."""
     died_of = signal.Signals(-code).name if code < 0 and -code in set(signal.Signals) else None
     status = 128 - code if code < 0 else code
     if stopped:

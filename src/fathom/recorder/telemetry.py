@@ -1,4 +1,4 @@
-"""Telemetry: the sensors, ten times a second, as lines of `raw/telemetry.jsonl`."""
+"""Telemetry: sample the sensors ten times a second into `raw/telemetry.jsonl`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ PERIOD = 0.1  # seconds
 
 
 class Sensor(Protocol):
-    """Anything that yields one row of the telemetry table, without its time."""
+    """A source of rows of the telemetry table, without their time."""
 
     def read(self) -> dict[str, Any]: ...
 
 
 class Telemetry:
-    """A thread that appends one row a sensor and period; as a context it runs until the end.
+    """A thread that appends one row per sensor and period; a context manager that runs until its exit.
 
-    `clock` gives nanoseconds since the epoch; `pause` waits that many seconds and says whether to end.
-    A full disk ends it; the rows so far stay, and `fault` says why.
+    `clock` returns nanoseconds since the epoch; `pause` waits that many seconds and returns whether to end.
+    A full disk ends it; earlier rows stay, and `fault` says why.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Telemetry:
         self._thread.join(timeout=5)
 
     def run(self) -> None:
-        """Sample until told to end; the last sample is taken after that, so that energy spans the program."""
+        """Sample until told to end, then once more so that energy covers the whole program."""
         try:
             with self.path.open("a", buffering=1) as file:
                 ended = False

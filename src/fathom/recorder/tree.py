@@ -1,4 +1,4 @@
-"""The processes of a program: itself and everything that it started."""
+"""The processes of a program: itself and its descendants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Tree:
-    """A program and its descendants. Without psutil it is the program alone."""
+    """A program and its descendants; only the program itself without psutil."""
 
     def __init__(self, root: int) -> None:
         self.root = root
@@ -16,13 +16,13 @@ class Tree:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look for new descendants; those that were seen once stay known when their parent ends."""
+        """Look for new descendants; known ones stay known when their parent ends."""
         for process in _family(self.root):
             self._known.setdefault(process.pid, process)
         self._known = {pid: p for pid, p in self._known.items() if p.is_running()}
 
     def processes(self) -> Sequence[Any]:
-        """The psutil processes that were alive at the last look."""
+        """Return the psutil processes alive at the last refresh."""
         return list(self._known.values())
 
     def send(self, number: int) -> None:
@@ -34,7 +34,7 @@ class Tree:
             _quietly(process.send_signal, number)
 
     def end_rest(self, seconds: float = 3.0) -> None:
-        """Terminate what is still alive besides the program itself, then kill it."""
+        """Terminate, then kill, everything still alive except the program itself."""
         rest = [p for p in self.processes() if p.pid != self.root]
         if not rest:
             return
@@ -46,7 +46,7 @@ class Tree:
                 _quietly(getattr(process, ask))
 
     def resident_bytes(self) -> int | None:
-        """Resident memory of all of them; pages that they share count once for each."""
+        """Return the resident memory of all of them; shared pages count once per process."""
         sizes = [_quietly(p.memory_info) for p in self.processes()]
         known = [size.rss for size in sizes if size]
         return sum(known) if known else None
@@ -67,7 +67,7 @@ def _family(root: int) -> list[Any]:
 def _quietly(call: Any, *arguments: Any) -> Any:
     try:
         return call(*arguments)
-    except Exception:  # it ended in between, or belongs to somebody else
+    except Exception:  # it ended in the meantime, or belongs to another user
         return None
 
 

@@ -1,4 +1,4 @@
-"""Which kernel, and which of its launches, a dive is about."""
+"""Choose the kernel and the launch for a dive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LISTED = 8
 _MOST_WORDS, _MOST_LETTERS = 10, 240
-# Spelled differently by different demanglers, or of every name.
+# Demanglers spell these differently, or they occur in every name.
 _COMMON = frozenset((
     "void", "int", "bool", "long", "short", "char", "const", "unsigned", "signed", "lambda", "anonymous",
     "namespace", "unnamed", "instance", "operator", "enclosing", "true", "false",
@@ -26,10 +26,10 @@ _WORD = re.compile(r"\b[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Target:
-    """A kernel family, and how ncu finds a launch of it.
+    """A kernel family, and how ncu finds one of its launches.
 
-    `base` and `pattern` are ncu's --kernel-name-base and regular expression; of the launches that match,
-    `skip` pass and `count` are profiled, so many that the family is among them wherever in a step they begin.
+    `base` and `pattern` are ncu's --kernel-name-base and regular expression; of the matching launches,
+    `skip` are skipped and `count` profiled, enough to include the family wherever in a step they begin.
     """
 
     family: str
@@ -43,16 +43,16 @@ class Target:
 
     @property
     def shape(self) -> str:
-        """Grid and block: 64x1x1·256x1x1; empty where the sounding does not know them."""
+        """Return grid and block, like 64x1x1·256x1x1; empty if the sounding lacks them."""
         last = self.family.rpartition(" ")[2]
         return last if "·" in last else ""
 
 
 def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
-    """The one family that `pattern` means, as `sounding.meant` has it, and its launch.
+    """Return the only family that `pattern` matches (see `sounding.meant`), and its launch.
 
-    `launch` counts launches whose name matches, from 0 on; by default one of the first settled step that was
-    recorded. Raises BadInputError where no family or several match, or the family is a collective.
+    `launch` counts the launches with a matching name from 0; by default it is in the first settled step that
+    was recorded. Raises BadInputError if no family or several match, or if the family is a collective.
     """
     import polars as pl
 
@@ -61,7 +61,7 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
     own = kernels.filter(pl.col("family") == family)
     if "collective" in own["kind"].to_list():
         raise BadInputError(
-            f"{family} is a collective, which ncu cannot repeat while its peers wait; see its link counters."
+            f"{family} is a collective, which ncu cannot replay while its peers wait; use its link counters."
         )
     rank = int(own["rank"][0])
     name = str(own["name"][0])
@@ -81,23 +81,23 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     names: list[str] = times.sort("time", "family", descending=[True, False])["family"].to_list()
     if not names:
         raise BadInputError(
-            f"{where} holds no kernels; if its program uses a GPU, record again with --depth timeline."
+            f"{where} contains no kernels; if the program uses a GPU, record it again with --depth timeline."
         )
     found = meant(pattern, names)
     if len(found) == 1:
         return found[0]
     listed = "; ".join((found or names)[:_LISTED]) + ("; …" if len(found or names) > _LISTED else "")
     if found:
-        raise BadInputError(f"'{pattern}' means {len(found)} families, so name one of them: {listed}.")
+        raise BadInputError(f"'{pattern}' matches {len(found)} families; choose one of them: {listed}.")
     why = f"No kernel family of {where} matches '{pattern}'"
-    raise BadInputError(f"{why}; those with most time are {listed}.")
+    raise BadInputError(f"{why}; the longest-running ones are {listed}.")
 
 
 def selector(name: str) -> tuple[str, str]:
-    """(ncu's --kernel-name-base, a regular expression) that find a kernel by the name in a sounding.
+    """Return ncu's --kernel-name-base and a regular expression that find a kernel by its name in a sounding.
 
-    Demanglers differ in spaces, casts and unnamed namespaces, so a C++ name is found by its words, in order,
-    without those of its argument list.
+    Demanglers differ in spaces, casts and anonymous namespaces, so a C++ name is matched by its words in
+    order, without those of its argument list.
     """
     if name.startswith("_Z"):
         return "mangled", f"^{re.escape(name)}$"
@@ -123,7 +123,7 @@ def _before_arguments(name: str) -> str:
 
 
 def _matching(kernels: pl.DataFrame, base: str, regex: str) -> pl.DataFrame:
-    """Launches of one rank that ncu would count, in order of their start."""
+    """Return the launches of one rank that ncu would count, in order of their start."""
     import polars as pl
 
     told = re.compile(regex)
@@ -135,7 +135,7 @@ def _matching(kernels: pl.DataFrame, base: str, regex: str) -> pl.DataFrame:
 
 
 def _passing(store: Store, rank: int, matching: pl.DataFrame) -> tuple[int | None, int]:
-    """(the first recorded step, how many matching launches come before it if all steps are alike)."""
+    """Return the first recorded step and the number of matching launches before it if all steps are alike."""
     import polars as pl
 
     recorded = matching["phase"].drop_nulls().unique().to_list()
@@ -151,7 +151,7 @@ def _passing(store: Store, rank: int, matching: pl.DataFrame) -> tuple[int | Non
 
 
 def _window(matching: pl.DataFrame, family: str) -> int:
-    """So many launches in a row hold one of the family, wherever they begin."""
+    """Return how many consecutive launches always include one of the family."""
     places = [place for place, own in enumerate(matching["family"].to_list()) if own == family]
     gaps = [later - earlier for earlier, later in pairwise(places)]
     return max(gaps, default=max(len(matching), 1))

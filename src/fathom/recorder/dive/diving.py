@@ -1,4 +1,4 @@
-"""A dive from its question to its answer."""
+"""Run a dive from its question to its answer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from fathom.sounding import Store
     from fathom.sounding.ncu import Launch
 
-REPORT = "kernel.ncu-rep"  # kept in the new sounding, for Nsight Compute's own window
+REPORT = "kernel.ncu-rep"  # kept in the new sounding for the Nsight Compute GUI
 
 
 @dataclass(frozen=True)
 class Dive:
-    """The new sounding, what its counters say, and where its warps wait (see `sounding.ncu.spots`)."""
+    """The new sounding, the explanation of its counters, and where warps wait (see `sounding.ncu.spots`)."""
 
     store: Store
     target: Target
@@ -45,22 +45,22 @@ def dive(
     environment: Mapping[str, str] = os.environ,
     say: Callable[[str], None] = lambda _: None,
 ) -> Dive:
-    """Profile one launch of the family that `pattern` means, in a new run of the program, and explain it.
+    """Profile one launch of the family that `pattern` matches, in a new run of the program, and explain it.
 
-    `command` stands in for the recorded one. Raises BadInputError for what cannot be asked, and
-    CannotProfileError where ncu left no result; the first sounding is never changed.
+    `command` overrides the recorded command. Raises BadInputError for invalid requests, and
+    CannotProfileError if ncu left no result; the original sounding is never changed.
     """
     from fathom.sounding import open_store
 
     if sections not in SETS:
-        raise BadInputError(f"There is no set '{sections}'; choose {', '.join(SETS)}.")
+        raise BadInputError(f"There is no set '{sections}'; choose one of {', '.join(SETS)}.")
     parent = open_store(sounding)
     target = choose(parent, pattern, launch)
     words = command or _recorded(parent)
     find_ncu(environment)
     output = output or free_output(f"{parent.path.name.partition('.')[0]}-dive", Path())
     if output.exists():
-        raise BadInputError(f"{output} exists already; choose another name with -o.")
+        raise BadInputError(f"{output} already exists; choose another name with -o.")
     say(f"profiling {target.family}, from launch {target.skip} on: {' '.join(words)}")
     with tempfile.TemporaryDirectory(prefix="fathom-dive-") as folder:
         report = profile(target, words, sections, Path(folder), environment)
@@ -72,13 +72,11 @@ def dive(
 def _recorded(parent: Store) -> list[str]:
     words = parent.manifest.command
     if not words:
-        raise BadInputError(
-            f"{parent.path} does not say which program was recorded; give its command after --."
-        )
+        raise BadInputError(f"{parent.path} does not contain the program's command; give it after --.")
     hidden = next((word for word in words if HIDDEN in word), None)
     if hidden is not None:
         raise BadInputError(
-            f"A secret was kept out of the recorded command ({hidden}); give the whole command after --."
+            f"The recorded command lacks a redacted secret ({hidden}); give the full command after --."
         )
     return words
 
@@ -119,7 +117,7 @@ def _import(
         if shapes:
             raise _unusable(error, target, shapes) from None
         why = error.why if isinstance(error, NoReaderError) else str(error)
-    say(f"by what ncu prints, without source lines and instructions: {why}")
+    say(f"reading ncu's printed output, without source lines and instructions: {why}")
     try:
         return imported(as_csv(report, environment))
     except BadInputError as error:
@@ -129,14 +127,14 @@ def _import(
 def _unusable(error: BadInputError, target: Target, shapes: set[str]) -> CannotProfileError:
     if shapes and target.shape and target.shape not in shapes:
         return CannotProfileError(
-            f"{target.family} was not reached: the launches of its name had the shapes "
+            f"{target.family} was not reached: launches with its name had the shapes "
             f"{', '.join(sorted(shapes))}; choose another with --launch."
         )
     return CannotProfileError(f"ncu left no usable result: {error}")
 
 
 def families_of(store: Store) -> list[str]:
-    """The families of an imported result of ncu, which holds no timeline; [] of anything else."""
+    """Return the families of an imported ncu result, which has no timeline; [] for anything else."""
     if any(store.table("steps", rank).limit(1).collect().height for rank in store.ranks):
         return []
     rows = store.table("counters").filter(source="ncu").select("family").unique().collect()
@@ -144,7 +142,7 @@ def families_of(store: Store) -> list[str]:
 
 
 def explanation_of(store: Store, family: str) -> Explanation:
-    """What the counters of a family say, mean over devices and ranks."""
+    """Return the explanation of a family's counters, averaged over devices and ranks."""
     import polars as pl
 
     from fathom.analysis.explaining import explain
@@ -155,5 +153,5 @@ def explanation_of(store: Store, family: str) -> Explanation:
 
 
 def spots_of(store: Store) -> list[dict[str, Any]]:
-    """Where warps waited, by source line and instruction; [] where that was not sampled."""
+    """Return where warps waited, by source line and instruction; [] if that was not sampled."""
     return [spot for rank in store.manifest.ranks for spot in rank.facts.get("hot_spots", [])]

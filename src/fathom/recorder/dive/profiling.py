@@ -1,4 +1,4 @@
-"""Running the program under ncu, and what went wrong where no report came of it."""
+"""Run the program under ncu, and explain failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VARIABLE = "FATHOM_NCU"
 _WHY = ("SourceCounters", "WarpStateStats", "SchedulerStats", "LaunchStats", "Occupancy")
 _MEMORY = ("MemoryWorkloadAnalysis_Tables", "InstructionStats", "WorkloadDistribution")
-# ncu's own set, and sections on top of it. `source` is ours: only what tells where warps wait.
+# ncu's own sets, with additional sections. `source` is our own: only the sections that show where warps wait.
 SETS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "detailed": ("detailed", (*_WHY, *_MEMORY)),
     "full": ("full", (*_WHY, *_MEMORY)),
@@ -30,7 +30,7 @@ SETS: dict[str, tuple[str | None, tuple[str, ...]]] = {
 
 
 class CannotProfileError(FathomError):
-    """ncu left no result; the message says why, and what helps."""
+    """ncu left no result; the message says why, and what to do."""
 
 
 _STATUS = re.compile(r"returned an error code \((-?\d+)\)")
@@ -38,7 +38,7 @@ _ERROR = re.compile(r"==ERROR==\s*(.+)")
 
 
 def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
-    """The ncu program: named by FATHOM_NCU (it, or the folder it is in), else on PATH, else where CUDA lies.
+    """Find ncu: through FATHOM_NCU (the program or its folder), on PATH, or beside CUDA.
 
     Raises CannotProfileError.
     """
@@ -48,14 +48,14 @@ def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
     for name in wanted:
         if found := shutil.which(name, path=path):
             return found
-    where = f"FATHOM_NCU={named} is no ncu" if named else "ncu is not on PATH"
+    where = f"FATHOM_NCU={named} is not ncu" if named else "ncu is not on PATH"
     raise CannotProfileError(
-        f"{where}; install Nsight Compute (it comes with the CUDA toolkit), or name its ncu with FATHOM_NCU."
+        f"{where}; install Nsight Compute (it comes with the CUDA toolkit), or set FATHOM_NCU to its ncu."
     )
 
 
 def ncu_command(ncu: str, target: Target, sections: str, report: Path, log: Path) -> list[str]:
-    """ncu's command line up to the program's own: real clocks and caches, only the target's launches.
+    """Return ncu's command line before the program's: real clocks and caches, only the target's launches.
 
     Options: https://docs.nvidia.com/nsight-compute/NsightComputeCli (2025.3).
     """
@@ -78,7 +78,7 @@ def profile(
     folder: Path,
     environment: Mapping[str, str] = os.environ,
 ) -> Path:
-    """Run `command` under ncu and return the report, which lies in `folder`. Raises CannotProfileError."""
+    """Run `command` under ncu and return the report in `folder`. Raises CannotProfileError."""
     ncu = find_ncu(environment)
     path, words = resolve(command, environment)
     report, log = folder / "kernel.ncu-rep", folder / "ncu.log"
@@ -115,25 +115,25 @@ def _why_nothing(target: Target, status: int, said: str) -> str:
     failed = _STATUS.search(said)
     if failed:
         return (
-            f"The program failed under ncu with status {failed[1]} before {target.family} was profiled; see "
-            "whether it runs alone, and here, with the command after --."
+            f"The program failed under ncu with status {failed[1]} before {target.family} was profiled; "
+            "check that it runs by itself on this machine, and give its command after --."
         )
     if "No kernels were profiled" in said:
         return (
-            f"The program ended before launch {target.skip} of {target.family} was reached; choose an "
+            f"The program ended before launch {target.skip} of {target.family}; choose an "
             "earlier one with --launch, or let the program run longer with a command after --."
         )
     first = _ERROR.search(said)
     told = (
         f"ncu said: {first[1].strip().rstrip('.')}"
         if first
-        else f"ncu ended with status {status} and no report"
+        else f"ncu exited with status {status} and without a report"
     )
     return f"{target.family} was not profiled: {told}."
 
 
 def as_csv(report: Path, environment: Mapping[str, str] = os.environ) -> Path:
-    """The report as ncu itself prints it, beside it; for machines without ncu's Python reader."""
+    """Write the report as ncu prints it beside it, for machines without ncu's Python reader."""
     table = report.with_suffix(".csv")
     command = [
         find_ncu(environment),

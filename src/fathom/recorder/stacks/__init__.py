@@ -1,4 +1,4 @@
-"""Stacks of the thread that runs the steps, sampled from outside the program."""
+"""Sample the stacks of the thread that runs the steps, from outside the program."""
 
 from fathom.recorder.stacks.codes import Codes, line_table
 from fathom.recorder.stacks.rehearsal import rehearse

@@ -1,11 +1,11 @@
-"""Whether a thread runs, and the system call that it blocks in."""
+"""Find out whether a thread is running, and which system call blocks it."""
 
 from __future__ import annotations
 
 import os
 import platform
 
-# Calls that block, by number.
+# Blocking system calls by number.
 _X86_64 = {
     0: "read",
     1: "write",
@@ -125,13 +125,13 @@ _AARCH64 = {
     449: "futex_waitv",
 }
 CALLS = {"x86_64": _X86_64, "AMD64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
-RUNNING = ("R", "W")  # states of a thread that runs or is ready to
+RUNNING = ("R", "W")  # states of a thread that is running or ready to run
 
 State = tuple[bool | None, str | None]
 
 
 class Activity:
-    """Reads the state of one thread. None stands for what this system does not say."""
+    """Reads the state of one thread; None if the system does not report it."""
 
     def __init__(self, pid: int, thread: int, root: str = "/proc") -> None:
         folder = f"{root}/{pid}/task/{thread}"
@@ -140,7 +140,7 @@ class Activity:
         self._stat = _open(f"{folder}/stat") if self._call is None else None
 
     def now(self) -> State:
-        """Whether the thread runs, or is ready to, and the call that it blocks in where it does not."""
+        """Return whether the thread is running or ready, and otherwise the system call that blocks it."""
         try:
             if self._call is not None:
                 return self._by_call(os.pread(self._call, 16, 0))
@@ -152,7 +152,7 @@ class Activity:
 
     def _by_call(self, text: bytes) -> State:
         number = text.split(b" ", 1)[0].strip()
-        if not number.isdigit():  # "running", or -1: blocked outside a call, as in a page fault
+        if not number.isdigit():  # "running", or -1: blocked outside a system call, as in a page fault
             return number == b"running", "page fault" if number == b"-1" else None
         return False, self._names.get(int(number), f"system call {int(number)}")
 

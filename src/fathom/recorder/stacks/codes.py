@@ -1,4 +1,4 @@
-"""Code objects in another process's memory: function, file and lines."""
+"""Read code objects from another process's memory: function, file and lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Frame = tuple[str, str, int]  # function, file, line
 
 
 class TornError(Exception):
-    """What lies at this address is no code object (any more)."""
+    """The memory at this address is not, or no longer, a code object."""
 
 
 @dataclass
 class Code:
     """One code object. `starts` are byte offsets at which `lines` begin."""
 
-    fields: tuple[int, ...]  # as they lay in memory, to recognise another object at the same address
+    fields: tuple[int, ...]  # as read from memory, to detect another object at the same address
     function: str
     file: str
     size: int
@@ -32,7 +32,7 @@ class Code:
     lines: list[int | None]
 
     def line(self, offset: int) -> int:
-        """The line of the instruction at a byte offset; the first line before the first instruction."""
+        """Return the line of the instruction at a byte offset, or the first line before any instruction."""
         at = bisect.bisect_right(self.starts, max(offset, 0)) - 1
         while at >= 0 and self.lines[at] is None:
             at -= 1
@@ -40,16 +40,16 @@ class Code:
 
 
 class Codes:
-    """Code objects of one process, each read once. Addresses are reused, so fields are compared."""
+    """The code objects of one process, each read once. Addresses are reused, so their fields are compared."""
 
     def __init__(self, memory: Memory, layout: Layout) -> None:
         self._memory, self._layout = memory, layout
         self._known: dict[int, Code] = {}
 
     def frame(self, code: int, instruction: int) -> Frame | None:
-        """Where the instruction lies; None in the interpreter's own code between C and Python.
+        """Return the frame of an instruction; None in the interpreter's own code between C and Python.
 
-        Raises TornError, or OSError where memory cannot be read.
+        Raises TornError, or OSError if memory cannot be read.
         """
         if code == self._layout.nothing:
             return None
@@ -101,7 +101,7 @@ def _word(data: bytes, place: int) -> int:
 
 
 def line_table(table: bytes, first: int) -> tuple[list[int], list[int | None], int]:
-    """Decode a location table (PEP 657, as CPython 3.11 and later keep it).
+    """Decode a location table (PEP 657, CPython 3.11 and later).
 
     Returns the byte offsets at which entries begin, their lines (None: no line), and the size of the code.
     """
@@ -120,14 +120,14 @@ def line_table(table: bytes, first: int) -> tuple[list[int], list[int | None], i
 
 
 def _entries(table: bytes) -> Iterator[tuple[int, int, list[int]]]:
-    """Kind, code units, and the numbers that follow, of each entry; a first byte has its highest bit set."""
+    """Yield kind, code units and arguments of each entry, whose first byte has its highest bit set."""
     starts = [i for i, byte in enumerate(table) if byte & 128]
     for start, end in zip(starts, [*starts[1:], len(table)], strict=True):
         yield (table[start] >> 3) & 15, (table[start] & 7) + 1, list(_numbers(table[start + 1 : end]))
 
 
 def _numbers(data: bytes) -> Iterator[int]:
-    """Little-endian numbers of six bits a byte; bit 6 says that another byte follows."""
+    """Yield little-endian numbers of six bits per byte; bit 6 marks continuation."""
     value = shift = 0
     for byte in data:
         value |= (byte & 63) << shift

@@ -1,4 +1,4 @@
-"""Whether stacks of a given Python can be sampled here: one child is started, and its stack read."""
+"""Test whether stacks of a given Python can be sampled here, by reading the stack of a child process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PACKAGES = str(Path(__file__).parents[3])
 
 
 def rehearse(python: str) -> str | None:
-    """Why the frames of this Python cannot be read from outside; None where they can."""
+    """Return why the frames of this Python cannot be read from outside, or None."""
     try:
         child = subprocess.Popen(
             [python, "-c", CHILD, PACKAGES],
@@ -37,12 +37,12 @@ def rehearse(python: str) -> str | None:
             text=True,
         )
     except OSError as error:
-        return f"{python} does not start ({error.strerror})"
+        return f"{python} did not start ({error.strerror})"
     assert child.stdout is not None
     try:
         return _read(child.pid, json.loads(child.stdout.readline() or "{}"))
     except (ValueError, OSError, TornError) as error:
-        return f"the frames of {python} could not be read ({error or type(error).__name__})"
+        return f"Fathom could not read the frames of {python} ({error or type(error).__name__})"
     finally:
         child.communicate("\n")
 
@@ -56,4 +56,4 @@ def _read(pid: int, told: dict) -> str | None:
     frames = [codes.frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)] if chain else []
     memory.close()
     known = any(frame is not None and frame[0] == "rehearsed" for frame in frames)
-    return None if known else "its frames were not those that were expected"
+    return None if known else "its frames differ from those expected"

@@ -1,4 +1,4 @@
-"""The sampler: a thread of the recorder that waits on a named pipe for the program to say when and whom."""
+"""The stack sampler: a recorder thread that takes orders from the program through a named pipe."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fathom.probe.frames import FIFO, Memory
 from fathom.recorder.stacks.target import Target
 
 PERIOD = 0.001  # seconds between two samples
-# Share of one processor that sampling may take. Where there are few, it takes them from the program.
+# Share of one processor that sampling may use; on small machines it comes from the program.
 FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
-MOST_COST = 0.001  # seconds of a round that count: a batch that is written now and then costs more
-THIN_OUT = 20_000  # samples of a stretch after which the period doubles
+MOST_COST = 0.001  # seconds per round that count: occasional batch writes cost more
+THIN_OUT = 20_000  # samples per stretch after which the period doubles
 
 
 class StackSampler:
-    """Samples every process that asks for it, as a context. `fault` says why not, or why no longer."""
+    """Context manager that samples every process that asks. `fault` says why it cannot, or why it stopped."""
 
     def __init__(self, raw: Path, period: float = PERIOD, processors: int | None = None) -> None:
         self._raw, self._period = raw, period
         few = (processors or len(os.sched_getaffinity(0))) < FEW_PROCESSORS
         self._duty = DUTY_OF_FEW if few else DUTY
-        self._cost = 0.0  # processor seconds that a round took lately
+        self._cost = 0.0  # recent processor seconds per round
         self._targets: dict[int, Target] = {}
         self._pending = b""
         self._over = False
@@ -41,7 +41,7 @@ class StackSampler:
                 os.mkfifo(self._raw / FIFO)
                 self._pipe = os.open(self._raw / FIFO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
-                self.fault = f"no named pipe can be made in {self._raw} ({error.strerror})"
+                self.fault = f"Fathom could not create a named pipe in {self._raw} ({error.strerror})"
                 return self
             self._thread = threading.Thread(target=self._run, name="fathom-stacks", daemon=True)
             self._thread.start()
@@ -81,7 +81,7 @@ class StackSampler:
             due = time.monotonic() + self._pause(active)
 
     def _pause(self, active: list[Target]) -> float:
-        """Seconds until the next round; not always the same, lest it falls in step with the program."""
+        """Return the seconds until the next round, jittered to avoid lockstep with the program."""
         thinned = 1 << min(20, max(target.samples for target in active) // THIN_OUT)
         return max(self._period * thinned, self._cost / self._duty) * random.uniform(0.75, 1.25)
 
@@ -92,7 +92,7 @@ class StackSampler:
             try:
                 told = json.loads(line)
                 self._switch(told["pid"], told["thread"], told["state"])
-            except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that is gone
+            except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that has ended
                 continue
 
     def _switch(self, pid: int, thread: int, state: int) -> None:
@@ -105,7 +105,7 @@ class StackSampler:
 
 
 def why_no_stacks() -> str | None:
-    """Why this process cannot read the memory of those that it starts; None where it can."""
+    """Return why this process cannot read its children's memory, or None."""
     try:
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):
@@ -115,5 +115,5 @@ def why_no_stacks() -> str | None:
     try:
         Memory(os.getpid()).close()
     except OSError as error:
-        return f"the memory of processes cannot be read here ({error.strerror})"
+        return f"reading the memory of processes is not possible here ({error.strerror})"
     return None

@@ -1,4 +1,4 @@
-"""One process whose thread is sampled, and the file that its samples go to."""
+"""One sampled process: its thread and the output file of its samples."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fathom.recorder.stacks.blocking import Activity
 from fathom.recorder.stacks.codes import Codes, Frame, TornError
 from fathom.recorder.stacks.walk import Chain, Walker
 
-BATCH = 4096  # samples that are written at once
-MOST_KNOWN = 50_000  # chains that are remembered
+BATCH = 4096  # samples per write
+MOST_KNOWN = 50_000  # chains to remember
 
 
 class Target:
@@ -28,15 +28,15 @@ class Target:
         self._walker, self._codes = Walker(memory, layout), Codes(memory, layout)
         self._activity: Activity | None = None
         self._state = self._thread = self._torn = self._start_ns = self.samples = 0
-        self._chains: dict[Chain, int | None] = {}  # to numbers of stacks; None: torn
-        self._places: dict[tuple[int, int], int] = {}  # to numbers of frames
+        self._chains: dict[Chain, int | None] = {}  # to stack numbers; None: torn
+        self._places: dict[tuple[int, int], int] = {}  # to frame numbers
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
         self._rows: list[tuple[int, bool | None, str | None, Chain]] = []
         self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
 
     def begin(self, thread: int, state: int) -> None:
-        """A stretch begins. What was known of addresses is looked at again: they are reused."""
+        """Begin a stretch. Cached addresses are checked again, because addresses are reused."""
         self.end()
         self._chains.clear()
         self._places.clear()
@@ -46,7 +46,7 @@ class Target:
         self._activity = Activity(self.pid, thread)
 
     def end(self) -> None:
-        """The stretch has ended: write what is pending."""
+        """End the stretch: write pending samples."""
         if not self.on:
             return
         self.on = False
@@ -57,7 +57,7 @@ class Target:
         self._append([{"t": "stretch", **times, "samples": self.samples, "dropped": self._torn}])
 
     def sample(self) -> None:
-        """Take one sample; a torn one is dropped, and a process that is gone ends the stretch."""
+        """Take one sample; a torn one is dropped, and the end of the process ends the stretch."""
         assert self._activity is not None
         now = time.time_ns()
         running, call = self._activity.now()
@@ -73,7 +73,7 @@ class Target:
             self._write()
 
     def _stack(self, chain: Chain) -> int | None:
-        """The number of a chain's stack; None where it was torn."""
+        """Return the number of a chain's stack; None if it was torn."""
         if chain not in self._chains:
             if len(self._chains) >= MOST_KNOWN:
                 self._chains.clear()
@@ -93,7 +93,7 @@ class Target:
         return number
 
     def _frame(self, code: int, instruction: int) -> int:
-        """The number of a frame; -1 for one of the interpreter's own."""
+        """Return the number of a frame; -1 for the interpreter's own."""
         place = code, instruction
         if place not in self._places:
             frame = self._codes.frame(code, instruction)
@@ -104,7 +104,7 @@ class Target:
         return self._places[place]
 
     def _write(self) -> None:
-        """Resolve and write what is pending: seldom within a stretch, for it takes milliseconds."""
+        """Resolve and write pending samples: rarely within a stretch, as it takes milliseconds."""
         resolved = [(now, running, call, self._stack(chain)) for now, running, call, chain in self._rows]
         rows = [row for row in resolved if row[3] is not None]
         self._torn += len(resolved) - len(rows)

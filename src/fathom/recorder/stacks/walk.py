@@ -1,4 +1,4 @@
-"""The frames of a thread, read from its process's memory while it runs."""
+"""Walk the frames of a thread by reading its process's memory while it runs."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 from fathom.probe.frames import PAGE, Layout, Memory
 
 MOST_FRAMES = 512
-TAGS = ~3  # of pointers to code objects, as CPython 3.14 marks them
+TAGS = ~3  # of pointers to code objects, as tagged by CPython 3.14
 
 Chain = tuple[int, ...]  # code object, instruction, code object, instruction …: innermost first
 
 
 class Walker:
-    """Walks the frames of threads of one process. Reads whole pages: most frames of a thread share a few."""
+    """Walks the frames of one process's threads. Reads whole pages, because a thread's frames share a few."""
 
     def __init__(self, memory: Memory, layout: Layout) -> None:
         self._memory = memory
@@ -24,14 +24,14 @@ class Walker:
         self._size = 8 * (1 + max(self._code, self._previous, self._instruction))
 
     def walk(self, state: int) -> Chain | None:
-        """The chain of the thread whose state lies at `state`; None where the read was torn or failed."""
+        """Return the chain of the thread whose state is at `state`; None if the read was torn or failed."""
         try:
             return self._chain(state)
         except (OSError, OverflowError):
             return None
 
     def _chain(self, frame: int) -> Chain | None:
-        """As fast as Python allows: this runs a thousand times a second."""
+        """Optimised as far as Python allows: this runs a thousand times a second."""
         memory = self._memory
         read, file, words, page, single = os.preadv, memory.file, memory.words, memory.page, memory.single
         code, previous, instruction, size = self._code, self._previous, self._instruction, self._size
@@ -57,5 +57,5 @@ class Walker:
         return tuple(chain) if chain else None
 
     def gone(self, state: int) -> bool:
-        """Whether the thread's state cannot be read any more: its process has ended."""
+        """Whether the thread's state can no longer be read: its process has ended."""
         return not self._memory.load(state, 8)
