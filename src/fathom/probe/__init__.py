@@ -1,7 +1,7 @@
-"""What enters the program. Standard library only, and what the program has imported itself.
+"""The part of Fathom that runs inside the program. It imports only the standard library and what is loaded.
 
-`step` and `region` are for programs; they are free while nothing records. `start` and `stop` are for
-`fathom.record`: they record this process from now on, and end that.
+`step` and `region` are for programs and cost nothing while nothing records. `start` and `stop` are for
+`fathom.record`: they begin and end the recording of this process.
 """
 
 from fathom.probe.marks import region, start, step, stop

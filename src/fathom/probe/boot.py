@@ -1,4 +1,4 @@
-"""Starts and ends the recording of this process."""
+"""Start and end the recording of this process."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fathom.probe.plain import is_plain, torch_or_stand_in
 from fathom.probe.plan import Plan
 from fathom.probe.session import Session
 
-EXCEPTION = "exception "  # what the reason of such an end begins with
-_collecting: list[Handle] = []  # of a program without torch
+EXCEPTION = "exception "  # prefix of an end's reason
+_collecting: list[Handle] = []  # for programs without torch
 _registered = False
 
 
 def start(raw: str, plan: dict[str, Any] | None = None) -> None:
-    """Record this process into the folder `raw`: with its hooks where torch is imported already."""
+    """Record this process into the folder `raw`; install the hooks if torch is already imported."""
     global _registered
     if current.session is not None:
         return
@@ -38,7 +38,7 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
 
 @guarded("the beginning of the recording")
 def begin(raw: str) -> None:
-    """`start`, whose faults are told and do not end the program."""
+    """Like `start`, but faults are reported and do not end the program."""
     start(raw)
 
 
@@ -61,7 +61,7 @@ def _silence() -> None:
 
 
 def stop(reason: str = "stopped") -> None:
-    """End the recording and take the hooks off again."""
+    """End the recording and remove the hooks."""
     session, current.session = current.session, None
     if session is not None:
         _silence()
@@ -76,8 +76,8 @@ def _at_exit() -> None:
 
 
 def _uncaught() -> str | None:
-    """The name of the exception that ends this program; `sys.exit` is none."""
-    kind = getattr(sys, "last_type", None)  # Python sets it before it prints what nobody caught
+    """Return the name of the exception that ends this program; `sys.exit` does not count."""
+    kind = getattr(sys, "last_type", None)  # Python sets it before it prints an uncaught exception
     return getattr(kind, "__name__", None)
 
 
@@ -100,6 +100,6 @@ def _after_fork() -> None:
         inherited.trials.forget()
         inherited.trials.hand_over()
         plan = dict(vars(inherited.plan))
-        if inherited.conductor.used_kineto:  # its threads are not in this process
+        if inherited.conductor.used_kineto:  # its threads do not exist in this process
             plan["depth"] = "surface"
         start(inherited.raw, plan)

@@ -1,4 +1,4 @@
-"""Which of the program's events is the clock: the highest source that fires, and keeps firing."""
+"""Choose the event that marks the steps: the highest-ranking source that keeps firing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ BY_OPTION = {
     "forward": {"mark", "forward"},
     "none": set(),
 }
-# How often a source must fire before it is believed: lower ones wait for a higher one to show up.
+# How often a source must fire before it is chosen: lower ones wait for a higher one to appear.
 PATIENCE = {"mark": 1, "optimizer": 2, "replay": 8, "loader": 8, "forward": 8}
-INFERENCE_PATIENCE = 4  # nobody trains with gradients off, so no optimizer is to be expected
-STALE_REPLAYS = 12  # replays since the optimizer last stepped: it is in the graph now
-DEAD = 10  # times as long as it ever paused, with others replayed meanwhile: a graph that was captured anew
+INFERENCE_PATIENCE = 4  # without gradients, no optimizer is to be expected
+STALE_REPLAYS = 12  # replays since the last optimizer step: the optimizer is now in the graph
+DEAD = 10  # multiple of the longest pause, while others are replayed: the graph was captured again
 
 
 class Signal(NamedTuple):
-    """Something that happened in the program and could open a step. `key` tells instances apart."""
+    """An event in the program that may open a step. `key` distinguishes instances."""
 
     source: str
     key: int
@@ -32,14 +32,14 @@ class Signal(NamedTuple):
     kind: str | None = None
     samples: int | None = None
     tokens: int | None = None
-    query: int | None = None  # ids a sample, where the step was given a matrix of them
+    query: int | None = None  # ids per sample, if the step received a matrix of them
 
 
 Clock = tuple[str, int]
 
 
 class Chooser:
-    """Takes every signal in order; `clock` is (source, key) once chosen, and may rise later."""
+    """Receives every signal in order; `clock` is (source, key) once chosen, and may rise later."""
 
     def __init__(self, step_on: str = "auto") -> None:
         self.allowed = BY_OPTION.get(step_on, set(RANK))
@@ -50,7 +50,7 @@ class Chooser:
         self._ticked_ns = self._longest_ns = 0
 
     def take(self, signal: Signal) -> bool:
-        """Take a signal that is not the clock's own tick; True if the clock is another one from here on."""
+        """Take a signal other than the clock's own; return True if it replaces the clock."""
         if signal.source not in self.allowed:
             return False
         below = self._below_clock(signal.source)
@@ -74,11 +74,11 @@ class Chooser:
         self._ticked_ns = signal.ns
 
     def _below_clock(self, source: str) -> bool:
-        """Whether the clock stands above it for good; only replays can take over from an optimizer."""
+        """Whether the clock permanently outranks it; only replays can replace an optimizer."""
         return self.clock is not None and source != "replay" and RANK[source] < RANK[self.clock[0]]
 
     def _outlives(self, signal: Signal) -> bool:
-        """Whether a lower source takes over: graphs that are replayed no more leave it as the only clock."""
+        """Whether a lower source takes over: once graphs stop being replayed, it is the only clock left."""
         mine = signal.source, signal.key
         self._since[mine] += 1
         return self._is_dead(signal) and self._since[mine] >= PATIENCE[signal.source]
@@ -108,7 +108,7 @@ class Chooser:
         return not higher and max(self._counts[source].values()) >= patience
 
     def _pick(self, source: str) -> Clock:
-        """Of optimizers and graphs the least frequent, the last of a cycle; of others the busiest."""
+        """Pick the least frequent optimizer or graph, the last in a cycle; of other sources, the busiest."""
         counts = self._counts[source]
         if source in ("optimizer", "replay"):
             least = min(counts.values())
@@ -117,12 +117,12 @@ class Chooser:
         return source, counts.most_common(1)[0][0]
 
     def _rarer(self, signal: Signal, key: int) -> Clock | None:
-        """Another optimizer that fires once where the clock fires several times is the outer loop."""
+        """Return another optimizer that fires once while the clock fires several times: the outer loop."""
         ours, theirs = self._counts["optimizer"][key], self._counts["optimizer"][signal.key]
         return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
 
     def _usual_pause(self) -> int:
-        """The longest pause of the clock so far; of one that fired once, the time that was watched."""
+        """Return the clock's longest pause so far, or the observed time if it fired only once."""
         fired = [signal.ns for signal in self.history if (signal.source, signal.key) == self.clock]
         pauses = [after - before for before, after in pairwise(fired)]
         return max(pauses, default=self.history[-1].ns - self.history[0].ns)
@@ -135,7 +135,7 @@ class Chooser:
         replays = sum(n for (source, _), n in self._since.items() if source == "replay")
         if replays < STALE_REPLAYS:
             return None
-        middle = (self._ticked_ns + signal.ns) // 2  # graphs that were replayed before it only have died, too
+        middle = (self._ticked_ns + signal.ns) // 2  # graphs replayed only before this died as well
         living = Counter(one.key for one in self.history if one.source == "replay" and one.ns >= middle)
         least = min(living.values())
         return "replay", next(key for key, n in living.items() if n == least)

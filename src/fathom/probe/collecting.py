@@ -1,4 +1,4 @@
-"""Times Python's collections of garbage: the host waits for them wherever they happen."""
+"""Time Python's garbage collections: the host waits for them wherever they happen."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ SHORTEST_COLLECTION_NS = 100_000
 
 
 class Waits(Protocol):
-    """The recording that waits are written to."""
+    """The recording that receives waits."""
 
     def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
-        """This thread waited, for a known cause."""
+        """Record a wait of this thread with a known cause."""
 
 
 class Handle:
-    """Something to undo."""
+    """Something that can be undone."""
 
     def __init__(self, remove: Callable[[], None]) -> None:
         self.remove = remove
 
 
 def collections(session: Waits) -> Handle:
-    """Record every collection that takes at least SHORTEST_COLLECTION_NS, until the handle is removed."""
+    """Record every collection of at least SHORTEST_COLLECTION_NS until the handle is removed."""
     began = {"ns": 0}
 
     @guarded("timing garbage collection")

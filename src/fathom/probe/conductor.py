@@ -1,4 +1,4 @@
-"""Carries out what the phases order, at the marks of one process."""
+"""Carry out the orders of the phases at the marks of one process."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from fathom.probe.schedule import Schedule
 from fathom.probe.telling import Telling
 from fathom.probe.trials import PREFIX, Trials
 
-LOOK_NS = 200_000_000  # how often the folder is looked at for a trigger
+LOOK_NS = 200_000_000  # how often to check the folder for a trigger
 
 
 class Steps(Telling, Protocol):
-    """The recording whose phases are conducted, and the step that is open in it."""
+    """The recording whose phases are conducted, and its open step."""
 
     k: int
     trials: Trials
@@ -34,11 +34,11 @@ class Steps(Telling, Protocol):
         """Count the marks of a lull."""
 
     def flush(self, ns: int = 0) -> None:
-        """Write what is pending."""
+        """Write pending records."""
 
 
 class Conductor:
-    """Phases, recorders and device events of one process. `orders` label the step that is open."""
+    """Phases, recorders and device events of one process. `orders` label the open step."""
 
     def __init__(self, session: Steps) -> None:
         self._session = session
@@ -51,13 +51,13 @@ class Conductor:
         self._trials = session.trials
         self.beacon = Beacon(session)
         self._mark_ns = self._longest_ns = self._looked_ns = 0
-        self._frames = 0  # that Dynamo had tried when it was last asked
+        self._frames = 0  # frames that Dynamo had tried at the last check
         self.capturing = self.foreign_profiler = False
         self._settle(0)
 
     @property
     def recorder(self) -> Recorder:
-        """Made when it is first needed."""
+        """Created on first use."""
         if self._recorder is None:
             self._recorder = Recorder(self._session, lambda: self.foreign_profiler)
         return self._recorder
@@ -69,15 +69,15 @@ class Conductor:
 
     @property
     def finished(self) -> bool:
-        """Whether everything that was asked for has been recorded."""
+        """Whether everything requested has been recorded."""
         return self.phases.finished
 
     def restart(self) -> None:
-        """Begin with the first phase: the steps are counted by something new."""
+        """Restart with the first phase, because another source now marks the steps."""
         if self._recorder is not None and self._recorder.running:
             self.safely(self._recorder.stop, self._session.k)
         self._trials.restart()
-        self._settle(self.phases.following)  # lest a burst takes the name, and so the file, of an earlier one
+        self._settle(self.phases.following)  # keeps later bursts from reusing earlier files
         self._mind_trials()
 
     def _settle(self, burst: int) -> None:
@@ -88,16 +88,16 @@ class Conductor:
 
     @property
     def quiet(self) -> bool:
-        """Whether marks may be looked at late."""
+        """Whether marks may be examined late."""
         return self.phases.quiet and not (self.capturing or self.foreign_profiler)
 
     def passes(self, ns: int) -> None:
-        """A step opened at `ns`, a moment ago, when all was quiet."""
+        """A step opened at `ns` a moment ago, while nothing had to be decided."""
         self.phases.passed(ns)
         self._mark_ns = ns
 
     def opens(self, k: int, signal: Signal) -> Signal:
-        """Step k is about to open. Returns the signal, later where a recorder had to be started first."""
+        """Step k is about to open. Return the signal, delayed if a recorder had to start first."""
         recorder = self._recorder
         if recorder is not None and recorder.running:
             signal = self.annotated(k, signal)
@@ -124,7 +124,7 @@ class Conductor:
         return signal
 
     def opened(self, k: int, ns: int) -> None:
-        """Step k was written down: what takes time happens now, within it."""
+        """Step k has been recorded: do slow work now, within it."""
         orders = self.orders
         if _timed(self._before) and not _timed(orders) and not self.capturing:
             self._events.record(k, ns, closing=True)
@@ -134,18 +134,18 @@ class Conductor:
             self._events.record(k, ns)
 
     def annotated(self, k: int, signal: Signal) -> Signal:
-        """The signal with the time of its annotation, where a burst runs: both clocks then tell the same."""
+        """Return the signal with the time of its annotation during a burst, so that both clocks agree."""
         ns = self.safely(self.recorder.mark, k)
         return signal if ns is None else signal._replace(ns=ns)
 
     def stream(self) -> int | None:
-        """The current stream's handle, where a burst runs; 0 is the default stream."""
+        """Return the current stream's handle during a burst; 0 is the default stream."""
         if self._recorder is None or not self._recorder.running or not self._cuda.is_initialized():
             return None
         return self._session.torch._C._cuda_getCurrentRawStream(self._device)
 
     def _start(self, k: int, signal: Signal) -> Signal:
-        """Switch a recorder on; the step then opens afterwards, so that it is whole."""
+        """Start a recorder; the step opens afterwards, so that it is complete."""
         job = self.orders.start
         if job is not None and job.phase.startswith(PREFIX):
             if not self.safely(self._trials.start, job):
@@ -171,12 +171,12 @@ class Conductor:
             self._mind_counters()
             self.phases.interrupted()
         if orders.arm is not None and gc.isenabled():
-            gc.collect(1)  # what preparing allocated: else it is collected in the first recorded step
+            gc.collect(1)  # collect what preparing allocated, not in the first recorded step
         self.safely(self.beacon.follow, orders.arm.phase if orders.arm else self.orders.phase)
         before, recording = self._before, self._recorder is not None and self._recorder.running
         led_in = recording and (before.phase, before.burst) == ("transition", orders.burst)
         if (orders.phase, orders.burst) != (before.phase, before.burst) and not led_in:
-            self._enter(k, ns)  # but after a lead-in step: nothing is written in a recorded one
+            self._enter(k, ns)  # after a lead-in step, since no file is written in a recorded step
 
     def _stop(self, k: int, job: Job) -> Orders:
         if job.phase.startswith(PREFIX):
@@ -230,14 +230,14 @@ class Conductor:
     # what comes in between
 
     def read_events(self) -> list[dict[str, Any]]:
-        """`device` records of the events that have completed."""
+        """Return `device` records of the completed events."""
         found = self._events.read()
         for record in found:
             self.phases.timed(record["burst"], [ns for _, ns in lengths(record["marks"])])
         return found
 
     def suspend(self, why: str) -> None:
-        """End a burst early, keeping what it has."""
+        """End a burst early, keeping its data."""
         if self._trials.open:
             self._trials.cut(why)
             self.phases.interrupted()
@@ -253,7 +253,7 @@ class Conductor:
         self._recorder.sampler.close()
 
     def capture_begins(self) -> None:
-        """A CUDA graph is about to be captured: nothing may touch the device meanwhile, but watching may."""
+        """A CUDA graph is about to be captured: the device must not be touched, but watching is allowed."""
         self._session.catch_up()
         if self._session.plan.depth != "surface" and not (self._recorder and self._recorder.running):
             self.suspend("a CUDA graph was captured")
@@ -261,13 +261,13 @@ class Conductor:
         self.capturing = True
 
     def capture_ends(self) -> None:
-        """The graph was captured."""
+        """The capture has ended."""
         self.capturing = False
         if self._recorder is not None:
             self.safely(self._recorder.end_capture, self._session.k)
 
     def end(self, k: int) -> None:
-        """Save what runs, and take the last readings."""
+        """Save the running burst and take the last readings."""
         self.safely(self.beacon.follow, "end")
         self.safely(self._trials.finish)
         if self._recorder is not None:
@@ -281,13 +281,13 @@ class Conductor:
 
     @guarded("reading what was compiled")
     def _tell_compiled(self) -> None:
-        """At every change of phase: a program that is killed has no end. The same is not told twice."""
+        """Report at every change of phase, as a killed program has no end; only changes are reported."""
         if (told := dynamo.counted(self._frames)) is not None:
             self._frames = told["frames"]
             self._session.say(told)
 
     def safely(self, action: Callable[..., Any], *args: Any) -> Any:
-        """What `action` returns; None after a fault, and then there will be no more bursts."""
+        """Return the result of `action`, or None after a fault, which rules out further bursts."""
         try:
             return action(*args)
         except Exception as error:
@@ -299,5 +299,5 @@ class Conductor:
 
 
 def _timed(orders: Orders) -> bool:
-    """Whether steps are measured as they are, without a profiler."""
+    """Whether steps are measured without a profiler."""
     return orders.phase == "clean" or orders.phase.startswith(PREFIX)

@@ -1,4 +1,4 @@
-"""The recording that runs in this process, if one does."""
+"""The recording that is active in this process, if any."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which device this process computes on."""
+"""The device on which this process computes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def device_in_use(cuda: Any) -> int:
-    """The one that holds most of what torch allocated here; the current one where none holds anything.
+    """Return the device with most of torch's allocations in this process, or the current one without any.
 
-    A rank that names its device in every call, and never sets it, has another current one: device 0.
+    A rank that names its device in every call without setting it has another current device: 0.
     """
     if not cuda.is_initialized():
         return 0

@@ -1,4 +1,4 @@
-"""Device events at the marks of the clean phase: the same step boundary, measured on the device."""
+"""Device events at the marks of the clean phase: the same step boundaries, measured on the device."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-APART_NS = 2_000_000  # below 2 ms a step, not every mark gets an event
-REBASE_MS = 1_000.0  # elapsed times are float32: beyond a second they lose resolution
+APART_NS = 2_000_000  # for steps below 2 ms, not every mark gets an event
+REBASE_MS = 1_000.0  # elapsed times are float32 and lose resolution beyond a second
 
 
 def lengths(marks: Sequence[tuple[int, int]]) -> list[tuple[int, float]]:
-    """Of each stretch between two marks of a `device` record: the step at its end, and nanoseconds a step."""
+    """Return, between two consecutive marks of a `device` record, the last step and nanoseconds per step."""
     return [(k, (end - begin) / (k - first)) for (first, begin), (k, end) in pairwise(marks) if k > first]
 
 
 class DeviceClock:
-    """Pooled CUDA events. Reading is done in batches, of events that have completed, without waiting."""
+    """Pooled CUDA events. Completed events are read in batches, without waiting."""
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
@@ -28,7 +28,7 @@ class DeviceClock:
         self._last_ns = 0
 
     def begin(self, burst: int, device: int) -> None:
-        """A burst of clean steps begins on that device: times count from its first event."""
+        """Begin a burst of clean steps on `device`: times count from its first event."""
         self._burst, self._device = burst, device
         self._open.clear()
         self._base, self._base_ns, self._last_ns = None, 0, 0
@@ -36,8 +36,8 @@ class DeviceClock:
     def record(self, k: int, now_ns: int, closing: bool = False) -> None:
         """Record the boundary of step k on the device's current stream, unless one was just recorded.
 
-        The `closing` one is recorded all the same: where short steps are launched far ahead of the device,
-        it and the first one alone tell their length.
+        The `closing` one is always recorded: if short steps are launched far ahead of the device, only
+        it and the first one give their length.
         """
         if (now_ns - self._last_ns < APART_NS and not closing) or not self._cuda.is_initialized():
             return
@@ -49,7 +49,7 @@ class DeviceClock:
         self._last_ns = now_ns
 
     def read(self) -> list[dict[str, Any]]:
-        """A `device` record of the events that have completed: (step, ns since the burst's first event)."""
+        """Return a `device` record of the completed events: (step, ns since the burst's first event)."""
         found: list[tuple[int, int]] = []
         while self._open and self._open[0][1].query():
             k, event = self._open.pop(0)
@@ -70,6 +70,6 @@ class DeviceClock:
         return elapsed
 
     def wait(self) -> None:
-        """Wait for the last event: at the end of a phase, where waiting costs no measured step."""
+        """Wait for the last event, at the end of a phase so that no measured step is slowed."""
         if self._open and not self._cuda.is_current_stream_capturing():
             self._open[-1][1].synchronize()

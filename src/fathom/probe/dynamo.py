@@ -1,7 +1,7 @@
-"""What Dynamo itself counted: graphs that broke, and frames that it gave up and left uncompiled.
+"""Dynamo's own counts: graph breaks, and frames that it gave up compiling.
 
-Nothing is hooked and nothing imported: its counters are read where they lie, and every part of them may be
-missing. Frames are told from the figures of the last compilations (64, unless the program keeps more).
+Nothing is hooked or imported: its counters are read in place, and any of them may be missing. Frames come
+from the metrics of the last compilations (64, unless the program keeps more).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-MOST = 32  # of each list
-LOOKED_AT = 256  # of what was counted: a process may compile thousands of frames
-LONGEST = 200  # characters of a reason
+MOST = 32  # per list
+LOOKED_AT = 256  # entries read: a process may compile thousands of frames
+LONGEST = 200  # characters per reason
 
 
 def counted(before: int = 0) -> dict[str, Any] | None:
-    """The `dynamo` record; None where Dynamo tried no more frames than `before`."""
+    """Return the `dynamo` record; None if Dynamo has tried no more frames than `before`."""
     utils = sys.modules.get("torch._dynamo.utils")
     counters = getattr(utils, "counters", None) or {}
     frames = _copy(counters, "frames").get("total", 0)
@@ -35,12 +35,12 @@ def counted(before: int = 0) -> dict[str, Any] | None:
 
 
 def _copy(counters: Any, name: str) -> dict[str, int]:
-    """In one go, as other threads may compile; asking a defaultdict for what is not there would add it."""
+    """Copy atomically, as other threads may compile; indexing a defaultdict would add missing keys."""
     return dict(counters.get(name) or {})
 
 
 def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
-    """[reason, times], the commonest first."""
+    """Return [reason, count] pairs, the most frequent first."""
     found: dict[str, int] = {}
     for texts in counts:
         for text, times in list(texts.items())[:LOOKED_AT]:
@@ -49,13 +49,13 @@ def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
 
 
 def line(text: Any) -> str:
-    """A reason in one line: the first one of it, and of the break that its handling led to."""
+    """Shorten a reason to one line: its first, and that of the break caused by handling it."""
     parts = [part.strip().partition("\n")[0].strip() for part in str(text).split("***")[::2]]
     return "; ".join(part for part in parts if part)[:LONGEST]
 
 
 def _break(reason: Any) -> dict[str, Any]:
-    """A graph that ended early; what is behind the break is compiled by itself."""
+    """Describe a graph break; the code after it is compiled separately."""
     place = (getattr(reason, "user_stack", None) or [None])[-1]
     return {
         "file": getattr(place, "filename", None),
@@ -71,7 +71,7 @@ def _compilations(utils: Any) -> list[Any]:
 
 
 def _given_up(compilations: list[Any]) -> list[dict[str, Any]]:
-    """Frames without a compiled version: one that has too many is not given up for a break."""
+    """Return frames without a compiled version, except those that exceeded the limit of recompilations."""
     held = {_code(one) for one in compilations if getattr(one, "has_guarded_code", True)}
     return [_frame(one) for one in compilations if _code(one) not in held]
 
@@ -81,9 +81,9 @@ def _code(one: Any) -> tuple[Any, ...]:
 
 
 def _frame(one: Any) -> dict[str, Any]:
-    """`line` is where the function begins, `at` where it broke.
+    """Describe a frame: `line` is where its function begins, `at` where it broke.
 
-    Versions of torch that skip such a frame without an error tell neither `at` nor `why`.
+    Versions of torch that skip such a frame without an error provide neither `at` nor `why`.
     """
     file, first, name = _code(one)
     at = [getattr(one, "fail_user_frame_filename", None), getattr(one, "fail_user_frame_lineno", None)]
@@ -98,7 +98,7 @@ def _frame(one: Any) -> dict[str, Any]:
 
 
 def _first(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first ones, each once."""
+    """Return the first distinct frames."""
     different: list[dict[str, Any]] = []
     for one in found:
         if one not in different:

@@ -1,4 +1,4 @@
-"""The end of a program that `--stop-after` interrupts, without tracebacks of the interruption."""
+"""End a program interrupted by `--stop-after` without tracebacks of the interruption."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 import threading
 from typing import Any
 
-CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # what a thread meets whose peers are gone
+CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # what a thread raises when its peers are gone
 
 
 def end_quietly() -> None:
-    """From here on nothing is told of an interrupt, nor of threads that lose whom they talk to."""
+    """Silence interrupts, and threads that lose their peers, from now on."""
     tell, tell_of_thread = sys.excepthook, threading.excepthook
 
     def of_main(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -1,4 +1,4 @@
-"""What keeps a fault of the probe from becoming a fault of the program."""
+"""Keep faults of the probe from becoming faults of the program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _tell: Callable[[str, str], None] | None = None
 
 
 def fault(part: str, error: BaseException) -> None:
-    """Say once that `part` failed; from then on it is off. The program runs on."""
+    """Report once that `part` failed and is now off. The program continues."""
     if part in _disabled:
         return
     _disabled.add(part)
@@ -27,7 +27,7 @@ def fault(part: str, error: BaseException) -> None:
 
 
 def guarded(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: exceptions of the function end in `fault`, and it is not called again."""
+    """Decorate a function: its exceptions go to `fault`, after which it is not called again."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -46,11 +46,11 @@ def guarded(part: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def reset() -> None:
-    """Forget all faults (a new recording begins)."""
+    """Forget all faults, because a new recording begins."""
     _disabled.clear()
 
 
 def tell(note: Callable[[str, str], None] | None) -> None:
-    """Who takes note of faults from now on."""
+    """Set the receiver of faults."""
     global _tell
     _tell = note

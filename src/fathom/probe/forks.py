@@ -1,4 +1,4 @@
-"""What a fork needs where Kineto has run before."""
+"""What a fork needs after Kineto has run."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import ctypes
 
 
 def skip_destructors() -> None:
-    """Let this process, a fork, leave without C++ destructors.
+    """Let this forked process exit without C++ destructors.
 
-    Kineto's wait at exit for a thread that the fork does not have, so that a program would hang that did not
-    hang before. `exit` runs handlers last in first out: streams are flushed, then `_exit(status)` ends it.
+    At exit, Kineto's wait for a thread that the fork lacks, which would hang a program that did not
+    hang before. `exit` runs handlers last in, first out: streams are flushed, then `_exit(status)` ends it.
     """
     library = ctypes.CDLL(None)
     if all(hasattr(library, name) for name in ("on_exit", "fcloseall", "_exit")):

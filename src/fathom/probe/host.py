@@ -1,4 +1,4 @@
-"""`--step-on none`: one window on the host's clock, for a program that repeats nothing."""
+"""`--step-on none`: one window on the host's clock, for a program without repeated steps."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ BURST = 1
 
 
 class Marked(Protocol):
-    """The recording that the window belongs to."""
+    """The recording that owns the window."""
 
     torch: Any
     conductor: Conductor
 
     def host_mark(self, k: int, phase: str, burst: int) -> None:
-        """A mark of the host's own window."""
+        """Record a boundary of the host's window."""
 
 
 class HostWindow:
-    """Opens when CUDA is in use, or half a second after torch was imported; closes 5 s later, or at the exit.
+    """Opens once CUDA is in use, or half a second after importing torch; closes 5 s later or at exit.
 
-    A thread of its own does it, because no step of the program calls the probe.
+    It runs in its own thread, because no step of the program calls the probe.
     """
 
     def __init__(self, session: Marked) -> None:
@@ -61,7 +61,7 @@ class HostWindow:
             self._session.host_mark(0, "timeline", BURST)
 
     def close(self) -> None:
-        """End the window and save it; nothing where it never opened."""
+        """End and save the window; do nothing if it never opened."""
         self._over.set()
         with self._lock:
             if not self._open:

@@ -1,4 +1,4 @@
-"""Acting on modules that the program may import later."""
+"""Run actions when the program imports certain modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Before = Callable[[], None]
 
 
 class _Watch:
-    """A finder that finds nothing itself: it adds an action to what the others find."""
+    """A finder that finds nothing itself but adds an action to modules found by others."""
 
     def __init__(self) -> None:
         self.wanted: dict[str, list[tuple[Then, Before | None]]] = {}
@@ -33,7 +33,7 @@ _watch = _Watch()
 
 
 def when_imported(name: str, then: Then, before: Before | None = None) -> None:
-    """Call `then(module)` once module `name` has been imported (now, if it was), `before()` just before."""
+    """Call `then(module)` once module `name` is imported (now if it was), and `before()` just before."""
     module = sys.modules.get(name)
     if module is not None:
         then(module)
@@ -44,7 +44,7 @@ def when_imported(name: str, then: Then, before: Before | None = None) -> None:
 
 
 def forget() -> None:
-    """Watch for nothing any more."""
+    """Cancel all actions."""
     _watch.wanted.clear()
     if _watch in sys.meta_path:
         sys.meta_path.remove(_watch)

@@ -1,7 +1,7 @@
-"""The lines from which the program made its calls, which Kineto knows and does not write.
+"""The source lines of the program's calls, which Kineto knows but does not write.
 
-A frame in the trace carries the first line of its function, or, where it was open when the profiler began,
-the line that it had reached by then. But each call also knows its caller's line: that is the line which ran.
+A frame in the trace has the first line of its function or, if it was open when the profiler began, the line
+reached by then. But each call also has its caller's line: the line that actually ran.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-MOST_SECONDS = 3.0  # a step with more calls goes without
+MOST_SECONDS = 3.0  # steps with more calls are skipped
 LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
 
 Row = tuple[int, str, str, int]  # nanoseconds, file, function, line
 
 
 def call_lines(result: Any) -> list[Row]:
-    """When a function of the program was entered, or called something, and its line then; in time order.
+    """Return when a program's function was entered or made a call, and its line then, in time order.
 
-    Empty where this version of torch does not say it, or saying it takes too long.
+    Empty if this version of torch does not report lines, or if reading them takes too long.
     """
     rows: list[Row] = []
     known: dict[str, bool] = {}

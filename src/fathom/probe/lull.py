@@ -1,5 +1,5 @@
-"""Marks that cost next to nothing. Looking at a mark takes tens of microseconds in a program whose code has
-meanwhile filled the caches; where nothing is to be decided, its time is only kept, and looked at later."""
+"""Marks that cost almost nothing. Processing a mark takes tens of microseconds once the program has filled
+the caches; while no decision is due, only its time is stored, for later."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST_NS = 20_000_000
 
 
 class Lull:
-    """Begins behind a mark that was looked at; takes the marks like it, a few or for a short while."""
+    """Starts after a processed mark; accepts similar marks, up to a number and a duration."""
 
     def __init__(self) -> None:
         self._of: tuple[str, int, int] | None = None
@@ -23,12 +23,12 @@ class Lull:
         self._times: list[int] = []
 
     def begin(self, signal: Signal) -> None:
-        """Marks like `signal` may be taken from here on."""
+        """From now on, accept marks like `signal`."""
         self._of = (signal.source, signal.key, threading.get_ident())
         self._until = signal.ns + LONGEST_NS
 
     def takes(self, source: str, key: int) -> bool:
-        """Whether this mark is kept for later; False ends the lull, and the mark has to be looked at."""
+        """Whether this mark was deferred; if not, it must be processed, after the deferred ones."""
         if self._of != (source, key, threading.get_ident()):
             return False
         now = time.time_ns()
@@ -38,7 +38,7 @@ class Lull:
         return True
 
     def end(self) -> list[int]:
-        """The times that were kept; the lull is over."""
+        """Stop deferring and return the stored times."""
         self._of = None
         times, self._times = self._times, []
         return times

@@ -1,4 +1,4 @@
-"""The calls that a program may make itself."""
+"""The calls that a program may make."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from fathom.probe import current
 if TYPE_CHECKING:
     from fathom.probe.session import Session
 
-_asked: list[bool] = []  # whether a recording was begun here: after its end there is no other
+_asked: list[bool] = []  # whether a recording was started here: it does not restart after its end
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def step(samples: int | None = None, tokens: int | None = None, kind: str | None = None) -> None:
-    """Call it where a step ends; `samples`, `tokens` and `kind` describe the step that ends.
+    """Mark the end of a step; `samples`, `tokens` and `kind` describe the step that ends.
 
-    Once called, it is what steps are counted by (unless `--step-on` says otherwise). It is all that a program
-    without torch needs to be recorded.
+    From the first call on, steps are counted by it (unless `--step-on` says otherwise). A program without
+    torch needs no other call to be recorded.
     """
     session = current.session or _begun()
     if session is not None:
@@ -30,9 +30,9 @@ def step(samples: int | None = None, tokens: int | None = None, kind: str | None
 
 
 def _begun() -> Session | None:
-    """The recording of a program without torch, which the first step begins; None where nothing records."""
+    """Return the recording of a program without torch, started by the first step; None if nothing records."""
     raw = os.environ.get("FATHOM_RAW")
-    if not raw or _asked or "torch" in sys.modules:  # with torch, its import began one, or it has ended
+    if not raw or _asked or "torch" in sys.modules:  # torch's import already began one, or it has ended
         return None
     _asked.append(True)
     from fathom.probe import boot
@@ -42,7 +42,7 @@ def _begun() -> Session | None:
 
 
 class region:  # noqa: N801 - used like a function
-    """`with region("loss"):` or `@region("loss")`: names a stretch of the program in the timeline."""
+    """Name a stretch of the program in the timeline: `with region("loss"):` or `@region("loss")`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -73,7 +73,7 @@ class region:  # noqa: N801 - used like a function
 
 
 def start(raw: str, plan: dict[str, Any]) -> None:
-    """Record this process into the folder `raw` from now on. torch is imported, where there is one."""
+    """Record this process into the folder `raw` from now on. Imports torch if installed."""
     with contextlib.suppress(ImportError):
         import torch  # noqa: F401
 
@@ -83,7 +83,7 @@ def start(raw: str, plan: dict[str, Any]) -> None:
 
 
 def stop() -> None:
-    """End what `start` began: files are complete, hooks are off."""
+    """End what `start` began: complete the files, remove the hooks."""
     from fathom.probe import boot
 
     boot.stop()

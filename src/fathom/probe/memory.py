@@ -1,4 +1,4 @@
-"""Allocator peaks and the snapshot of one step, where there is a CUDA device."""
+"""Allocator peaks and the snapshot of one step, on a CUDA device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_EVENTS = 200_000
 
 
 def peaks(cuda: Any) -> list[dict[str, Any]]:
-    """One `memory` record a device that has allocated; reads counters, resets nothing."""
+    """Return one `memory` record per device with allocations; reads counters without resetting them."""
     if cuda is None or not cuda.is_initialized():
         return []
     return [record for device in range(cuda.device_count()) if (record := _peak(cuda, device))]
@@ -43,7 +43,7 @@ class Snapshot:
 
     @classmethod
     def possible(cls, session: Telling) -> Snapshot | None:
-        """A snapshot of the device in use; None (and a note) where the program records one itself."""
+        """Return a snapshot of the device in use; None with a note if the program records one itself."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():
             return None
@@ -57,7 +57,7 @@ class Snapshot:
         self._memory._record_memory_history("all", context=None, stacks="python", max_entries=MOST_EVENTS)
 
     def end(self) -> dict[str, Any]:
-        """The `snapshot` record; the history is off afterwards."""
+        """Return the `snapshot` record and stop the history."""
         traces = self._memory._snapshot(self._device)["device_traces"]
         self._memory._record_memory_history(None)
         events = traces[self._device] if self._device < len(traces) else []
@@ -65,7 +65,7 @@ class Snapshot:
 
 
 def _event(event: dict[str, Any]) -> list[Any]:
-    """[time in ns, action, size]: what a row of the `memory` table needs."""
+    """Return [time in ns, action, size], the fields for a row of the `memory` table."""
     return [int(event.get("time_us", 0)) * 1000, event["action"], event["size"]]
 
 

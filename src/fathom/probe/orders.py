@@ -1,4 +1,4 @@
-"""What the phases order: stretches to record, and what to do at a mark."""
+"""Orders of the phases: stretches to record, and what to do at a mark."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Job:
-    """One stretch that a recorder watches: `windows` whole steps of one phase."""
+    """One stretch for a recorder to watch: `windows` complete steps of one phase."""
 
     phase: str
     windows: int
-    keep_above_ns: int | None = None  # keep the burst only if it holds a step at least this long
+    keep_above_ns: int | None = None  # keep the burst only if one of its steps is at least this long
     stacks: bool = False
-    ops: bool = False  # of a timeline: record the framework's ops too, for no attribution follows
+    ops: bool = False  # of a timeline: also record the framework's ops, because no attribution follows
     group: int = 0  # of counters, sampled every `interval_ns`; `last` of all bursts with counters
     interval_ns: int = 0
     last: bool = False
@@ -21,7 +21,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Orders:
-    """What to do at a mark, and how the step that opens there is labelled. The same object: no change."""
+    """What to do at a mark, and the label of the step that opens there. The same object means no change."""
 
     phase: str
     burst: int

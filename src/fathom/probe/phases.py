@@ -1,4 +1,4 @@
-"""The phases of a recording as a state machine: marks and a clock go in, orders come out."""
+"""The phases of a recording as a state machine: marks and times go in, orders come out."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fathom.probe.settling import median, quicker, settled
 from fathom.probe.trials import rounds
 
 CLEAN_LEAST, CLEAN_MOST, CLEAN_NS = 8, 12, 2_000_000_000
-RECORDED_LEAST, RECORDED_NS = 20, 2_000_000_000  # clean steps that a whole recording should have
+RECORDED_LEAST, RECORDED_NS = 20, 2_000_000_000  # clean steps and time that a complete recording should have
 EVENTS_A_BURST = 100_000
-FIRST_WINDOWS = 2  # of a first burst, which tells how many events a step has
-LONG_NS = 50_000_000  # from this step time on it has one, for it may hold many events
+FIRST_WINDOWS = 2  # of a first burst, which reveals the number of events per step
+LONG_NS = 50_000_000  # steps this long have one, because they may hold many events
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
-RECOVERY = 2  # steps after an export that are not like others: the device has run empty
+RECOVERY = 2  # irregular steps after an export: the device has run empty
 SETTLE_LEAST = 3
-RECENT = 3  # bursts, of which the one with the longest steps tells how many fit into the next
-DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time has everything recorded again
-STACKS_BELOW = 20_000  # events a step: stacks multiply them
-# Where recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
+RECENT = 3  # bursts, of which the one with the longest steps decides how many fit into the next
+DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time restarts the recording
+STACKS_BELOW = 20_000  # events per step: stacks multiply them
+# If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_APART = 2, 3_000_000_000, 6
-OPS_AN_EVENT, STACKED = 3, 3  # ops for each event of a timeline without them; what stacks multiply events by
+OPS_AN_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
 DEEP_MOST = 3  # steps of an attribution burst
 
 
 class Phases:
-    """Decides at every mark. Feed `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
+    """Decides at every mark. Call `at(k, ns)` in order; after a stop, `stopped` gives the next orders.
 
-    With `lead` > 0 decisions take effect that many steps later, so that other ranks can be told of them;
-    `appointments` holds them: step to job, or None where the clean phase begins. Bursts count from `burst`.
+    With `lead` > 0, decisions take effect that many steps later, so that other ranks can learn of them;
+    `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts count from `burst`.
     """
 
     def __init__(self, plan: Plan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
@@ -43,13 +43,13 @@ class Phases:
         self.settled_in_time = True
         self.finished = False
         self.light = self.bare = False  # timelines hardly disturb the program; they hold no ops
-        self.blocked = False  # something else profiles: no burst can begin, and steps are not clean
+        self.blocked = False  # another profiler runs: no burst can begin, and steps are not clean
         self.kept = 0
-        self.resettled: int | None = None  # steps before this one were not yet like those that follow
+        self.resettled: int | None = None  # steps before this one were unlike those that follow
         self._again, self._reference = 0, 0.0
         self._timed: dict[int, deque[float]] = {}  # by burst, lengths of clean steps on the device
-        self._timed_before = 0  # the burst of the reference
-        self.doubtful = False  # whether steps got quicker, until lengths on the device are told
+        self._timed_before = 0  # the reference burst
+        self.doubtful = False  # whether steps got faster, until the lengths on the device are known
         self._state, self._burst = "settle", burst
         self._last = Orders("settle", burst)
         self._marks: list[int] = []
@@ -57,26 +57,26 @@ class Phases:
         self._clean_count = self._clean_total_ns = 0
         self._jobs: list[Job] = []
         self._trials = list(plan.what_if)
-        self.unsettled = False  # steps are not yet as they were before a trial
+        self.unsettled = False  # steps still differ from those before a trial
         self._at = list(plan.at)
         self._begun = self._looked_deeper = False
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
         self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
-        self._lead_in = 0  # steps of a burst that do not count
-        self._more = 0  # windows of the timeline that come later, between clean steps
-        self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each of the last bursts
+        self._lead_in = 0  # lead-in steps of a burst
+        self._more = 0  # timeline windows that come later, between clean steps
+        self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each recent burst
 
     # what the driver asks and tells
 
     @property
     def following(self) -> int:
-        """The number of a burst that is later than all so far."""
+        """A burst number higher than all so far."""
         return self._burst + 1
 
     @property
     def quiet(self) -> bool:
-        """Whether the next marks can wait: everything was recorded, and only clean steps are to come."""
+        """Whether the next marks may be deferred: everything is recorded, and only clean steps remain."""
         recorded = self._begun and self._looked_deeper and not self._at and not self._more
         done = self.plan.depth == "surface" or recorded
         waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
@@ -84,15 +84,15 @@ class Phases:
 
     @property
     def step_ns(self) -> float:
-        """The length of a clean step; 0.0 before there is one."""
+        """The length of a clean step; 0.0 if there is none yet."""
         return median(list(self._clean)) if self._clean else 0.0
 
     def passed(self, ns: int) -> None:
-        """A step opened at `ns` while it was quiet: it counts, and decides nothing."""
+        """Count a step that opened at `ns` in a quiet phase, without deciding anything."""
         self._account(ns)
 
     def timed(self, burst: int, lengths: list[float]) -> None:
-        """Clean steps of a burst took so many ns each on the device."""
+        """Record how many ns clean steps of a burst took on the device."""
         self._timed.setdefault(burst, deque(maxlen=DRIFT_STEPS)).extend(lengths)
 
     def at(self, k: int, ns: int) -> Orders:
@@ -109,9 +109,9 @@ class Phases:
         return self._keep(k)
 
     def stopped(self, events: int, kept: bool = True, active: float = 0.0, ended_ns: int = 0) -> Orders:
-        """The burst that just ended held about `events` events and `active` samples; what comes next.
+        """Return the next orders after a burst with about `events` events and `active` samples.
 
-        `ended_ns`: when the device had done what was launched in it, which the host may run far ahead of.
+        `ended_ns` is when the device finished its work, which may lag far behind the host.
         """
         job, self._job = self._job, None
         if job is not None and job.phase in ("counters", "timeline"):
@@ -128,7 +128,7 @@ class Phases:
         return self._orders("transition")
 
     def interrupted(self) -> None:
-        """The running burst had to be given up; try it again after a while."""
+        """The running burst was aborted; retry it later."""
         if self._job is not None:
             self._jobs.insert(0, self._job)
         self._job, self._state, self._recover = None, "recover", RECOVERY
@@ -144,24 +144,24 @@ class Phases:
         self._begun = self._looked_deeper = True
 
     def without_counters(self) -> None:
-        """Counters cannot be sampled here: the other phases go on."""
+        """Counters cannot be sampled here: continue with the other phases."""
         self._groups = []
         self._jobs = [job for job in self._jobs if job.phase != "counters"]
         if self._job is not None and self._job.phase == "counters":
             self._job = None
 
     def without(self, phase: str) -> None:
-        """Trials of this phase are of no use here."""
+        """Trials of this phase are useless here."""
         self._trials = [kind for kind in self._trials if rounds.PREFIX + kind != phase]
         self._jobs = rounds.without(self._jobs, phase)
 
     def request(self) -> None:
-        """Somebody asks for one more timeline burst now."""
+        """Record one more timeline burst now, on request."""
         if self.plan.depth != "surface":
             self._jobs.append(Job("timeline", self._fitting(self.plan.steps)))
 
     def appoint(self, appointments: dict[int, Job | None]) -> None:
-        """Follow another rank's decisions instead of own ones."""
+        """Follow another rank's decisions instead of our own."""
         self.appointments.update(appointments)
 
     # decisions
@@ -203,7 +203,7 @@ class Phases:
         if self._jobs:
             return
         named = self._at and self.plan.depth != "surface"
-        if self._trials and not named:  # steps that were named come first
+        if self._trials and not named:  # named steps come first
             if self._clean_enough():
                 self._jobs += rounds.jobs(self._trials, self.step_ns)
                 self._trials = []
@@ -238,9 +238,9 @@ class Phases:
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _traced(self, job: Job, took_ns: float, events: int, kept: bool) -> None:
-        """After a burst of the timeline: more of it until there are enough windows, then the other phases.
+        """After a timeline burst: repeat until there are enough windows, then go on to the other phases.
 
-        One that was not kept said how the next ones are best recorded.
+        A burst that was not kept only informs the choice of the next ones.
         """
         self._events_a_step = max(1, events // (job.windows + 1))
         self._recent_ns.clear()
@@ -255,7 +255,7 @@ class Phases:
             self._jobs.insert(0, Job("timeline", self._fitting(self._wanted)))
 
     def _look_deeper(self, step_ns: float) -> None:
-        """After the timeline's first windows: the other phases, then more windows where they cost little."""
+        """After the timeline's first windows: the other phases, then more windows if they are cheap."""
         self._looked_deeper = True
         events = self._events_a_step * (1 + OPS_AN_EVENT * self.bare)
         windows = max(1, min(DEEP_MOST, EVENTS_A_BURST // (STACKED * events))) if self.light else 1
@@ -267,7 +267,7 @@ class Phases:
             self._more = min(self.plan.steps, int(LIGHT_MORE_NS / max(step_ns, 1)))
 
     def _apart(self, windows: int) -> None:
-        """The next burst of the timeline, once there are clean steps between it and the one before."""
+        """Schedule the next timeline burst, separated from the last one by clean steps."""
         if self._in_phase >= LIGHT_APART:
             self._jobs.append(Job("timeline", self._fitting(windows)))
 
@@ -278,13 +278,13 @@ class Phases:
         return jobs
 
     def _sampled(self, job: Job, took_ns: float, active: float) -> None:
-        """After a burst with counters: where it showed too little, once more, after the others' turn."""
+        """After a counter burst: if it sampled too little, repeat it after the others."""
         self._recent_ns.append(took_ns)
         if self._tally.again(job, active):
             self._jobs.insert(sum(other.phase == "counters" for other in self._jobs), job)
 
     def _next_job(self) -> Job:
-        """A burst with counters is as long as fits steps as they are now: a busy host's differ fivefold."""
+        """Size a counter burst by the present step time, which varies up to fivefold on a busy host."""
         job = self._jobs.pop(0)
         if job.phase != "counters":
             return job
@@ -293,16 +293,16 @@ class Phases:
         return replace(job, windows=self._fitting(job.windows), last=last)
 
     def _is_quicker(self) -> bool:
-        """Whether steps since the timeline are quicker than those before it: they had not settled yet. Slower
-        ones tell nothing, as what profiled them may stay in the way. Who says when it settles is believed."""
+        """Whether steps since the timeline are faster than before, so that they had not settled yet. Slower
+        steps mean nothing, as the profiler may still interfere. A user-defined settling time is trusted."""
         self.doubtful, told = False, self.plan.at or self.plan.settle is not None
         if told or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
             return False
         return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:]) and self._device_agrees()
 
     def _device_agrees(self) -> bool:
-        """A host that launches faster makes no quicker step, where the device was timed. It may take a while
-        until it is known how long steps take there now."""
+        """Whether the device confirms faster steps, if timed: a host that launches faster does not make steps
+        faster. The present device times may take a while to arrive."""
         before, now = self._timed.get(self._timed_before), self._timed.get(self._burst)
         self.doubtful = bool(before) and not now and self._in_phase <= 4 * DRIFT_STEPS
         if not before or not now:
@@ -311,7 +311,7 @@ class Phases:
 
     def _record_again(self, k: int) -> None:
         self._again += 1
-        like_now = DRIFT_STEPS // 2  # of the steps behind the changed median
+        like_now = DRIFT_STEPS // 2  # of the steps that changed the median
         self.resettled = k - like_now
         recent = list(self._clean)[-like_now:]
         self._clean.clear()
@@ -361,12 +361,12 @@ class Phases:
         self._burst += 1
 
     def _waits(self) -> bool:
-        """Whether a stretch of a trial, or a burst with counters, does not begin yet."""
+        """Whether a trial's stretch or a counter burst must wait."""
         assert self._job is not None
         self._armed += 1
         self._warm = 0 if self.unsettled else self._warm + 1
         if self._job.phase == "counters" or (self._job.phase == "timeline" and self.light):
-            return self._armed <= RECOVERY  # what writes the burst before leaves the host's caches cold
+            return self._armed <= RECOVERY  # writing the last burst leaves the host's caches cold
         trial = self._job.phase.startswith(rounds.PREFIX)
         return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
 
@@ -379,7 +379,7 @@ class Phases:
         assert self._job is not None
         self._lead_in = int(
             self.light and self._job.phase == "timeline"
-        )  # a step that pays for the beginning
+        )  # a step that absorbs the cost of starting
         self._state, self._started_ns = "running", self._last_ns
         self._left = self._job.windows + self._lead_in
         self._burst += 1

@@ -1,6 +1,6 @@
-"""Recording a program that never imported torch: marks, regions, garbage collections; stacks from outside.
+"""Record a program without torch: marks, regions, garbage collections; stacks are sampled from outside.
 
-`fathom.step()` starts it. Nothing here imports torch, or hooks anything but Python's collector.
+`fathom.step()` starts it. Nothing here imports torch, or hooks anything but Python's garbage collector.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ from fathom.probe.threads import native_id
 
 
 class Says(Protocol):
-    """The recording that regions are written to."""
+    """The recording that receives regions."""
 
     def say(self, record: dict[str, Any]) -> None:
         """Append a record."""
 
 
 class Plain:
-    """Stands in for Kineto: there are no ops, and the marks are records already."""
+    """Stands in for Kineto: there are no ops, and marks are already records."""
 
     any_thread = True
     enabled = False
 
     def foreign(self) -> bool:
-        """Whether the program itself profiles: no profiler is known to be at work."""
+        """Whether the program itself is profiling: unknown without torch, so False."""
         return False
 
     def prepare(self, **_: bool) -> None:
-        """Nothing has to be set up."""
+        """There is nothing to set up."""
 
     def enable(self) -> None:
-        """Regions are recorded by the session."""
+        """The session records regions."""
 
     def disable(self) -> None:
-        """Likewise."""
+        """The session records regions."""
 
     def mark(self, k: int) -> int:
-        """The host's time: records of marks are all that there is."""
+        """Return the host's time: marks are the only records."""
         return time.time_ns()
 
     def save(self, path: str) -> int:
-        """Write no trace; no events."""
+        """Write no trace; return no events."""
         return 0
 
     def drop(self) -> None:
-        """There is nothing to forget."""
+        """There is nothing to discard."""
 
 
 class Region:
-    """A context manager that records how long a named stretch of the program took."""
+    """Context manager that records how long a named stretch of the program took."""
 
     def __init__(self, session: Says, name: str) -> None:
         self._session, self._name, self._start = session, name, 0
@@ -68,7 +68,7 @@ class Region:
 
 
 class StandIn:
-    """What a session asks of torch, without it: no device, no backward pass."""
+    """Replaces torch for a session: no device, no backward pass."""
 
     def __init__(self) -> None:
         self.cuda = SimpleNamespace(is_available=bool, is_initialized=bool)  # both are False
@@ -81,5 +81,5 @@ def is_plain(torch: Any) -> bool:
 
 
 def torch_or_stand_in() -> Any:
-    """torch, where the program imported it."""
+    """Return torch if the program imported it, else the stand-in."""
     return sys.modules.get("torch") or StandIn()

@@ -1,4 +1,4 @@
-"""The options of a recording, as the parent wrote them to `plan.json`."""
+"""The options of a recording, read from the parent's `plan.json`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
 
     @classmethod
     def of(cls, options: dict[str, Any]) -> Plan:
-        """From the dictionary of `plan.json`; missing or null options keep their defaults."""
+        """Build a plan from the dictionary of `plan.json`; missing or null options keep their defaults."""
         settle, stop = options.get("settle"), options.get("stop_after")
         step_on = options.get("step_on") or "auto"
         return cls(
@@ -45,12 +45,12 @@ class Plan:
 
     @property
     def groups(self) -> list[list[str]]:
-        """The groups of counters that are to be sampled."""
+        """The groups of counters to sample."""
         return (self.counters or {}).get("groups") or [] if self.depth in ("auto", "counters") else []
 
     @classmethod
     def read(cls, raw: str) -> Plan:
-        """The plan in the folder `raw`; the defaults where there is none."""
+        """Read the plan in the folder `raw`; the default plan if there is none."""
         try:
             with open(os.path.join(raw, "plan.json"), encoding="utf-8") as file:
                 return cls.of(json.load(file))

@@ -1,4 +1,4 @@
-"""What this process says about itself in its first record."""
+"""This process's description, its first record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def number(name: str) -> int | None:
-    """An integer from the environment, or None."""
+    """Return an integer from the environment, or None."""
     try:
         return int(os.environ[name])
     except (KeyError, ValueError):
@@ -17,7 +17,7 @@ def number(name: str) -> int | None:
 
 
 def rank() -> tuple[int | None, int | None, int | None]:
-    """(rank, local rank, world size): what torch.distributed knows, else what the launcher set."""
+    """Return (rank, local rank, world size) from torch.distributed, or from the launcher's variables."""
     distributed = sys.modules.get("torch.distributed")
     local = number("LOCAL_RANK")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
@@ -26,7 +26,7 @@ def rank() -> tuple[int | None, int | None, int | None]:
 
 
 def describe(role: str, start_ns: int) -> dict[str, Any]:
-    """The `process` record."""
+    """Return the `process` record."""
     own, local, world = rank()
     return {
         "t": "process",
@@ -35,7 +35,7 @@ def describe(role: str, start_ns: int) -> dict[str, Any]:
         "rank": own,
         "local_rank": local,
         "world": world,
-        "program": (getattr(sys, "argv", None) or [""])[0],  # its arguments may hold secrets
+        "program": (getattr(sys, "argv", None) or [""])[0],  # without arguments, which may contain secrets
         "role": role,
         "host": os.uname().nodename,
         "python": sys.version.split()[0],
@@ -61,7 +61,7 @@ def _versions() -> dict[str, str]:
 
 
 def devices() -> dict[str, str]:
-    """Names of the CUDA devices, by index; empty while CUDA is not in use."""
+    """Return the names of the CUDA devices by index; empty while CUDA is not in use."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     if cuda is None or not cuda.is_initialized():
         return {}

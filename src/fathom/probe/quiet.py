@@ -1,4 +1,4 @@
-"""Kineto of torch 2.13 writes a line on stderr when it starts or stops. The program's stderr is not ours."""
+"""Hide the lines that Kineto of torch 2.13 writes to the program's stderr when it starts or stops."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Drop Kineto's own lines on stderr; what other threads write meanwhile is passed on afterwards."""
+    """Drop Kineto's lines from stderr; output of other threads is passed on afterwards."""
     try:
         held = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
         kept = os.dup(2)

@@ -1,4 +1,4 @@
-"""What a phase switches on and off: Kineto bursts, samples of counters, allocator snapshots."""
+"""Switch recorders on and off: Kineto bursts, counter samples, allocator snapshots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fathom.probe.telling import Telling
 from fathom.probe.threads import native_id
 from fathom.probe.uncollected import uncollected
 
-TOO_MANY = "modules and source lines are unknown: a step has too many events to record their stacks"
+TOO_MANY = "modules and source lines are unknown, because a step has too many events to record their stacks"
 NO_CUPTI = "CUPTI could not be used directly"
 DEVICE_ONLY = (
     "Kineto recorded the timeline, without the framework's ops; steps take up to 20 % longer than clean ones"
@@ -40,37 +40,37 @@ class Recorder:
         self.kineto: Kineto | Plain = Plain() if is_plain(session.torch) else Kineto()
         self.sampler = Sampler(session)
         self._tracer: Kineto | Plain | Activities = self.kineto
-        self._held = False  # by Kineto, from its first burst on until it has let go
+        self._held = False  # by Kineto, from its first burst until it releases it
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
         self._first = 0
         self._burst = 0
         self._prepared = False
-        self._bound: int | None = None  # the thread that alone can begin and end what is prepared
-        self._several = False  # threads open steps
-        self.stranded = False  # a burst of `_bound`, which another thread should have ended
+        self._bound: int | None = None  # the only thread that can begin and end what is prepared
+        self._several = False  # several threads open steps
+        self.stranded = False  # a burst of `_bound` that another thread should have ended
         self._captures = 0
         self._capturing = False
         self.light = self.bare = False  # the last timeline hardly disturbed the program; it holds no ops
 
     @property
     def running(self) -> bool:
-        """Whether something is being recorded, beyond marks."""
+        """Whether anything besides marks is being recorded."""
         return self._job is not None
 
     def arm(self, job: Job) -> bool:
-        """Prepare a job one step ahead. False where it cannot run now."""
+        """Prepare a job one step ahead. Return False if it cannot run now."""
         if not self.land():
             return False
         if job.phase == "memory":
             self._snapshot = Snapshot.possible(self._session)
             return self._snapshot is not None
         if self._foreign() or self.kineto.foreign():
-            self._session.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
+            self._session.note("own-profiler", "the program ran its own profiler, so Fathom's waited")
             return False
         if job.phase == "counters":
             return self._arm_counters(job)
-        self.sampler.close()  # Kineto may finalise CUPTI after this burst, and what holds the samples with it
+        self.sampler.close()  # Kineto may finalise CUPTI after this burst, and the sampler with it
         self._let_go()
         deep = job.phase == "attribution"
         if not deep:
@@ -83,7 +83,7 @@ class Recorder:
         return True
 
     def _arm_timeline(self, job: Job) -> bool:
-        """By CUPTI itself, else by Kineto without ops where it records runtime calls, else with ops."""
+        """Use CUPTI directly, else Kineto without ops if it records runtime calls, else Kineto with ops."""
         torch = self._session.torch
         on_cuda = torch.cuda.is_initialized() and _is_cuda(torch)
         found = activities() if on_cuda and not job.ops else None
@@ -96,14 +96,14 @@ class Recorder:
         return True
 
     def _explain(self, on_cuda: bool) -> None:
-        """Say why the timeline disturbs the program more than it could."""
+        """Explain why the timeline disturbs the program more than necessary."""
         if self.bare:
             self._session.note("timeline", f"{NO_CUPTI}: {DEVICE_ONLY}")
         elif not on_cuda and self._session.torch.cuda.is_initialized():
             self._session.note("timeline", WITH_OPS)
 
     def _arm_counters(self, job: Job) -> bool:
-        """The device's work is told by CUPTI itself; by Kineto where that has not let go of CUPTI."""
+        """CUPTI records the device's work, or Kineto if it has not released CUPTI."""
         found = activities()
         ready = found if found is not None and found.ready(self._wait_for_device) else None
         self._held = ready is None
@@ -116,25 +116,25 @@ class Recorder:
         return True
 
     def _let_go(self) -> None:
-        """Wait until Kineto has let go of CUPTI, where it does: else it ended the burst that now begins."""
+        """Wait until Kineto has released CUPTI; otherwise that would end the burst about to begin."""
         found = activities() if self._held else None
         if found is not None:
             found.free(self._wait_for_device)
 
     def _everywhere(self) -> bool:
-        """Whether the ops of all threads have to be recorded."""
+        """Whether the ops of all threads must be recorded."""
         found = self._several or self._borrowed_thread()
         self._bound = None if found and self.kineto.any_thread else threading.get_ident()
         return found
 
     def _borrowed_thread(self) -> bool:
-        """Whether this thread's state is autograd's for now: a profiler bound to it would be lost with it."""
+        """Whether this thread's state now belongs to autograd: a profiler bound to it would be lost."""
         in_backward = self._session.torch._C._current_graph_task_id() != -1
         return in_backward or threading.current_thread() is not threading.main_thread()
 
     def start(self, job: Job, k: int, burst: int) -> bool:
-        """Switch the job on: step k opens now. False where it is not ready, or another profiler runs."""
-        ready = self._prepared or self._snapshot is not None  # enabling what was not prepared is fatal
+        """Start the job: step k opens now. Return False if it is not ready, or another profiler runs."""
+        ready = self._prepared or self._snapshot is not None  # enabling an unprepared profiler is fatal
         if self._foreign() or not ready:
             return False
         if self._snapshot is None and self._elsewhere():
@@ -154,11 +154,11 @@ class Recorder:
         return True
 
     def _elsewhere(self) -> bool:
-        """Whether what is prepared or runs belongs to another thread."""
+        """Whether the prepared or running burst belongs to another thread."""
         return self._tracer is self.kineto and self._bound not in (None, threading.get_ident())
 
     def land(self) -> bool:
-        """Whether no burst is left open; its thread closes it once it opens a step again."""
+        """Whether no burst is left open; its thread closes it when it next opens a step."""
         if self.stranded and not self._elsewhere():
             self.stranded = False
             self.kineto.disable()
@@ -167,7 +167,7 @@ class Recorder:
         return not self.stranded
 
     def disarm(self) -> bool:
-        """Undo `arm`, where the job has not begun; torch knows no other way than to start and stop."""
+        """Undo `arm` if the job has not begun; torch can only do this by starting and stopping."""
         if not self.land() or not self._prepared:
             return False
         self._prepared = False
@@ -179,11 +179,11 @@ class Recorder:
         return True
 
     def mark(self, k: int) -> int | None:
-        """Annotate the mark where Kineto runs, and return its time, so that both clocks tell the same."""
+        """Annotate the mark if Kineto runs, and return its time, so that both clocks agree."""
         return self.kineto.mark(k) if self.kineto.enabled else None
 
     def stop(self, k: int, longest_ns: int = 0) -> tuple[int, bool, int]:
-        """Switch the job off at mark k and save it. Returns (events, whether it was kept, when it ended)."""
+        """Stop the job at mark k and save it. Return (events, whether it was kept, when it ended)."""
         job, self._job = self._job, None
         if job is None:
             return 0, False, 0
@@ -194,9 +194,9 @@ class Recorder:
         self._wait_for_device()
         stop_ns = time.time_ns()
         self.sampler.stop()
-        if self._elsewhere():  # torch would end the program
+        if self._elsewhere():  # torch would abort the program
             self._several = self.stranded = True
-            self.sampler.close()  # what it holds belongs to no later burst
+            self.sampler.close()  # its samples belong to no later burst
             self._session.note("interrupted", "a burst's last step was opened by another thread")
             return 0, False, stop_ns
         self._tracer.disable()
@@ -212,14 +212,14 @@ class Recorder:
         return isinstance(self._tracer, Activities) and self._tracer.rehearsal
 
     def _wait_for_device(self) -> None:
-        """The last step's kernels belong to a burst; Kineto would wait for them too."""
+        """Wait for the last step's kernels, which belong to the burst; Kineto would also wait for them."""
         cuda = self._session.torch.cuda
         if cuda.is_initialized():
-            with suppress(RuntimeError):  # of a program that failed: what was recorded is kept
+            with suppress(RuntimeError):  # the program failed: keep what was recorded
                 cuda.synchronize(device_in_use(cuda))
 
     def begin_capture(self) -> None:
-        """Record the capture of a CUDA graph: its replays show kernels only, and here are their operators."""
+        """Record the capture of a CUDA graph: its replays show only kernels, the capture their operators."""
         taken = self._foreign() or self.kineto.foreign() or self.stranded
         if taken or self._captures >= MOST_CAPTURES:
             return
@@ -229,7 +229,7 @@ class Recorder:
         self._capturing = True
 
     def end_capture(self, k: int) -> None:
-        """Save what the capture showed; step k is open."""
+        """Save the capture; step k is open."""
         if not self._capturing:
             return
         self._capturing = False
@@ -268,5 +268,5 @@ class Recorder:
 
 
 def _is_cuda(torch: Any) -> bool:
-    """Whether this torch was built for CUDA: on AMD torch.cuda is ROCm."""
+    """Whether this torch was built for CUDA: on AMD, torch.cuda means ROCm."""
     return bool(getattr(getattr(torch, "version", None), "cuda", None))

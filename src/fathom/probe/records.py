@@ -1,4 +1,4 @@
-"""The probe's file: JSON lines, appended in batches, opened with the first thing that there is to say."""
+"""The probe's output file: JSON lines, appended in batches, opened with the first record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Records:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what is pending and the file: after a fork both belong to the parent."""
+        """Drop pending records and the file: after a fork both belong to the parent."""
         self._pending: list[Record] = []
         self._file: int | None = None
         self._lost = False
@@ -34,11 +34,11 @@ class Records:
 
     @property
     def opened(self) -> bool:
-        """Whether this process has said anything."""
+        """Whether this process has written anything."""
         return self._file is not None or bool(self._pending)
 
     def add(self, record: Record) -> None:
-        """Queue a record. Appending to a list is atomic, so threads may."""
+        """Queue a record. Appending to a list is atomic, so any thread may."""
         self._pending.append(record)
 
     def due(self, now_ns: int) -> bool:
@@ -46,7 +46,7 @@ class Records:
         return len(self._pending) >= BATCH or now_ns - self.flushed_ns >= INTERVAL_NS
 
     def flush(self, now_ns: int = 0) -> None:
-        """Write everything that is pending with one system call."""
+        """Write all pending records with one system call."""
         self.flushed_ns = now_ns
         with self._lock:
             pending, self._pending = self._pending, []

@@ -1,4 +1,4 @@
-"""Marks, packed: a run of marks that differ in nothing but their time is one record."""
+"""Run-length encoding of marks: marks that differ only in time share one record."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 
 class Label(NamedTuple):
-    """Everything about a mark but its step and time. The step that it ends
-    is what `kind`, `samples`, `tokens` and `query` are of."""
+    """Everything about a mark except its step and time. `kind`, `samples`, `tokens` and `query`
+    describe the step that it ends."""
 
     source: str
     thread: int
@@ -21,7 +21,7 @@ class Label(NamedTuple):
 
 
 class MarkRuns:
-    """Collects consecutive marks; `take` gives the `marks` record of the run so far."""
+    """Collects consecutive marks; `take` returns the `marks` record of the run so far."""
 
     def __init__(self) -> None:
         self._first = self._next = 0
@@ -29,7 +29,7 @@ class MarkRuns:
         self.times: list[int] = []
 
     def add(self, k: int, ns: int, label: Label) -> dict[str, Any] | None:
-        """Add mark k; returns the record of the run that it does not continue."""
+        """Add mark k; return the record of the finished run if the mark starts a new one."""
         if label == self._label and self.times and k == self._first + len(self.times):
             self.times.append(ns)
             self._next = k + 1
@@ -39,14 +39,14 @@ class MarkRuns:
         return ended
 
     def repeat(self, ns: int) -> None:
-        """Add the next mark, with the label of the one before."""
+        """Add the next mark with the label of the previous one."""
         if not self.times:
             self._first = self._next
         self.times.append(ns)
         self._next += 1
 
     def take(self) -> dict[str, Any] | None:
-        """The record of the run so far, which is over then; None where there is nothing."""
+        """End the run and return its record; None if it is empty."""
         if self._label is None or not self.times:
             return None
         times, self.times = self.times, []

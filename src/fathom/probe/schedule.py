@@ -1,4 +1,4 @@
-"""How the ranks of a host agree on the schedule: the lowest writes its appointments, the others read them."""
+"""Agreement on the schedule between the ranks of a host: the lowest publishes it, the others read it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fathom.probe.phases import Job
 from fathom.probe.process import number
 
-LEAD = 4  # steps between a decision and its effect, so that every rank has read it in time
+LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time
 
 
 class Schedule:
@@ -25,7 +25,7 @@ class Schedule:
         self._published: dict[int, Any] = {}
 
     def publish(self, appointments: dict[int, Job | None]) -> None:
-        """Write what is new, so that the others see either the old list or the new one."""
+        """Add new appointments atomically."""
         if self.lead <= 0 or not (
             new := {k: job for k, job in appointments.items() if k not in self._published}
         ):
@@ -37,7 +37,7 @@ class Schedule:
         os.replace(part, self._path)
 
     def news(self) -> dict[int, Job | None]:
-        """Appointments made by the leading rank since the last call."""
+        """Return the appointments that the leading rank has made since the last call."""
         if self.leads:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""One recording in one process: signals come in, marks and phases follow from them."""
+"""One recording in one process: signals come in, marks and phases follow."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ BATCH_COLUMNS = (
     "decode",
     "read_bytes",
 )
-PLAIN = ("optimizer", "replay")  # sources whose steps are all alike where no loader has a word in it
-EARLY = 256  # records that are kept until it is known whether this process has steps
+PLAIN = ("optimizer", "replay")  # sources whose steps are all alike if no loader is involved
+EARLY = 256  # records kept until it is known whether this process has steps
 KINDS = {
     "optimizer": "train",
     "replay": "replay",
@@ -55,7 +55,7 @@ KINDS = {
 
 
 class Session:
-    """Everything that is recorded in this process. Nothing is written before the first thing to say."""
+    """Everything recorded in this process. Nothing is written before there is a record."""
 
     def __init__(self, raw: str, plan: Plan, torch: Any) -> None:
         self.raw, self.plan, self.torch = raw, plan, torch
@@ -70,7 +70,7 @@ class Session:
         self.conductor = Conductor(self)
         self.on_clock: list[Callable[[str], None]] = []  # called with the clock's source when it is chosen
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
-        self._first = 0  # step at which the present clock began
+        self._first = 0  # first step of the present clock
         self._marks = MarkRuns()
         self._lull = Lull()
         self._lock = threading.RLock()
@@ -93,13 +93,13 @@ class Session:
         tokens: int | None = None,
         query: int | None = None,
     ) -> None:
-        """Something happened that may open a step."""
+        """Handle an event that may open a step."""
         if not self.facts.pending and self._lull.takes(source, key):
             return
         happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
         with self._lock:
             self.catch_up()
-            if self._ended or self.conductor.capturing:  # what is captured does not run
+            if self._ended or self.conductor.capturing:  # captured work does not run
                 return
             if self.chooser.clock == (source, key):
                 self.chooser.tick(happened)
@@ -112,7 +112,7 @@ class Session:
         self.records.add(record)
 
     def say_of_steps(self, record: Record) -> None:
-        """Append a record that matters where there are steps; until then only the last ones are kept."""
+        """Append a record that matters only if there are steps; until then only the last ones are kept."""
         if self.chooser.clock is None:
             self._early.append(record)
         else:
@@ -125,12 +125,12 @@ class Session:
             self.say({"t": "note", "what": what, "text": text, "ns": time.time_ns()})
 
     def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
-        """This thread waited, for a known cause."""
+        """Record a wait of this thread with a known cause."""
         about = {"cause": cause, "thread": native_id(), "start": start, "end": end, "detail": detail}
         self.say_of_steps({"t": "wait", **about})
 
     def annotation(self, name: str) -> Any:
-        """A context manager that names a stretch in the timeline; None where no timeline is recorded."""
+        """Return a context manager that names a stretch in the timeline; None if no timeline is recorded."""
         if not self.conductor.used_kineto or not self.conductor.recorder.running:
             return None
         kineto = self.conductor.recorder.kineto
@@ -139,14 +139,14 @@ class Session:
         )
 
     def step_aside(self) -> None:
-        """The program's own profiler begins: ours ends before, and waits."""
+        """End our burst before the program's own profiler begins, and wait."""
         with self._lock:
             self.conductor.suspend("the program's own profiler began while Fathom's ran, which ended there")
             self.conductor.foreign_profiler = True
-        self.note("own-profiler", "the program ran its own profiler; Fathom's waited for it")
+        self.note("own-profiler", "the program ran its own profiler, so Fathom's waited")
 
     def suspend(self, why: str) -> None:
-        """End a burst early, keeping what it has: the process forks."""
+        """End a burst early, keeping its data, because the process forks."""
         with self._lock:
             self.conductor.suspend(why)
             self.flush()
@@ -154,7 +154,7 @@ class Session:
     # marks
 
     def _take_clock(self) -> None:
-        """A clock was chosen, or a better one: what it did so far are the first marks."""
+        """A clock was chosen or replaced: its earlier signals become the first marks."""
         clock = self.chooser.clock
         assert clock is not None
         self.role, self._first = "rank", self.k + 1
@@ -209,7 +209,7 @@ class Session:
             self.say(ended)
 
     def _close_step(self, signal: Signal) -> tuple[str, int | None, int | None]:
-        """Kind, samples and tokens of the step that ends here; calls know them when a step opens."""
+        """Return kind, samples and tokens of the ending step; calls provide them when a step opens."""
         kind, samples, tokens = self._opened
         kind, seen_samples, seen_tokens, micro = self.facts.close(kind or self._kind(signal), signal.ns)
         if signal.source == "forward":
@@ -225,7 +225,7 @@ class Session:
         return "train" if trains else KINDS[signal.source]
 
     def host_mark(self, k: int, phase: str, burst: int) -> None:
-        """A mark of the host's own window: no step of the program."""
+        """Record a boundary of the host's window, which is not a step of the program."""
         self.k, self.role = k, "rank"
         if k == 0:
             self.say({"t": "clock", "source": "host", "k": 0, "ns": time.time_ns()})
@@ -245,7 +245,7 @@ class Session:
     # the end
 
     def flush(self, ns: int = 0) -> None:
-        """Write what is pending; read the device's events that have completed."""
+        """Write pending records, and read the completed device events."""
         self.catch_up()
         run = self._marks.take()
         for record in ([run] if run else []) + self.conductor.read_events():
@@ -256,7 +256,7 @@ class Session:
         self.records.flush(ns or time.time_ns())
 
     def end(self, reason: str) -> None:
-        """The process comes to its end in order."""
+        """End the recording when the process ends normally."""
         if self._host is not None:
             self.conductor.safely(self._host.close)
         with self._lock:

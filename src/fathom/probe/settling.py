@@ -1,4 +1,4 @@
-"""When has the step time settled? Robust: medians of two successive small windows agree."""
+"""Detect a settled step time robustly: the medians of two consecutive small windows agree."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ SMALLEST, LARGEST = 2, 8
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value; the mean of the two middle ones of an even number."""
+    """Return the middle value, or the mean of the two middle ones."""
     ordered = sorted(values)
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 def settled(durations: Sequence[float]) -> bool:
-    """Whether the last two windows of `durations` (any unit) agree within 10 % or within their own noise."""
+    """Whether the last two windows of `durations` (any unit) agree within 10 % or within their noise."""
     width = min(LARGEST, max(SMALLEST, len(durations) // 4))
     if len(durations) < 2 * width:
         return False
@@ -28,7 +28,7 @@ def settled(durations: Sequence[float]) -> bool:
 
 
 def quicker(before: float, durations: Sequence[float]) -> bool:
-    """Whether the median of `durations` lies further below `before` than 20 % and their own noise explain."""
+    """Whether the median of `durations` is below `before` by more than 20 % and their noise."""
     middle = median(durations)
     noise = median([abs(value - middle) for value in durations])
     return before - middle > max(LASTING * middle, 2 * noise)

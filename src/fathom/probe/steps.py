@@ -1,4 +1,4 @@
-"""What happened within a step, and so of what kind it was."""
+"""Determine the kind of a step from what happened within it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections import Counter
 
 
 class StepFacts:
-    """Collects what the loaders delivered between two marks; `close` tells the kind of the step that ends."""
+    """Collects loader deliveries between two marks; `close` returns the kind of the ending step."""
 
     def __init__(self) -> None:
         self._steps = 0
-        self._delivered: Counter[int] = Counter()  # loader: steps in which it delivered
+        self._delivered: Counter[int] = Counter()  # loader: number of steps in which it delivered
         self._started: set[int] = set()
         self._batches: list[tuple[int, int, int | None, int | None]] = []
         self._restarted: set[int] = set()
 
     @property
     def pending(self) -> bool:
-        """Whether a loader did something since the last mark."""
+        """Whether a loader was active since the last mark."""
         return bool(self._batches or self._restarted)
 
     def batch(self, loader: int, ns: int, samples: int | None, tokens: int | None) -> None:
-        """A loader handed a batch to the program."""
+        """A loader delivered a batch to the program."""
         self._batches.append((loader, ns, samples, tokens))
 
     def epoch(self, loader: int) -> None:
-        """A loader's iterator was made; the first time this is no event."""
+        """A loader's iterator was created; the first one does not count as an epoch."""
         if loader in self._started:
             self._restarted.add(loader)
         self._started.add(loader)
 
     def close(self, kind: str, ns: int) -> tuple[str, int | None, int | None, list[int]]:
-        """(kind, samples, tokens, openings of micro-steps) of the step that ended at `ns`."""
+        """Return (kind, samples, tokens, openings of micro-steps) of the step that ended at `ns`."""
         self._steps += 1
         if not self._batches and not self._restarted:
             return kind, None, None, []

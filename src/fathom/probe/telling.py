@@ -1,4 +1,4 @@
-"""What the parts of a recording know of it: where it goes, what was asked for, and whom to tell."""
+"""The recording as its parts see it: output folder, plan, and whom to notify."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fathom.probe.records import Record
 
 
 class Telling(Protocol):
-    """The recording of this process, as far as its parts have to do with it."""
+    """The part of a recording that its components use."""
 
     raw: str  # the folder of raw records
     plan: Plan

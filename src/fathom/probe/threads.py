@@ -1,4 +1,4 @@
-"""The system's number of the running thread, as the profiler writes it."""
+"""The operating system's id of the running thread, as the profiler writes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _known: dict[int, int] = {}
 
 
 def native_id() -> int:
-    """Like threading.get_native_id, which asks the kernel every time."""
+    """Like threading.get_native_id, but cached, because that makes a system call every time."""
     ident = threading.get_ident()
     found = _known.get(ident)
     if found is None:
@@ -17,5 +17,5 @@ def native_id() -> int:
 
 
 def forget() -> None:
-    """After a fork the numbers are others."""
+    """Clear the cache after a fork, which changes the ids."""
     _known.clear()

@@ -1,4 +1,4 @@
-"""What Fathom makes and drops between steps is no garbage of the program's."""
+"""Keep Fathom's allocations between steps from triggering garbage collections in the program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Collect nothing meanwhile: else what is made here brings a collection into the program's next step."""
+    """Disable collection meanwhile, and so in the program's next step on our account."""
     enabled = gc.isenabled()
     gc.disable()
     try:

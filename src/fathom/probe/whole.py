@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic file writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def whole(path: str) -> Iterator[str]:
-    """A name to write under; what was written gets `path` at the end, unless writing failed."""
+    """Yield a temporary name; the file is renamed to `path` at the end unless writing failed."""
     part = path + ".part"
     yield part
     os.replace(part, path)

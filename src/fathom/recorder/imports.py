@@ -33,8 +33,6 @@ def import_any(paths: list[Path], output: Path | None = None, *, replace: bool =
         return _import_files(paths, output, replace)
     if len(paths) > 1:
         raise BadInputError("Raw records cannot be combined with other files; give only one recording.")
-            "Raw records cannot be combined with other files; give one recording, or only traces."
-        )
     return _import_recording(recordings[0], output, replace)
 
 

@@ -1,4 +1,4 @@
-"""Hardware counters by PM sampling: collectors, the budget of a burst, and why it may not be possible."""
+"""Hardware counters by PM sampling: collectors, burst sizes, and reasons why sampling is impossible."""
 
 from fathom.probe.counters.collector import Chunk, Collector, OverflowedError
 from fathom.probe.counters.reasons import explain, why_not

@@ -1,4 +1,4 @@
-"""How the steps of the phase `counters` are divided: bursts whose samples fit into one image."""
+"""Divide the counter phase into bursts whose samples fit into one counter image."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 from fathom.probe.orders import Job
 
 INTERVAL_NS = 20_000
-# What an image does not hold is lost once sampling has stopped (CUPTI 13.0). For each sample it takes about
-# 20 KB, and 1.5 KB a counter (GH100).
+# Samples beyond an image's capacity are lost once sampling stops (CUPTI 13.0). A sample takes about
+# 20 KB, plus 1.5 KB per counter (GH100).
 IMAGE_BYTES, SAMPLE_BYTES, COUNTER_BYTES = 448 << 20, 20_000, 1_500
 LEAST_SAMPLES, MOST_SAMPLES = 250, 8_000
 MOST_STEPS = 50
-ENOUGH_SAMPLES = 16_000  # of each group
-ENOUGH_ACTIVE = 5_000.0  # of them, as if of a device all of whose multiprocessors are at work
-MOST_TIMES = 4  # so many bursts as were planned, where the device has little to do
+ENOUGH_SAMPLES = 16_000  # per group
+ENOUGH_ACTIVE = 5_000.0  # active samples, counted as if all multiprocessors were busy in each
+MOST_TIMES = 4  # multiple of the planned bursts, if the device is mostly idle
 
 
 def samples(counters: int) -> int:
-    """How many samples of that many counters fit into one image."""
+    """Return how many samples of that many counters fit into one image."""
     fitting = IMAGE_BYTES // (SAMPLE_BYTES + COUNTER_BYTES * counters)
     return max(LEAST_SAMPLES, min(MOST_SAMPLES, fitting))
 
 
 def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEPS) -> tuple[int, int]:
-    """(whole steps, interval in ns) of one burst. A step too long for one is sampled less often."""
+    """Return (full steps, interval in ns) of one burst. Steps too long for one are sampled less often."""
     room = samples(counters)
     step = round(step_ns) or room * interval_ns
     windows = min(most, room * interval_ns // step)
@@ -35,10 +35,10 @@ def burst(step_ns: float, interval_ns: int, counters: int, most: int = MOST_STEP
 
 
 def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job]:
-    """One job a burst, to be `fitted` when its turn comes.
+    """Return one job per burst, to be `fitted` when its turn comes.
 
-    Groups take turns, for a program may end, or do other work by then; the first and largest begins. Each
-    gets `wanted["samples"]` samples, or `wanted["rounds"]` bursts.
+    Groups alternate, because a program may end or change its work; the first and largest begins. Each
+    gets `wanted["samples"]` samples or `wanted["rounds"]` bursts.
     """
     rounds = [int(wanted.get("rounds") or -(-enough(wanted) // samples(len(names)))) for names in groups]
     turns = sorted((turn / count, group) for group, count in enumerate(rounds) for turn in range(count))
@@ -46,19 +46,19 @@ def jobs(groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> list[Job
 
 
 def fitted(job: Job, step_ns: float, groups: Sequence[Sequence[str]], wanted: Mapping[str, Any]) -> Job:
-    """The burst for steps that take so long now, 0 where that is unknown; of `wanted["steps"]` at most."""
+    """Size the burst for steps of length `step_ns` (0: unknown), at most `wanted["steps"]`."""
     most, interval = int(wanted.get("steps") or MOST_STEPS), int(wanted.get("interval_ns") or INTERVAL_NS)
     windows, interval_ns = burst(step_ns, interval, len(groups[job.group]), most)
     return replace(job, windows=windows, interval_ns=interval_ns)
 
 
 def enough(wanted: Mapping[str, Any]) -> int:
-    """Samples of each group."""
+    """Return the samples required of each group."""
     return int(wanted.get("samples") or ENOUGH_SAMPLES)
 
 
 class Tally:
-    """What the bursts of each group showed so far: samples of an idle device tell nothing of its kernels."""
+    """Samples of each group so far: samples of an idle device say nothing about its kernels."""
 
     def __init__(self, planned: Sequence[Job], wanted: Mapping[str, Any]) -> None:
         self._enough_active = ENOUGH_ACTIVE * enough(wanted) / ENOUGH_SAMPLES
@@ -67,7 +67,7 @@ class Tally:
         self._active: dict[int, float] = {}
 
     def again(self, job: Job, active: float) -> bool:
-        """Whether the burst has to come once more, as it showed so few active samples."""
+        """Whether to repeat the burst because it had so few active samples."""
         self._left[job.group] -= 1
         known = self._active[job.group] = self._active.get(job.group, 0.0) + active
         if self._left[job.group] > 0 or known >= self._enough_active or not self._more[job.group]:

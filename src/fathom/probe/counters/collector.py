@@ -1,4 +1,4 @@
-"""What samples counters, as the rest of the probe sees it."""
+"""The interface of counter collectors."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 HARDWARE_BUFFER_BYTES = 256 << 20
-TIME, CLOCK = "time", "clock"  # an interval is counted in nanoseconds, or in cycles of the system clock
+TIME, CLOCK = "time", "clock"  # unit of an interval: nanoseconds, or cycles of the system clock
 
 
 class OverflowedError(Exception):
-    """The hardware buffer was full before it was read."""
+    """The hardware buffer overflowed before it was read."""
 
 
 class Chunk(NamedTuple):
-    """Samples that were read together. `populated` counts the incomplete ones too; the others are complete.
+    """Samples read together. `populated` counts incomplete ones too; only complete ones are included.
 
-    `starts` and `ends` are as the driver delivers them, in nanoseconds or in ticks; `values` has one row a
-    sample, one value a counter.
+    `starts` and `ends` are as delivered by the driver, in nanoseconds or ticks; `values` has one row per
+    sample and one value per counter.
     """
 
     populated: int
@@ -29,23 +29,23 @@ class Chunk(NamedTuple):
 class Collector(Protocol):
     """One device's counters. `open`, then bursts of `configure`, `start`, `stop`, `chunks`, then `close`.
 
-    Any call may raise whatever the driver's library raises; `fathom.probe.counters.explain` words it.
+    Any call may raise the driver library's exceptions; `fathom.probe.counters.explain` explains them.
     """
 
     def open(self) -> None:
-        """Take the device's performance monitors."""
+        """Reserve the device's performance monitors."""
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
-        """Sample these counters, all in one pass, every `interval` ns (of CLOCK: cycles)."""
+        """Sample these counters in one pass, every `interval` ns (or cycles for CLOCK)."""
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
 
     def stop(self) -> None:
-        """Sample no more; what was sampled waits in the hardware buffer."""
+        """Stop sampling; samples stay in the hardware buffer."""
 
     def chunks(self) -> Iterator[Chunk]:
-        """What was sampled, a few thousand samples at a time. Raises OverflowedError."""
+        """Yield the samples, a few thousand at a time. Raises OverflowedError."""
 
     def close(self) -> None:
-        """Give the performance monitors and the hardware buffer back."""
+        """Release the performance monitors and the hardware buffer."""

@@ -10,13 +10,13 @@ from fathom.probe.counters import budget
 from fathom.probe.counters.collector import HARDWARE_BUFFER_BYTES, TIME, Chunk, OverflowedError
 
 MOST_CHUNKS = 10_000
-# Before 13.3 libcupti wants this structure without its last field, the name of a single-pass set, and refuses
-# a longer one. The bindings take its size from their module.
+# Before 13.3, libcupti expects this structure without its last field, the name of a single-pass set, and
+# rejects a longer one. The bindings take its size from their module.
 HOST_PARAMETERS, SHORT_BYTES = "PROFILER_HOST_INITIALIZE_PARAMS_STRUCT_SIZE", 48
 
 
 class CuptiCollector:
-    """The counters of one CUDA device, by its index in this process. Needs a CUDA context."""
+    """The counters of one CUDA device, by its index in this process. Requires a CUDA context."""
 
     def __init__(self, device: int, buffer_bytes: int = HARDWARE_BUFFER_BYTES) -> None:
         self._api: Any = import_module("cupti.pm_sampling")
@@ -26,13 +26,13 @@ class CuptiCollector:
         self._configured = False
 
     def open(self) -> None:
-        """Raises PermissionError without the privilege, RuntimeError where somebody else samples."""
+        """Raises PermissionError without the privilege, RuntimeError if another process samples."""
         self._collector.enable()
         fit_library()
 
     def configure(self, names: Sequence[str], interval: int, trigger: str = TIME) -> None:
-        """Raises ValueError for counters that the chip does not have or cannot count in one pass."""
-        if self._configured:  # a second time without this, samples never come complete (CUPTI 13.0)
+        """Raises ValueError for counters that the chip lacks or cannot count in one pass."""
+        if self._configured:  # otherwise samples of a second burst are never complete (CUPTI 13.0)
             self._collector.disable()
             self._collector.enable()
         self._configured = True
@@ -52,7 +52,7 @@ class CuptiCollector:
         self._collector.stop()
 
     def chunks(self) -> Iterator[Chunk]:
-        """Decodes and evaluates; each image is freed before the next is made."""
+        """Decode and evaluate the samples; each image is freed before the next is created."""
         for _ in range(MOST_CHUNKS):
             chunk = self._chunk()
             if chunk.populated:
@@ -79,9 +79,9 @@ class CuptiCollector:
 
 
 def fit_library() -> None:
-    """Make cupti-python speak to the libcupti that the process has loaded, which may be older than itself."""
+    """Make cupti-python use the libcupti that the process has loaded, which may be older."""
     host = import_module("cupti.profiler_host")
     try:
         host.get_single_pass_sets(host.get_supported_chips()[0])
-    except RuntimeError:  # the function is not found: it came with the field
+    except RuntimeError:  # the function does not exist: it came with the field
         setattr(import_module("cupti.cupti"), HOST_PARAMETERS, SHORT_BYTES)

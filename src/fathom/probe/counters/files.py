@@ -1,4 +1,4 @@
-"""The samples of one burst on disk: all starts, all ends (uint64), then the values (float32), row by row."""
+"""One burst's samples on disk: all starts, all ends (uint64), then the values (float32), row by row."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fathom.probe.whole import whole
 
 
 class Samples:
-    """Collects the complete samples of one burst, as compactly as they are written."""
+    """Collects the complete samples of one burst in the compact form of the file."""
 
     def __init__(self) -> None:
         self.starts, self.ends, self.values = array("Q"), array("Q"), array("f")
         self.populated = 0
-        self.active = 0.0  # samples, as if each were of a device all of whose multiprocessors are at work
+        self.active = 0.0  # samples, counted as if all multiprocessors were busy in each
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def add(self, chunk: Chunk) -> None:
-        """Take what was read together."""
+        """Add samples that were read together."""
         self.populated += chunk.populated
         self.starts.extend(chunk.starts)
         self.ends.extend(chunk.ends)
@@ -31,7 +31,7 @@ class Samples:
             self.active += max(0.0, row[0]) / 100  # each group begins with an anchor, in percent
 
     def write(self, path: str) -> int:
-        """Write the file, little-endian, whole or not at all; returns its CRC-32."""
+        """Write the file atomically in little-endian order; return its CRC-32."""
         check = 0
         with whole(path) as part, open(part, "wb") as file:
             for column in (self.starts, self.ends, self.values):

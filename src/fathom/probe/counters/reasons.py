@@ -1,4 +1,4 @@
-"""Why counters cannot be sampled, and what to do: one clause each."""
+"""Reasons why counters cannot be sampled, each with its remedy in one clause."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ OLDEST = (13, 3)
 # Its dependencies would replace the libcupti that torch was built with.
 INSTALL = "pip install --no-deps cupti-python pyelftools"
 PRIVILEGE = (
-    "hardware counters are for administrators here; load the nvidia module with"
+    "only administrators may read hardware counters; load the nvidia module with"
     " NVreg_RestrictProfilingToAdminUsers=0, or run as root or with CAP_SYS_ADMIN"
 )
 CUDA_12 = (
-    "the program's torch is built for CUDA {}, and PM sampling from Python needs libcupti 13;"
+    "the program's torch was built for CUDA {}, but PM sampling from Python needs libcupti 13;"
     " use a build of torch for CUDA 13"
 )
 OLD_LIBRARY = "the libcupti that the program loaded is too old for PM sampling; upgrade nvidia-cuda-cupti"
 REQUALIFY = (
-    "the counters that are remembered cannot be sampled on this GPU;"
+    "the qualified counters cannot be sampled on this GPU;"
     " qualify them again with `fathom machine measure --only counters`"
 )
-NO_PASSAGE = "the hypervisor passes no hardware counters on; use a GPU that is passed through whole"
+NO_PASSAGE = "the hypervisor does not expose hardware counters; use a fully passed-through GPU"
 NO_NVPERF = (
     "libnvperf_host.so and libnvperf_target.so were not found beside libcupti;"
     " add their folder to LD_LIBRARY_PATH"
 )
-TAKEN = "another profiler has the GPU's performance monitors; end it, or record without it"
+TAKEN = "another profiler holds the GPU's performance monitors; end it and record again"
 
-# The names of CUPTI's results, and words of cupti-python's messages.
+# Names of CUPTI's results, and words in cupti-python's messages.
 _MEANINGS = (
     ("INSUFFICIENT_PRIVILEGES", PRIVILEGE),
     ("insufficient privileges", PRIVILEGE),
-    ("MIG_DEVICE_NOT_SUPPORTED", "the GPU is divided by MIG, and a slice has no counters; use a whole GPU"),
+    ("MIG_DEVICE_NOT_SUPPORTED", "the GPU is partitioned by MIG; slices have no counters, so use a full GPU"),
     ("VIRTUALIZED_DEVICE", NO_PASSAGE),
     ("CONFIDENTIAL_COMPUTING", "confidential computing is on, which forbids hardware counters"),
-    ("WSL_DEVICE", "WSL passes no hardware counters on; record on Linux itself"),
+    ("WSL_DEVICE", "WSL does not expose hardware counters; record on native Linux"),
     ("HARDWARE_BUSY", TAKEN),
     ("MULTIPLE_SUBSCRIBERS", TAKEN),
     ("already enabled", TAKEN),
@@ -50,9 +50,9 @@ _MEANINGS = (
 
 
 def why_not(cuda: str | None, version: str | None) -> str | None:
-    """What prevents sampling before it is tried; None where nothing does.
+    """Return what rules out sampling before it is tried, or None.
 
-    `cuda` is the version that torch was built for, `version` that of cupti-python; None where they are not.
+    `cuda` is the version that torch was built for, `version` that of cupti-python; None if absent.
     """
     if not cuda:
         return "the program's torch was built without CUDA; install a CUDA build of torch"
@@ -66,7 +66,7 @@ def why_not(cuda: str | None, version: str | None) -> str | None:
 
 
 def installed() -> str | None:
-    """The version of cupti-python in this Python; None where there is none."""
+    """Return the version of cupti-python in this Python, or None."""
     try:
         return metadata.version("cupti-python")
     except metadata.PackageNotFoundError:
@@ -74,7 +74,7 @@ def installed() -> str | None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: (13, 4) of 13.4.0."""
+    """Return the leading numbers of a version: (13, 4) of 13.4.0."""
     found = []
     for part in version.split(".")[:2]:
         if not part.isdigit():
@@ -84,7 +84,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def explain(error: BaseException) -> str:
-    """What an exception of the collector means, and what to do about it."""
+    """Explain a collector's exception, and what to do about it."""
     if isinstance(error, PermissionError):
         return PRIVILEGE
     if isinstance(error, ImportError):
@@ -99,7 +99,7 @@ def explain(error: BaseException) -> str:
 
 
 def _status(error: Any) -> str:
-    """The name of the result that a `cuptiError` carries."""
+    """Return the name of the result in a `cuptiError`."""
     library: Any = sys.modules.get("cupti.cupti")
     try:
         return str(library.Result(int(error.status)).name)

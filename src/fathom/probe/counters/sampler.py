@@ -1,4 +1,4 @@
-"""Bursts of samples in the recorded process. Whatever fails here, only the counters are lost."""
+"""Sampling bursts in the recorded process. A failure here loses only the counters."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fathom.probe.telling import Telling
 if TYPE_CHECKING:
     from fathom.probe.phases import Job
 
-MOST_STRETCH = 8  # how much longer the interval may get where the hardware buffer overflows
-HELD_UP = 2  # times what an image holds
+MOST_STRETCH = 8  # how far the interval may be stretched if the hardware buffer overflows
+HELD_UP = 2  # multiple of an image's capacity
 
-Between = tuple[int, int]  # the host's ns just before a call and just after it
+Between = tuple[int, int]  # the host's ns just before and after a call
 
 
 def cupti_collector(torch: Any) -> Collector:
-    """A collector for the device that the program uses now. Raises CannotSampleError."""
+    """Return a collector for the device that the program uses. Raises CannotSampleError."""
     why = reasons.why_not(torch.version.cuda, reasons.installed())
     if why is None and not torch.cuda.is_initialized():
         why = "the program did not use CUDA"
@@ -43,7 +43,7 @@ class CannotSampleError(Exception):
 
 
 class Sampler:
-    """Arms, starts, stops and saves bursts. `off` is True once sampling was given up."""
+    """Arms, starts, stops and saves bursts. `off` is True once sampling was abandoned."""
 
     def __init__(self, session: Telling) -> None:
         self._session = session
@@ -55,10 +55,10 @@ class Sampler:
         self._started: Between | None = None
         self._stopped: Between | None = None
         self.off = False
-        self.active = 0.0  # what the last burst showed of the device at work, in samples
+        self.active = 0.0  # active samples of the last burst
 
     def arm(self, job: Job) -> bool:
-        """Configure the burst's group of counters. False where it cannot be sampled, which is told once."""
+        """Configure the burst's group of counters. Return False, reported once, if it cannot be sampled."""
         return not self.off and self._safely(self._arm, job)
 
     def _arm(self, job: Job) -> None:
@@ -75,7 +75,7 @@ class Sampler:
         return self._wanted["groups"][job.group]
 
     def start(self) -> None:
-        """Sample from here on, if a burst is armed."""
+        """Start sampling if a burst is armed."""
         if self._job is not None and self._collector is not None:
             self._safely(self._start, self._collector)
 
@@ -83,7 +83,7 @@ class Sampler:
         self._started = _between(collector.start)
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._started is not None and self._stopped is None and self._collector is not None:
             self._safely(self._stop, self._collector)
 
@@ -91,7 +91,7 @@ class Sampler:
         self._stopped = _between(collector.stop)
 
     def save(self, burst: int, first: int, last: int) -> None:
-        """Decode what was sampled during the steps from `first` to `last`, and write it down."""
+        """Decode the samples of steps `first` to `last`, and write them."""
         job, self._job = self._job, None
         if job is not None and self._stopped is not None and self._collector is not None:
             self._safely(self._save, self._collector, job, burst, first, last)
@@ -119,15 +119,15 @@ class Sampler:
         trigger = self._wanted.get("trigger") or TIME
         self._session.say(about | what | {"trigger": trigger} | times | counts | {"file": file, "crc": check})
         if overflow:
-            self.close()  # what is left in the hardware buffer belongs to no later burst
+            self.close()  # samples left in the hardware buffer belong to no later burst
 
     def _held_up(self, job: Job) -> bool:
-        """Whether the burst took much longer than it was meant to: no reason to sample others less often."""
+        """Whether the burst took much longer than intended: no reason to sample others less often."""
         took = self._stopped[0] - self._started[1] if self._started and self._stopped else 0
         return took > HELD_UP * budget.samples(len(self._names(job))) * self._interval
 
     def close(self) -> None:
-        """Give the hardware buffer back; the next burst takes it anew."""
+        """Release the hardware buffer; the next burst reserves it again."""
         collector, self._collector, self._job = self._collector, None, None
         if collector is not None:
             self._safely(collector.close)

@@ -1,4 +1,4 @@
-"""Where the frames of this process lie in memory, so that another process can read them while it runs."""
+"""The location of this process's frames in memory, so that another process can read them while it runs."""
 
 from fathom.probe.frames.beacon import FIFO, LAYOUT, SAMPLED, Beacon, main_thread
 from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state

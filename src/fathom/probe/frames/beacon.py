@@ -1,4 +1,4 @@
-"""Tells the recorder which thread to sample, and when: a line into a named pipe."""
+"""Tell the recorder through a named pipe which thread to sample, and when."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_s
 from fathom.probe.threads import native_id
 
 FIFO, LAYOUT = "stacks.fifo", "frames-{pid}.json"
-SAMPLED = ("timeline", "slow")  # phases whose steps are sampled
+SAMPLED = ("timeline", "slow")  # phases with sampled steps
 WHAT = "host stacks"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Told(Protocol):
-    """The recording that is told why there are no stacks."""
+    """The recording to notify if there are no stacks."""
 
     raw: str
 
@@ -28,17 +28,17 @@ class Told(Protocol):
 
 
 class Beacon:
-    """Switches the sampling of one thread on and off. Costs nothing but a system call at either."""
+    """Switches the sampling of one thread on and off, at the cost of one system call each."""
 
     def __init__(self, session: Told) -> None:
         self._session = session
         self._layout: Layout | None = None
         self._fifo: int | None = None
-        self._off = False  # for good: nobody samples, or nothing can be sampled
+        self._off = False  # permanently: no sampler, or nothing to sample
         self._on = False
 
     def follow(self, phase: str, ident: int | None = None) -> None:
-        """Sample in these phases alone: the calling thread, or the thread `ident`."""
+        """Sample only in these phases: the calling thread, or the thread `ident`."""
         wanted = phase in SAMPLED
         if wanted == self._on or self._off:
             return
@@ -48,7 +48,7 @@ class Beacon:
             self._send({"pid": os.getpid(), "thread": _native(ident), "state": state})
 
     def _ready(self) -> bool:
-        """Open the pipe, which fails where nobody samples, and calibrate before the first sample."""
+        """Open the pipe, which fails without a sampler, and calibrate before the first sample."""
         if self._layout is not None:
             return True
         try:
@@ -81,7 +81,7 @@ class Beacon:
     def _send(self, message: dict[str, int]) -> None:
         try:
             os.write(self._fifo or -1, json.dumps(message).encode() + b"\n")
-        except OSError:  # the recorder has ended, or does not keep up
+        except OSError:  # the recorder has ended or falls behind
             self._off = True
 
 
@@ -93,5 +93,5 @@ def _native(ident: int | None) -> int:
 
 
 def main_thread() -> int:
-    """The main thread's identifier."""
+    """Return the main thread's identifier."""
     return threading.main_thread().ident or 0

@@ -1,7 +1,7 @@
-"""Where this interpreter keeps its frames and code objects: searched for in its own memory, then verified.
+"""The layout of this interpreter's frames and code objects, found by searching its own memory and verified.
 
-No offset is written down here. Each is where a pointer lies that Python itself tells us (`id(frame.f_code)`),
-so a build that differs is either understood or refused.
+No offset is hard-coded. Each is the location of a pointer that Python itself reports (`id(frame.f_code)`),
+so an unusual build is either understood or rejected.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from fathom.probe.frames.memory import Memory
 
 OLDEST = (3, 11)
-TAGS = ~3  # of a pointer: 3.14 marks references in the lowest bits
+TAGS = ~3  # pointers: 3.14 marks references in the lowest bits
 _STATE_BYTES, _FRAME_BYTES = 1024, 96
 _EACH = 6  # strings of each kind
 _KINDS = (
@@ -37,9 +37,9 @@ class NotHereError(Exception):
 
 @dataclass
 class Layout:
-    """Byte offsets, as JSON-able values."""
+    """Byte offsets as JSON-able values."""
 
-    current: list[int]  # from the thread state to the innermost frame: pointers to follow
+    current: list[int]  # pointers to follow from the thread state to the innermost frame
     code: int  # in a frame
     previous: int
     instruction: int
@@ -47,31 +47,31 @@ class Layout:
     filename: int
     first_line: int
     table: int
-    bytecode: int  # where its instructions begin
+    bytecode: int  # offset of its instructions
     code_type: int  # address of the type of code objects
-    nothing: int  # address of None, which stands for the code of frames between C and Python
+    nothing: int  # address of None, the code of frames between C and Python
     length: int  # in a str or bytes object
-    kind: int  # in a str object: a byte that says how it is encoded
+    kind: int  # in a str object: the byte with its encoding
     kind_mask: int
     encodings: list[list[Any]]  # masked kind, encoding, offset of the data
     data: int  # in a bytes object
 
 
 def calibrate() -> Layout:
-    """The layout of this interpreter. Raises NotHereError where it is not understood."""
+    """Return the layout of this interpreter. Raises NotHereError if it cannot be determined."""
     if sys.implementation.name != "cpython" or sys.version_info < OLDEST:
         version = f"{sys.implementation.name} {sys.version.split()[0]}"
-        raise NotHereError(f"frames of {version} cannot be read (CPython 3.11 or later is needed)")
+        raise NotHereError(f"the frames of {version} cannot be read (CPython 3.11 or later is required)")
     if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or sys.byteorder != "little":
-        raise NotHereError("frames of a free-threaded, 32-bit or big-endian Python cannot be read")
+        raise NotHereError("the frames of a free-threaded, 32-bit or big-endian Python cannot be read")
     try:
         memory = Memory(os.getpid())
     except OSError as error:
-        raise NotHereError(f"the memory of processes cannot be read here ({error.strerror})") from None
+        raise NotHereError(f"Fathom cannot read the memory of processes here ({error.strerror})") from None
     try:
         layout = _search(memory)
         if not verified(memory, layout):
-            raise NotHereError("the frames read from memory are not those that Python reports")
+            raise NotHereError("the frames read from memory differ from those that Python reports")
         return layout
     except OSError as error:
         raise NotHereError(f"the interpreter's memory could not be searched ({error})") from None
@@ -80,7 +80,7 @@ def calibrate() -> Layout:
 
 
 def thread_state(ident: int | None = None) -> int:
-    """Address of the calling thread's state, or of the thread `ident`'s; 0 where there is none."""
+    """Return the address of a thread's state, by default the calling thread's; 0 if not found."""
     api = ctypes.pythonapi
     api.PyThreadState_Get.restype = ctypes.c_void_p
     own = int(api.PyThreadState_Get())
@@ -98,7 +98,7 @@ def thread_state(ident: int | None = None) -> int:
 
 
 def _words(memory: Memory, address: int, size: int = _STATE_BYTES) -> list[int]:
-    """64-bit words from `address`; fewer where the page ends."""
+    """Return 64-bit words from `address`; fewer at the end of a page."""
     size = size if memory.load(address, size) else 4096 - address % 4096
     return list(memory.words[: size // 8]) if memory.load(address, size) else []
 
@@ -126,7 +126,7 @@ def _search(memory: Memory) -> Layout:
 
 
 def _codes() -> list[CodeType]:
-    """Code objects that differ in every field."""
+    """Return code objects that differ in every field."""
     functions: list[Any] = [
         calibrate,
         _search,
@@ -140,7 +140,7 @@ def _codes() -> list[CodeType]:
 
 
 def _field(memory: Memory, codes: list[CodeType], value: Callable[[CodeType], int], form: str = "Q") -> int:
-    """The offset at which every code object holds its value."""
+    """Return the offset at which every code object holds its value."""
     step = struct.calcsize(form)
     places: set[int] | None = None
     for code in codes:
@@ -152,7 +152,7 @@ def _field(memory: Memory, codes: list[CodeType], value: Callable[[CodeType], in
 
 
 def _strings(memory: Memory) -> dict[str, Any]:
-    """How a str says its length and encoding, and where its data begin."""
+    """Find where a str keeps its length, encoding and data."""
     made = ["".join(list(text) * times) for _, text in _KINDS for times in range(2, 2 + _EACH)]
     data = [memory.read(id(text), text.__sizeof__()) for text in made]
     length = _only(_equal(data, [len(text) for text in made]), "the length of a str")
@@ -169,13 +169,13 @@ def _strings(memory: Memory) -> dict[str, Any]:
 
 
 def _tells_kind(values: list[int]) -> bool:
-    """Whether a byte is the same in all str of one kind, and another in those of each other kind."""
+    """Whether a byte is equal in all str of one kind and different between kinds."""
     each = [set(values[i : i + _EACH]) for i in range(0, len(values), _EACH)]
     return all(len(one) == 1 for one in each) and len(set.union(*each)) == len(_KINDS)
 
 
 def _equal(data: list[bytes], values: list[int]) -> set[int]:
-    """Offsets of the 64-bit words that hold each object's value."""
+    """Return the offsets of 64-bit words that hold each object's value."""
     pairs = zip(data, values)  # noqa: B905 - Python 3.10
     return set.intersection(
         *({i for i in range(16, 48, 8) if _word(one, i) == value} for one, value in pairs)
@@ -187,7 +187,7 @@ def _word(data: bytes, place: int) -> int:
 
 
 def _below(memory: Memory, depth: int = 3) -> dict[str, int]:
-    """Offsets in frames, from those of this function, which calls itself, and of its callers."""
+    """Find offsets in frames, from this recursive function's frames and their callers'."""
     if depth:
         return _between(memory, depth - 1)
     frames = _chain(sys._getframe(), 6)
@@ -207,7 +207,7 @@ def _below(memory: Memory, depth: int = 3) -> dict[str, int]:
 
 
 def _between(memory: Memory, depth: int) -> dict[str, int]:
-    """A caller of `_below` with another code object."""
+    """Call `_below` from another code object."""
     return _below(memory, depth)
 
 
@@ -220,7 +220,7 @@ def _chain(frame: FrameType | None, most: int) -> list[FrameType]:
 
 
 def _pointer(memory: Memory, frames: list[FrameType]) -> tuple[int, int]:
-    """Offsets of the interpreter's frame in a frame object, and of the code in that."""
+    """Find the interpreter frame in a frame object, and the code in it."""
     places: set[tuple[int, int]] | None = None
     for frame in frames:
         here = set()
@@ -233,27 +233,27 @@ def _pointer(memory: Memory, frames: list[FrameType]) -> tuple[int, int]:
             here |= {(offset, 8 * i) for i, word in enumerate(words) if word & TAGS == id(frame.f_code)}
         places = here if places is None else places & here
     if not places:
-        raise NotHereError("frames hold no pointer to their code")
+        raise NotHereError("frames do not contain a pointer to their code")
     return min(places)
 
 
 def _instruction(words: list[tuple[int, ...]], frames: list[FrameType]) -> tuple[int, int]:
-    """Offsets of the instruction in a frame, and of the first instruction in a code object."""
+    """Find the instruction pointer in a frame, and the first instruction in a code object."""
     for i in range(len(words[0])):
         bases = {word[i] - id(f.f_code) - f.f_lasti for word, f in zip(words, frames)}  # noqa: B905
         if len(bases) == 1 and 0 < (base := bases.pop()) < 1024:
             return 8 * i, base
-    raise NotHereError("frames hold no pointer to their instruction")
+    raise NotHereError("frames do not contain a pointer to their instruction")
 
 
 def _current(memory: Memory, pointer: int) -> list[int]:
-    """The way from a thread's state to its innermost frame, as functions at several depths see it."""
+    """Find the path from a thread's state to its innermost frame, the same at several depths."""
     state, ways = thread_state(), None
     for depth in range(3):
         here = _ways(memory, state, pointer, depth)
         ways = here if ways is None else [way for way in ways if way in here]
     if not ways:
-        raise NotHereError("the thread's state holds no pointer to its frame")
+        raise NotHereError("the thread's state does not contain a pointer to its frame")
     return min(ways, key=len)
 
 
@@ -265,7 +265,7 @@ def _ways(memory: Memory, state: int, pointer: int, depth: int) -> list[list[int
     data = bytearray(_STATE_BYTES)
     size = read(
         file, [data], state
-    )  # no Python function is called from here on: this frame stays the innermost
+    )  # no Python function is called from here on, so this frame stays the innermost
     ways = []
     for i, word in enumerate(memoryview(data)[: size // 8 * 8].cast("Q")):
         if word == own:
@@ -279,7 +279,7 @@ def _ways(memory: Memory, state: int, pointer: int, depth: int) -> list[list[int
 
 
 def verified(memory: Memory, layout: Layout) -> bool:
-    """Whether a walk through memory meets the frames that Python reports."""
+    """Whether a walk through memory finds the frames that Python reports."""
     frames = _chain(sys._getframe(), 1000)
     state = thread_state()
     address = state
@@ -301,11 +301,11 @@ def verified(memory: Memory, layout: Layout) -> bool:
 def _place(data: bytes, part: bytes) -> int:
     place = data.find(part)
     if place < 0:
-        raise NotHereError("the data of str or bytes objects lie elsewhere")
+        raise NotHereError("the data of str or bytes objects was not found")
     return place
 
 
 def _only(places: set[int] | None, what: str) -> int:
     if not places:
-        raise NotHereError(f"{what} could not be located in memory")
+        raise NotHereError(f"{what} was not found in memory")
     return min(places)

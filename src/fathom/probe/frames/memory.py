@@ -1,4 +1,4 @@
-"""Reading memory of a process, this one or another, without stopping it."""
+"""Read the memory of this or another process without stopping it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _PR_SET_PTRACER = 0x59616D61
 class Memory:
     """Reads up to a page at a time into `words`, a view of 64-bit words that every read overwrites.
 
-    Raises OSError where the system does not allow it. `file` stays bound to the program that now runs: after
-    its end, or once it was replaced by another, nothing can be read.
+    Raises OSError if the system forbids it. `file` stays bound to the program that runs now: once that has
+    ended or been replaced, nothing can be read.
     """
 
     def __init__(self, pid: int) -> None:
@@ -22,14 +22,14 @@ class Memory:
         self.page, self.single, self._view = [view], [view[:8]], view
 
     def load(self, address: int, size: int = PAGE) -> bool:
-        """Fill the buffer with `size` bytes from `address`; False where they cannot be read."""
+        """Fill the buffer with `size` bytes from `address`; return False if they cannot be read."""
         try:
             return os.preadv(self.file, [self._view[:size]], address) == size
         except (OSError, OverflowError):
             return False
 
     def read(self, address: int, size: int) -> bytes:
-        """Bytes of any length. Raises OSError where they cannot be read."""
+        """Read any number of bytes. Raises OSError."""
         parts = []
         while size > 0:
             part = min(size, PAGE)
@@ -40,7 +40,7 @@ class Memory:
         return b"".join(parts)
 
     def word(self, address: int) -> int:
-        """One 64-bit word. Raises OSError where it cannot be read."""
+        """Read one 64-bit word. Raises OSError."""
         return int.from_bytes(self.read(address, 8), "little")
 
     def close(self) -> None:
@@ -49,7 +49,7 @@ class Memory:
 
 
 def allow(pid: int) -> None:
-    """Let the process `pid`, which is no ancestor of this one, read this one's memory (Yama's scope 1)."""
+    """Let the process `pid`, not an ancestor of this one, read this one's memory (Yama's scope 1)."""
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)

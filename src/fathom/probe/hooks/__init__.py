@@ -1,4 +1,4 @@
-"""Where the probe listens in the program. Each module installs its own hooks through `Patches`.
+"""The probe's hooks in the program. Each module installs its own through `Patches`.
 
-`install` imports torch's modules: it is imported where torch was, and not before.
+`install` imports torch's modules, so it is imported only after torch.
 """

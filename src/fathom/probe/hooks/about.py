@@ -1,4 +1,4 @@
-"""What a data loader is, and how much its first batch holds."""
+"""Describe a data loader and the size of its first batch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch.utils.data import IterableDataset
 
-FETCHES = ("__getitems__", "__iter__", "__getitem__", "get")  # `get`: of PyTorch Geometric
+FETCHES = ("__getitems__", "__iter__", "__getitem__", "get")  # `get` is PyTorch Geometric's
 LIBRARY = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep, os.sep + "torch" + os.sep)
-DEEPEST, MOST = 6, 4096  # levels of a batch, and parts of it, that are looked at
+DEEPEST, MOST = 6, 4096  # levels and parts of a batch that are examined
 
 
 def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
-    """The `loader` record."""
+    """Return the `loader` record."""
     dataset = getattr(loader, "dataset", None)
     tensors, size = held(data)
     return {
@@ -37,7 +37,7 @@ def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
 
 
 def _context(loader: Any) -> str | None:
-    """How workers start, where the program or Python has settled it; asking would settle it."""
+    """Return how workers start, if already decided; asking would decide it."""
     context = getattr(loader, "multiprocessing_context", None)
     if context is None and (multiprocessing := sys.modules.get("multiprocessing")):
         return multiprocessing.get_start_method(allow_none=True)
@@ -46,13 +46,13 @@ def _context(loader: Any) -> str | None:
 
 
 def _place(kind: type, methods: tuple[str, ...]) -> str | None:
-    """Where the first of these methods is, that is the program's own; a library's is no place to look at."""
+    """Return the location of the first of these methods that the program defines itself."""
     places = (_place_of(getattr(kind, name, None)) for name in methods)
     return next((place for place in places if place), None)
 
 
 def _place_of(function: Any) -> str | None:
-    """file:line of a function, a method or an object that can be called."""
+    """Return file:line of a function, method or callable object."""
     code = getattr(function, "__code__", None)
     if code is None and not isinstance(function, type):
         code = getattr(type(function).__dict__.get("__call__"), "__code__", None)
@@ -62,7 +62,7 @@ def _place_of(function: Any) -> str | None:
 
 
 def held(data: Any) -> tuple[int, int]:
-    """Tensors in a batch, and their bytes. Objects with a `__dict__` (graphs) are looked into."""
+    """Count the tensors in a batch and their bytes, including attributes of objects such as graphs."""
     tensors = size = 0
     seen: set[int] = set()
     waiting = [(data, DEEPEST)]

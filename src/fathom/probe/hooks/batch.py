@@ -1,4 +1,4 @@
-"""How large a batch is, as far as that is cheap to see."""
+"""The size of a batch, if it is cheap to determine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TOKENS = "input_ids"
 
 
 def size(data: Any, depth: int = 3) -> tuple[int | None, int | None]:
-    """(samples, tokens): the first tensor's first dimension, and the elements of a tensor named input_ids."""
+    """Return (samples, tokens): the first tensor's first dimension, and the elements of `input_ids`."""
     if isinstance(data, torch.Tensor):
         return (data.shape[0] if data.dim() else None), None
     if depth == 0:

@@ -1,9 +1,9 @@
 """Outermost calls of modules and compiled functions: the steps of a program without optimizer and loader.
 
-While nobody knows what the program repeats, calls of every module are watched. Dynamo must not see that:
-it compares `Module.__call__` with the original and inlines what it finds. So the watch is lifted while Dynamo
-is imported, while it wraps a callable, and while it compiles; and for good once the clock is known. Where
-Dynamo gives a frame up, it tries every frame below, and would compile the watch's first: they are skipped.
+Until the repeated callable is known, calls of every module are watched. Dynamo must not see that: it compares
+`Module.__call__` with the original and inlines what it finds. So the watch is lifted while Dynamo is
+imported, wraps a callable or compiles, and for good once the clock is known. If Dynamo gives up a frame,
+it tries every frame below, and would compile the watch's first: these are skipped.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_IDS = (torch.bool, torch.complex64, torch.complex128)
 
 
 class Calls:
-    """Watches outermost calls, and reports each as a signal."""
+    """Watches outermost calls and reports each as a signal."""
 
     def __init__(self, session: Session, patches: Patches) -> None:
         self.session, self.patches = session, patches
@@ -37,16 +37,16 @@ class Calls:
         self._roots: dict[int, Any] = {}
 
     def look(self) -> None:
-        """Watch all modules, if that is still of use."""
+        """Watch all modules, if still useful."""
         if self.looking:
             self._everywhere.wrap(torch.nn.Module, "__call__", self.around)
 
     def lift(self) -> None:
-        """Watch none for a while."""
+        """Suspend the watch."""
         self._everywhere.undo()
 
     def around(self, original: Any) -> Any:
-        """`original` with a signal before every outermost call outside Dynamo."""
+        """Wrap `original` to send a signal before every outermost call outside Dynamo."""
         inside, seen = self._inside, self._seen
 
         @functools.wraps(original)
@@ -63,7 +63,7 @@ class Calls:
         return __call__
 
     def around_function(self, compiled: Any) -> Any:
-        """The same for a compiled function."""
+        """Do the same for a compiled function."""
         inside, seen = self._inside, self._seen
 
         @functools.wraps(compiled)
@@ -96,7 +96,7 @@ class Calls:
         self.session.signal("forward", id(root), grad, kind, samples, tokens, query)
 
     def chosen(self, source: str) -> None:
-        """The clock is known: watch the one root class that it needs, or nothing."""
+        """The clock is known: watch only the root class that it needs, or nothing."""
         self.looking = False
         self.lift()
         clock = self.session.chooser.clock
@@ -107,19 +107,19 @@ class Calls:
 
 
 def _in_worker() -> bool:
-    """Whether a loader's worker runs this, where modules prepare samples."""
+    """Whether this runs in a loader's worker, where modules prepare samples."""
     data = sys.modules.get("torch.utils.data")
     return data is not None and data.get_worker_info() is not None
 
 
 def _in_backward() -> bool:
-    """Whether activations are recomputed: with a GPU in a thread of autograd's, where no burst may begin that
-    another thread ends."""
+    """Whether activations are being recomputed: with a GPU, in an autograd thread, where no burst may begin
+    that another thread ends."""
     return torch._C._current_graph_task_id() != -1
 
 
 def install(session: Session, patches: Patches) -> None:
-    """Start to look for the outermost callable."""
+    """Start looking for the outermost callable."""
     calls = Calls(session, patches)
     session.on_clock.append(calls.chosen)
     if not calls.looking:
@@ -147,7 +147,7 @@ def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
 
         return __call__
 
-    skip = getattr(eval_frame, "skip_code", lambda code: None)  # its place has changed over versions
+    skip = getattr(eval_frame, "skip_code", lambda code: None)  # its location differs between versions
     for watch in (calls.around, calls.around_function):
         skip(watch(_nothing).__code__)
     patches.wrap(eval_frame._TorchDynamoContext, "__call__", around)
@@ -157,7 +157,7 @@ def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
 
 
 def _nothing() -> None:
-    """What a watch is put around to see its code."""
+    """A stand-in to wrap, which gives access to the watch's code."""
 
 
 def _is_compiled_function(context: Any, compiled: Any) -> bool:
@@ -168,7 +168,7 @@ def _is_compiled_function(context: Any, compiled: Any) -> bool:
 
 
 def _query(args: Any, kwargs: Any) -> int | None:
-    """Ids a sample, where the call was given a matrix of them; None of other data."""
+    """Return the ids per sample if the call received a matrix of them; None for other data."""
     first = args[0] if args else next(iter(kwargs.values()), None)
     ids = kwargs.get(TOKENS, first)
     if not isinstance(ids, torch.Tensor) or ids.dim() != 2:
@@ -177,7 +177,7 @@ def _query(args: Any, kwargs: Any) -> int | None:
 
 
 def _kind(query: int | None, kwargs: Any) -> str | None:
-    """Prefill or decode of a language model with a cache: told by the length of its input."""
+    """Return prefill or decode for a language model with a cache, by the length of its input."""
     if query is None:
         return None
     if not any(kwargs.get(name) is not None for name in CACHES) and not kwargs.get("use_cache"):

@@ -1,4 +1,4 @@
-"""CUDA graphs: each replay may be a step, and a capture is a wait with work that is worth seeing."""
+"""CUDA graphs: each replay may be a step, and a capture is a wait whose work is recorded."""
 
 from __future__ import annotations
 

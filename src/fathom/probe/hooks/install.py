@@ -1,4 +1,4 @@
-"""Installs all hooks of a recording, and takes them off."""
+"""Install all hooks of a recording, and remove them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
 
 
 def install(session: Session) -> None:
-    """Put every hook in; one that does not fit this version of torch is left out, with a warning."""
+    """Install every hook; one that does not fit this version of torch is skipped with a warning."""
     for part, put_in in PARTS.items():
         try:
             _handles.append(put_in(session, _patches))
@@ -35,7 +35,7 @@ def install(session: Session) -> None:
 
 
 def remove() -> None:
-    """Take all hooks off."""
+    """Remove all hooks."""
     while _handles:
         for handle in _handles.pop() or ():
             handle.remove()

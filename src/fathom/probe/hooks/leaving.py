@@ -1,4 +1,4 @@
-"""`os._exit` runs no exit handlers: what is pending is written before."""
+"""`os._exit` skips exit handlers, so pending records are written before it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fathom.probe.session import Session
 
 
 def install(session: Session, patches: Patches) -> None:
-    """End the recording in order when the program leaves by `os._exit`, as forked workers do."""
+    """End the recording properly when the program calls `os._exit`, as forked workers do."""
     ending = guarded("the end of the recording")(session.end)
 
     def around(original: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Batches of data loaders, as the program gets them: waits, and which worker made what."""
+"""Batches of data loaders as the program receives them: waits, and the worker that made each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
 
 
 def _serve(ahead: Ahead, base: Any) -> None:
-    """The recording ends, or goes on in a fork: the program still gets what was fetched ahead for it."""
+    """When the recording ends or continues in a fork, still deliver the batches fetched ahead."""
     patches = Patches()
 
     def remaining(original: Any) -> Any:
@@ -69,7 +69,7 @@ def _serve(ahead: Ahead, base: Any) -> None:
 
 
 class Iterators:
-    """What is known of each loader's iterator, without keeping it alive."""
+    """The state of each loader's iterator, without keeping it alive."""
 
     def __init__(self) -> None:
         self._numbers: Any = weakref.WeakKeyDictionary()
@@ -77,7 +77,7 @@ class Iterators:
         self._count = 0
 
     def started(self, iterator: Any, loader: Any) -> None:
-        """A new iterator over `loader`."""
+        """Register a new iterator over `loader`."""
         if loader not in self._numbers:
             self._numbers[loader] = self._count
             self._count += 1
@@ -85,16 +85,16 @@ class Iterators:
         self._of[iterator] = {"loader": number, "epoch": 0, "batch": 0, "made": {}, "of": weakref.ref(loader)}
 
     def known(self, iterator: Any) -> dict[str, Any]:
-        """The same, and without a fault where nothing is known."""
+        """Return the state, or an empty one if unknown."""
         return self._of.get(iterator) or {"loader": -1}
 
     def of(self, iterator: Any) -> dict[str, Any]:
-        """loader, epoch, batch (how many so far), made (worker: how many in this epoch), last."""
+        """Return loader, epoch, batch (number so far), made (worker: number in this epoch), last."""
         return self._of[iterator]
 
 
 class Deliveries:
-    """What happens to the iterators of this process, told to the session."""
+    """Reports what happens to the iterators of this process to the session."""
 
     def __init__(self, session: Session, stages: Stages, pinned: dict[int, int]) -> None:
         self.session, self.stages, self.pinned = session, stages, pinned
@@ -111,7 +111,7 @@ class Deliveries:
 
     @guarded(PART)
     def reset(self, iterator: Any, loader: Any, first_iter: bool = False) -> None:
-        """`iterator`, whose workers live on, begins another epoch."""
+        """`iterator`, with persistent workers, begins another epoch."""
         state = self.iterators.of(iterator)
         state.update(epoch=state["epoch"] + 1, made={})
         if self.ahead is not None:
@@ -121,7 +121,7 @@ class Deliveries:
 
     @guarded(PART)
     def received(self, iterator: Any, data: Any, worker: int) -> None:
-        """A batch of `worker` is next in order."""
+        """The next batch in order, from `worker`, has arrived."""
         state = self.iterators.of(iterator)
         nth = state["made"].get(worker, 0)
         state["made"][worker] = nth + 1
@@ -129,13 +129,13 @@ class Deliveries:
         self.stages.pin = self.pinned.pop(id(data), None)
 
     def asked(self) -> int:
-        """The program wants a batch; returns the time."""
+        """The program requests a batch; return the time."""
         start = time.time_ns()
         self.stages.forget()
         return start
 
     def taken(self, iterator: Any, original: Any) -> Any:
-        """The next batch, from those that a trial fetched ahead where there are any."""
+        """Return the next batch, from those fetched ahead by a trial if any."""
         if self.ahead is None or get_worker_info() is not None:
             return original(iterator)
         return self.ahead.next(iterator, original, self.iterators.known(iterator))
@@ -157,14 +157,14 @@ class Deliveries:
 
     @guarded(PART)
     def _tell(self, state: dict[str, Any], data: Any) -> None:
-        """What the loader is, once."""
+        """Describe the loader, once."""
         self.told.add(state["loader"])
         loader = state["of"]()
         if loader is not None:
             self.session.say(about(state["loader"], loader, data))
 
     def _row(self, state: dict[str, Any], start: int, wait: int) -> tuple[Any, ...]:
-        """In the order of BATCH_COLUMNS."""
+        """Return a row in the order of BATCH_COLUMNS."""
         worker, pid, nth = state.pop("last", (None, None, None))
         at = (state["loader"], state["epoch"], state["batch"], worker, pid, nth)
         stages = self.stages

@@ -12,7 +12,7 @@ from fathom.probe.session import Session
 
 
 def install(session: Session, patches: Patches) -> list[Any]:
-    """Returns the handle of the hook, to be removed in the end."""
+    """Install the hook and return its handle."""
     from torch.amp import GradScaler
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -29,7 +29,7 @@ def install(session: Session, patches: Patches) -> list[Any]:
         def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             before = fired[id(optimizer)]
             result = original(self, optimizer, *args, **kwargs)
-            if fired[id(optimizer)] == before:  # gradients overflowed: the iteration still ended here
+            if fired[id(optimizer)] == before:  # gradients overflowed, but the iteration ended here
                 stepped(optimizer)
             return result
 

@@ -1,4 +1,4 @@
-"""Replacing attributes of other people's classes and modules, so that it can be undone."""
+"""Replace attributes of foreign classes and modules reversibly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MISSING = object()
 
 
 class Patches:
-    """Attributes that were replaced. `undo` puts back those that nobody else replaced since."""
+    """Replaced attributes. `undo` restores those that nobody else has replaced since."""
 
     def __init__(self) -> None:
         self._done: list[tuple[Any, str, Any, Any]] = []
@@ -22,13 +22,13 @@ class Patches:
         self._done.append((owner, name, before, vars(owner)[name]))
 
     def wrap(self, owner: Any, name: str, around: Callable[[Any], Any]) -> None:
-        """Replace `owner.name` by `around(original)`; nothing where there is no such attribute."""
+        """Replace `owner.name` by `around(original)`; do nothing if there is no such attribute."""
         original = getattr(owner, name, None)
         if original is not None:
             self.set(owner, name, around(original))
 
     def undo(self) -> None:
-        """Put everything back, last first."""
+        """Restore everything, last first."""
         while self._done:
             owner, name, before, ours = self._done.pop()
             if vars(owner).get(name) is not ours:
@@ -40,7 +40,7 @@ class Patches:
 
 
 def after(original: Any, then: Any) -> Any:
-    """The method `original`, followed by `then` with the same arguments."""
+    """Return a method that calls `original`, then `then` with the same arguments."""
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,7 +52,7 @@ def after(original: Any, then: Any) -> Any:
 
 
 def before(original: Any, first: Any) -> Any:
-    """The method `original`, preceded by `first` with the same arguments."""
+    """Return a method that calls `first`, then `original` with the same arguments."""
 
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:

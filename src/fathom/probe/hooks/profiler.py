@@ -1,4 +1,4 @@
-"""The program's own profiler goes first: there is one Kineto in a process."""
+"""Give way to the program's own profiler: a process has only one Kineto."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.probe.session import Session
 
 
 def install(session: Session, patches: Patches) -> None:
-    """Step aside from the moment that the program prepares its profiler until it is done."""
+    """Step aside from when the program prepares its profiler until it is done."""
 
     @guarded("stepping aside for the program's profiler")
     def taken() -> None:

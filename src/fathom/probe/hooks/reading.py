@@ -1,4 +1,4 @@
-"""What the samples of a batch take: user code, decoders of libraries, and the rest, which is reading."""
+"""Divide the time of a batch's samples: user code, library decoders, and the rest, which is reading."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ try:
 except ImportError:  # not on Windows
     resource = None  # type: ignore[assignment]
 
-SCHEDULER = "/proc/thread-self/schedstat"  # ns that it ran, ns that it was ready to run, times it ran
+SCHEDULER = "/proc/thread-self/schedstat"  # ns running, ns ready to run, number of runs
 ACCOUNT = "/proc/thread-self/io"
-ACCOUNTED = "rchar", "read_bytes"  # what read calls gave it, what it had storage fetch: mapped files, too
+ACCOUNTED = "rchar", "read_bytes"  # bytes returned by read calls; bytes read from storage, also by mmap
 DECODERS = {
     "PIL.ImageFile": ("ImageFile.load",),
     "cv2": ("imread", "imdecode"),
@@ -31,17 +31,17 @@ DECODERS = {
 
 
 class Decoding(threading.local):
-    """Nanoseconds that this thread spent in decoders, since somebody set it to 0; None: nobody counts."""
+    """Nanoseconds that this thread spent in decoders since the count was set to 0; None: not counting."""
 
     ns: int | None = None
     depth = 0
 
 
 def used() -> int | None:
-    """Nanoseconds that this thread ran in user space or waited for a processor; None where none can tell.
+    """Return the ns that this thread ran in user space or waited for a processor; None if unknown.
 
-    All of its time is told exactly, that in the kernel, of which reading is most, by the tick of some ms: the
-    time in user space as it is told by itself would be 0 for whatever is shorter than a tick.
+    Total time is exact; kernel time, mostly reading, has a resolution of a tick of some ms. The kernel's
+    figure for user time would be 0 for anything shorter than a tick.
     """
     who = getattr(resource, "RUSAGE_THREAD", None)
     if who is None:
@@ -50,39 +50,39 @@ def used() -> int | None:
 
 
 def ready() -> int | None:
-    """Nanoseconds that this thread was ready to run and had no processor; None where nobody counts them."""
+    """Return the ns that this thread was ready to run without a processor; None if not counted."""
     try:
         with open(SCHEDULER) as file:
             ran, waited, _ = map(int, file.read().split())
-        return waited if ran else None  # a kernel that does not count says 0 for all
+        return waited if ran else None  # a kernel that does not count reports 0 for everything
     except (OSError, ValueError):  # kernels may be built without it
         return None
 
 
 def ready_since(before: int | None) -> int | None:
-    """Nanoseconds."""
+    """Return the difference in nanoseconds."""
     now = ready()
     return None if before is None or now is None else now - before
 
 
 def read() -> tuple[int, ...] | None:
-    """Bytes that this thread read, by ACCOUNTED, which leave out sockets; None where that cannot be told."""
+    """Return the bytes read by this thread as in ACCOUNTED, without sockets; None if unknown."""
     try:
         with open(ACCOUNT) as file:
             rows = dict(line.split(": ") for line in file)
         return tuple(int(rows[name]) for name in ACCOUNTED)
-    except (OSError, ValueError, KeyError):  # kernels may be built without it, containers may hide it
+    except (OSError, ValueError, KeyError):  # kernels may be built without it, and containers may hide it
         return None
 
 
 def read_since(before: tuple[int, ...] | None) -> int | None:
-    """Bytes; what came from storage through a read call counts once."""
+    """Return the bytes since `before`; bytes read from storage by a read call count once."""
     now = read()
     return None if before is None or now is None else max(b - a for a, b in zip(before, now, strict=True))
 
 
 def watch_decoders(patches: Patches, decoding: Decoding) -> None:
-    """Time the decoders of libraries, once the program has imported them."""
+    """Time library decoders once the program has imported them."""
     for module, names in DECODERS.items():
         when_imported(module, functools.partial(_watch, patches, decoding, names))
 

@@ -1,7 +1,7 @@
-"""The stages of each batch, timed in whichever process and thread makes it: fetch, collate, pin.
+"""Time the stages of each batch in whichever process and thread makes it: fetch, collate, pin.
 
-`read` and `decode` are parts of fetch; `read_bytes` is what came in meanwhile. Workers also tell with how
-many threads torch computes there, and how long they were ready to run and had no processor.
+`read` and `decode` are parts of fetch; `read_bytes` is the data read meanwhile. Workers also report torch's
+number of threads, and how long they were ready to run without a processor.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fathom.probe.hooks.reading import Decoding, read, read_since, ready, ready_
 from fathom.probe.session import Session
 
 PART = "watching data loaders"
-MOST_PINNED = 1000  # batches whose time is kept until somebody asks
+MOST_PINNED = 1000  # batches whose time is kept until it is read
 
 
 class Stages(threading.local):
-    """Durations of the batch that this thread is making, in ns; `used` is `reading.used` by then.
+    """Durations of this thread's current batch in ns; `used` is `reading.used` at that time.
 
-    `read_bytes` is no duration: bytes that were read meanwhile.
+    `read_bytes` is not a duration but the bytes read meanwhile.
     """
 
     fetch: int | None = None
@@ -40,12 +40,12 @@ class Stages(threading.local):
     depth = 0
 
     def forget(self) -> None:
-        """Another batch begins."""
+        """Start another batch."""
         self.fetch = self.read = self.decode = self.collate = self.pin = self.used = self.read_bytes = None
 
 
 def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
-    """Time every fetch of a batch; in workers it is told at once, for nobody else sees it there."""
+    """Time every fetch of a batch; workers report it at once, because nobody else sees it there."""
     making = Making(session, stages)
     watch_decoders(patches, making.decoding)
     patches.wrap(fetch._BaseDatasetFetcher, "__init__", lambda original: after(original, making.created))
@@ -54,7 +54,7 @@ def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
 
 
 class Making:
-    """The batches that this process makes; in a worker they are numbered by epoch."""
+    """The batches made by this process; a worker numbers them by epoch."""
 
     def __init__(self, session: Session, stages: Stages) -> None:
         self.session, self.stages, self.decoding = session, stages, Decoding()
@@ -62,13 +62,13 @@ class Making:
 
     @guarded(PART)
     def created(self, fetcher: Any, *args: Any, **kwargs: Any) -> None:
-        """A fetcher stands for an epoch; one inside another's fetch belongs to a dataset."""
+        """A fetcher represents an epoch; one created inside another's fetch belongs to a dataset."""
         if get_worker_info() is not None and self.stages.depth == 0:
             self.epoch, self.nth = self.epoch + 1, 0
         fetcher.collate_fn = _timed_collate(fetcher.collate_fn, self.stages)
 
     def timed(self, original: Any) -> Any:
-        """`fetch`, timed."""
+        """Return `fetch` with timing."""
         stages = self.stages
 
         @functools.wraps(original)
@@ -82,7 +82,7 @@ class Making:
             except StopIteration:
                 raise
             except BaseException:
-                self.nth += 1  # the program is sent the error in place of a batch
+                self.nth += 1  # the program receives the error instead of a batch
                 raise
             finally:
                 stages.depth, stages.decode, self.decoding.ns = 0, self.decoding.ns, None
@@ -123,7 +123,7 @@ def _timed_collate(original: Any, stages: Stages) -> Any:
 
 
 def watch_pinning(patches: Patches, stages: Stages, pinned: dict[int, int]) -> None:
-    """Time the pinning of every batch, which has a thread of its own: `pinned` gets it by identity."""
+    """Time the pinning of every batch, which runs in its own thread: `pinned` maps batch ids to times."""
     inside = threading.local()
 
     def timed(original: Any) -> Any:

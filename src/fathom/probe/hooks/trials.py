@@ -1,4 +1,4 @@
-"""What trials leave out: calls that print, log and collect garbage."""
+"""The hooks of trials, which skip calls that print, log and collect garbage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _WRITER = tuple(
     f"add_{what}"
     for what in ("scalar", "scalars", "histogram", "text", "image", "images", "figure", "hparams", "pr_curve")
 )
-# Module, class ("" for functions of the module), methods. None of them returns anything that is of use.
+# Module, class ("" for module functions), methods. Their return values are of no use.
 WRITERS = (
     ("torch.utils.tensorboard.writer", "SummaryWriter", _WRITER),
     ("tensorboardX.writer", "SummaryWriter", _WRITER),
     ("wandb.sdk.wandb_run", "Run", ("log",)),
     ("mlflow.tracking.fluent", "", ("log_metric", "log_metrics")),
 )
-# After these there is nobody to write it, or somebody else: what is kept back is written before.
+# After these calls nobody, or another program, writes pending output, so it is written before them.
 LAST = (
     ("torch.utils.tensorboard.writer", "SummaryWriter", ("close",)),
     ("tensorboardX.writer", "SummaryWriter", ("close",)),
@@ -42,7 +42,7 @@ LAST = (
 
 
 def install(session: Session, patches: Patches) -> None:
-    """Wrap them where the trial is wanted; outside of its steps the wrappers only pass on."""
+    """Wrap them for the requested trials; outside of trial steps, the wrappers only forward."""
     silence, garbage = session.trials.get("logging"), session.trials.get("gc")
     if isinstance(garbage, Garbage):
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))
@@ -63,7 +63,7 @@ def install(session: Session, patches: Patches) -> None:
 
 
 def _unseen(wrapper: Any) -> Any:
-    """Dynamo does not look inside, so that compiled code is no other than before."""
+    """Hide the wrapper from Dynamo, so that compiled code is the same as before."""
     wrapper._torchdynamo_disable = True
     return wrapper
 

@@ -22,7 +22,7 @@ CHECKPOINTS = {
 
 
 def install(session: Session, patches: Patches) -> list[Any]:
-    """Returns handles."""
+    """Install the hooks and return their handles."""
     patches.wrap(torch, "save", lambda original: _timed(session, original, "checkpoint", "torch.save"))
     for module, names in CHECKPOINTS.items():
         when_imported(module, functools.partial(_time_all, session, patches, names))
@@ -70,7 +70,7 @@ def _compilations(session: Session) -> Handle:
 
 
 def _compiled(told: Any) -> str:
-    """What is compiled, and the compiler's number of the function and its version: `dynamo 0/5`."""
+    """Return what is compiled, with the compiler's number of the function and its version: `dynamo 0/5`."""
     trigger, number = getattr(told, "callback_trigger", None), getattr(told, "compile_id", None)
     return f"{getattr(trigger, 'name', '').lower()} {number or ''}".strip()
 

@@ -1,13 +1,13 @@
-"""Python imports this at its start because `fathom run` put the folder on PYTHONPATH.
+"""Imported by Python at startup because `fathom run` put this folder on PYTHONPATH.
 
-Nothing of Fathom, and nothing of the standard library that Python has not loaded already, is imported here:
+It imports nothing of Fathom, nor anything of the standard library that Python has not already loaded:
 a process that never imports torch must not pay for being watched.
 """
 
 import os
 import sys
 
-TYPE_CHECKING = False  # without importing typing
+TYPE_CHECKING = False  # avoids importing typing
 if TYPE_CHECKING:
     from typing import Any
 
@@ -33,7 +33,7 @@ def _chain(here: str) -> None:
 
 
 class _FathomFinder:
-    """Finds `fathom` for a program whose environment has none; asked last, so an installed one wins."""
+    """Finds `fathom` for a program whose environment lacks it; asked last, so an installed one wins."""
 
     def __init__(self, package: str) -> None:
         self.package = package
@@ -48,7 +48,7 @@ class _FathomFinder:
 
 
 class _TorchFinder:
-    """Lets the others find torch, and starts the probe when torch has been imported."""
+    """Lets other finders find torch, and starts the probe once torch has been imported."""
 
     def __init__(self, raw: str) -> None:
         self.raw = raw
@@ -77,7 +77,7 @@ class _TorchFinder:
         try:
             loader.exec_module = exec_module
         except AttributeError:
-            _warn("torch is loaded in a way that cannot be followed")
+            _warn("torch is loaded in a way that Fathom cannot detect")
 
 
 def _start(raw: str) -> None:

@@ -1,4 +1,4 @@
-"""Trials: for a few steps the program runs without something, and the step time is the answer."""
+"""Trials: the program runs a few steps without something, and the step time shows its cost."""
 
 from fathom.probe.trials.rounds import BASELINE, PREFIX, jobs
 from fathom.probe.trials.trials import Trials

@@ -1,7 +1,7 @@
-"""The trial `input`: batches are fetched before the trial, so that no step of it waits for one.
+"""The trial `input`: batches are fetched before the trial, so that none of its steps waits for one.
 
-The program gets every batch once and in order. One batch that is repeated would measure the same, but makes
-epochs longer than the program counted on: a schedule with a last step raises an error, ranks wait in vain.
+The program receives every batch once and in order. Repeating a batch would measure the same, but make
+epochs longer than expected: a schedule with a last step raises an error, and ranks deadlock.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fathom.probe.trials.rounds import WARM
 from fathom.probe.trials.trial import Trial, of_the_steps
 
 MOST_BYTES = 2 << 30
-MEMORY_SHARE = 0.25  # of the memory that is free now
-SHARED_SHARE = 0.5  # of the free shared memory, where worker processes put their batches
-NO_LOADER = "no data loader delivered a batch in most steps"
-OTHER_THREAD = "batches are taken from the loader by another thread than the one that steps"
-STATEFUL = "the loader can save its state, which would not know of batches that were fetched ahead"
-TOO_LARGE = "the batches of a trial would fill too much of the free memory"
+MEMORY_SHARE = 0.25  # of the free memory
+SHARED_SHARE = 0.5  # of the free shared memory, where workers put their batches
+NO_LOADER = "in most steps no data loader delivered a batch"
+OTHER_THREAD = "another thread than the stepping one takes batches from the loader"
+STATEFUL = "the loader can save its state, which would miss the batches fetched ahead"
+TOO_LARGE = "the batches of a trial would take too much of the free memory"
 
 
 class Ahead(Trial):
-    """Batches in hand, by iterator; each is what `original` returned or raised, and who made it."""
+    """Prefetched batches by iterator; each is what `original` returned or raised, and who made it."""
 
     kind = "input"
 
@@ -39,8 +39,8 @@ class Ahead(Trial):
         self._steps = self._usual = 0
         self._leads: list[int] = []
         self._watching = self._elsewhere = False
-        self.serve: Callable[[], None] | None = None  # hands out what is left without the hooks
-        self._seen: Any = WeakKeyDictionary()  # iterators that workers feed
+        self.serve: Callable[[], None] | None = None  # delivers the remaining batches without the hooks
+        self._seen: Any = WeakKeyDictionary()  # iterators with workers
 
     def watch(self) -> None:
         self._counts.clear()
@@ -60,28 +60,28 @@ class Ahead(Trial):
 
     @property
     def settled(self) -> bool:
-        """Whether all that was fetched ahead was handed out, and workers are no further ahead than usual."""
+        """Whether all prefetched batches were delivered, and workers are no further ahead than usual."""
         return not self.pending and all(_lead(one) <= self._usual for one in list(self._seen))
 
     @property
     def pending(self) -> bool:
-        """Whether batches are in hand."""
+        """Whether prefetched batches remain."""
         return any(self._ready.values())
 
     # what the hooks tell and ask
 
     def reset(self, iterator: Any) -> None:
-        """The program begins anew: what is left of the epoch it does not want."""
+        """The program starts a new epoch and does not want the rest of this one."""
         self._ready.pop(iterator, None)
 
     def hand_over(self) -> None:
-        """Nobody asks through the hooks any more: what is in hand has to reach the program all the same."""
+        """The hooks are gone, but prefetched batches must still reach the program."""
         self.open = self._watching = False
         if self.pending and self.serve is not None:
             self.serve()
 
     def next(self, iterator: Any, original: Callable[[Any], Any], state: dict[str, Any]) -> Any:
-        """The next batch for the program, in order; `state` is what is known of the iterator."""
+        """Return the next batch for the program, in order; `state` is the iterator's."""
         loader = state["loader"]
         ready = self._ready.get(iterator)
         if not ready and (self.open or self._watching):
@@ -117,9 +117,9 @@ class Ahead(Trial):
             try:
                 batch = original(iterator)
             except StopIteration:
-                ready.append((None, StopIteration(), None))  # another: its frames would keep the iterator
+                ready.append((None, StopIteration(), None))  # a new one: its frames would keep the iterator
                 return
-            except Exception as error:  # the program's, in its turn
+            except Exception as error:  # raised later, when the program gets there
                 ready.append((None, error, None))
                 return
             ready.append((batch, None, state.pop("last", None)))
@@ -129,7 +129,7 @@ class Ahead(Trial):
 
 
 def _lead(iterator: Any) -> int:
-    """How many batches workers have ready; 0 where there are none, or the system cannot tell."""
+    """Return how many batches workers have ready; 0 if none or unknown."""
     queues = [getattr(iterator, name, None) for name in ("_data_queue", "_worker_result_queue")]
     try:
         waiting = sum(queue.qsize() for queue in {id(one): one for one in queues if one is not None}.values())
@@ -146,7 +146,7 @@ def _fits(batch: Any, count: int) -> bool:
 
 
 def _room(where: str) -> float:
-    """Bytes that batches may take there."""
+    """Return the bytes that batches may take there."""
     if where == "host":
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         return min(MOST_BYTES, MEMORY_SHARE * free)
@@ -158,7 +158,7 @@ def _room(where: str) -> float:
 
 
 def _weigh(batch: Any, size: Counter[str], depth: int = 4) -> None:
-    """Add the bytes of a batch's arrays to `size`: of the host, shared ones of it, and of each device."""
+    """Add the bytes of a batch's arrays to `size`: host, shared memory, and each device."""
     if hasattr(batch, "untyped_storage") and batch.device.type != "cpu":
         size[str(batch.device)] += batch.nbytes
     elif isinstance(getattr(batch, "nbytes", None), int):

@@ -1,20 +1,20 @@
-"""The trial `gc`: no garbage is collected."""
+"""The trial `gc`: garbage collection is off."""
 
 from __future__ import annotations
 
 import gc
 import sys
-from gc import disable, enable, isenabled  # as they are without hooks
+from gc import disable, enable, isenabled  # unhooked
 
 from fathom.probe.trials.trial import Trial
 
-SPARE = 0.2  # of a device's memory: with less, garbage that is kept might be what does not fit
-NONE = "no garbage was collected in the unchanged steps"
-FULL = "less than a fifth of the device's memory is free, and garbage may hold tensors"
+SPARE = 0.2  # of a device's memory: with less, uncollected garbage could exhaust it
+NONE = "no garbage was collected in the unmodified steps"
+FULL = "less than a fifth of the device's memory is free, and garbage may contain tensors"
 
 
 class Garbage(Trial):
-    """Automatic collections are off, and calls of `gc.collect` do nothing."""
+    """Automatic collection is off, and calls of `gc.collect` do nothing."""
 
     kind = "gc"
 
@@ -45,11 +45,11 @@ class Garbage(Trial):
             enable()
 
     def wants(self, on: bool) -> None:
-        """The program itself switches them on or off: so they are after the trial."""
+        """The program itself switches collection on or off, to take effect after the trial."""
         self._off = on
 
     def wanted(self) -> bool:
-        """Whether they are on as far as the program knows."""
+        """Whether the program believes that collection is on."""
         return self._off
 
     def futile(self) -> str:

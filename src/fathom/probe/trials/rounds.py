@@ -1,4 +1,4 @@
-"""In which order stretches are tried: unchanged, changed, unchanged, changed …, so that drift cancels."""
+"""Alternate unchanged and changed stretches, so that drift cancels."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ BASELINE = PREFIX + "baseline"
 ORDER = ("logging", "gc", "input")  # the loader's last: an unchanged stretch waits until its lead is used up
 ROUNDS, ENOUGH = 5, 3
 LEAST_STEPS, MOST_STEPS, STRETCH_NS = 8, 24, 200_000_000
-WARM = 2  # steps after each change that count for neither side
-MOST_HELD = 100  # steps that an unchanged stretch waits to be like the one before the trial
+WARM = 2  # steps after each change that do not count
+MOST_HELD = 100  # steps that an unchanged stretch waits to resemble the one before the trial
 
 
 def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
-    """Every stretch of the trials of these kinds, an unchanged one first and last."""
+    """Return every stretch of these trials, with an unchanged one first and last."""
     wanted = [kind for kind in ORDER if kind in kinds]
     if not wanted:
         return []
@@ -26,7 +26,7 @@ def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
 
 
 def without(left: list[Job], phase: str) -> list[Job]:
-    """The jobs that are left when one phase is given up; of unchanged stretches alone only the last is."""
+    """Return the remaining jobs without one phase; of unchanged ones alone only the last is kept."""
     kept = [job for job in left if job.phase != phase]
     compared = any(job.phase.startswith(PREFIX) and job.phase != BASELINE for job in kept)
     if compared or len(kept) == len(left):

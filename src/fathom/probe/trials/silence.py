@@ -1,4 +1,4 @@
-"""The trial `logging`: what the program prints and logs is kept back, and written after the trial."""
+"""The trial `logging`: the program's printing and logging is buffered, and written after the trial."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from fathom.probe.trials.trial import Trial, of_the_steps
 
-WARNING = 30  # of the module logging
-MOST_BYTES = 256 << 20  # of copies of tensors in one stretch
+WARNING = 30  # as in the module logging
+MOST_BYTES = 256 << 20  # of tensor copies in one stretch
 PLAIN = (str, int, float, bool, complex, bytes, type(None))
-NONE = "nothing was printed or logged in the steps that were tried"
+NONE = "the program printed or logged nothing in the trial's steps"
 
 
 class CannotKeepError(Exception):
-    """An argument that may have changed, or may be too large to copy, until it is written."""
+    """An argument that may change before it is written, or is too large to copy."""
 
 
 class Scalar:
-    """A tensor of one number with a gradient, as it was: its text, or its value, for who formats it later."""
+    """A copy of a one-element tensor with a gradient: its text, or its value for later formatting."""
 
     def __init__(self, tensor: Any, made_by: str) -> None:
         self._tensor, self._made_by = tensor, made_by
@@ -41,7 +41,7 @@ class Scalar:
 
 
 class Silence(Trial):
-    """Calls that write are kept with copies of their arguments, in order."""
+    """Buffers writing calls with copies of their arguments, in order."""
 
     kind = "logging"
 
@@ -62,7 +62,7 @@ class Silence(Trial):
         self.release()
 
     def forget(self) -> None:
-        """After a fork: what is kept is the parent's to write."""
+        """After a fork: the buffered output is the parent's to write."""
         self.open = False
         self._calls.clear()
         self._lock = threading.RLock()
@@ -71,21 +71,21 @@ class Silence(Trial):
         return "" if self._kept else NONE
 
     def release(self) -> None:
-        """Write what was kept back. Stopped by Ctrl-C, the next call goes on."""
+        """Write the buffered output. After a Ctrl-C, the next call continues."""
         while self._calls:
             try:
                 call, args, kwargs = self._calls.popleft()
-            except IndexError:  # another thread, a lapse's, writes as well
+            except IndexError:  # another thread, such as a lapse's, also writes
                 return
             try:
                 call(*args, **kwargs)
             except Exception as error:
-                sys.stderr.write(f"fathom: what was kept back could not be written: {error}\n")
+                sys.stderr.write(f"fathom: buffered output could not be written: {error}\n")
 
     # what the hooks ask: no other thread ever waits for the lock, whose holder may wait for a handler's
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Whether the call was kept; if not it is to be made now, and what was kept before it has been."""
+        """Whether the call was buffered; otherwise it must be made now, after everything buffered before."""
         if not of_the_steps():
             return False
         with self._lock:
@@ -100,7 +100,7 @@ class Silence(Trial):
             return True
 
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """The same for `print`: of what cannot be copied the text is kept, unless it goes into a file."""
+        """Do the same for `print`: buffer the text of what cannot be copied, unless it goes into a file."""
         stream = kwargs.get("file") or sys.stdout
         if not of_the_steps() or not any(stream is one for one in self._streams):
             return False
@@ -113,7 +113,7 @@ class Silence(Trial):
             return True
 
     def keeps_record(self, call: Callable[..., Any], logger: Any, record: Any) -> bool:
-        """The same for a record of `logging`; warnings and errors are written at once."""
+        """Do the same for a record of `logging`; warnings and errors are written at once."""
         if not of_the_steps():
             return False
         with self._lock:
@@ -124,7 +124,7 @@ class Silence(Trial):
                 return False
             try:
                 self._settle(record)
-            except Exception:  # its handlers say what is wrong with it, and the program goes on
+            except Exception:  # handlers report their own problems, and the program continues
                 self.release()
                 return False
             self._calls.append((call, (logger, record), {}))
@@ -139,17 +139,17 @@ class Silence(Trial):
         record.msg = record.msg if type(record.msg) is str else str(record.msg)
 
     def or_text(self, value: Any, text: Callable[[Any], str]) -> Any:
-        """A copy of `value`, else its text as it is now."""
+        """Return a copy of `value`, else its text as of now."""
         try:
             return self._frozen(value, shown=True)
         except CannotKeepError:
             return text(value)
 
     def _frozen(self, value: Any, shown: bool = False) -> Any:
-        """`value` as it is now, whatever becomes of it; `shown` as text later on. Raises CannotKeepError."""
+        """Return a snapshot of `value`; `shown` if it becomes text later. Raises CannotKeepError."""
         try:
             return self._copied(value, shown)
-        except Exception as error:  # a list within itself, a sparse tensor, memory that is used up
+        except Exception as error:  # a list that contains itself, a sparse tensor, memory that is exhausted
             raise CannotKeepError from error
 
     def _copied(self, value: Any, shown: bool) -> Any:
@@ -169,7 +169,7 @@ class Silence(Trial):
 
     def _cloned(self, tensor: Any, shown: bool) -> Any:
         if shown and tensor.requires_grad and (tensor.dim() or tensor.grad_fn is None):
-            raise CannotKeepError  # its text says where it comes from
+            raise CannotKeepError  # its text names its origin
         self._spend(tensor.nbytes)
         clone = tensor.detach().clone()
         return Scalar(clone, type(tensor.grad_fn).__name__) if shown and tensor.requires_grad else clone
@@ -181,7 +181,7 @@ class Silence(Trial):
 
 
 def _is_file(stream: Any) -> bool:
-    """Whether it is written to a file, terminal or pipe: nobody in the program reads it back."""
+    """Whether it writes to a file, terminal or pipe, which the program does not read back."""
     try:
         return os.fstat(stream.fileno()) is not None
     except Exception:

@@ -1,4 +1,4 @@
-"""What one trial is."""
+"""The interface of a trial."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 
 
 class Trial:
-    """Something that is left out for some steps. `why` says why it cannot be tried, once that is known."""
+    """Something skipped for some steps. `why` says why it cannot be tried, once known."""
 
     kind = ""
 
@@ -18,28 +18,28 @@ class Trial:
         """An unchanged stretch begins."""
 
     def watched(self, steps: int) -> None:
-        """The unchanged stretch is over; it had so many steps."""
+        """The unchanged stretch is over; it had `steps` steps."""
 
     def begin(self, steps: int) -> None:
-        """Leave it out from here on, for about so many steps."""
+        """Skip it from here on, for about `steps` steps."""
         self.open = True
 
     def end(self) -> None:
-        """Everything is as before. May be called at any time, from any thread, and twice."""
+        """Restore everything. May be called at any time, from any thread, and repeatedly."""
         self.open = False
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left of the trial that makes steps unlike those before it."""
+        """Whether the trial no longer affects steps."""
         return True
 
     def futile(self) -> str:
-        """Why going on is of no use, asked after a few stretches."""
+        """Return why continuing is useless, asked after a few stretches."""
         return ""
 
 
 def of_the_steps() -> bool:
-    """Whether this is the thread that steps run in: what others do does not hold them up."""
+    """Whether this is the thread that runs the steps: other threads do not delay them."""
     return threading.current_thread() is threading.main_thread() or threading.get_ident() == stepping.thread
 
 

@@ -1,4 +1,4 @@
-"""Carries out the trials of one process."""
+"""Run the trials of one process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fathom.probe.trials.silence import Silence
 from fathom.probe.trials.trial import Trial, stepping
 
 KNOWN: tuple[type[Trial], ...] = (Silence, Garbage, Ahead)
-MOST_CUT = 3  # times in a row that a stretch is begun anew
-TRIED = 2  # stretches after which it is asked whether it is of any use
-LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is given up
-RANKS = "several ranks wait for each other, so that a trial in one is none"
-LAPSED = "a trial was given up, as its steps took much longer than those before"
-UNSETTLED = f"what a trial had left over was not used up within {MOST_HELD} steps"
+MOST_CUT = 3  # consecutive restarts of a stretch
+TRIED = 2  # stretches after which its usefulness is checked
+LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is aborted
+RANKS = "several ranks wait for each other, so a trial in one rank shows nothing"
+LAPSED = "a trial was aborted, because its steps took much longer than those before"
+UNSETTLED = f"the leftovers of a trial were not used up within {MOST_HELD} steps"
 Note = Callable[[str, str], None]
 
 
@@ -38,7 +38,7 @@ class Trials:
 
     @property
     def refused(self) -> list[str]:
-        """The phases of what cannot be tried."""
+        """The phases of impossible trials."""
         return [PREFIX + kind for kind, trial in self._of.items() if trial.why]
 
     @property
@@ -47,23 +47,23 @@ class Trials:
         return self._open is not None
 
     def get(self, kind: str) -> Trial | None:
-        """The trial, for the hooks that it needs; None where it is not wanted."""
+        """Return the trial for its hooks; None if it was not requested."""
         return self._of.get(kind)
 
     @property
     def unsettled(self) -> bool:
-        """Whether steps are not yet as they were before the last trial."""
+        """Whether steps still differ from those before the last trial."""
         return self._open is None and not all(trial.settled for trial in self._of.values())
 
     def restart(self) -> None:
-        """Steps begin to be counted, or are by something else."""
+        """Start counting steps, or switch to another step source."""
         self.close()
         if max(number("WORLD_SIZE") or 1, number("LOCAL_WORLD_SIZE") or 1) > 1:
             for trial in self._of.values():
                 self._refuse(trial, RANKS)
 
     def arm(self, job: Job, step_ns: float) -> bool:
-        """Change what the job changes; the steps that count come a little later."""
+        """Make the job's change; the steps that count come a little later."""
         self.close()
         stepping.thread = threading.get_ident()
         trial = self._trial(job)
@@ -78,7 +78,7 @@ class Trials:
         return not self._refused(trial)
 
     def start(self, job: Job) -> bool:
-        """The steps that count begin. False where the trial turned out to be impossible."""
+        """The steps that count begin. Return False if the trial turned out to be impossible."""
         trial = self._trial(job)
         if trial is not None:
             return not self._refused(trial) and trial.open
@@ -103,7 +103,7 @@ class Trials:
         self._refused(trial)
 
     def close(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -112,33 +112,33 @@ class Trials:
             trial.end()
 
     def cut(self, why: str) -> None:
-        """Put everything back within a stretch. What never comes to its end is given up."""
+        """Restore everything within a stretch. A trial that never completes is given up."""
         trial = self._open
         self.close()
         if trial is not None:
             self._cut[trial.kind] += 1
             if self._cut[trial.kind] == MOST_CUT:
-                self._refuse(trial, f"it was cut short {MOST_CUT} times in a row, at last as {why}")
+                self._refuse(trial, f"it was interrupted {MOST_CUT} times in a row, last because {why}")
 
     def forget(self) -> None:
-        """After a fork: nothing is changed here, and what the parent keeps back is the parent's."""
+        """After a fork: nothing is changed here, and buffered output is the parent's."""
         if isinstance(silence := self._of.get("logging"), Silence):
             silence.forget()
         self._timer = None
         self.close()
 
     def hand_over(self) -> None:
-        """The hooks were taken off."""
+        """The hooks were removed."""
         if isinstance(ahead := self._of.get("input"), Ahead):
             ahead.hand_over()
 
     def finish(self) -> None:
-        """Nothing more will be tried: say what could not be."""
+        """No more trials follow: report those that were impossible."""
         self.close()
         for trial in self._of.values():
             done = self._done[trial.kind]
             if done < ENOUGH and not trial.why:
-                self._refuse(trial, f"the program ended after {done} trials, of which it takes {ENOUGH}")
+                self._refuse(trial, f"the program ended after {done} of the {ENOUGH} trials required")
 
     def _trial(self, job: Job) -> Trial | None:
         return None if job.phase == BASELINE else self._of[job.phase[len(PREFIX) :]]
@@ -160,7 +160,7 @@ class Trials:
         self._timer.start()
 
     def _lapse(self) -> None:
-        """The program does something else than stepping: it must not do so with its output kept back."""
+        """The program has stopped stepping and must not continue with its output buffered."""
         trial, self._open = self._open, None
         if trial is not None:
             trial.end()

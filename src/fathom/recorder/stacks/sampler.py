@@ -115,5 +115,5 @@ def why_no_stacks() -> str | None:
     try:
         Memory(os.getpid()).close()
     except OSError as error:
-        return f"reading the memory of processes is not possible here ({error.strerror})"
+        return f"Fathom cannot read the memory of processes here ({error.strerror})"
     return None
