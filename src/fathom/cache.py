@@ -77,13 +77,13 @@ def write(name: str, data: bytes) -> None:
 
 def _bound(folder: Path) -> None:
     """Evict the least recently used entries until the total is at most MOST_BYTES."""
-    found = []
+    entries = []
     for entry in os.scandir(folder):
         with contextlib.suppress(OSError):
             facts = entry.stat()
-            found.append((facts.st_mtime, facts.st_size, entry.path))
-    size = sum(one[1] for one in found)
-    for _, bytes_, path in sorted(found):
+            entries.append((facts.st_mtime, facts.st_size, entry.path))
+    size = sum(bytes_ for _, bytes_, _ in entries)
+    for _, bytes_, path in sorted(entries):
         if size <= MOST_BYTES:
             return
         with contextlib.suppress(OSError):
@@ -107,7 +107,7 @@ def _code() -> str:
     """Return a hash of Fathom's installed files: a checkout changes without a new version."""
     stamp = sha256()
     for folder, folders, files in os.walk(Path(__file__).parent):
-        folders[:] = sorted(one for one in folders if one != "__pycache__")
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):
             facts = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118
             stamp.update(f"{name} {facts.st_size} {facts.st_mtime_ns};".encode())

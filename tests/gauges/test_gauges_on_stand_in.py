@@ -14,13 +14,13 @@ from fathom.gauges import (
     caches,
     copies,
     cuda,
+    double_buffer,
     gds,
     gpu,
     latency,
     matmul,
     memory,
     peers,
-    staged,
     vector,
 )
 from fathom.gauges.catalogue import BY_ID, FULL, GPU, scope
@@ -258,9 +258,9 @@ def test_cuda_core_is_found_under_either_name(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 7, 8, 20, 24])
 def test_every_byte_goes_through_the_buffers(monkeypatch, size):
-    monkeypatch.setattr(staged, "CHUNK", 8)
+    monkeypatch.setattr(double_buffer, "CHUNK", 8)
     source = torch.randint(0, 255, (size,), dtype=torch.uint8)
     for copy in ("to_device", "to_host"):
         to = torch.zeros_like(source)
-        getattr(staged.Staged(stand_in_gpu.Torch((9, 0)), to, source), copy)()
+        getattr(double_buffer.DoubleBuffer(stand_in_gpu.Torch((9, 0)), to, source), copy)()
         assert torch.equal(to, source)

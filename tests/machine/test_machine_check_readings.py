@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fathom.machine.checks import checks, chosen, examine
-from fathom.machine.checks.cpulist import numbers, ranges
 from fathom.machine.checks.host import LARGEST, Host, UnreadableError
+from fathom.machine.cpulist import format_list, parse_list
 from tests.support.machine_check_hosts import cases, fake_host, merged
 
 CASES = cases()
@@ -79,16 +79,16 @@ def test_no_environment_breaks_a_check(tmp_path_factory, environment: dict[str, 
 
 @given(st.frozensets(st.integers(0, 500)))
 def test_lists_of_cpus_survive_the_round_trip(cpus: frozenset[int]) -> None:
-    assert numbers(ranges(cpus)) == cpus
+    assert parse_list(format_list(cpus)) == cpus
 
 
 @pytest.mark.parametrize("text", ["", "none", "a-b", "1-2-3", "-4", "0x3", "٣"])
 def test_what_is_no_list_of_cpus_has_none(text: str) -> None:
-    assert numbers(text) == frozenset()
+    assert parse_list(text) == frozenset()
 
 
 def test_a_range_cannot_fill_the_memory() -> None:
-    assert len(numbers("0-999999999")) < 100_000
+    assert len(parse_list("0-999999999")) < 100_000
 
 
 OLD_GROUP = {"proc/self/cgroup": "5:cpu,cpuacct:/docker/abc\n4:memory:/docker/abc\n"}

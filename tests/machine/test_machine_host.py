@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.machine import cgroup, cpu, disks, files, host, libraries, network, numa, pci, surroundings
+from fathom.machine import (
+    cgroup,
+    cpu,
+    cpulist,
+    disks,
+    host,
+    libraries,
+    network,
+    numa,
+    pci,
+    surroundings,
+)
 from tests.support.machine_fakes import link, pci_device, write
 
 SPR = """processor\t: 0
@@ -284,12 +295,12 @@ def test_odd_files_are_no_error(tmp_path, content):
 
 @given(st.lists(st.integers(0, 500), unique=True))
 def test_ranges_are_read_as_the_kernel_writes_them(numbers):
-    assert files.ranges(",".join(map(str, numbers))) == set(numbers)
+    assert cpulist.parse_list(",".join(map(str, numbers))) == set(numbers)
 
 
 def test_ranges():
-    assert files.ranges("0-2,8\n") == {0, 1, 2, 8}
-    assert files.ranges("") == files.ranges("x-") == files.ranges("-3") == set()
+    assert cpulist.parse_list("0-2,8\n") == {0, 1, 2, 8}
+    assert cpulist.parse_list("") == cpulist.parse_list("x-") == cpulist.parse_list("-3") == set()
 
 
 def test_torch_is_read_and_not_run(tmp_path):

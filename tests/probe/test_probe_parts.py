@@ -11,8 +11,8 @@ from pathlib import Path
 
 from fathom.probe import faults, imports, records
 from fathom.probe.chooser import Signal
+from fathom.probe.deferred import DeferredMarks
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.lull import Lull
 from fathom.probe.phases import Job
 from fathom.probe.plan import Plan
 from fathom.probe.runs import Label, MarkRuns
@@ -200,23 +200,23 @@ def test_a_torch_of_another_kind_is_one_warning(tmp_path):
     assert done.stdout == "1\n" and done.stderr.count("\n") == 1 and done.stderr.startswith("fathom: ")
 
 
-def test_a_lull_takes_marks_like_the_one_before_it_for_a_while(monkeypatch):
+def test_similar_marks_are_deferred_for_a_while(monkeypatch):
     now = [1_000_000_000]
-    monkeypatch.setattr("fathom.probe.lull.time.time_ns", lambda: now[0])
-    lull = Lull()
-    assert not lull.takes("optimizer", 1)
-    lull.begin(Signal("optimizer", 1, now[0], 1))
+    monkeypatch.setattr("fathom.probe.deferred.time.time_ns", lambda: now[0])
+    deferred = DeferredMarks()
+    assert not deferred.takes("optimizer", 1)
+    deferred.begin(Signal("optimizer", 1, now[0], 1))
     for _ in range(4):
         now[0] += 4_000_000
-        assert lull.takes("optimizer", 1)
-    assert not lull.takes("optimizer", 2)
+        assert deferred.takes("optimizer", 1)
+    assert not deferred.takes("optimizer", 2)
     now[0] += 4_000_000
-    assert not lull.takes("optimizer", 1), "20 ms have passed"
-    assert lull.end() == [1_004_000_000 + n * 4_000_000 for n in range(4)]
-    assert not lull.takes("optimizer", 1), "the lull is over"
+    assert not deferred.takes("optimizer", 1), "20 ms have passed"
+    assert deferred.end() == [1_004_000_000 + n * 4_000_000 for n in range(4)]
+    assert not deferred.takes("optimizer", 1), "deferring is over"
 
 
-def test_marks_of_a_lull_continue_the_run_even_after_it_was_written():
+def test_deferred_marks_continue_the_run_even_after_it_was_written():
     label = Label("optimizer", 1, "clean", 1, "train", None, None, None)
     runs = MarkRuns()
     runs.add(7, 70, label)

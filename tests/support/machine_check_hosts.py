@@ -12,8 +12,8 @@ import pynvml
 import yaml
 
 from fathom.machine.checks import Host, pods
-from fathom.machine.checks.cpulist import numbers
 from fathom.machine.checks.host import UnreadableError
+from fathom.machine.cpulist import parse_list
 from tests.support.paths import DATA
 
 HOSTS = DATA / "checks"
@@ -133,7 +133,7 @@ def fake_host(folder: Path, description: Mapping[str, Any]) -> Host:
         nvml=None if gpus is None else FakeNvml(gpus, description.get("system") or {}),
         run=lambda command: _output(description.get("commands") or {}, command),
         limits={name: float(value) for name, value in (description.get("limits") or {}).items()},
-        affinity=numbers(description.get("affinity", "0-7")),
+        affinity=parse_list(description.get("affinity", "0-7")),
         distributions={n: v for n, v in (description.get("distributions") or {}).items() if v is not None},
         directory=description.get("directory", "/work"),
         architecture=description.get("architecture", "x86_64"),

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, HOST, scope
-from fathom.gauges.crowd import Crowd
+from fathom.gauges.contention import Contention
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError, is_fatal
 from fathom.machine import Ceiling, Missing
@@ -43,10 +43,10 @@ def claim_output() -> Emit:
 def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
     try:
         gauge = import_module(f"fathom.gauges.{BY_ID[name].group}").GAUGES[name]
-        with Crowd() as crowd:
-            found = gauge(job)
-        found = [found] if isinstance(found, Ceiling) else found
-        return [_flagged(one, crowd.flags) if scope(name) == HOST else one for one in found]
+        with Contention() as contention:
+            results = gauge(job)
+        results = [results] if isinstance(results, Ceiling) else results
+        return [_flagged(result, contention.flags) if scope(name) == HOST else result for result in results]
     except NotHereError as error:
         return [Missing(id=name, why=str(error))]
     except ImportError as error:
@@ -57,8 +57,8 @@ def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
         return [Missing(id=name, why=_clause(error))]
 
 
-def _flagged(found: Ceiling | Missing, flags: list[str]) -> Ceiling | Missing:
-    return replace(found, flags=[*found.flags, *flags]) if isinstance(found, Ceiling) else found
+def _flagged(result: Ceiling | Missing, flags: list[str]) -> Ceiling | Missing:
+    return replace(result, flags=[*result.flags, *flags]) if isinstance(result, Ceiling) else result
 
 
 def _clause(error: Exception) -> str:

@@ -42,7 +42,7 @@ def _l2(job: Job) -> Ceiling:
         tiles = max(2, int(share * here.l2_bytes) // TILE)
         words = here.random(tiles * TILE // 4)
         step = grid % (tiles - 1) + 1
-        arguments = (words, cuda.whole(tiles), cuda.whole(step), cuda.whole(count), cuda.sink())
+        arguments = (words, cuda.int32(tiles), cuda.int32(step), cuda.int32(count), cuda.sink())
         work = compiled.launcher(grid, THREADS, *arguments)
         pace = effort(job, BUDGET_S / len(FOOTPRINTS))
         at = {"bytes": tiles * TILE, "share_of_l2": share}
@@ -55,7 +55,7 @@ def _shared(job: Job) -> Ceiling:
     grid = blocks(here)
     count = 8 * passes(grid)
     words = here.random(SHARED_BYTES // 4)
-    arguments = (words, cuda.whole(count), cuda.sink())
+    arguments = (words, cuda.int32(count), cuda.sink())
     work = cuda.kernel("caches", "read_shared").launcher(grid, THREADS, *arguments)
     at = {"bytes_a_block": SHARED_BYTES, "threads": THREADS}
     return best("shared.read", [here.trial(at, work, read_bytes(grid, count), effort(job, BUDGET_S))])

@@ -58,7 +58,9 @@ class Sensors:
 
     def _read(self, function: str, *constants: str) -> float | None:
         return reading(
-            getattr(self.nvml, function), self.handle, *(getattr(self.nvml, one) for one in constants)
+            getattr(self.nvml, function),
+            self.handle,
+            *(getattr(self.nvml, constant) for constant in constants),
         )
 
 
@@ -107,14 +109,14 @@ def summary(looks: list[dict[str, float]]) -> dict[str, Any]:
 
     clocks = [look["sm_clock_mhz"] for look in looks if "sm_clock_mhz" in look]
     power = middle("power_mw")
-    found = {
+    readings = {
         "sm_clock_mhz": middle("sm_clock_mhz"),
         "sm_clock_min_mhz": min(clocks, default=None),
         "memory_clock_mhz": middle("memory_clock_mhz"),
         "power_w": None if power is None else power / 1000,
         "temperature_c": middle("temperature_c"),
     }
-    known: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    known: dict[str, Any] = {name: value for name, value in readings.items() if value is not None}
     if any("reasons" in look for look in looks):
         seen = _bits(looks)
         known["throttle"] = [name for bit, name in REASONS.items() if seen & bit]

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from fathom.gauges.double_buffer import DoubleBuffer
 from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import Job
-from fathom.gauges.staged import Staged
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
@@ -54,8 +54,8 @@ def _ways(way: str, size: int) -> Ways:
     """Return the ways to copy pageable memory: the driver's thread, or all or half of the cores."""
     torch = gpu().torch
     to, source = _buffers(way, size, pinned=False)
-    staged = Staged(torch, to, source)
-    through = staged.to_device if way == "h2d" else staged.to_host
+    buffered = DoubleBuffer(torch, to, source)
+    through = buffered.to_device if way == "h2d" else buffered.to_host
     every = torch.get_num_threads()
     ways: Ways = {"driver": lambda: to.copy_(source)}
     return ways | {f"staged by {n}": partial(_by, torch, n, through) for n in {every, max(every // 2, 1)}}

@@ -56,20 +56,20 @@ def kernel(source: str, name: str) -> Kernel:
 @cache
 def _core() -> Any:
     gpu()  # torch creates the shared context
-    found = core_of_cuda()
-    found.Device(0).set_current()
-    return found
+    core = core_of_cuda()
+    core.Device(0).set_current()
+    return core
 
 
 def core_of_cuda() -> Any:
     """Return `cuda.core` under its present or former name. Raises NotHereError."""
     for module in ("cuda.core", "cuda.core.experimental"):
         try:
-            found = import_module(module)
+            core = import_module(module)
         except ImportError:
             continue
-        if hasattr(found, "Program") and hasattr(found, "launch"):
-            return found
+        if hasattr(core, "Program") and hasattr(core, "launch"):
+            return core
     raise NotHereError(WHY_NOT)
 
 
@@ -81,22 +81,22 @@ def _compiled(source: str) -> Any:
     return core.Program((SOURCES / f"{source}.cu").read_text(), "c++", options=options).compile("cubin")
 
 
-def whole(number: int) -> ctypes.c_int32:
+def int32(number: int) -> ctypes.c_int32:
     """A C int argument."""
     return ctypes.c_int32(number)
 
 
-def long(number: int) -> ctypes.c_int64:
+def int64(number: int) -> ctypes.c_int64:
     """A C long long argument."""
     return ctypes.c_int64(number)
 
 
-def single(number: float) -> ctypes.c_float:
+def float32(number: float) -> ctypes.c_float:
     """A C float argument."""
     return ctypes.c_float(number)
 
 
-def double(number: float) -> ctypes.c_double:
+def float64(number: float) -> ctypes.c_double:
     """A C double argument."""
     return ctypes.c_double(number)
 

@@ -46,14 +46,14 @@ def merge(
 
     A ceiling that fails now keeps its earlier value; one that succeeds now is no longer missing.
     """
-    found = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
+    latest = _latest([*earlier.get("ceilings", ()), *to_records(ceilings)])
     failed = _latest([*earlier.get("missing", ()), *to_records(missing)])
-    there = {_key(record) for record in found}
+    there = {_key(record) for record in latest}
     counters = {"counters": earlier["counters"]} if "counters" in earlier else {}
     return {
         **counters,
         **machine,
-        "ceilings": found,
+        "ceilings": latest,
         "missing": [record for record in failed if _key(record) not in there],
         "measured_ns": time.time_ns(),
         "tool": VERSION,

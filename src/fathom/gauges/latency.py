@@ -35,11 +35,11 @@ PATIENCE_S = 1.0
 
 def _ways(here: Gpu) -> dict[str, Work]:
     """Return launches of nearly empty kernels, the emptiest first."""
-    one = here.random(1)
+    element = here.random(1)
     ways: dict[str, Work] = {}
     if hasattr(here.torch.cuda, "_sleep"):
         ways["torch's spin kernel"] = partial(here.torch.cuda._sleep, 0)
-    ways["torch's negation of one element"] = one.neg_
+    ways["torch's negation of one element"] = element.neg_
     with suppress(NotHereError):
         ways["cuda-core"] = cuda.kernel("launch", "empty").launcher(1, 1)
     return ways
@@ -93,11 +93,11 @@ def _launch(job: Job) -> Ceiling:
     here = gpu()
     pace = effort(job, BUDGET_S, sample_s=1e-5)
     trials = [_host(here, _queued(here, work), {"way": way}, pace) for way, work in _ways(here).items()]
-    found = best("latency.launch", trials)
+    ceiling = best("latency.launch", trials)
     with suppress(NotHereError):
         begun = _host(here, _until_begun(here), {"way": "cuda-core, idle"}, effort(job, BUDGET_S))
-        found.series.append({**begun.at, "value": begun.sample.median})
-    return found
+        ceiling.series.append({**begun.at, "value": begun.sample.median})
+    return ceiling
 
 
 def _until_begun(here: Gpu) -> Run:
@@ -105,7 +105,7 @@ def _until_begun(here: Gpu) -> Run:
     pinned = here.torch.zeros(1, dtype=here.torch.int32, pin_memory=True)
     seen = pinned.numpy()
     compiled = cuda.kernel("launch", "raise_flag")
-    works = [compiled.launcher(1, 1, pinned, cuda.whole(value)) for value in (0, 1)]
+    works = [compiled.launcher(1, 1, pinned, cuda.int32(value)) for value in (0, 1)]
 
     def run(count: int) -> float:
         total = 0.0

@@ -53,7 +53,7 @@ def _best(dtype: str, job: Job) -> Ceiling:
     ]
     quickest = [
         _at(here, dtype, shape, layout, effort(job, BEST_S, **BEST))
-        for _, shape, layout in sorted(tried, key=lambda one: -one[0].rate)[:1]
+        for _, shape, layout in sorted(tried, key=lambda trial: -trial[0].rate)[:1]
     ]
     return best(f"matmul.{dtype}", [*quickest, *(trial for trial, _, _ in tried)])
 

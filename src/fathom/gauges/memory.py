@@ -72,12 +72,12 @@ def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
 def _kernels(here: Gpu, kind: str, arrays: list[Any], size: int) -> dict[str, Work]:
     """Return our kernel with one block per tile, and with a grid-stride loop. Raises NotHereError."""
     compiled = cuda.kernel("memory", f"{kind}_words")
-    words, tiles = cuda.long(size // WORD), size // TILE
+    words, tiles = cuda.int64(size // WORD), size // TILE
     arguments: dict[str, tuple[Any, ...]] = {
         "read": (*arrays, words, cuda.sink()),
-        "write": (*arrays, words, cuda.whole(12345)),
+        "write": (*arrays, words, cuda.int32(12345)),
         "copy": (*arrays, words),
-        "triad": (*arrays, cuda.single(0.5), words),
+        "triad": (*arrays, cuda.float32(0.5), words),
     }
     grids = {"a block a tile": tiles, "striding blocks": min(tiles, STAYING * here.multiprocessors)}
     return {way: compiled.launcher(grid, THREADS, *arguments[kind]) for way, grid in grids.items()}

@@ -26,8 +26,8 @@ def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
     except NvmlMissingError:
         return []
     handle = reading(nvml.nvmlDeviceGetHandleByIndex, device)
-    found = reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return sorted({int(process.pid) for process in found} - {os.getpid()})
+    running = reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+    return sorted({int(process.pid) for process in running} - {os.getpid()})
 
 
 def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
@@ -43,19 +43,19 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
         return []
     gpu = Device(nvml, reading(nvml.nvmlDeviceGetHandleByIndex, device))
     memory, rates = gpu.ask_quietly("MemoryInfo"), gpu.ask_quietly("UtilizationRates")
-    found = []
+    reasons = []
     if memory and memory.used > IDLE_BYTES:
-        found.append(f"{memory.used / GIB:.1f} GiB of its memory were already in use")
+        reasons.append(f"{memory.used / GIB:.1f} GiB of its memory were already in use")
     if rates and rates.gpu > IDLE_PERCENT:
-        found.append(f"it was already busy {rates.gpu} % of the time")
-    return found
+        reasons.append(f"it was already busy {rates.gpu} % of the time")
+    return reasons
 
 
 def refuse_busy(devices: Iterable[int], open_nvml: Callable[[], Any] = load) -> None:
     """Raises BusyGpuError if another process uses one of the devices."""
     for device in devices:
-        if found := processes(device, open_nvml):
-            names = ", ".join(map(str, found))
+        if pids := processes(device, open_nvml):
+            names = ", ".join(map(str, pids))
             raise BusyGpuError(
                 f"GPU {device} is in use by process {names}; end it, or use --force to measure anyway."
             )

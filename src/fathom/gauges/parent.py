@@ -114,13 +114,13 @@ class _Session:
             self._lose(batch, record["missing"]["id"], record["missing"]["why"])
 
     def _add(self, record: dict[str, Any], batch: Batch) -> None:
-        found = checked(record)
-        if found is None:
+        ceiling = checked(record)
+        if ceiling is None:
             self._lose(batch, str(record.get("id")), "its measurement returned no usable number")
             return
-        device = batch.device if found.device is None else found.device
+        device = batch.device if ceiling.device is None else ceiling.device
         flags = sorted({flag for number in batch.job.devices for flag in self.doubts.get(number, ())})
-        self.ceilings.append(replace(found, device=device, flags=[*found.flags, *flags]))
+        self.ceilings.append(replace(ceiling, device=device, flags=[*ceiling.flags, *flags]))
 
     def _lose(self, batch: Batch, name: str, why: str) -> None:
         self.missing.append(Missing(id=name, why=why, device=batch.device))
@@ -129,9 +129,9 @@ class _Session:
 def checked(record: dict[str, Any]) -> Ceiling | None:
     """Return the ceiling of a record; None if a field is wrong or a number is not finite and positive."""
     try:
-        found = Ceiling(**record)
-        numbers = (found.value, found.low, found.high)
+        ceiling = Ceiling(**record)
+        numbers = (ceiling.value, ceiling.low, ceiling.high)
         sound = all(isfinite(number) and number > 0 for number in numbers)
     except TypeError:
         return None
-    return found if sound else None
+    return ceiling if sound else None

@@ -52,7 +52,7 @@ def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job
     flags = () if torch.cuda.can_device_access_peer(source, to) else (NO_ACCESS,)
     at = {"from": job.devices[source], "to": job.devices[to], "both_ways": both, "bytes": size}
     with Watch(Sensors()) as watch:
-        taken = sample(_together(torch, copies), pace)
+        taken = sample(_concurrent(torch, copies), pace)
     return Trial(at, taken, size * len(copies), watch.conditions, (*flags, *watch.flags))
 
 
@@ -72,7 +72,7 @@ class Copy:
                 self.to.copy_(self.source, non_blocking=True)
 
 
-def _together(torch: Any, copies: list[Copy]) -> Run:
+def _concurrent(torch: Any, copies: list[Copy]) -> Run:
     """Time concurrent copies from the first start to the last end on the device."""
 
     def run(count: int) -> float:
@@ -105,13 +105,13 @@ def _link(job: Job) -> Ceiling:
 
 def _copy(job: Job) -> list[Ceiling]:
     """Return each device's copy to its fastest peer."""
-    trials, found = [trial for trial in _matrix(job) if not trial.at["both_ways"]], []
+    trials, ceilings = [trial for trial in _matrix(job) if not trial.at["both_ways"]], []
     for device in job.devices:
         own = [trial for trial in trials if trial.at["from"] == device]
         series = [{**trial.at, "value": trial.rate} for trial in own]
         top = ceiling("copy.peer", max(own, key=lambda trial: trial.rate), series)
-        found.append(Ceiling(**{**top.__dict__, "device": device}))
-    return found
+        ceilings.append(Ceiling(**{**top.__dict__, "device": device}))
+    return ceilings
 
 
 GAUGES: dict[str, Callable[[Job], Any]] = {"copy.peer": _copy, "link.peer": _link}

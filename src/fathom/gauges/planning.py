@@ -116,37 +116,37 @@ def _why_no_gpu(machine: Mapping[str, Any]) -> str:
     return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
 
 
-def batches(found: Plan) -> list[Batch]:
+def batches(plan: Plan) -> list[Batch]:
     """Return one process for the host, one per GPU, and one for all GPUs together."""
-    by_scope = {kind: tuple(name for name in found.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
+    by_scope = {kind: tuple(name for name in plan.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
     wanted = [
         (by_scope[HOST], (), None),
-        *((by_scope[GPU], (device,), device) for device in found.devices),
-        (by_scope[LINKS], found.linked if len(found.linked) > 1 else (), None),
+        *((by_scope[GPU], (device,), device) for device in plan.devices),
+        (by_scope[LINKS], plan.linked if len(plan.linked) > 1 else (), None),
     ]
     return [
-        Batch(_job(found, ids, devices), device, _environment(found, devices))
+        Batch(_job(plan, ids, devices), device, _environment(plan, devices))
         for ids, devices, device in wanted
         if ids and (devices or ids == by_scope[HOST])
     ]
 
 
-def unplaced(found: Plan) -> Iterable[tuple[str, str]]:
+def unplaced(plan: Plan) -> Iterable[tuple[str, str]]:
     """Yield the ids that lack a GPU, each with its reason."""
-    for name in found.ids:
-        if scope(name) != HOST and not found.devices:
-            yield name, found.why_no_gpu
-        elif scope(name) == LINKS and len(found.linked) < 2:
+    for name in plan.ids:
+        if scope(name) != HOST and not plan.devices:
+            yield name, plan.why_no_gpu
+        elif scope(name) == LINKS and len(plan.linked) < 2:
             yield name, "it needs two GPUs, and only one is visible or selected"
 
 
-def _job(found: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
-    return Job(ids=ids, devices=devices, full=found.full, data=str(found.data), pace=found.pace)
+def _job(plan: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
+    return Job(ids=ids, devices=devices, full=plan.full, data=str(plan.data), pace=plan.pace)
 
 
-def _environment(found: Plan, devices: tuple[int, ...]) -> dict[str, str]:
+def _environment(plan: Plan, devices: tuple[int, ...]) -> dict[str, str]:
     """Show the process only its devices, by UUID, as CUDA and the driver count GPUs differently."""
-    gpus = [gpu for gpu in found.machine["gpus"] if gpu["index"] in devices]
+    gpus = [gpu for gpu in plan.machine["gpus"] if gpu["index"] in devices]
     if any(gpu.get("mig") for gpu in gpus):
         return {}  # the environment already names the slice's UUID
     order = {gpu["index"]: gpu for gpu in gpus}

@@ -47,11 +47,11 @@ def _launcher(here: Gpu, kind: str, grid: int, passes: int) -> Work:
     dtype = torch.float64 if kind == "fp64" else torch.float32
     start = torch.rand(THREADS * CHAINS, dtype=dtype, device="cuda")
     end = torch.empty(grid * THREADS, dtype=dtype, device="cuda")
-    number = cuda.double if kind == "fp64" else cuda.single
+    number = cuda.float64 if kind == "fp64" else cuda.float32
     factors: tuple[Any, ...] = () if kind == "special" else (number(0.999), number(0.001))
     name = "exponential" if kind == "special" else f"fma_{kind}"
     compiled = cuda.kernel("vector", name)
-    return compiled.launcher(grid, THREADS, start, end, *factors, cuda.whole(passes))
+    return compiled.launcher(grid, THREADS, start, end, *factors, cuda.int32(passes))
 
 
 GAUGES = {f"vector.{kind}": partial(_measure, kind) for kind in FLOPS}

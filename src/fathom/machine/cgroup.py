@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import number, text, whole
+from fathom.machine.files import integer, number, text
 
 ROOT = Path("/")
 _UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
@@ -58,14 +58,14 @@ def groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _numbers(root: Path, controller: str, *files: str) -> list[int]:
-    found = (number(group / file) for group in groups(root, controller) for file in files)
-    return [value for value in found if value is not None]
+    values = (number(group / file) for group in groups(root, controller) for file in files)
+    return [value for value in values if value is not None]
 
 
 def _quotas_2(root: Path) -> Iterator[float]:
     for group in groups(root, "cpu"):
         words = text(group / "cpu.max").split()
-        allowed, period = (whole(word) for word in words) if len(words) == 2 else (None, None)
+        allowed, period = (integer(word) for word in words) if len(words) == 2 else (None, None)
         if allowed and period and allowed > 0:
             yield allowed / period
 
@@ -80,8 +80,8 @@ def _quotas_1(root: Path) -> Iterator[float]:
 def _cpus(root: Path) -> str | None:
     for group in groups(root, "cpuset"):
         for file in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
-            if found := text(group / file).strip():
-                return found
+            if cpus := text(group / file).strip():
+                return cpus
     return None
 
 

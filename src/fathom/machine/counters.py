@@ -26,10 +26,10 @@ def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str |
 
 def may_count(root: Path = Path("/")) -> bool | None:
     """Whether this user may read counters; None if the kernel module does not say."""
-    told = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
-    if told is None:
+    restricted = re.search(r"RmProfilingAdminOnly:\s*(\d)", text(root / "proc/driver/nvidia/params"))
+    if restricted is None:
         return None
-    return told[1] == "0" or os.geteuid() == 0 or _administers(root)
+    return restricted[1] == "0" or os.geteuid() == 0 or _administers(root)
 
 
 def _administers(root: Path) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import cgroup
-from fathom.machine.files import names, number, ranges, text
+from fathom.machine.cpulist import parse_list
+from fathom.machine.files import names, number, text
 
 ROOT = Path("/")
 # fmt: off
@@ -32,9 +33,9 @@ def read(root: Path = ROOT) -> dict[str, Any]:
         "quota_cores": cgroup.quota(root),
         "numa_nodes": max(1, len(list((root / "sys/devices/system/node").glob("node[0-9]*")))),
         "vendor": _field(info, "vendor_id|CPU implementer"),
-        "family": _whole(_field(info, "cpu family")),
-        "model_number": _whole(_field(info, r"model|CPU part")),
-        "stepping": _whole(_field(info, "stepping|CPU revision")),
+        "family": _integer(_field(info, "cpu family")),
+        "model_number": _integer(_field(info, r"model|CPU part")),
+        "stepping": _integer(_field(info, "stepping|CPU revision")),
         **_topology(root),
         **_clocks(root, info),
         "caches": _caches(root),
@@ -44,16 +45,16 @@ def read(root: Path = ROOT) -> dict[str, Any]:
 
 def model(root: Path = ROOT) -> str:
     """Return the processor's name from the kernel, or the architecture if it has none."""
-    found = _field(text(root / "proc/cpuinfo"), "model name|Model|cpu model")
-    return found or platform.processor() or platform.machine()
+    name = _field(text(root / "proc/cpuinfo"), "model name|Model|cpu model")
+    return name or platform.processor() or platform.machine()
 
 
 def _field(info: str, name: str) -> str | None:
-    found = re.search(rf"^(?:{name})[ \t]*:[ \t]*(\S.*)$", info, re.M)
-    return found.group(1).strip() if found else None
+    line = re.search(rf"^(?:{name})[ \t]*:[ \t]*(\S.*)$", info, re.M)
+    return line.group(1).strip() if line else None
 
 
-def _whole(word: str | None) -> int | None:
+def _integer(word: str | None) -> int | None:
     try:
         return None if word is None else int(word[:20], 0)
     except ValueError:
@@ -73,7 +74,7 @@ def _topology(root: Path) -> dict[str, Any]:
     return {
         "sockets": len(sockets) or None,
         "physical_cores": len(cores) or None,
-        "threads_per_core": max((len(ranges(core)) for core in cores), default=None),
+        "threads_per_core": max((len(parse_list(core)) for core in cores), default=None),
         "smt": {0: False, 1: True}.get(number(folder / "smt/active")),  # type: ignore[arg-type]
     }
 
@@ -100,7 +101,7 @@ def _cache(path: Path) -> dict[str, Any]:
     return {
         "name": f"L{text(path / 'level').strip()}{kind}",
         "size_bytes": int(size.group(1)) * scale[size.group(2)] if size else None,
-        "shared_by": len(ranges(text(path / "shared_cpu_list"))) or None,
+        "shared_by": len(parse_list(text(path / "shared_cpu_list"))) or None,
     }
 
 

@@ -18,11 +18,11 @@ def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = Non
 
     Damaged stored data is left out; `abstained` says why.
     """
-    found = inventory() if machine is None else dict(machine)
-    found["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
+    present = inventory() if machine is None else dict(machine)
+    present["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
     why: list[str] = []
-    known = known_machine(lambda: found, say=why.append)
-    return known | {"abstained": [{"what": "ceilings", "why": one} for one in why]}
+    known = known_machine(lambda: present, say=why.append)
+    return known | {"abstained": [{"what": "ceilings", "why": reason} for reason in why]}
 
 
 def measured(machine: dict[str, Any], name: str) -> tuple[list[Ceiling], list[Missing]]:
@@ -35,6 +35,6 @@ def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
     if "ceilings" not in machine:
         return machine
     sheets = {gpu["index"]: find(gpu) for gpu in machine["gpus"]} | {None: find_host(machine["host"])}
-    found = [beside(c, sheets.get(c.device)) for c in from_machine(machine)]
-    pairs = zip(machine["ceilings"], found, strict=True)
+    figures = [beside(c, sheets.get(c.device)) for c in from_machine(machine)]
+    pairs = zip(machine["ceilings"], figures, strict=True)
     return {**machine, "ceilings": [{**record, "datasheet": figure} for record, figure in pairs]}

@@ -45,10 +45,10 @@ def _kind(path: Path) -> str | None:
 def here(root: Path = ROOT) -> list[dict[str, Any]]:
     """Return the file system of the working directory."""
     try:
-        found = filesystem(Path(os.getcwd()), root)  # noqa: PTH109 - Path.cwd() is this very call
+        mount = filesystem(Path(os.getcwd()), root)  # noqa: PTH109 - Path.cwd() is this very call
     except OSError:  # the directory was deleted
         return []
-    return [found] if found else []
+    return [mount] if mount else []
 
 
 def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
@@ -56,12 +56,12 @@ def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
 
     Reads the kernel's mount table; None if it cannot be read.
     """
-    found = [mount for mount in _mounts(root) if _holds(mount["mount"], str(folder))]
-    if not found:
+    mounts = [mount for mount in _mounts(root) if _holds(mount["mount"], str(folder))]
+    if not mounts:
         return None
-    deepest = max(len(mount["mount"]) for mount in found)
+    deepest = max(len(mount["mount"]) for mount in mounts)
     # When several are mounted at one place, the last one hides the others.
-    mount = [mount for mount in found if len(mount["mount"]) == deepest][-1]
+    mount = [mount for mount in mounts if len(mount["mount"]) == deepest][-1]
     return {"path": str(folder), **mount, "disk": _disk_of(root, mount["source"])}
 
 
@@ -89,7 +89,7 @@ def _fields(line: str) -> tuple[dict[str, str], str] | None:
 
 def _plain(word: str) -> str:
     """Decode the octal escapes for spaces and other special characters."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found.group(1), 8)), word)
+    return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), word)
 
 
 def _holds(mount: str, folder: str) -> bool:

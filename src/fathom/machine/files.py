@@ -17,10 +17,10 @@ def text(path: Path) -> str:
 
 def number(path: Path) -> int | None:
     """Return the file's integer, or None."""
-    return whole(text(path))
+    return integer(text(path))
 
 
-def whole(word: str) -> int | None:
+def integer(word: str) -> int | None:
     """Parse `word` as an integer of at most 20 digits, or return None."""
     return int(word) if re.fullmatch(r"\s*-?\d{1,20}\s*", word, re.ASCII) else None
 
@@ -44,14 +44,3 @@ def link_name(path: Path) -> str | None:
         return Path(os.readlink(path)).name  # noqa: PTH115
     except OSError:
         return None
-
-
-def ranges(spec: str) -> set[int]:
-    """Parse a kernel list: `0-2,8` is {0, 1, 2, 8}; malformed parts are skipped."""
-    found: set[int] = set()
-    for part in spec.strip().split(","):
-        first, _, last = part.partition("-")
-        low, high = whole(first), whole(last or first)
-        if low is not None and high is not None:
-            found.update(range(low, min(high, low + 65535) + 1))
-    return found

@@ -67,12 +67,13 @@ def _identity(device: Device) -> dict[str, Any]:
 
 def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
     """Return multiprocessors, L2 and shared memory from CUDA, unless MIG makes CUDA describe a slice."""
-    told = {} if gpu["mig"] else known
+    attributes = {} if gpu["mig"] else known
     return {
-        "multiprocessors": told.get("multiprocessors") or _multiprocessors(device, gpu["compute_capability"]),
-        "l2_bytes": told.get("l2_bytes"),
-        "shared_bytes_per_sm": told.get("shared_bytes_per_sm"),
-        "memory_bus_bits": device.ask_quietly("MemoryBusWidth") or told.get("memory_bus_bits"),
+        "multiprocessors": attributes.get("multiprocessors")
+        or _multiprocessors(device, gpu["compute_capability"]),
+        "l2_bytes": attributes.get("l2_bytes"),
+        "shared_bytes_per_sm": attributes.get("shared_bytes_per_sm"),
+        "memory_bus_bits": device.ask_quietly("MemoryBusWidth") or attributes.get("memory_bus_bits"),
     }
 
 
@@ -169,18 +170,18 @@ def read(
     patience_s: float = PATIENCE_S,
 ) -> dict[str, Any]:
     """Return `{"gpus", "links", "driver", "cuda_driver", "why_no_gpu"}`; never raises and never hangs."""
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
 
     def ask() -> None:
         try:
-            found.append(_read(open_nvml, ask_cuda, root))
+            answers.append(_read(open_nvml, ask_cuda, root))
         except Exception as error:  # an unexpected answer from a driver or a binding
-            found.append(_none(f"reading the GPUs failed ({type(error).__name__}: {error})", root))
+            answers.append(_none(f"reading the GPUs failed ({type(error).__name__}: {error})", root))
 
     asking = threading.Thread(target=ask, name="fathom-nvml", daemon=True)
     asking.start()
     asking.join(patience_s)
-    return found[0] if found else _none(f"the NVIDIA driver did not answer within {patience_s:g} s", root)
+    return answers[0] if answers else _none(f"the NVIDIA driver did not answer within {patience_s:g} s", root)
 
 
 def _read(open_nvml: Callable[[], Any], ask_cuda: AskCuda, root: Path) -> dict[str, Any]:

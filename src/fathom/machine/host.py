@@ -62,15 +62,15 @@ def cpu(root: Path = ROOT) -> dict[str, Any]:
 
 def memory_bytes(root: Path = ROOT) -> int | None:
     """Return installed memory, or the control group's limit if that is smaller."""
-    found = re.search(r"^MemTotal:\s+(\d{1,20}) kB", text(root / "proc/meminfo"), re.M)
-    installed = int(found.group(1)) * 1024 if found else None
+    total = re.search(r"^MemTotal:\s+(\d{1,20}) kB", text(root / "proc/meminfo"), re.M)
+    installed = int(total.group(1)) * 1024 if total else None
     return min((size for size in (installed, cgroup.memory(root)) if size is not None), default=None)
 
 
 def os_name(root: Path = ROOT) -> str:
     """Return the distribution's name, or the platform's if it has none."""
-    found = re.search(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release"), re.M)
-    return found.group(1) if found else platform.platform()
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', text(root / "etc/os-release"), re.M)
+    return name.group(1) if name else platform.platform()
 
 
 def free_bytes(folder: Path) -> int | None:

@@ -30,7 +30,7 @@ def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> 
     Prefers libraries of this Python environment to those of the system.
     """
     torch = torch_version()
-    found = {
+    versions_by_name = {
         "torch": torch.get("torch"),
         "cuda": torch.get("cuda"),
         "triton": _distribution(["triton", "pytorch-triton", "triton-windows"]),
@@ -38,7 +38,7 @@ def versions(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> 
         "cudnn": _bundled("cudnn", torch.get("cuda")) or shared_object(root, "libcudnn.so"),
         "nccl": _bundled("nccl", torch.get("cuda")) or shared_object(root, "libnccl.so"),
     }
-    return {name: version for name, version in found.items() if version}
+    return {name: version for name, version in versions_by_name.items() if version}
 
 
 def torch_version(folder: Path | None = None) -> dict[str, str]:
@@ -46,8 +46,8 @@ def torch_version(folder: Path | None = None) -> dict[str, str]:
     folder = folder or _torch_folder()
     lines = text(folder / "version.py") if folder else ""
     said = dict(re.findall(r"^(__version__|cuda)\b[^=\n]*=\s*['\"]([^'\"]+)['\"]", lines, re.M))
-    found = {"torch": said.get("__version__") or _distribution(["torch"]), "cuda": said.get("cuda")}
-    return {name: version for name, version in found.items() if version}
+    versions = {"torch": said.get("__version__") or _distribution(["torch"]), "cuda": said.get("cuda")}
+    return {name: version for name, version in versions.items() if version}
 
 
 def _torch_folder() -> Path | None:
@@ -80,9 +80,9 @@ def toolkit(root: Path = ROOT, environment: Mapping[str, str] = os.environ) -> s
     homes = [Path(home) for home in named if home]
     homes += [Path(nvcc).resolve().parent.parent] if nvcc else []
     for home in (*homes, root / "usr/local/cuda"):
-        found = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text(home / "include/cuda.h"))
-        if found:
-            number = int(found.group(1))
+        define = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text(home / "include/cuda.h"))
+        if define:
+            number = int(define.group(1))
             return f"{number // 1000}.{number % 1000 // 10}"
     return None
 

@@ -113,8 +113,8 @@ class _Known:
     device: int | None
 
     def rate(self, name: str) -> float | None:
-        found = find(self.ceilings, name, self.device)
-        return found.value if found else None
+        ceiling = find(self.ceilings, name, self.device)
+        return ceiling.value if ceiling else None
 
     def rates(self, prefix: str, names: Sequence[str]) -> dict[str, float]:
         return {name: rate for name in names if (rate := self.rate(prefix + name))}
@@ -127,10 +127,10 @@ class _Known:
 
 
 def _named(unit: str, rates: dict[str, float]) -> dict[str, float]:
-    found = {f"{unit}.{dtype}": rate for dtype, rate in rates.items()}
+    named = {f"{unit}.{dtype}": rate for dtype, rate in rates.items()}
     if "int8" in rates:
-        found[f"{unit}.uint8"] = rates["int8"]  # the same instructions
-    return found
+        named[f"{unit}.uint8"] = rates["int8"]  # the same instructions
+    return named
 
 
 def _cache_bytes(machine: dict[str, Any], index: int) -> int:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import names, text, whole
+from fathom.machine.files import integer, names, text
 
 ROOT = Path("/")
 
@@ -23,5 +23,5 @@ def _node(path: Path) -> dict[str, Any]:
         "node": int(path.name.removeprefix("node")),
         "cpus": text(path / "cpulist").strip(),
         "memory_bytes": int(size.group(1)) * 1024 if size else None,
-        "distances": [d for word in text(path / "distance").split() if (d := whole(word)) is not None],
+        "distances": [d for word in text(path / "distance").split() if (d := integer(word)) is not None],
     }

@@ -57,8 +57,8 @@ def relation(root: Path, a: str | None, b: str | None) -> str | None:
     here, there = folder(root, a), folder(root, b)
     if here is None or there is None:
         return None
-    one, other = _path(here), _path(there)
-    shared = next((i for i, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), None)
+    path_a, path_b = _path(here), _path(there)
+    shared = next((i for i, (x, y) in enumerate(zip(path_a, path_b, strict=False)) if x != y), None)
     if shared is None:
         return "PIX"
     if shared == 0:
@@ -66,7 +66,7 @@ def relation(root: Path, a: str | None, b: str | None) -> str | None:
     if shared == 1:
         return "PHB"
     # Below one switch each side has a downstream port and the device itself.
-    return "PIX" if max(len(one), len(other)) - shared <= 2 else "PXB"
+    return "PIX" if max(len(path_a), len(path_b)) - shared <= 2 else "PXB"
 
 
 def _across_bridges(root: Path, a: int | None, b: int | None) -> str | None:

@@ -35,13 +35,13 @@ def price_of(text: str, where: str = "--price") -> Price:
 
     Raises BadInputError for anything else, naming `where` the price was given.
     """
-    found = _PRICE.fullmatch(text)
-    units = [unit for unit in (found["before"], found["after"]) if unit] if found else []
-    amount = float(found["amount"]) if found else 0.0
+    parsed = _PRICE.fullmatch(text)
+    units = [unit for unit in (parsed["before"], parsed["after"]) if unit] if parsed else []
+    amount = float(parsed["amount"]) if parsed else 0.0
     if (
-        not found
+        not parsed
         or len(units) > 1
-        or bool(found["early"]) == bool(found["late"])
+        or bool(parsed["early"]) == bool(parsed["late"])
         or not 0 < amount < math.inf
     ):
         raise BadInputError(
@@ -71,13 +71,13 @@ def _home() -> Path:
 
 def _of_file(file: Path) -> Price | None:
     try:
-        told: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+        settings: Any = tomllib.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{file} is not valid TOML: {error}.") from None
-    cost = told.get("cost", {})
+    cost = settings.get("cost", {})
     price = cost.get("price") if isinstance(cost, dict) else None
     return None if price is None else price_of(str(price), f"`price` in {file}")

@@ -136,6 +136,6 @@ class Chooser:
         if replays < STALE_REPLAYS:
             return None
         middle = (self._ticked_ns + signal.ns) // 2  # graphs replayed only before this died as well
-        living = Counter(one.key for one in self.history if one.source == "replay" and one.ns >= middle)
+        living = Counter(past.key for past in self.history if past.source == "replay" and past.ns >= middle)
         least = min(living.values())
         return "replay", next(key for key, n in living.items() if n == least)

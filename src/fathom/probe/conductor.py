@@ -17,21 +17,21 @@ from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
 from fathom.probe.recorder import Recorder
+from fathom.probe.reporter import Reporter
 from fathom.probe.schedule import Schedule
-from fathom.probe.telling import Telling
 from fathom.probe.trials import PREFIX, Trials
 
 LOOK_NS = 200_000_000  # how often to check the folder for a trigger
 
 
-class Steps(Telling, Protocol):
+class Steps(Reporter, Protocol):
     """The recording whose phases are conducted, and its open step."""
 
     k: int
     trials: Trials
 
     def catch_up(self) -> None:
-        """Count the marks of a lull."""
+        """Count the deferred marks."""
 
     def flush(self, ns: int = 0) -> None:
         """Write pending records."""
@@ -231,10 +231,10 @@ class Conductor:
 
     def read_events(self) -> list[dict[str, Any]]:
         """Return `device` records of the completed events."""
-        found = self._events.read()
-        for record in found:
+        records = self._events.read()
+        for record in records:
             self.phases.timed(record["burst"], [ns for _, ns in lengths(record["marks"])])
-        return found
+        return records
 
     def suspend(self, why: str) -> None:
         """End a burst early, keeping its data."""
@@ -282,9 +282,9 @@ class Conductor:
     @guarded("reading what was compiled")
     def _tell_compiled(self) -> None:
         """Report at every change of phase, as a killed program has no end; only changes are reported."""
-        if (told := dynamo.counted(self._frames)) is not None:
-            self._frames = told["frames"]
-            self._session.say(told)
+        if (counts := dynamo.counted(self._frames)) is not None:
+            self._frames = counts["frames"]
+            self._session.say(counts)
 
     def safely(self, action: Callable[..., Any], *args: Any) -> Any:
         """Return the result of `action`, or None after a fault, which rules out further bursts."""

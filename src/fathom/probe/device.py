@@ -13,6 +13,6 @@ def device_in_use(cuda: Any) -> int:
     if not cuda.is_initialized():
         return 0
     current = int(cuda.current_device())
-    held = {device: cuda.memory_allocated(device) for device in range(cuda.device_count())}
-    best = max(held, key=lambda device: held[device], default=current)
-    return best if held.get(best, 0) > held.get(current, 0) else current
+    allocated = {device: cuda.memory_allocated(device) for device in range(cuda.device_count())}
+    best = max(allocated, key=lambda device: allocated[device], default=current)
+    return best if allocated.get(best, 0) > allocated.get(current, 0) else current

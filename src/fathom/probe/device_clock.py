@@ -50,11 +50,11 @@ class DeviceClock:
 
     def read(self) -> list[dict[str, Any]]:
         """Return a `device` record of the completed events: (step, ns since the burst's first event)."""
-        found: list[tuple[int, int]] = []
+        marks: list[tuple[int, int]] = []
         while self._open and self._open[0][1].query():
             k, event = self._open.pop(0)
-            found.append((k, self._elapsed(event)))
-        return [{"t": "device", "burst": self._burst, "marks": found}] if found else []
+            marks.append((k, self._elapsed(event)))
+        return [{"t": "device", "burst": self._burst, "marks": marks}] if marks else []
 
     def _elapsed(self, event: Any) -> int:
         if self._base is None:

@@ -29,7 +29,9 @@ def counted(before: int = 0) -> dict[str, Any] | None:
         "frames": frames,
         "graphs": _copy(counters, "stats").get("unique_graphs", 0),
         "reasons": _reasons(_copy(counters, "graph_break"), _copy(counters, "unimplemented")),
-        "breaks": _first(_break(one) for one in list(getattr(utils, "graph_break_reasons", ()))[:LOOKED_AT]),
+        "breaks": _first(
+            _break(reason) for reason in list(getattr(utils, "graph_break_reasons", ()))[:LOOKED_AT]
+        ),
         "given_up": _first(_given_up(_compilations(utils))),
     }
 
@@ -41,11 +43,14 @@ def _copy(counters: Any, name: str) -> dict[str, int]:
 
 def _reasons(*counts: dict[str, int]) -> list[list[Any]]:
     """Return [reason, count] pairs, the most frequent first."""
-    found: dict[str, int] = {}
+    counts_by_line: dict[str, int] = {}
     for texts in counts:
         for text, times in list(texts.items())[:LOOKED_AT]:
-            found[line(text)] = max(found.get(line(text), 0), times)
-    return [[text, found[text]] for text in sorted(found, key=lambda text: -found[text])[:MOST]]
+            counts_by_line[line(text)] = max(counts_by_line.get(line(text), 0), times)
+    return [
+        [text, counts_by_line[text]]
+        for text in sorted(counts_by_line, key=lambda text: -counts_by_line[text])[:MOST]
+    ]
 
 
 def line(text: Any) -> str:
@@ -67,27 +72,32 @@ def _break(reason: Any) -> dict[str, Any]:
 
 def _compilations(utils: Any) -> list[Any]:
     metrics: list[Any] = getattr(utils, "get_compilation_metrics", list)()
-    return [one for one in metrics[-LOOKED_AT:] if getattr(one, "co_filename", None)]
+    return [metric for metric in metrics[-LOOKED_AT:] if getattr(metric, "co_filename", None)]
 
 
 def _given_up(compilations: list[Any]) -> list[dict[str, Any]]:
     """Return frames without a compiled version, except those that exceeded the limit of recompilations."""
-    held = {_code(one) for one in compilations if getattr(one, "has_guarded_code", True)}
-    return [_frame(one) for one in compilations if _code(one) not in held]
+    compiled = {
+        _code(compilation) for compilation in compilations if getattr(compilation, "has_guarded_code", True)
+    }
+    return [_frame(compilation) for compilation in compilations if _code(compilation) not in compiled]
 
 
-def _code(one: Any) -> tuple[Any, ...]:
-    return one.co_filename, one.co_firstlineno, one.co_name
+def _code(compilation: Any) -> tuple[Any, ...]:
+    return compilation.co_filename, compilation.co_firstlineno, compilation.co_name
 
 
-def _frame(one: Any) -> dict[str, Any]:
+def _frame(compilation: Any) -> dict[str, Any]:
     """Describe a frame: `line` is where its function begins, `at` where it broke.
 
     Versions of torch that skip such a frame without an error provide neither `at` nor `why`.
     """
-    file, first, name = _code(one)
-    at = [getattr(one, "fail_user_frame_filename", None), getattr(one, "fail_user_frame_lineno", None)]
-    why = getattr(one, "fail_reason", None)
+    file, first, name = _code(compilation)
+    at = [
+        getattr(compilation, "fail_user_frame_filename", None),
+        getattr(compilation, "fail_user_frame_lineno", None),
+    ]
+    why = getattr(compilation, "fail_reason", None)
     return {
         "file": file,
         "line": first,
@@ -97,12 +107,12 @@ def _frame(one: Any) -> dict[str, Any]:
     }
 
 
-def _first(found: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _first(frames: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the first distinct frames."""
     different: list[dict[str, Any]] = []
-    for one in found:
-        if one not in different:
-            different.append(one)
+    for frame in frames:
+        if frame not in different:
+            different.append(frame)
         if len(different) == MOST:
             break
     return different

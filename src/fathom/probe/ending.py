@@ -17,8 +17,8 @@ def end_quietly() -> None:
         if not issubclass(kind, KeyboardInterrupt):
             tell(kind, error, trace)
 
-    def of_thread(told: threading.ExceptHookArgs) -> None:
-        if not issubclass(told.exc_type, CUT_OFF):
-            tell_of_thread(told)
+    def of_thread(failure: threading.ExceptHookArgs) -> None:
+        if not issubclass(failure.exc_type, CUT_OFF):
+            tell_of_thread(failure)
 
     sys.excepthook, threading.excepthook = of_main, of_thread

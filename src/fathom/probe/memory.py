@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from fathom.probe.device import device_in_use
-from fathom.probe.telling import Telling
+from fathom.probe.reporter import Reporter
 
 MOST_EVENTS = 200_000
 
@@ -42,7 +42,7 @@ class Snapshot:
         self._memory, self._device = memory, device
 
     @classmethod
-    def possible(cls, session: Telling) -> Snapshot | None:
+    def possible(cls, session: Reporter) -> Snapshot | None:
         """Return a snapshot of the device in use; None with a note if the program records one itself."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():

@@ -218,11 +218,11 @@ class Phases:
             if self._clean_enough():
                 self._begin_timeline()
         elif self.light and self._wanted > 0 and not self._looked_deeper:
-            self._apart(self._wanted)
+            self._schedule_burst(self._wanted)
         elif self._is_quicker():
             self._record_again(k)
         elif self._more:
-            self._apart(self._more)
+            self._schedule_burst(self._more)
         elif not self.doubtful:
             self._finish()
             if self.finished and self.plan.on_slow_step:
@@ -266,7 +266,7 @@ class Phases:
         if self.light and not self.plan.at:
             self._more = min(self.plan.steps, int(LIGHT_MORE_NS / max(step_ns, 1)))
 
-    def _apart(self, windows: int) -> None:
+    def _schedule_burst(self, windows: int) -> None:
         """Schedule the next timeline burst, separated from the last one by clean steps."""
         if self._in_phase >= LIGHT_APART:
             self._jobs.append(Job("timeline", self._fitting(windows)))
@@ -295,8 +295,8 @@ class Phases:
     def _is_quicker(self) -> bool:
         """Whether steps since the timeline are faster than before, so that they had not settled yet. Slower
         steps mean nothing, as the profiler may still interfere. A user-defined settling time is trusted."""
-        self.doubtful, told = False, self.plan.at or self.plan.settle is not None
-        if told or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
+        self.doubtful, fixed = False, self.plan.at or self.plan.settle is not None
+        if fixed or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
             return False
         return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:]) and self._device_agrees()
 

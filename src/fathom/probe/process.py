@@ -50,14 +50,14 @@ def _versions() -> dict[str, str]:
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "version"):
         return {}
-    found = {
+    versions = {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
     }
     for name in ("triton", "transformers", "lightning", "accelerate", "deepspeed", "torchvision", "timm"):
-        found[name] = getattr(sys.modules.get(name), "__version__", None)
-    return {name: str(version) for name, version in found.items() if version}
+        versions[name] = getattr(sys.modules.get(name), "__version__", None)
+    return {name: str(version) for name, version in versions.items() if version}
 
 
 def devices() -> dict[str, str]:

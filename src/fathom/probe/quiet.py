@@ -13,22 +13,22 @@ NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
 def quiet() -> Iterator[None]:
     """Drop Kineto's lines from stderr; output of other threads is passed on afterwards."""
     try:
-        held = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
+        captured = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
         kept = os.dup(2)
     except (AttributeError, OSError):
         yield
         return
-    os.dup2(held, 2)
+    os.dup2(captured, 2)
     try:
         yield
     finally:
         os.dup2(kept, 2)
-        _pass_on(held)
+        _pass_on(captured)
         os.close(kept)
 
 
-def _pass_on(held: int) -> None:
-    with os.fdopen(held, "rb") as file:
+def _pass_on(captured: int) -> None:
+    with os.fdopen(captured, "rb") as file:
         file.seek(0)
         for line in file:
             if not line.startswith(NOISE):

@@ -16,7 +16,7 @@ from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
 from fathom.probe.phases import Job
 from fathom.probe.plain import Plain, is_plain
-from fathom.probe.telling import Telling
+from fathom.probe.reporter import Reporter
 from fathom.probe.threads import native_id
 from fathom.probe.uncollected import uncollected
 
@@ -35,12 +35,12 @@ CAPTURE_BURSTS = 10_000  # bursts around captures are numbered from here
 class Recorder:
     """Carries out the orders of the phases in one process; `foreign`: whether the program profiles itself."""
 
-    def __init__(self, session: Telling, foreign: Callable[[], bool]) -> None:
+    def __init__(self, session: Reporter, foreign: Callable[[], bool]) -> None:
         self._session, self._foreign = session, foreign
         self.kineto: Kineto | Plain = Plain() if is_plain(session.torch) else Kineto()
         self.sampler = Sampler(session)
         self._tracer: Kineto | Plain | Activities = self.kineto
-        self._held = False  # by Kineto, from its first burst until it releases it
+        self._cupti_taken = False  # by Kineto, from its first burst until it releases it
         self._snapshot: Snapshot | None = None
         self._job: Job | None = None
         self._first = 0
@@ -86,8 +86,8 @@ class Recorder:
         """Use CUPTI directly, else Kineto without ops if it records runtime calls, else Kineto with ops."""
         torch = self._session.torch
         on_cuda = torch.cuda.is_initialized() and _is_cuda(torch)
-        found = activities() if on_cuda and not job.ops else None
-        ready = found if found is not None and found.ready(self._wait_for_device) else None
+        direct = activities() if on_cuda and not job.ops else None
+        ready = direct if direct is not None and direct.ready(self._wait_for_device) else None
         self._tracer, self.light, self.bare = ready or self.kineto, ready is not None, on_cuda and not job.ops
         if ready is None:
             self.kineto.prepare(everywhere=self._everywhere(), device_only=self.bare)
@@ -104,9 +104,9 @@ class Recorder:
 
     def _arm_counters(self, job: Job) -> bool:
         """CUPTI records the device's work, or Kineto if it has not released CUPTI."""
-        found = activities()
-        ready = found if found is not None and found.ready(self._wait_for_device) else None
-        self._held = ready is None
+        direct = activities()
+        ready = direct if direct is not None and direct.ready(self._wait_for_device) else None
+        self._cupti_taken = ready is None
         if not self.sampler.arm(job):
             return False
         self._tracer = ready or self.kineto
@@ -117,15 +117,15 @@ class Recorder:
 
     def _let_go(self) -> None:
         """Wait until Kineto has released CUPTI; otherwise that would end the burst about to begin."""
-        found = activities() if self._held else None
-        if found is not None:
-            found.free(self._wait_for_device)
+        direct = activities() if self._cupti_taken else None
+        if direct is not None:
+            direct.free(self._wait_for_device)
 
     def _everywhere(self) -> bool:
         """Whether the ops of all threads must be recorded."""
-        found = self._several or self._borrowed_thread()
-        self._bound = None if found and self.kineto.any_thread else threading.get_ident()
-        return found
+        several = self._several or self._borrowed_thread()
+        self._bound = None if several and self.kineto.any_thread else threading.get_ident()
+        return several
 
     def _borrowed_thread(self) -> bool:
         """Whether this thread's state now belongs to autograd: a profiler bound to it would be lost."""
@@ -163,7 +163,7 @@ class Recorder:
             self.stranded = False
             self.kineto.disable()
             self.kineto.drop()
-            self._held = True
+            self._cupti_taken = True
         return not self.stranded
 
     def disarm(self) -> bool:
@@ -174,7 +174,7 @@ class Recorder:
         if self._tracer is self.kineto:
             self.kineto.enable()
             self.kineto.disable()
-            self._held = True
+            self._cupti_taken = True
         self._tracer.drop()
         return True
 
@@ -200,7 +200,7 @@ class Recorder:
             self._session.note("interrupted", "a burst's last step was opened by another thread")
             return 0, False, stop_ns
         self._tracer.disable()
-        self._held = self._tracer is self.kineto
+        self._cupti_taken = self._tracer is self.kineto
         if job.keep_above_ns is not None and longest_ns <= job.keep_above_ns:
             self._tracer.drop()
             return 0, False, stop_ns
@@ -236,7 +236,7 @@ class Recorder:
         self._first, self._burst = k, CAPTURE_BURSTS + self._captures
         self._captures += 1
         stop_ns = time.time_ns()
-        self._tracer, self._held = self.kineto, True
+        self._tracer, self._cupti_taken = self.kineto, True
         self.kineto.disable()
         self._save(Job("attribution", 0), k, stop_ns, kind="capture")
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from fathom.probe.chooser import Chooser, Signal
 from fathom.probe.conductor import Conductor
+from fathom.probe.deferred import DeferredMarks
 from fathom.probe.ending import end_quietly
 from fathom.probe.host import HostWindow
 from fathom.probe.kineto import Kineto
-from fathom.probe.lull import Lull
 from fathom.probe.phases import Orders
 from fathom.probe.plain import Region
 from fathom.probe.plan import Plan
@@ -72,7 +72,7 @@ class Session:
         self.batches: deque[tuple[Any, ...]] = deque(maxlen=4 * EARLY)  # rows of BATCH_COLUMNS
         self._first = 0  # first step of the present clock
         self._marks = MarkRuns()
-        self._lull = Lull()
+        self._deferred = DeferredMarks()
         self._lock = threading.RLock()
         self._opened: tuple[str | None, int | None, int | None] = (None, None, None)
         self._query: int | None = None
@@ -94,7 +94,7 @@ class Session:
         query: int | None = None,
     ) -> None:
         """Handle an event that may open a step."""
-        if not self.facts.pending and self._lull.takes(source, key):
+        if not self.facts.pending and self._deferred.takes(source, key):
             return
         happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
         with self._lock:
@@ -160,8 +160,8 @@ class Session:
         self.role, self._first = "rank", self.k + 1
         self.conductor.restart()
         self.say({"t": "clock", "source": clock[0], "k": self._first, "ns": time.time_ns()})
-        for told in self.on_clock:
-            told(clock[0])
+        for listener in self.on_clock:
+            listener(clock[0])
         self._grad = any(signal.grad for signal in self.chooser.history if signal.source == "forward")
         past = [signal for signal in self.chooser.history if (signal.source, signal.key) == clock]
         while self._early:
@@ -181,11 +181,11 @@ class Session:
         if self.plan.stop_after is not None:
             self._stop_when_done()
         elif signal.source in PLAIN and self.conductor.quiet:
-            self._lull.begin(signal)
+            self._deferred.begin(signal)
 
     def catch_up(self) -> None:
-        """Count the marks of a lull, which were steps like the one before it."""
-        for ns in self._lull.end():
+        """Count the deferred marks: steps like the one before them."""
+        for ns in self._deferred.end():
             self.k += 1
             self.conductor.passes(ns)
             self._marks.repeat(ns)

@@ -10,10 +10,10 @@ _known: dict[int, int] = {}
 def native_id() -> int:
     """Like threading.get_native_id, but cached, because that makes a system call every time."""
     ident = threading.get_ident()
-    found = _known.get(ident)
-    if found is None:
-        found = _known[ident] = threading.get_native_id()
-    return found
+    native = _known.get(ident)
+    if native is None:
+        native = _known[ident] = threading.get_native_id()
+    return native
 
 
 def forget() -> None:

@@ -39,10 +39,10 @@ def resolve(command: list[str], environment: Mapping[str, str] = os.environ) -> 
     program = command[0]
     if program.endswith(".py") and not _executable(program) and Path(program).is_file():
         return resolve([_python(environment), *command], environment)
-    found = shutil.which(program, path=environment.get("PATH"))
-    if found is None:
+    path = shutil.which(program, path=environment.get("PATH"))
+    if path is None:
         raise _why_not(program)
-    return found, command
+    return path, command
 
 
 def _executable(program: str) -> bool:

@@ -59,10 +59,10 @@ def _notes(raw: Path) -> Iterator[str]:
 
 def _record(line: str) -> dict[str, Any]:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def to_sample(
@@ -88,5 +88,5 @@ def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> lis
         handles = visible(nvml, environment)
     except (NvmlMissingError, OSError):
         return []
-    found = [reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or [] for handle in handles]
-    return sorted({int(process.pid) for listed in found for process in listed} - {os.getpid()})
+    running = [reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or [] for handle in handles]
+    return sorted({int(process.pid) for listed in running for process in listed} - {os.getpid()})

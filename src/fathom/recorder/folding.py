@@ -30,17 +30,19 @@ def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
 
     sampled = [r for r in store.ranks if store.table("samples", r).select(pl.len()).collect().item()]
     try:
-        found = {rank: fold_rank(store, rank) for rank in sampled}
+        folded_counters = {rank: fold_rank(store, rank) for rank in sampled}
     except Exception as error:  # the recording matters more than its counters
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
         if say:
             say(f"Fathom could not fold its hardware counters: {str(error) or type(error).__name__}")
         return store
-    if not found:
+    if not folded_counters:
         return store
-    ranks = _knowing(store, {rank: facts_from(one) for rank, one in found.items()})
-    return amend(store, {(rank, "counters"): one.frame for rank, one in found.items()}, ranks)
+    ranks = _knowing(store, {rank: facts_from(counters) for rank, counters in folded_counters.items()})
+    return amend(
+        store, {(rank, "counters"): counters.frame for rank, counters in folded_counters.items()}, ranks
+    )
 
 
 def folded(store: Store, target: Path) -> Store:
@@ -57,10 +59,10 @@ def folded(store: Store, target: Path) -> Store:
         for rank in store.ranks:
             for table in TABLES.keys() - {"samples", "counters"}:
                 writer.write(rank, table, _needed(store.table(table, rank)).collect())
-            found = counters_of(store, rank)
-            if (found.frame["source"] != STATIC).any():
-                writer.write(rank, "counters", found.frame)
-                facts[rank] = facts_from(found)
+            counters = counters_of(store, rank)
+            if (counters.frame["source"] != STATIC).any():
+                writer.write(rank, "counters", counters.frame)
+                facts[rank] = facts_from(counters)
     except BaseException:
         writer.discard()
         raise
@@ -72,8 +74,8 @@ def folded(store: Store, target: Path) -> Store:
 def _knowing(store: Store, facts: dict[int, dict[str, Any]]) -> list[Rank]:
     """Return the ranks with these facts added to their own."""
     ranks = []
-    for one in store.manifest.ranks:
-        rank = copy(one)
+    for known in store.manifest.ranks:
+        rank = copy(known)
         rank.facts = rank.facts | facts.get(rank.rank, {})
         ranks.append(rank)
     return ranks

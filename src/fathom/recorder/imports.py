@@ -70,15 +70,15 @@ def _expand(paths: list[Path]) -> list[Path]:
     """Replace folders by the traces in them."""
     files: list[Path] = []
     for path in paths:
-        found = sorted(f for p in _PATTERNS for f in path.glob(p)) if path.is_dir() else [path]
+        traces = sorted(f for p in _PATTERNS for f in path.glob(p)) if path.is_dir() else [path]
         if (path / "manifest.json").is_file():
             raise BadInputError(f"{path} is already a sounding; open it with `fathom report {path}`.")
-        if not found:
+        if not traces:
             raise BadInputError(f"{path} contains neither traces ({', '.join(_PATTERNS)}) nor raw records.")
-        files += found
+        files += traces
     for file in files:
         _refuse_others(file)
-    if twice := next((one for one, times in Counter(map(Path.resolve, files)).items() if times > 1), None):
+    if twice := next((file for file, times in Counter(map(Path.resolve, files)).items() if times > 1), None):
         raise BadInputError(f"{twice} was given twice; give each rank's trace once.")
     return files
 

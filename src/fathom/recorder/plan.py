@@ -72,10 +72,10 @@ class Plan:
 
     def write(self, raw: Path) -> None:
         """Write `plan.json` to the folder of raw records."""
-        told = {
+        options = {
             name: value for name, value in asdict(self).items() if name not in MET or value not in (None, ())
         }
-        (raw / "plan.json").write_text(json.dumps(told, indent=1))
+        (raw / "plan.json").write_text(json.dumps(options, indent=1))
 
 
 def number_or_word(text: str) -> int | str:

@@ -26,11 +26,11 @@ def interval(
         return None
     random = np.random.default_rng(seed)
     rows = max(1, CHUNK // len(sample))
-    found: list[np.ndarray] = []
+    resampled: list[np.ndarray] = []
     for done in range(0, RESAMPLES, rows):
         count = min(rows, RESAMPLES - done)
         drawn = sample[random.integers(0, len(sample), (count, len(sample)))]
-        found.append(np.asarray(statistic(drawn, axis=1)))
+        resampled.append(np.asarray(statistic(drawn, axis=1)))
     tail = (1 - confidence) / 2
-    low, high = np.quantile(np.concatenate(found), [tail, 1 - tail])
+    low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
     return float(low), float(high)

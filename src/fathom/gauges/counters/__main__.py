@@ -29,11 +29,11 @@ def _qualified(job: dict[str, Any]) -> dict[str, Any]:
         names = candidates(chip.own(), job["capability"])
         known = anchors(names)
         chip.settle_trigger(known)
-        found = qualify(names, chip, known)
+        qualified = qualify(names, chip, known)
         about = {"chip": chip.name, "trigger": chip.trigger, "interval_ns": job["interval_ns"]}
-    if not found.groups:
+    if not qualified.groups:
         return {"why": "none of the chip's counters can be streamed here"}
-    return {"counters": {**asdict(found), **about}}
+    return {"counters": {**asdict(qualified), **about}}
 
 
 if __name__ == "__main__":

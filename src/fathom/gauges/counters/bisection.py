@@ -33,28 +33,28 @@ class Qualified:
 
 def qualify(names: Sequence[str], chip: Chip, anchors: Sequence[str] = ()) -> Qualified:
     """Sort `names` into groups; each group begins with the first of `anchors` that streams here."""
-    found = Qualified()
-    alone = [name for name in dict.fromkeys(names) if _counts(name, chip, found)]
-    found.refused |= dict.fromkeys(_absent(alone, chip), ABSENT)
-    good = [name for name in alone if name not in found.refused]
+    result = Qualified()
+    single = [name for name in dict.fromkeys(names) if _counts(name, chip, result)]
+    result.refused |= dict.fromkeys(_absent(single, chip), ABSENT)
+    good = [name for name in single if name not in result.refused]
     anchor = [name for name in anchors if name in good][:1]
     rest = [name for name in good if name not in anchor]
     while rest:
         group, left = fill(anchor, rest, chip)
         if left == rest:
-            found.refused |= dict.fromkeys(left, CROWDED.format(*anchor))
+            result.refused |= dict.fromkeys(left, CROWDED.format(*anchor))
             break
-        found.groups += _complete(anchor, group[len(anchor) :], chip, found)
+        result.groups += _complete(anchor, group[len(anchor) :], chip, result)
         rest = left
-    if not found.groups and anchor:
-        found.groups.append(anchor)
-    return found
+    if not result.groups and anchor:
+        result.groups.append(anchor)
+    return result
 
 
-def _counts(name: str, chip: Chip, found: Qualified) -> bool:
+def _counts(name: str, chip: Chip, result: Qualified) -> bool:
     passes = chip.passes([name])
     if passes != 1:
-        found.refused[name] = PASSES.format(passes) if passes else UNKNOWN
+        result.refused[name] = PASSES.format(passes) if passes else UNKNOWN
     return passes == 1
 
 
@@ -76,8 +76,8 @@ def _absent(names: Sequence[str], chip: Chip) -> Iterator[str]:
     """Yield the counters whose samples are never complete and spoil every group that they are in."""
     rest = list(names)
     while rest:
-        together, rest = fill((), rest, chip)
-        yield from _incomplete(together, chip)
+        group, rest = fill((), rest, chip)
+        yield from _incomplete(group, chip)
 
 
 def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
@@ -91,13 +91,13 @@ def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
     yield from _incomplete(names[half:], chip)
 
 
-def _complete(anchor: list[str], names: list[str], chip: Chip, found: Qualified) -> list[list[str]]:
+def _complete(anchor: list[str], names: list[str], chip: Chip, result: Qualified) -> list[list[str]]:
     """Return the group if its samples are complete, else as many parts as needed."""
     if chip.completes([*anchor, *names]):
         return [[*anchor, *names]]
     if len(names) == 1:
-        found.refused[names[0]] = TOGETHER.format(*anchor) if anchor else ABSENT
+        result.refused[names[0]] = TOGETHER.format(*anchor) if anchor else ABSENT
         return []
     half = len(names) // 2
     parts = (names[:half], names[half:])
-    return [group for part in parts for group in _complete(anchor, part, chip, found)]
+    return [group for part in parts for group in _complete(anchor, part, chip, result)]

@@ -44,11 +44,13 @@ class CuptiChip:
         """Return the counters of the chip's single-pass sets; [] if libcupti predates them (13.3)."""
         with suppress(Exception):
             sets = self._host.get_single_pass_sets(self.name)
-            wanted = [one for one in table()["sets"] if one in sets] or [
-                one for one in sets if "Compute" in one
+            wanted = [metric_set for metric_set in table()["sets"] if metric_set in sets] or [
+                metric_set for metric_set in sets if "Compute" in metric_set
             ]
             return [
-                name for one in wanted for name in self._host.get_metrics_in_single_pass_set(self.name, one)
+                name
+                for metric_set in wanted
+                for name in self._host.get_metrics_in_single_pass_set(self.name, metric_set)
             ]
         return []
 

@@ -58,9 +58,9 @@ def qualify(
     if not force:
         refuse_busy([gpu["index"]])
     job = {"interval_ns": INTERVAL_NS, "capability": gpu.get("compute_capability") or ""}
-    found = _ask(json.dumps(job), {"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])}, start or _start)
+    answer = _ask(json.dumps(job), {"CUDA_VISIBLE_DEVICES": str(gpu["uuid"])}, start or _start)
     driver = machine["versions"].get("driver")
-    return {**found, "driver": driver, "measured_ns": time.time_ns()}
+    return {**answer, "driver": driver, "measured_ns": time.time_ns()}
 
 
 def seen_devices_of(machine: Mapping[str, Any]) -> tuple[int, ...]:
@@ -92,10 +92,10 @@ def _ask(job: str, environment: Mapping[str, str], start: StartChild) -> dict[st
 
 
 def keep_counters(
-    machine: Mapping[str, Any], found: Mapping[str, Any], folder: Path | None = None
+    machine: Mapping[str, Any], counters: Mapping[str, Any], folder: Path | None = None
 ) -> tuple[dict[str, Any], Path]:
     """Store the counters in `found` with the machine; return the machine and the file's path."""
     before = remembered(machine["fingerprint"], folder) or {}
-    return {**machine, "counters": dict(found)}, remember(
-        {**before, **machine, "counters": dict(found)}, folder
+    return {**machine, "counters": dict(counters)}, remember(
+        {**before, **machine, "counters": dict(counters)}, folder
     )

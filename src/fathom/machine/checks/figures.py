@@ -54,9 +54,9 @@ def threads(pod: Pod, container: Container) -> dict[str, str]:
 
 def _processes(pod: Pod, container: Container) -> tuple[int, str]:
     lines = [v for name in ("command", "args") for v in _words(container.get(name))]
-    told = NPROC.findall(" ".join(lines))
-    if told and int(told[-1]):
-        return int(told[-1]), f"{told[-1]} processes (--nproc-per-node)"
+    named = NPROC.findall(" ".join(lines))
+    if named and int(named[-1]):
+        return int(named[-1]), f"{named[-1]} processes (--nproc-per-node)"
     amounts = resources.matching(resources.requests(pod, container), resources.GPU).values()
     count = int(sum(resources.quantity(amount) or 0 for amount in amounts))
     return (count, f"{count} processes, one per GPU") if count > 1 else (1, "one process")
@@ -74,8 +74,8 @@ def listed(amounts: dict[str, Any], otherwise: str) -> str:
 def rdma(pods: Iterable[Pod]) -> str:
     """Return the RDMA device that another container of the same manifest requests."""
     asked = (resources.requests(pod, container) for pod in pods for _, container in pod.containers)
-    found = next(filter(None, (resources.matching(each, resources.RDMA) for each in asked)), {})
-    return listed(found, "<RDMA_RESOURCE>: <COUNT>")
+    devices = next(filter(None, (resources.matching(each, resources.RDMA) for each in asked)), {})
+    return listed(devices, "<RDMA_RESOURCE>: <COUNT>")
 
 
 def product(pod: Pod, pods: Iterable[Pod]) -> str:
@@ -91,9 +91,9 @@ def product(pod: Pod, pods: Iterable[Pod]) -> str:
 def _chosen(pod: Pod) -> tuple[str, str] | None:
     """Return the pod's node selector for the GPU; of its own labels, only names of node labels count."""
     own = {**pod.annotations, **pod.labels}
-    told = {name: own[name] for name in (NVIDIA_PRODUCT, *PRODUCT.values()) if name in own}
-    told |= mapping(pod.spec.get("nodeSelector"))
-    known = [(n, v) for n, v in told.items() if MODEL.fullmatch(str(n)) and isinstance(v, str) and v]
+    labels = {name: own[name] for name in (NVIDIA_PRODUCT, *PRODUCT.values()) if name in own}
+    labels |= mapping(pod.spec.get("nodeSelector"))
+    known = [(n, v) for n, v in labels.items() if MODEL.fullmatch(str(n)) and isinstance(v, str) and v]
     return known[-1] if known else None
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Finding, abstained, unfit
+from fathom.machine.cpulist import natural
 from fathom.machine.nvml import visible
 
 _ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
@@ -87,9 +87,9 @@ def mine(host: Host) -> list[Gpu]:
     """Return the GPUs visible to a program started here; under a launcher, only its local rank's GPU."""
     every = gpus(host)
     seen = visible(host.nvml, host.environment)
-    found = [gpu for gpu in every if gpu.handle in seen]
-    rank = whole(host.environment.get("LOCAL_RANK", ""))
-    return [found[rank]] if rank is not None and rank < len(found) else found
+    visible_gpus = [gpu for gpu in every if gpu.handle in seen]
+    rank = natural(host.environment.get("LOCAL_RANK", ""))
+    return [visible_gpus[rank]] if rank is not None and rank < len(visible_gpus) else visible_gpus
 
 
 def each(
@@ -98,11 +98,11 @@ def each(
     """Apply `look` to every GPU and name it in its result; a GPU that cannot be queried abstains."""
     for gpu in gpus(host) if among is None else among:
         try:
-            found = look(gpu)
+            finding = look(gpu)
         except UnreadableError as error:
-            found = abstained(str(error))
+            finding = abstained(str(error))
         except NotOfferedError as error:
-            found = unfit(str(error))
-        if found is not None:
-            fill = {"gpu": str(gpu.index), **found.fill}
-            yield Finding(status=found.status, observed=found.observed, subject=gpu.name, fill=fill)
+            finding = unfit(str(error))
+        if finding is not None:
+            fill = {"gpu": str(gpu.index), **finding.fill}
+            yield Finding(status=finding.status, observed=finding.observed, subject=gpu.name, fill=fill)

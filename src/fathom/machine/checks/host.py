@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.checks.cpulist import numbers, whole
 from fathom.machine.checks.manifest import Pod
+from fathom.machine.cpulist import natural, parse_list
 from fathom.machine.nvml import NvmlMissingError, load
 
 LARGEST = 1 << 22  # limit for a file or a command's output, far above anything that checks read
@@ -88,15 +88,15 @@ class Host:
 
     def table(self, path: str) -> dict[str, int]:
         """Read the `name number` lines of a file such as /proc/meminfo. Raises UnreadableError."""
-        found = {}
+        values = {}
         for line in self.text(path).splitlines():
             name, *words = line.replace(":", " ").split() or [""]
-            value = whole(words[0]) if words else None
+            value = natural(words[0]) if words else None
             if value is not None:
-                found[name] = value
-        if not found:
+                values[name] = value
+        if not values:
             raise UnreadableError(f"/{path} does not hold any numbers")
-        return found
+        return values
 
     def exists(self, path: str) -> bool:
         """Whether the file or folder exists; False if access is denied."""
@@ -108,20 +108,20 @@ class Host:
     def paths(self, pattern: str) -> list[str]:
         """Return the matching paths below the root, sorted; [] if the folder cannot be listed."""
         try:
-            return sorted(str(found.relative_to(self.root)) for found in self.root.glob(pattern))
+            return sorted(str(path.relative_to(self.root)) for path in self.root.glob(pattern))
         except OSError:
             return []
 
     @cached_property
     def nodes(self) -> dict[int, frozenset[int]]:
         """Return the CPUs of each NUMA node that has any."""
-        found = {}
+        nodes = {}
         for path in self.paths("sys/devices/system/node/node[0-9]*/cpulist"):
-            node = whole(path.split("/")[-2].removeprefix("node"))
-            cpus = numbers(self.text(path))
+            node = natural(path.split("/")[-2].removeprefix("node"))
+            cpus = parse_list(self.text(path))
             if node is not None and cpus:
-                found[node] = cpus
-        return found
+                nodes[node] = cpus
+        return nodes
 
 
 def this_host() -> Host:
@@ -174,12 +174,12 @@ def _limits() -> dict[str, float]:
         import resource
     except ImportError:  # not a Unix
         return {}
-    found = {}
+    limits = {}
     for name in ("NOFILE", "MEMLOCK", "STACK", "NPROC"):
         if hasattr(resource, f"RLIMIT_{name}"):
             soft, _ = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
-            found[name.lower()] = UNLIMITED if soft == resource.RLIM_INFINITY else float(soft)
-    return found
+            limits[name.lower()] = UNLIMITED if soft == resource.RLIM_INFINITY else float(soft)
+    return limits
 
 
 def _affinity() -> frozenset[int]:
@@ -189,12 +189,12 @@ def _affinity() -> frozenset[int]:
 
 
 def _distributions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for distribution in metadata.distributions():
         try:
             name, version = distribution.metadata["Name"], distribution.version
         except Exception:  # one broken package says nothing about the others
             continue
         if name and version:
-            found[re.sub(r"[-_.]+", "-", name).lower()] = version
-    return found
+            versions[re.sub(r"[-_.]+", "-", name).lower()] = version
+    return versions

@@ -67,8 +67,8 @@ class Pod:
     @property
     def containers(self) -> list[tuple[str, dict[str, Any]]]:
         """Return the name and specification of each container."""
-        found = mappings(self.spec.get("containers"))
-        return [(str(c.get("name", f"number {i}")), c) for i, c in enumerate(found)]
+        specs = mappings(self.spec.get("containers"))
+        return [(str(c.get("name", f"number {i}")), c) for i, c in enumerate(specs)]
 
 
 def mapping(value: Any) -> dict[str, Any]:
@@ -89,16 +89,16 @@ def pods(files: Sequence[Path]) -> tuple[Pod, ...]:
 def _pods_of(file: Path) -> list[Pod]:
     documents = _documents(file)
     try:
-        found = [pod for document in documents for pod in _pods(document)]
+        templates = [pod for document in documents for pod in _pods(document)]
     except _MalformedError as error:
         raise BadInputError(f"{_called(file)} holds {plain(str(error))}.") from None
-    if not found:
+    if not templates:
         kinds = ", ".join(dict.fromkeys(str(document["kind"]) for document in documents))
         raise BadInputError(
             f"{_called(file)} holds {plain(kinds)} but no pod; give a Pod, or an object of a kind that "
             f"runs pods ({', '.join(TEMPLATES)})."
         )
-    return found
+    return templates
 
 
 class _MalformedError(Exception):
@@ -112,12 +112,12 @@ def _documents(file: Path) -> list[dict[str, Any]]:
             f"{_called(file)} is larger than {LARGEST >> 20} MiB; give the objects that run pods."
         )
     try:
-        found = [*_parse(content.decode())]
+        documents = [*_parse(content.decode())]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise BadInputError(f"{_called(file)} is not a manifest: {plain(_problem(error))}.") from None
-    if not found:
+    if not documents:
         raise BadInputError(f"{_called(file)} is not a manifest: it holds no object with a kind.")
-    return found
+    return documents
 
 
 def _called(file: Path) -> str:
@@ -179,16 +179,18 @@ def _pods(document: dict[str, Any], depth: int = 0) -> Iterator[Pod]:
         yield _pod(kind, name, "", document, {})
         return
     paths = TEMPLATES.get(kind, ())
-    found = [
+    templates = [
         _pod(kind, name, role, template, parent)
         for path in paths
         for role, template, parent in _reach(document, path.split("."))
     ]
-    if paths and not found:
+    if paths and not templates:
         raise _MalformedError(f"{kind}/{name} without a pod template at {' or '.join(paths)}")
-    peers = sum({id(pod.parent): pod.count for pod in found}.values())  # leader and workers share one count
+    peers = sum(
+        {id(pod.parent): pod.count for pod in templates}.values()
+    )  # leader and workers share one count
     outer = mapping(mapping(document.get("metadata")).get("annotations"))
-    yield from (replace(pod, peers=peers, annotations={**outer, **pod.annotations}) for pod in found)
+    yield from (replace(pod, peers=peers, annotations={**outer, **pod.annotations}) for pod in templates)
 
 
 def _reach(

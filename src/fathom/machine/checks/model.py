@@ -105,9 +105,9 @@ def abstained(reason: str, subject: str = "") -> Finding:
 
 def conclude(check: Check, findings: Iterable[Finding]) -> Result:
     """Combine all subjects into one result: the gravest status, in the words of its subjects."""
-    found = [*findings] or [unfit("there is nothing to check")]
-    status = min((f.status for f in found), key=GRAVITY.__getitem__)
-    decisive = [f for f in found if f.status == status]
+    answers = [*findings] or [unfit("there is nothing to check")]
+    status = min((f.status for f in answers), key=GRAVITY.__getitem__)
+    decisive = [f for f in answers if f.status == status]
     words = _words(decisive)
     return Result(
         id=check.id,
@@ -123,7 +123,7 @@ def conclude(check: Check, findings: Iterable[Finding]) -> Result:
         costs=check.costs,
         source=check.source,
         weight=check.weight,
-        subjects=[_subject(f) for f in found if f.subject],
+        subjects=[_subject(f) for f in answers if f.subject],
         problem=check.problem,
     )
 

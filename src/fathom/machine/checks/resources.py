@@ -30,10 +30,10 @@ _UNITS |= {f"{letter}i": 2.0 ** (10 * power) for power, letter in enumerate("KMG
 
 def quantity(value: Any) -> float | None:
     """Parse a Kubernetes quantity (500m, 16Gi, 1e9); None for anything else."""
-    found = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]{0,2})", str(value).strip())
-    if isinstance(value, bool) or not found or found.group(2) not in _UNITS:
+    parsed = re.fullmatch(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]{0,2})", str(value).strip())
+    if isinstance(value, bool) or not parsed or parsed.group(2) not in _UNITS:
         return None
-    return float(found.group(1)) * _UNITS[found.group(2)]
+    return float(parsed.group(1)) * _UNITS[parsed.group(2)]
 
 
 def limits(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def requests(pod: Pod, container: dict[str, Any]) -> dict[str, Any]:
 
 
 def _asked(pod: Pod, container: dict[str, Any], what: str) -> dict[str, Any]:
-    whole = mapping(mapping(pod.spec.get("resources")).get(what))
-    return {**whole, **mapping(mapping(container.get("resources")).get(what))}
+    of_pod = mapping(mapping(pod.spec.get("resources")).get(what))
+    return {**of_pod, **mapping(mapping(container.get("resources")).get(what))}
 
 
 def matching(asked: dict[str, Any], pattern: re.Pattern[str]) -> dict[str, Any]:

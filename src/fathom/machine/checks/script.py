@@ -25,9 +25,9 @@ def _lines(result: Result) -> Iterator[str]:
     yield f"#   fix: {result.fix}"
     if result.needs:
         yield f"#   needs: {', '.join(map(_need, result.needs))}"
-    held = {"decision", "reboot"} & {*result.needs}
+    commented = {"decision", "reboot"} & {*result.needs}
     for command in result.commands:
-        yield command if command.startswith("#") or not held else f"# {command}"
+        yield command if command.startswith("#") or not commented else f"# {command}"
 
 
 def _need(need: str) -> str:

@@ -16,8 +16,8 @@ GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
 @cache
 def checks() -> tuple[Check, ...]:
     """Return every check, the costliest first; rows of equal weight keep the order of their tables."""
-    found = [check for group in GROUPS for check in _table(group)]
-    return tuple(sorted(found, key=lambda check: -check.weight))
+    rows = [check for group in GROUPS for check in _table(group)]
+    return tuple(sorted(rows, key=lambda check: -check.weight))
 
 
 def _table(group: str) -> list[Check]:

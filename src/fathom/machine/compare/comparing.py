@@ -23,18 +23,18 @@ def compare(
     `itself` says that both are the same recording, so values that it lacks are equal too. Raises
     MachineFileError if one of them is damaged.
     """
-    one, other = facts(a, name_a), facts(b, name_b)
-    differences, unknown = _differences(one, other, name_a, name_b, itself)
-    kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(one, other)]
-    found, missing = ratios(one, other, name_a, name_b)
-    sides = _side(one, name_a), _side(other, name_b)
+    facts_a, facts_b = facts(a, name_a), facts(b, name_b)
+    differences, unknown = _differences(facts_a, facts_b, name_a, name_b, itself)
+    kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(facts_a, facts_b)]
+    ceilings, missing = ratios(facts_a, facts_b, name_a, name_b)
+    sides = _side(facts_a, name_a), _side(facts_b, name_b)
     return Comparison(
         a=sides[0],
         b=sides[1],
         headline=headline(sides[0], sides[1], kinds, differences),
         kinds=kinds,
         differences=differences,
-        ceilings=found,
+        ceilings=ceilings,
         abstained=[*(Unknown(what=rule.what, why=why) for rule, why in unknown), *missing],
     )
 
@@ -59,20 +59,20 @@ def _differences(
     a: Facts, b: Facts, name_a: str, name_b: str, itself: bool
 ) -> tuple[list[Difference], list[tuple[Rule, str]]]:
     """Return what was compared, and the rules for which a machine lacks data."""
-    found, unknown = [], []
+    differences, unknown = [], []
     for rule in rules().rules:
         if not _applies(rule, a, b):
             continue
         pair = _read(rule, a, b)
         silent = [name for name, read in zip((name_a, name_b), pair, strict=True) if read is None]
         if silent and (itself or (rule.built_in and a.fingerprint == b.fingerprint)):
-            found.append(_alike(rule, *pair))
+            differences.append(_alike(rule, *pair))
         elif silent:
             names = [*dict.fromkeys(silent)]
             unknown.append((rule, f"{' and '.join(names)} {'do' if len(names) > 1 else 'does'} not say"))
         else:
-            found.append(_difference(rule, *pair))
-    return found, unknown
+            differences.append(_difference(rule, *pair))
+    return differences, unknown
 
 
 def _applies(rule: Rule, a: Facts, b: Facts) -> bool:

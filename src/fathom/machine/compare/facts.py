@@ -114,14 +114,14 @@ class Facts(msgspec.Struct):
 def facts(machine: dict[str, Any], name: str) -> Facts:
     """Parse a machine file, called `name` in errors. Raises MachineFileError."""
     try:
-        found = msgspec.convert(machine, Facts)
+        parsed = msgspec.convert(machine, Facts)
     except msgspec.ValidationError as error:
         raise MachineFileError(
             f"{name} is not a valid machine file ({error}); `fathom machine --json` writes one."
         ) from None
-    for ceiling in found.ceilings:
+    for ceiling in parsed.ceilings:
         if not (0 < ceiling.low <= ceiling.value <= ceiling.high < float("inf")):
             raise MachineFileError(
                 f"{name} is damaged: the values of its ceiling {ceiling.id} are impossible."
             )
-    return found
+    return parsed

@@ -11,18 +11,18 @@ from fathom.machine.compare.results import Ratio, Unknown
 
 def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], list[Unknown]]:
     """Return a row for each ceiling that both measured on their first GPU or host, and the unmatched ones."""
-    one, other = _first(a), _first(b)
-    bare = [name for name, found in ((name_a, one), (name_b, other)) if not found]
+    of_a, of_b = _first(a), _first(b)
+    bare = [name for name, ceilings in ((name_a, of_a), (name_b, of_b)) if not ceilings]
     if bare:
         why = "; `fathom machine measure` measures them"
         names = [*dict.fromkeys(bare)]
         who = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} none"
         return [], [Unknown(what="ceilings", why=who + why)]
     shared = [
-        (one[name], other[name]) for name in one if name in other and one[name].unit == other[name].unit
+        (of_a[name], of_b[name]) for name in of_a if name in of_b and of_a[name].unit == of_b[name].unit
     ]
-    alone = [_only(one, other, name_a), _only(other, one, name_b)]
-    return [_ratio(x, y) for x, y in shared], [found for found in alone if found]
+    unmatched = [_only(of_a, of_b, name_a), _only(of_b, of_a, name_b)]
+    return [_ratio(x, y) for x, y in shared], [ceilings for ceilings in unmatched if ceilings]
 
 
 def _first(machine: Facts) -> dict[str, Ceiling]:
@@ -32,8 +32,8 @@ def _first(machine: Facts) -> dict[str, Ceiling]:
     return {c.id: latest[c.id] for c in machine.ceilings}
 
 
-def _only(one: dict[str, Ceiling], other: dict[str, Ceiling], name: str) -> Unknown | None:
-    ids = [i for i in one if i not in other or one[i].unit != other[i].unit]
+def _only(ceilings: dict[str, Ceiling], other: dict[str, Ceiling], name: str) -> Unknown | None:
+    ids = [i for i in ceilings if i not in other or ceilings[i].unit != other[i].unit]
     return Unknown(what=", ".join(ids), why=f"measured on {name} only") if ids else None
 
 

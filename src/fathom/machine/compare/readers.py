@@ -96,8 +96,8 @@ def gpu_nodes(machine: Facts) -> Value:
 @reader
 def balance(machine: Facts) -> Value:
     """Return the first GPU's measured ridge point: bf16 matrix rate over HBM read rate, in FLOP/byte."""
-    found = [find_ceiling(machine.ceilings, name, 0) for name in ("matmul.bf16", "hbm.read")]
-    return found[0].value / found[1].value if found[0] and found[1] else None
+    rates = [find_ceiling(machine.ceilings, name, 0) for name in ("matmul.bf16", "hbm.read")]
+    return rates[0].value / rates[1].value if rates[0] and rates[1] else None
 
 
 @reader
@@ -105,8 +105,8 @@ def published_balance(machine: Facts) -> Value:
     """Return the ridge point by the datasheet of the first GPU."""
     gpu = machine.gpus[0]
     sheet = find_sheet({"name": gpu.name})
-    found = [sheet.figure(name) if sheet else None for name in ("matmul.bf16", "hbm")]
-    return found[0].value / found[1].value if found[0] and found[1] else None
+    rates = [sheet.figure(name) if sheet else None for name in ("matmul.bf16", "hbm")]
+    return rates[0].value / rates[1].value if rates[0] and rates[1] else None
 
 
 @reader
@@ -170,5 +170,5 @@ def cuda(machine: Facts) -> Value:
 @reader
 def kernel(machine: Facts) -> Value:
     """Return the kernel's major and minor version."""
-    found = re.match(r"\d+\.\d+", machine.host.kernel or "")
-    return found.group() if found else None
+    release = re.match(r"\d+\.\d+", machine.host.kernel or "")
+    return release.group() if release else None

@@ -66,11 +66,11 @@ def quantity(words: Any) -> tuple[float, str]:
     """Parse `4.8 TB/s` to (4.8e12, "B/s"); a bare number is a count. Raises ValueError."""
     if isinstance(words, int | float):
         return float(words), ""
-    found = re.fullmatch(r"([\d.]+) ([kMGTP]|Ki|Mi)?(FLOP/s|OP/s|B/s|B|Hz|W)", str(words))
-    if found is None:
+    parsed = re.fullmatch(r"([\d.]+) ([kMGTP]|Ki|Mi)?(FLOP/s|OP/s|B/s|B|Hz|W)", str(words))
+    if parsed is None:
         raise ValueError(f"{words!r} is not a datasheet quantity")
-    unit, scale = _UNITS[found.group(3)]
-    return float(found.group(1)) * scale * _PREFIXES[found.group(2) or ""], unit
+    unit, scale = _UNITS[parsed.group(3)]
+    return float(parsed.group(1)) * scale * _PREFIXES[parsed.group(2) or ""], unit
 
 
 def beside(ceiling: Ceiling, sheet: Sheet | None) -> dict[str, Any] | None:

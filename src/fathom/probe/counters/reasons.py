@@ -75,12 +75,12 @@ def installed() -> str | None:
 
 def numbers(version: str) -> tuple[int, ...]:
     """Return the leading numbers of a version: (13, 4) of 13.4.0."""
-    found = []
+    parts = []
     for part in version.split(".")[:2]:
         if not part.isdigit():
             break
-        found.append(int(part))
-    return tuple(found)
+        parts.append(int(part))
+    return tuple(parts)
 
 
 def explain(error: BaseException) -> str:

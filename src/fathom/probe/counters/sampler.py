@@ -12,7 +12,7 @@ from fathom.probe.counters import budget, reasons
 from fathom.probe.counters.collector import TIME, Collector, OverflowedError
 from fathom.probe.counters.files import Samples
 from fathom.probe.device import device_in_use
-from fathom.probe.telling import Telling
+from fathom.probe.reporter import Reporter
 
 if TYPE_CHECKING:
     from fathom.probe.phases import Job
@@ -45,7 +45,7 @@ class CannotSampleError(Exception):
 class Sampler:
     """Arms, starts, stops and saves bursts. `off` is True once sampling was abandoned."""
 
-    def __init__(self, session: Telling) -> None:
+    def __init__(self, session: Reporter) -> None:
         self._session = session
         self._wanted: dict[str, Any] = session.plan.counters or {}
         self._collector: Collector | None = None

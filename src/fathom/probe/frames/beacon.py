@@ -7,10 +7,13 @@ import os
 import sysconfig
 import threading
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
 from fathom.probe.threads import native_id
+
+if TYPE_CHECKING:
+    from fathom.probe.reporter import Reporter
 
 FIFO, LAYOUT = "stacks.fifo", "frames-{pid}.json"
 SAMPLED = ("timeline", "slow")  # phases with sampled steps
@@ -18,19 +21,10 @@ WHAT = "host stacks"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
-class Told(Protocol):
-    """The recording to notify if there are no stacks."""
-
-    raw: str
-
-    def note(self, what: str, text: str) -> None:
-        """Tell the user something, once."""
-
-
 class Beacon:
     """Switches the sampling of one thread on and off, at the cost of one system call each."""
 
-    def __init__(self, session: Told) -> None:
+    def __init__(self, session: Reporter) -> None:
         self._session = session
         self._layout: Layout | None = None
         self._fifo: int | None = None

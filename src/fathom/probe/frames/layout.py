@@ -156,8 +156,10 @@ def _strings(memory: Memory) -> dict[str, Any]:
     made = ["".join(list(text) * times) for _, text in _KINDS for times in range(2, 2 + _EACH)]
     data = [memory.read(id(text), text.__sizeof__()) for text in made]
     length = _only(_equal(data, [len(text) for text in made]), "the length of a str")
-    place = _only({i for i in range(16, 48) if _tells_kind([one[i] for one in data])}, "the kind of a str")
-    kinds = [one[place] for one in data[::_EACH]]
+    place = _only(
+        {i for i in range(16, 48) if _tells_kind([sample[i] for sample in data])}, "the kind of a str"
+    )
+    kinds = [sample[place] for sample in data[::_EACH]]
     mask = 0
     for kind in kinds:
         mask |= kind ^ kinds[0]
@@ -171,14 +173,14 @@ def _strings(memory: Memory) -> dict[str, Any]:
 def _tells_kind(values: list[int]) -> bool:
     """Whether a byte is equal in all str of one kind and different between kinds."""
     each = [set(values[i : i + _EACH]) for i in range(0, len(values), _EACH)]
-    return all(len(one) == 1 for one in each) and len(set.union(*each)) == len(_KINDS)
+    return all(len(kinds) == 1 for kinds in each) and len(set.union(*each)) == len(_KINDS)
 
 
 def _equal(data: list[bytes], values: list[int]) -> set[int]:
     """Return the offsets of 64-bit words that hold each object's value."""
     pairs = zip(data, values)  # noqa: B905 - Python 3.10
     return set.intersection(
-        *({i for i in range(16, 48, 8) if _word(one, i) == value} for one, value in pairs)
+        *({i for i in range(16, 48, 8) if _word(sample, i) == value} for sample, value in pairs)
     )
 
 
@@ -293,8 +295,8 @@ def verified(memory: Memory, layout: Layout) -> bool:
         walked.append((code, lasti))
         address = memory.word(address + layout.previous)
     codes = {code for code, _ in expected}
-    walked = [one for one in walked if one[0] in codes]
-    start = next((i for i, one in enumerate(walked) if one[0] == expected[0][0]), len(walked))
+    walked = [step for step in walked if step[0] in codes]
+    start = next((i for i, step in enumerate(walked) if step[0] == expected[0][0]), len(walked))
     return walked[start + 1 : start + len(expected)] == expected[1:]
 
 

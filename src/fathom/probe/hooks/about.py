@@ -18,7 +18,7 @@ DEEPEST, MOST = 6, 4096  # levels and parts of a batch that are examined
 def about(number: int, loader: Any, data: Any) -> dict[str, Any]:
     """Return the `loader` record."""
     dataset = getattr(loader, "dataset", None)
-    tensors, size = held(data)
+    tensors, size = contents(data)
     return {
         "t": "loader",
         "loader": number,
@@ -41,8 +41,8 @@ def _context(loader: Any) -> str | None:
     context = getattr(loader, "multiprocessing_context", None)
     if context is None and (multiprocessing := sys.modules.get("multiprocessing")):
         return multiprocessing.get_start_method(allow_none=True)
-    told = getattr(context, "get_start_method", None)
-    return told() if callable(told) else None
+    method = getattr(context, "get_start_method", None)
+    return method() if callable(method) else None
 
 
 def _place(kind: type, methods: tuple[str, ...]) -> str | None:
@@ -61,28 +61,28 @@ def _place_of(function: Any) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def held(data: Any) -> tuple[int, int]:
+def contents(data: Any) -> tuple[int, int]:
     """Count the tensors in a batch and their bytes, including attributes of objects such as graphs."""
     tensors = size = 0
     seen: set[int] = set()
     waiting = [(data, DEEPEST)]
     while waiting and len(seen) < MOST:
-        one, depth = waiting.pop()
-        if id(one) in seen:
+        value, depth = waiting.pop()
+        if id(value) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            tensors, size = tensors + 1, size + one.numel() * one.element_size()
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            tensors, size = tensors + 1, size + value.numel() * value.element_size()
         elif depth:
-            waiting += [(part, depth - 1) for part in _parts(one)]
+            waiting += [(part, depth - 1) for part in _parts(value)]
     return tensors, size
 
 
-def _parts(one: Any) -> list[Any]:
-    if isinstance(one, (str, bytes, int, float)):
+def _parts(value: Any) -> list[Any]:
+    if isinstance(value, (str, bytes, int, float)):
         return []
-    if isinstance(one, Mapping):
-        return list(one.values())
-    if isinstance(one, (list, tuple)):
-        return list(one)
-    return list(getattr(one, "__dict__", {}).values())
+    if isinstance(value, Mapping):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    return list(getattr(value, "__dict__", {}).values())

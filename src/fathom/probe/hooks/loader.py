@@ -65,7 +65,9 @@ def _serve(ahead: Ahead, base: Any) -> None:
         return __next__
 
     patches.wrap(base, "__next__", remaining)
-    patches.wrap(base, "_reset", lambda original: before(original, lambda one, *_, **__: ahead.reset(one)))
+    patches.wrap(
+        base, "_reset", lambda original: before(original, lambda iterator, *_, **__: ahead.reset(iterator))
+    )
 
 
 class Iterators:
@@ -99,7 +101,7 @@ class Deliveries:
     def __init__(self, session: Session, stages: Stages, pinned: dict[int, int]) -> None:
         self.session, self.stages, self.pinned = session, stages, pinned
         self.iterators = Iterators()
-        self.told: set[int] = set()
+        self.described: set[int] = set()
         ahead = session.trials.get("input")
         self.ahead = ahead if isinstance(ahead, Ahead) else None
 
@@ -147,7 +149,7 @@ class Deliveries:
             return
         state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
-        if state["loader"] not in self.told:
+        if state["loader"] not in self.described:
             self._tell(state, data)
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
@@ -158,7 +160,7 @@ class Deliveries:
     @guarded(PART)
     def _tell(self, state: dict[str, Any], data: Any) -> None:
         """Describe the loader, once."""
-        self.told.add(state["loader"])
+        self.described.add(state["loader"])
         loader = state["of"]()
         if loader is not None:
             self.session.say(about(state["loader"], loader, data))

@@ -48,7 +48,7 @@ def install(session: Session, patches: Patches) -> None:
         patches.wrap(gc, "collect", functools.partial(_collect, garbage))
         patches.wrap(gc, "enable", functools.partial(_switch, garbage, True))
         patches.wrap(gc, "disable", functools.partial(_switch, garbage, False))
-        patches.wrap(gc, "isenabled", functools.partial(_told, garbage))
+        patches.wrap(gc, "isenabled", functools.partial(_is_enabled, garbage))
     if not isinstance(silence, Silence):
         return
     patches.wrap(builtins, "print", functools.partial(_print, silence))
@@ -87,7 +87,7 @@ def _switch(garbage: Garbage, on: bool, original: Callable[[], None]) -> Any:
     return _unseen(switch)
 
 
-def _told(garbage: Garbage, original: Callable[[], bool]) -> Any:
+def _is_enabled(garbage: Garbage, original: Callable[[], bool]) -> Any:
     @functools.wraps(original)
     def isenabled() -> bool:
         return garbage.wanted() if garbage.open else original()

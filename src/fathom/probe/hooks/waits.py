@@ -69,9 +69,9 @@ def _compilations(session: Session) -> Handle:
     return Handle(lambda: _unregister(callback_handler, began, ended))
 
 
-def _compiled(told: Any) -> str:
+def _compiled(arguments: Any) -> str:
     """Return what is compiled, with the compiler's number of the function and its version: `dynamo 0/5`."""
-    trigger, number = getattr(told, "callback_trigger", None), getattr(told, "compile_id", None)
+    trigger, number = getattr(arguments, "callback_trigger", None), getattr(arguments, "compile_id", None)
     return f"{getattr(trigger, 'name', '').lower()} {number or ''}".strip()
 
 

@@ -61,7 +61,7 @@ class Ahead(Trial):
     @property
     def settled(self) -> bool:
         """Whether all prefetched batches were delivered, and workers are no further ahead than usual."""
-        return not self.pending and all(_lead(one) <= self._usual for one in list(self._seen))
+        return not self.pending and all(_lead(iterator) <= self._usual for iterator in list(self._seen))
 
     @property
     def pending(self) -> bool:
@@ -132,7 +132,9 @@ def _lead(iterator: Any) -> int:
     """Return how many batches workers have ready; 0 if none or unknown."""
     queues = [getattr(iterator, name, None) for name in ("_data_queue", "_worker_result_queue")]
     try:
-        waiting = sum(queue.qsize() for queue in {id(one): one for one in queues if one is not None}.values())
+        waiting = sum(
+            queue.qsize() for queue in {id(each): each for each in queues if each is not None}.values()
+        )
         return waiting + sum(len(info) == 2 for info in getattr(iterator, "_task_info", {}).values())
     except Exception:
         return 0

@@ -102,9 +102,9 @@ class Silence(Trial):
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Do the same for `print`: buffer the text of what cannot be copied, unless it goes into a file."""
         stream = kwargs.get("file") or sys.stdout
-        if not of_the_steps() or not any(stream is one for one in self._streams):
+        if not of_the_steps() or not any(stream is argument for argument in self._streams):
             return False
-        texts = tuple(self.or_text(one, str) for one in args)
+        texts = tuple(self.or_text(argument, str) for argument in args)
         with self._lock:
             if not self.open:
                 return False
@@ -156,9 +156,9 @@ class Silence(Trial):
         if type(value) in PLAIN:
             return value
         if type(value) in (list, tuple):
-            return type(value)(self._copied(one, shown) for one in value)
+            return type(value)(self._copied(part, shown) for part in value)
         if type(value) is dict:
-            return {key: self._copied(one, shown) for key, one in value.items()}
+            return {key: self._copied(part, shown) for key, part in value.items()}
         torch = sys.modules["torch"]
         if type(value) in (torch.Tensor, torch.nn.Parameter):
             return self._cloned(value, shown)

@@ -32,7 +32,7 @@ class Trials:
         self._of = {trial.kind: trial() for trial in KNOWN if trial.kind in kinds}
         self._done: Counter[str] = Counter()
         self._cut: Counter[str] = Counter()
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._open: Trial | None = None
         self._timer: threading.Timer | None = None
 
@@ -82,10 +82,10 @@ class Trials:
         trial = self._trial(job)
         if trial is not None:
             return not self._refused(trial) and trial.open
-        for one in self._of.values():
-            if not one.settled:
-                self._refuse(one, UNSETTLED)
-            one.watch()
+        for other in self._of.values():
+            if not other.settled:
+                self._refuse(other, UNSETTLED)
+            other.watch()
         return True
 
     def stop(self, job: Job) -> None:
@@ -93,8 +93,8 @@ class Trials:
         self.close()
         trial = self._trial(job)
         if trial is None:
-            for one in self._of.values():
-                one.watched(job.windows)
+            for other in self._of.values():
+                other.watched(job.windows)
             return
         self._done[trial.kind] += 1
         self._cut[trial.kind] = 0
@@ -150,8 +150,8 @@ class Trials:
 
     def _refuse(self, trial: Trial, why: str) -> None:
         trial.why = why
-        if trial.kind not in self._told:
-            self._told.add(trial.kind)
+        if trial.kind not in self._reported:
+            self._reported.add(trial.kind)
             self._note(f"what-if {trial.kind}", why)
 
     def _set_alarm(self, seconds: float) -> None:

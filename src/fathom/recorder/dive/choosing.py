@@ -57,7 +57,9 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
     import polars as pl
 
     kernels = store.table("kernels").filter(pl.col("family").is_not_null()).collect()
-    family = _one(kernels.filter(~pl.col("kind").is_in(["copy", "set"])), pattern, store.manifest.name)
+    family = _single_family(
+        kernels.filter(~pl.col("kind").is_in(["copy", "set"])), pattern, store.manifest.name
+    )
     own = kernels.filter(pl.col("family") == family)
     if "collective" in own["kind"].to_list():
         raise BadInputError(
@@ -72,7 +74,7 @@ def choose(store: Store, pattern: str, launch: int | None = None) -> Target:
     return Target(family, name, rank, base, regex, skip, _window(matching, family), step)
 
 
-def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
+def _single_family(kernels: pl.DataFrame, pattern: str, where: str) -> str:
     import polars as pl
 
     from fathom.sounding import meant
@@ -83,12 +85,12 @@ def _one(kernels: pl.DataFrame, pattern: str, where: str) -> str:
         raise BadInputError(
             f"{where} contains no kernels; if the program uses a GPU, record it again with --depth timeline."
         )
-    found = meant(pattern, names)
-    if len(found) == 1:
-        return found[0]
-    listed = "; ".join((found or names)[:_LISTED]) + ("; …" if len(found or names) > _LISTED else "")
-    if found:
-        raise BadInputError(f"'{pattern}' matches {len(found)} families; choose one of them: {listed}.")
+    families = meant(pattern, names)
+    if len(families) == 1:
+        return families[0]
+    listed = "; ".join((families or names)[:_LISTED]) + ("; …" if len(families or names) > _LISTED else "")
+    if families:
+        raise BadInputError(f"'{pattern}' matches {len(families)} families; choose one of them: {listed}.")
     why = f"No kernel family of {where} matches '{pattern}'"
     raise BadInputError(f"{why}; the longest-running ones are {listed}.")
 
@@ -126,12 +128,12 @@ def _matching(kernels: pl.DataFrame, base: str, regex: str) -> pl.DataFrame:
     """Return the launches of one rank that ncu would count, in order of their start."""
     import polars as pl
 
-    told = re.compile(regex)
-    names = [name for name in kernels["name"].drop_nulls().unique().to_list() if told.search(name)]
+    wanted = re.compile(regex)
+    names = [name for name in kernels["name"].drop_nulls().unique().to_list() if wanted.search(name)]
     phase = pl.col("phase").fill_null("") == "timeline"
-    found = kernels.filter(pl.col("name").is_in(names))
-    timeline = found.filter(phase)
-    return (found if timeline.is_empty() else timeline).sort("start_ns")
+    launches = kernels.filter(pl.col("name").is_in(names))
+    timeline = launches.filter(phase)
+    return (launches if timeline.is_empty() else timeline).sort("start_ns")
 
 
 def _passing(store: Store, rank: int, matching: pl.DataFrame) -> tuple[int | None, int]:

@@ -46,8 +46,8 @@ def find_ncu(environment: Mapping[str, str] = os.environ) -> str:
     path = environment.get("PATH", "")
     wanted = [named, os.path.join(named, "ncu")] if named else ["ncu", "/usr/local/cuda/bin/ncu"]  # noqa: PTH118
     for name in wanted:
-        if found := shutil.which(name, path=path):
-            return found
+        if ncu := shutil.which(name, path=path):
+            return ncu
     where = f"FATHOM_NCU={named} is not ncu" if named else "ncu is not on PATH"
     raise CannotProfileError(
         f"{where}; install Nsight Compute (it comes with the CUDA toolkit), or set FATHOM_NCU to its ncu."
@@ -82,11 +82,11 @@ def profile(
     ncu = find_ncu(environment)
     path, words = resolve(command, environment)
     report, log = folder / "kernel.ncu-rep", folder / "ncu.log"
-    whole = [*ncu_command(ncu, target, sections, report, log), path, *words[1:]]
+    arguments = [*ncu_command(ncu, target, sections, report, log), path, *words[1:]]
     own = {name: value for name, value in environment.items() if name != RAW}
     flush_output()
     try:
-        status = subprocess.run(whole, env=own, check=False).returncode
+        status = subprocess.run(arguments, env=own, check=False).returncode
     except OSError as error:
         raise CannotProfileError(f"{ncu} cannot be run: {error.strerror}.") from None
     if report.is_file() and report.stat().st_size:
@@ -124,12 +124,12 @@ def _why_nothing(target: Target, status: int, said: str) -> str:
             "earlier one with --launch, or let the program run longer with a command after --."
         )
     first = _ERROR.search(said)
-    told = (
+    why = (
         f"ncu said: {first[1].strip().rstrip('.')}"
         if first
         else f"ncu exited with status {status} and without a report"
     )
-    return f"{target.family} was not profiled: {told}."
+    return f"{target.family} was not profiled: {why}."
 
 
 def as_csv(report: Path, environment: Mapping[str, str] = os.environ) -> Path:

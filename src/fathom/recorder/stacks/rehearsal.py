@@ -47,11 +47,11 @@ def rehearse(python: str) -> str | None:
         child.communicate("\n")
 
 
-def _read(pid: int, told: dict) -> str | None:
-    if "layout" not in told:
-        return str(told.get("why", "the probe does not start in this Python"))
-    memory, layout = Memory(pid), Layout(**told["layout"])
-    chain = Walker(memory, layout).walk(told["state"])
+def _read(pid: int, answer: dict) -> str | None:
+    if "layout" not in answer:
+        return str(answer.get("why", "the probe does not start in this Python"))
+    memory, layout = Memory(pid), Layout(**answer["layout"])
+    chain = Walker(memory, layout).walk(answer["state"])
     codes = Codes(memory, layout)
     frames = [codes.frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)] if chain else []
     memory.close()

@@ -90,8 +90,8 @@ class StackSampler:
         *lines, self._pending = (self._pending + os.read(self._pipe, 65536)).split(b"\n")
         for line in lines:
             try:
-                told = json.loads(line)
-                self._switch(told["pid"], told["thread"], told["state"])
+                order = json.loads(line)
+                self._switch(order["pid"], order["thread"], order["state"])
             except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that has ended
                 continue
 

@@ -20,8 +20,8 @@ class Target:
     """Samples one thread of the process `pid` into `raw/stacks-PID.jsonl`."""
 
     def __init__(self, raw: Path, pid: int) -> None:
-        told = json.loads((raw / LAYOUT.format(pid=pid)).read_text())
-        layout, memory = Layout(**told["layout"]), Memory(pid)
+        location = json.loads((raw / LAYOUT.format(pid=pid)).read_text())
+        layout, memory = Layout(**location["layout"]), Memory(pid)
         self.pid = pid
         self.on = False
         self._path = raw / f"stacks-{pid}.jsonl"

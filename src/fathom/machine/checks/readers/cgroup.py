@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.cpulist import format_list, natural, parse_list
 from fathom.units import GIB
 
 ROOT = "sys/fs/cgroup"
@@ -45,7 +45,7 @@ def _limit(host: Host, path: str) -> int | None:
     text = host.text(path).strip()
     if text == "max":
         return None
-    value = whole(text)
+    value = natural(text)
     if value is None:
         raise UnreadableError(f"/{path} does not hold a limit")
     return value if value < BOUNDLESS else None
@@ -59,7 +59,7 @@ def cpu_throttled(host: Host, check: Check) -> Finding:
         return unfit("no CPU quota is set")
     share = counts.get("nr_throttled", 0) / periods
     words = f"stopped in {share:.1%} of {periods} scheduling periods"
-    return judged(share <= OFTEN, words, cpus=_whole_cpus(host, quota_or_none(host)))
+    return judged(share <= OFTEN, words, cpus=_covering_cpus(host, quota_or_none(host)))
 
 
 def quota(host: Host) -> float | None:
@@ -73,7 +73,7 @@ def quota(host: Host) -> float | None:
         words.append(host.text(path.replace("quota", "period")).strip())
     if not words or words[0] in ("max", "-1"):
         return None
-    time, period = (*map(whole, words), None)[:2]
+    time, period = (*map(natural, words), None)[:2]
     if time is None or not period:
         raise UnreadableError(f"/{path} does not hold a quota")
     return time / period
@@ -87,11 +87,11 @@ def quota_or_none(host: Host) -> float | None:
         return None
 
 
-def _whole_cpus(host: Host, allowed: float | None) -> str:
+def _covering_cpus(host: Host, allowed: float | None) -> str:
     """Return as many of this process's CPUs as the quota covers, rounded up."""
     if allowed is None or not host.affinity:
         return "<CPUS>"
-    return ranges(sorted(host.affinity)[: max(math.ceil(allowed), 1)])
+    return format_list(sorted(host.affinity)[: max(math.ceil(allowed), 1)])
 
 
 @reader("container.cpu_quota")
@@ -102,7 +102,7 @@ def cpu_quota(host: Host, check: Check) -> Finding:
     visible = len(host.affinity)
     words = f"a quota of {allowed:.1f} CPUs, while programs see {visible}"
     return judged(
-        allowed >= visible, words, cpus=_whole_cpus(host, allowed), threads=str(max(int(allowed), 1))
+        allowed >= visible, words, cpus=_covering_cpus(host, allowed), threads=str(max(int(allowed), 1))
     )
 
 
@@ -112,7 +112,7 @@ def cpuset_nodes(host: Host, check: Check) -> Finding:
         return unfit("there is one NUMA node")
     every = frozenset[int]().union(*host.nodes.values())
     allowed = (
-        numbers(host.text(_find(host, "cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus"))) & every
+        parse_list(host.text(_find(host, "cpuset", "cpuset.cpus.effective", "cpuset.effective_cpus"))) & every
     )
     if not allowed or allowed == every:
         return unfit("the control group may use every CPU")
@@ -121,8 +121,8 @@ def cpuset_nodes(host: Host, check: Check) -> Finding:
     node = max(
         host.nodes, key=lambda n: (len(host.nodes[n]) >= len(allowed), len(host.nodes[n] & allowed), -n)
     )
-    fill = {"node": str(node), "cpus": ranges(sorted(host.nodes[node])[: len(allowed)])}
-    words = f"{len(allowed)} CPUs on NUMA nodes {ranges(used)}"
+    fill = {"node": str(node), "cpus": format_list(sorted(host.nodes[node])[: len(allowed)])}
+    words = f"{len(allowed)} CPUs on NUMA nodes {format_list(used)}"
     return judged(len(used) == 1 or not would_fit, words, **fill)
 
 
@@ -152,8 +152,8 @@ def memory_limit(host: Host, check: Check) -> Finding:
 @reader("container.memory_events")
 def memory_events(host: Host, check: Check) -> Finding:
     counts = host.table(_find(host, "memory", "memory.events", "memory.oom_control"))
-    killed, held = counts.get("oom_kill", 0), counts.get("high", 0)
-    return judged(not killed + held, f"{killed} processes killed and {held} throttled for memory")
+    killed, throttled = counts.get("oom_kill", 0), counts.get("high", 0)
+    return judged(not killed + throttled, f"{killed} processes killed and {throttled} throttled for memory")
 
 
 @reader("container.memory_pressure")

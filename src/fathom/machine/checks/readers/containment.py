@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 from fathom.machine import host as machine_host
-from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import UNLIMITED, Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -13,6 +12,7 @@ from fathom.machine.checks.readers.cgroup import memory_bound
 from fathom.machine.checks.readers.sharing import capabilities
 from fathom.machine.checks.readers.versions import kind_at, mounted
 from fathom.machine.checks.registry import reader
+from fathom.machine.cpulist import natural
 from fathom.units import MIB
 
 ENOUGH = 1 << 30  # bytes of /dev/shm
@@ -33,10 +33,10 @@ def shm(host: Host, check: Check) -> Finding:
     for line in reversed(host.text("proc/self/mountinfo").splitlines()):
         before, _, after = line.partition(" - ")
         if len(before.split()) > 4 and before.split()[4] == "/dev/shm":
-            found = re.search(r"(?:^|[ ,])size=(\d+)([kmgKMG]?)(?:,|$)", after)
-            if not found:
+            option = re.search(r"(?:^|[ ,])size=(\d+)([kmgKMG]?)(?:,|$)", after)
+            if not option:
                 return passed("no size set: half of memory by default")
-            size = int(found.group(1)) * UNITS[found.group(2).lower()]
+            size = int(option.group(1)) * UNITS[option.group(2).lower()]
             return judged(size >= ENOUGH, f"/dev/shm holds {size / MIB:.0f} MiB", size=_half(host))
     return failed("/dev/shm is not mounted", size=_half(host))
 
@@ -80,7 +80,7 @@ def ipc(host: Host, check: Check) -> Finding:
         return unfit("not in a container")
     gpus(host)
     named = [host.environment[name] for name in LOCAL_RANKS if name in host.environment]
-    ranks = (whole(named[0]) if named else None) or 1
+    ranks = (natural(named[0]) if named else None) or 1
     if ranks <= how_many(host):
         return unfit("this container has a GPU for every local rank")
     shared = _namespace(host) == INITIAL_IPC
@@ -90,12 +90,12 @@ def ipc(host: Host, check: Check) -> Finding:
 
 def _namespace(host: Host) -> int:
     try:
-        found = re.search(r"\[(\d+)\]", str((host.root / "proc/self/ns/ipc").readlink()))
+        inode = re.search(r"\[(\d+)\]", str((host.root / "proc/self/ns/ipc").readlink()))
     except OSError as error:
         raise UnreadableError(f"/proc/self/ns/ipc cannot be read ({error.strerror})") from None
-    if not found:
+    if not inode:
         raise UnreadableError("/proc/self/ns/ipc does not name a namespace")
-    return int(found.group(1))
+    return int(inode.group(1))
 
 
 @reader("container.data_on_overlay")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import Gpu, ask, each, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, abstained, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.cpulist import natural
 from fathom.units import GIB
 
 PCI = "sys/bus/pci/devices"
@@ -92,13 +92,13 @@ def _link_states(gpu: Gpu) -> Iterator[bool]:
 
 @reader("gpu.peer_access")
 def peer_access(host: Host, check: Check) -> Iterator[Finding]:
-    found = gpus(host)
-    if len(found) < 2:
+    devices = gpus(host)
+    if len(devices) < 2:
         raise NotOfferedError("there is only one GPU")
-    for one, other in combinations(found, 2):
-        status = ask(host.nvml, "nvmlDeviceGetP2PStatus", one.handle, other.handle, READ)
+    for first, second in combinations(devices, 2):
+        status = ask(host.nvml, "nvmlDeviceGetP2PStatus", first.handle, second.handle, READ)
         words = PEER_REASONS.get(status, "the driver does not know why") if status else "peer access works"
-        yield judged(status == 0, words, f"GPU {one.index} and {other.index}")
+        yield judged(status == 0, words, f"GPU {first.index} and {second.index}")
 
 
 @reader("gpu.fabric_manager")
@@ -119,15 +119,15 @@ def _registered(state: int, name: str) -> Finding:
 
 def _fabric_states(host: Host) -> dict[str, int]:
     """Return the fabric state of each GPU that belongs to a fabric (Hopper and newer)."""
-    found = {}
+    states = {}
     for gpu in gpus(host):
         try:
             info = host.nvml.c_nvmlGpuFabricInfo_t()
             gpu.ask("GpuFabricInfo", _reference(info))
-            found[gpu.name] = int(info.state)
+            states[gpu.name] = int(info.state)
         except (AttributeError, NotOfferedError, UnreadableError):
             continue
-    return {name: state for name, state in found.items() if state}
+    return {name: state for name, state in states.items() if state}
 
 
 def _reference(structure: Any) -> Any:
@@ -137,13 +137,13 @@ def _reference(structure: Any) -> Any:
 
 
 def _processes(host: Host) -> set[str]:
-    found = set()
+    names = set()
     for path in host.paths("proc/[0-9]*/comm"):
         try:
-            found.add(host.text(path).strip())
+            names.add(host.text(path).strip())
         except UnreadableError:  # it has ended
             continue
-    return found
+    return names
 
 
 @reader("gpu.iommu")
@@ -206,7 +206,7 @@ def peermem(host: Host, check: Check) -> Finding:
 
 def _kernel(host: Host) -> tuple[int, ...]:
     release = host.text("proc/sys/kernel/osrelease").split("-")[0].split(".")[:2]
-    return tuple(number for number in map(whole, release) if number is not None)
+    return tuple(number for number in map(natural, release) if number is not None)
 
 
 @reader("gpu.storage")

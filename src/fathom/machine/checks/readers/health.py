@@ -73,10 +73,12 @@ def _retired(gpu: Gpu) -> Finding:
 @reader("gpu.xid")
 def xid(host: Host, check: Check) -> Finding:
     gpus(host)
-    found = XID.findall(_kernel_log(host))
-    severe = Counter((address, code) for address, code in found if code not in OF_PROGRAMS)
+    messages = XID.findall(_kernel_log(host))
+    severe = Counter((address, code) for address, code in messages if code not in OF_PROGRAMS)
     if not severe:
-        return passed(f"{len(found)} Xid messages, all caused by programs" if found else "no Xid message")
+        return passed(
+            f"{len(messages)} Xid messages, all caused by programs" if messages else "no Xid message"
+        )
     words = ", ".join(f"Xid {code} on {address} ({count} times)" for (address, code), count in severe.items())
     return failed(words)
 
@@ -117,11 +119,11 @@ def _persistence(mode: int) -> Finding:
 
 @reader("gpu.uniform")
 def uniform(host: Host, check: Check) -> Finding:
-    found = gpus(host)
-    if len(found) < 2:
+    devices = gpus(host)
+    if len(devices) < 2:
         raise NotOfferedError("there is only one GPU")
     kinds = Counter(
-        (gpu.ask("Name"), gpu.ask("EnforcedPowerLimit") // 1000, gpu.ask("VbiosVersion")) for gpu in found
+        (gpu.ask("Name"), gpu.ask("EnforcedPowerLimit") // 1000, gpu.ask("VbiosVersion")) for gpu in devices
     )
     words = "; ".join(
         f"{count} × {name}, {watts} W, VBIOS {bios}" for (name, watts, bios), count in kinds.items()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fathom.machine.checks.cpulist import numbers, ranges
 from fathom.machine.checks.host import Host, NotOfferedError
 from fathom.machine.checks.model import Check, Finding, judged, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.cpulist import format_list, parse_list
 
 FAST = re.compile(r"mlx|nvme|ena-|ens|eth|enp|bnxt|ice-|gve|nvidia|irdma|efa")
 FEW = 4  # interrupts; one or two may well share a core
@@ -17,13 +17,13 @@ PORTS = "sys/class/infiniband/*/ports/*"
 
 @reader("kernel.irq_affinity")
 def irq_affinity(host: Host, check: Check) -> Finding:
-    found = re.findall(r"^\s*(\d+):.*?\s(\S+)$", host.text("proc/interrupts"), re.M)
-    fast = [number for number, name in found if FAST.search(name.lower())]
+    interrupts = re.findall(r"^\s*(\d+):.*?\s(\S+)$", host.text("proc/interrupts"), re.M)
+    fast = [number for number, name in interrupts if FAST.search(name.lower())]
     if len(fast) < FEW:
         return unfit(f"fast devices have {len(fast)} interrupts")
-    handled = {number: numbers(host.text(_where(host, number))) for number in fast}
+    handled = {number: parse_list(host.text(_where(host, number))) for number in fast}
     cpus = frozenset[int]().union(*handled.values())
-    words = f"{len(fast)} interrupts of fast devices on CPUs {ranges(cpus)}"
+    words = f"{len(fast)} interrupts of fast devices on CPUs {format_list(cpus)}"
     return judged(len(cpus) > 1, words)
 
 

@@ -15,10 +15,10 @@ SWAPPED = 1 << 20  # kilobytes
 
 
 def _selected(host: Host, path: str) -> str:
-    found = re.search(r"\[([^\]\s]+)\]", host.text(path))
-    if not found:
+    choice = re.search(r"\[([^\]\s]+)\]", host.text(path))
+    if not choice:
         raise UnreadableError(f"/{path} does not mark a choice")
-    return found.group(1)
+    return choice.group(1)
 
 
 @reader("kernel.transparent_huge_pages")

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fathom.machine.checks.cpulist import numbers, ranges
 from fathom.machine.checks.gpu import Gpu, each, gpus, mine
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.cpulist import format_list, parse_list
 
 
 @reader("kernel.numa_binding")
@@ -14,15 +14,15 @@ def numa_binding(host: Host, check: Check) -> Finding:
     """Check that the CPUs allowed to this process lie on one node."""
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
-    found = mine(host) or gpus(host)
+    own = mine(host) or gpus(host)
     if not host.affinity:
         raise UnreadableError("this system does not report a process's CPUs")
     used = [node for node, cpus in host.nodes.items() if cpus & host.affinity]
     if len(used) == 1:
         return passed(f"bound to NUMA node {used[0]}")
-    node = _node(host, found[0])
+    node = _node(host, own[0])
     blanks = {} if node is None else {"node": str(node)}
-    return failed(f"may run on NUMA nodes {ranges(used)}, CPUs {ranges(host.affinity)}", **blanks)
+    return failed(f"may run on NUMA nodes {format_list(used)}, CPUs {format_list(host.affinity)}", **blanks)
 
 
 def _node(host: Host, gpu: Gpu) -> int | None:
@@ -40,12 +40,12 @@ def gpu_locality(host: Host, check: Check) -> Answer:
         return unfit("there is one NUMA node")
 
     def look(gpu: Gpu) -> Finding:
-        near = numbers(host.text(f"sys/bus/pci/devices/{gpu.address}/local_cpulist"))
+        near = parse_list(host.text(f"sys/bus/pci/devices/{gpu.address}/local_cpulist"))
         if not near or not host.affinity:
             raise UnreadableError("the firmware does not report the local CPUs")
         good = bool(near & host.affinity)
         node = _node(host, gpu)
-        words = f"local CPUs: {ranges(near)}; this process may use {ranges(host.affinity)}"
+        words = f"local CPUs: {format_list(near)}; this process may use {format_list(host.affinity)}"
         return judged(good, words, **({} if node is None else {"node": str(node)}))
 
     return each(host, look, mine(host))

@@ -20,14 +20,14 @@ NETWORKS = ("k8s.v1.cni.cncf.io/networks", "networking.gke.io/interfaces")
 PATIENT = 60  # seconds
 
 
-def _together(pod: Pod) -> bool:
+def _distributed(pod: Pod) -> bool:
     return pod.peers > 1 and resources.pod_wants_gpu(pod)
 
 
 @reader("kubernetes.topology")
 def topology(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
-        if not _together(pod):
+        if not _distributed(pod):
             return unfit("no multi-pod GPU work")
         hints = [name for name in ({**pod.labels, **pod.annotations}) if TOPOLOGY.fullmatch(str(name))]
         if mapping(pod.spec.get("affinity")).get("podAffinity"):
@@ -42,7 +42,7 @@ def topology(host: Host, check: Check) -> Answer:
 @reader("kubernetes.host_network")
 def host_network(host: Host, check: Check) -> Answer:
     def look(pod: Pod) -> Finding:
-        if not _together(pod):
+        if not _distributed(pod):
             return unfit("no multi-pod GPU work")
         if pod.spec.get("hostNetwork") is True:
             policy = str(pod.spec.get("dnsPolicy", "ClusterFirst"))

@@ -179,9 +179,9 @@ def environment(host: Host, check: Check) -> Answer:
 
     def look(pod: Pod, container: Container) -> Finding:
         settings = resources.environment(container)
-        found = {name: value for row in rows for name, value in refused(row, settings).items()}
-        words = ", ".join(f"{n}={v}" for n, v in found.items()) or "no debugging variables"
-        return judged(not found, words, names=", ".join(found))
+        left = {name: value for row in rows for name, value in refused(row, settings).items()}
+        words = ", ".join(f"{n}={v}" for n, v in left.items()) or "no debugging variables"
+        return judged(not left, words, names=", ".join(left))
 
     return each(host, look)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fathom.machine.checks.cpulist import numbers, ranges, whole
 from fathom.machine.checks.gpu import how_many
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.cpulist import format_list, natural, parse_list
 
 CPU = "sys/devices/system/cpu"
 SLOW_WAKE = 50  # microseconds; shallow idle states wake in a few, deep ones in over a hundred
@@ -21,11 +21,11 @@ def _policies(host: Host, name: str) -> dict[str, str]:
     paths = host.paths(f"{CPU}/cpufreq/policy*/{name}")
     if not paths:
         raise NotOfferedError("the kernel does not control this processor's clocks (no cpufreq policy)")
-    found = {path: host.text(path).strip() for path in paths}
-    for path, value in found.items():
+    values = {path: host.text(path).strip() for path in paths}
+    for path, value in values.items():
         if not value:
             raise UnreadableError(f"/{path} is empty")
-    return found
+    return values
 
 
 @reader("kernel.governor")
@@ -55,7 +55,7 @@ def clock_cap(host: Host, check: Check) -> Finding:
     worst = 1.0
     for path, cap in caps.items():
         top = host.number(path.replace("scaling_max_freq", "cpuinfo_max_freq"))
-        clock = whole(cap)
+        clock = natural(cap)
         if clock is None or top <= 0:
             raise UnreadableError(f"/{path} does not hold a clock")
         worst = min(worst, clock / top)
@@ -83,9 +83,11 @@ def smt(host: Host, check: Check) -> Finding:
         return unfit("the GPUs compute, and sibling threads serve loader workers")
     if not host.exists(f"{CPU}/smt/active") or not host.number(f"{CPU}/smt/active"):
         return unfit("no core runs two threads")
-    usable = numbers(host.text(f"{CPU}/online")) & (host.affinity or numbers(host.text(f"{CPU}/online")))
+    usable = parse_list(host.text(f"{CPU}/online")) & (
+        host.affinity or parse_list(host.text(f"{CPU}/online"))
+    )
     cores = len({host.text(f"{CPU}/cpu{n}/topology/thread_siblings_list").strip() for n in usable})
-    threads = whole(host.environment.get("OMP_NUM_THREADS", "").split(",")[0])
+    threads = natural(host.environment.get("OMP_NUM_THREADS", "").split(",")[0])
     if cores == len(usable) or (threads is not None and threads <= cores):
         return passed(f"{threads or len(usable)} compute threads on {cores} cores")
     return failed(
@@ -96,11 +98,11 @@ def smt(host: Host, check: Check) -> Finding:
 
 @reader("kernel.offline_cpus")
 def offline_cpus(host: Host, check: Check) -> Finding:
-    missing = numbers(host.text(f"{CPU}/present")) - numbers(host.text(f"{CPU}/online"))
+    missing = parse_list(host.text(f"{CPU}/present")) - parse_list(host.text(f"{CPU}/online"))
     control = host.text(f"{CPU}/smt/control").strip() if host.exists(f"{CPU}/smt/control") else ""
     if missing and control in ("off", "forceoff"):
         return passed("only sibling threads are offline: SMT is off")
-    return judged(not missing, f"offline: {ranges(missing)}")
+    return judged(not missing, f"offline: {format_list(missing)}")
 
 
 @reader("kernel.cpu_throttling")

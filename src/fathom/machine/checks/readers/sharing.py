@@ -83,8 +83,8 @@ def compute_mode(host: Host, check: Check) -> Answer:
 @reader("gpu.counters")
 def counters(host: Host, check: Check) -> Finding:
     gpus(host)
-    found = re.search(r"^RmProfilingAdminOnly:\s*(\d)", host.text("proc/driver/nvidia/params"), re.M)
-    if not found or found.group(1) == "0":
+    restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d)", host.text("proc/driver/nvidia/params"), re.M)
+    if not restricted or restricted.group(1) == "0":
         return passed("every user may read hardware counters")
     may = capabilities(host, "CapEff") >> CAP_SYS_ADMIN & 1 or capabilities(host, "CapEff") >> CAP_PERFMON & 1
     words = "only administrators may read hardware counters"
@@ -93,10 +93,10 @@ def counters(host: Host, check: Check) -> Finding:
 
 def capabilities(host: Host, which: str) -> int:
     """Read this process's capabilities as bits. Raises NotOfferedError if the kernel hides them."""
-    found = re.search(rf"^{which}:\s*([0-9a-fA-F]+)$", host.text("proc/self/status"), re.M)
-    if not found:
+    mask = re.search(rf"^{which}:\s*([0-9a-fA-F]+)$", host.text("proc/self/status"), re.M)
+    if not mask:
         raise NotOfferedError(f"the kernel does not show {which}")
-    return int(found.group(1), 16)
+    return int(mask.group(1), 16)
 
 
 @reader("libraries.visible_devices")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from fathom.machine.checks.cpulist import whole
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import Host, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import quota_or_none
 from fathom.machine.checks.registry import reader
+from fathom.machine.cpulist import natural
 
 NCCL_CONF = "etc/nccl.conf"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -23,10 +23,10 @@ def variable(host: Host, check: Check) -> Finding:
     if how_many(host) < check.using.get("gpus", 0):
         gpus(host)
         return unfit(f"there are fewer than {check.using['gpus']} GPUs")
-    found = refused(check, _settings(host, check))
-    if not found:
+    bad = refused(check, _settings(host, check))
+    if not bad:
         return passed(f"{', '.join(check.using['names'])}: unset or harmless")
-    return failed(", ".join(f"{n}={v}" for n, v in found.items()), names=" ".join(found))
+    return failed(", ".join(f"{n}={v}" for n, v in bad.items()), names=" ".join(bad))
 
 
 def refused(check: Check, settings: Mapping[str, str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def omp_threads(host: Host, check: Check) -> Finding:
     if not wanted:
         words = f"OMP_NUM_THREADS is not set; {cores} CPUs are visible, {usable} usable"
         return judged(usable == cores, words, threads=str(usable))
-    threads = whole(wanted)
+    threads = natural(wanted)
     if threads is None:
         return failed(f"OMP_NUM_THREADS={wanted} is not a number", threads=str(usable))
     share = max(usable // max(how_many(host), 1), 1)
@@ -72,9 +72,9 @@ def omp_threads(host: Host, check: Check) -> Finding:
 @reader("libraries.allocator")
 def allocator(host: Host, check: Check) -> Finding:
     gpus(host)
-    found = {name: host.environment[name] for name in ALLOCATOR if host.environment.get(name)}
-    words = ", ".join(f"{name}={value}" for name, value in found.items())
-    if len({*found.values()}) > 1:
+    settings = {name: host.environment[name] for name in ALLOCATOR if host.environment.get(name)}
+    words = ", ".join(f"{name}={value}" for name, value in settings.items())
+    if len({*settings.values()}) > 1:
         return failed(f"two conflicting settings: {words}", names=ALLOCATOR[1])
-    split = any("max_split_size_mb" in value for value in found.values())
-    return judged(not split, words or "default", names=" ".join(found))
+    split = any("max_split_size_mb" in value for value in settings.values())
+    return judged(not split, words or "default", names=" ".join(settings))

@@ -26,13 +26,13 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _torch_cuda(host: Host) -> tuple[int, int] | None:
     """Return the CUDA that the installed torch was built for (2.11.0+cu130: 13.0), or None if unknown."""
-    found = re.search(r"\+cu(\d+)(\d)\b", host.distributions.get("torch", ""))
-    return (int(found.group(1)), int(found.group(2))) if found else None
+    build = re.search(r"\+cu(\d+)(\d)\b", host.distributions.get("torch", ""))
+    return (int(build.group(1)), int(build.group(2))) if build else None
 
 
 def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
     """Group NVIDIA's packages by CUDA major version; packages that do not name one are skipped."""
-    found: dict[int, list[str]] = {}
+    families: dict[int, list[str]] = {}
     for name, version in sorted(distributions.items()):
         suffixed = re.fullmatch(r"nvidia-[a-z0-9-]+-cu([0-9]{1,3})", name)
         own = re.fullmatch(r"nvidia-cuda-(runtime|nvrtc|cupti)", name)
@@ -44,8 +44,8 @@ def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
             else None
         )
         if major is not None:
-            found.setdefault(major, []).append(name)
-    return found
+            families.setdefault(major, []).append(name)
+    return families
 
 
 @reader("libraries.cuda_mixed")
@@ -66,24 +66,28 @@ def cuda_versions(host: Host, check: Check) -> Finding:
     built = _torch_cuda(host)
     if not built:
         return unfit("torch is not installed, or its version does not name a CUDA version")
-    found = {
+    installed = {
         name: _version(version)[:2]
         for name, version in host.distributions.items()
         if re.fullmatch(rf"nvidia-({'|'.join(LOCKSTEP)})(-cu\d+)?", name)
     }
-    if not found:
+    if not installed:
         return unfit("no CUDA runtime is installed as a Python package")
-    strays = {name: version for name, version in found.items() if version != built}
-    words = ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in (strays or found).items())
+    strays = {name: version for name, version in installed.items() if version != built}
+    words = ", ".join(
+        f"{name} {'.'.join(map(str, version))}" for name, version in (strays or installed).items()
+    )
     return judged(not strays, f"torch was built for CUDA {built[0]}.{built[1]}; installed: {words}")
 
 
 @reader("libraries.cudnn_mixed")
 def cudnn_mixed(host: Host, check: Check) -> Finding:
-    found = [f"{n} {v}" for n, v in host.distributions.items() if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", n)]
-    if not found:
+    installed = [
+        f"{n} {v}" for n, v in host.distributions.items() if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", n)
+    ]
+    if not installed:
         return unfit("cuDNN is not installed as a Python package")
-    return judged(len(found) == 1, ", ".join(sorted(found)))
+    return judged(len(installed) == 1, ", ".join(sorted(installed)))
 
 
 @reader("libraries.shadowed")
@@ -91,13 +95,13 @@ def shadowed(host: Host, check: Check) -> Finding:
     if "torch" not in host.distributions:
         return unfit("torch is not installed")
     folders = [f for f in host.environment.get("LD_LIBRARY_PATH", "").split(":") if f.startswith("/")]
-    found = [
+    copies = [
         str(PurePosixPath("/", path))
         for folder in folders
         for name in SHADOWS
         for path in host.paths(f"{folder.strip('/')}/{name}*")[:1]
     ]
-    return judged(not found, ", ".join(found) or "LD_LIBRARY_PATH contains none of torch's CUDA libraries")
+    return judged(not copies, ", ".join(copies) or "LD_LIBRARY_PATH contains none of torch's CUDA libraries")
 
 
 @reader("libraries.torch_without_cuda")
@@ -122,13 +126,13 @@ def _build(host: Host, builds: list[str]) -> dict[str, str]:
 
 @reader("libraries.nccl_version")
 def nccl_version(host: Host, check: Check) -> Finding:
-    found = gpus(host)
-    if len(found) < 2 and not host.paths("sys/class/infiniband/*"):
+    devices = gpus(host)
+    if len(devices) < 2 and not host.paths("sys/class/infiniband/*"):
         return unfit("there is only one GPU and no fabric")
     versions = {n: v for n, v in host.distributions.items() if re.fullmatch(r"nvidia-nccl(-cu\d+)?", n)}
     if not versions:
         return unfit("NCCL is not installed as a Python package")
-    newest = max(gpu.capability[0] for gpu in found)
+    newest = max(gpu.capability[0] for gpu in devices)
     needed = next((release for first, release in OLDEST_NCCL if newest >= first), (2, 0))
     words = ", ".join(f"{name} {version}" for name, version in versions.items())
     good = all(_version(version) >= needed for version in versions.values())
@@ -165,15 +169,15 @@ def compiler_cache(host: Host, check: Check) -> Finding:
 
 def mounted(host: Host) -> dict[str, str]:
     """Return the file system type of each mount point. Raises NotOfferedError if the kernel lists none."""
-    found = {}
+    types = {}
     for line in host.text("proc/self/mountinfo").splitlines():
         before, dash, after = line.partition(" - ")
         fields = before.split()
         if dash and len(fields) > 4 and after.split():
-            found[fields[4].replace("\\040", " ")] = after.split()[0]
-    if not found:
+            types[fields[4].replace("\\040", " ")] = after.split()[0]
+    if not types:
         raise NotOfferedError("the kernel does not list mounts")
-    return found
+    return types
 
 
 def kind_at(mounts: Mapping[str, str], place: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 CHUNK = 16 << 20  # bytes: one buffer is filled while the link drains the other
 
 
-class Staged:
+class DoubleBuffer:
     """Copies the bytes of `source` to `to`, one of them in pageable memory; returns when done."""
 
     def __init__(self, torch: Any, to: Any, source: Any) -> None:

@@ -6,16 +6,16 @@ from collections import namedtuple
 
 import pytest
 
-from fathom.gauges.crowd import Crowd
+from fathom.gauges.contention import Contention
 
 System = namedtuple("System", "user nice system idle iowait irq softirq steal guest guest_nice")
 Own = namedtuple("Own", "user system children_user children_system iowait")
 
 
-def crowd(used: System, own: Own) -> Crowd:
-    """What a crowd says when everything began at zero."""
+def contention(used: System, own: Own) -> Contention:
+    """Contention when everything began at zero."""
     systems, owns = iter([System(*[0.0] * 10), used]), iter([Own(*[0.0] * 5), own])
-    found = Crowd(lambda: next(systems), lambda: next(owns))
+    found = Contention(lambda: next(systems), lambda: next(owns))
     with found:
         pass
     return found
@@ -32,10 +32,10 @@ def crowd(used: System, own: Own) -> Crowd:
     ],
 )
 def test_what_others_took(used, own, others):
-    found = crowd(used, own)
+    found = contention(used, own)
     assert found.others == pytest.approx(others)
     assert bool(found.flags) == (others > 0.1)
 
 
 def test_no_time_passed():
-    assert crowd(System(*[0.0] * 10), Own(*[0.0] * 5)).flags == []
+    assert contention(System(*[0.0] * 10), Own(*[0.0] * 5)).flags == []

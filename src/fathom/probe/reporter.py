@@ -8,7 +8,7 @@ from fathom.probe.plan import Plan
 from fathom.probe.records import Record
 
 
-class Telling(Protocol):
+class Reporter(Protocol):
     """The part of a recording that its components use."""
 
     raw: str  # the folder of raw records

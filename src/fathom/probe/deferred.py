@@ -14,7 +14,7 @@ MOST_MARKS = 32
 LONGEST_NS = 20_000_000
 
 
-class Lull:
+class DeferredMarks:
     """Starts after a processed mark; accepts similar marks, up to a number and a duration."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ MUCH = 0.1  # of all processors: a higher share used by others is a reason for d
 _IDLE = ("idle", "iowait")
 
 
-class Crowd:
+class Contention:
     """Context manager around a measurement; `flags` then says whether others used much of the processors.
 
     Time stolen by a hypervisor counts too.
@@ -25,7 +25,7 @@ class Crowd:
         self._system, self._own = system, own
         self.others = 0.0  # share of all processors
 
-    def __enter__(self) -> Crowd:
+    def __enter__(self) -> Contention:
         self._before = self._look()
         return self
 

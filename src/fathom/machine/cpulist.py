@@ -8,20 +8,20 @@ from collections.abc import Iterable
 MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damaged data
 
 
-def whole(text: str) -> int | None:
+def natural(text: str) -> int | None:
     """Parse a non-negative integer; None for anything else."""
     return int(text) if re.fullmatch(r"[0-9]{1,20}", text.strip()) else None
 
 
-def numbers(text: str) -> frozenset[int]:
+def parse_list(text: str) -> frozenset[int]:
     """Parse a list of numbers and ranges; other parts are skipped."""
-    found: set[int] = set()
+    members: set[int] = set()
     for first, last in re.findall(r"(?:^|,)\s*([0-9]{1,9})(?:-([0-9]{1,9}))?(?=\s*(?:,|$))", text.strip()):
-        found.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
-    return frozenset(found)
+        members.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
+    return frozenset(members)
 
 
-def ranges(members: Iterable[int]) -> str:
+def format_list(members: Iterable[int]) -> str:
     """Format numbers as a list with ranges; `none` if there are none."""
     runs: list[list[int]] = []
     for number in sorted(members):
