@@ -217,9 +217,9 @@ def test_a_folder_without_permission(tmp_path):
     ("words", "says"),
     [
         (["missing.json"], "missing.json"),
-        (["empty"], "holds no traces"),
-        (["made.fathom"], "a sounding already"),
-        (["recording", "text.json"], "alone"),
+        (["empty"], "contains neither traces"),
+        (["made.fathom"], "already a sounding"),
+        (["recording", "text.json"], "cannot be combined"),
         (["text.json"], "text.json"),
         (["zero.json"], "zero.json"),
         (["/dev/null"], "null"),

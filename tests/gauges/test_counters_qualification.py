@@ -120,7 +120,7 @@ class FakeChild:
         return self.record
 
     def ending(self) -> str:
-        return "its process died of SIGSEGV"
+        return "its process was killed by SIGSEGV"
 
 
 def machine(**more: Any) -> dict[str, Any]:

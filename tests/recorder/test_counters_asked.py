@@ -111,7 +111,7 @@ def test_the_command_says_so_and_fails(tmp_path: Path) -> None:
     done = run_fathom(*words, cwd=tmp_path, CUDA_VISIBLE_DEVICES="")
     assert done.returncode == 125 and "Traceback" not in done.stderr
     [line] = done.stderr.splitlines()
-    assert line.startswith("fathom: No hardware counters can be sampled, so the program was not started: ")
+    assert line.startswith("fathom: Hardware counters cannot be sampled, so the program was not started: ")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -125,7 +125,7 @@ def test_remembered_counters_are_sampled() -> None:
         (machine(counters=None), (), "machine measure --only counters"),
         (machine(counters=None, why_no_counters="it broke"), (), "it broke"),
         (machine(versions={"driver": "590"}), (), "machine measure --only counters"),
-        (machine(), (4711,), "process 4711 uses the GPU"),
+        (machine(), (4711,), "process 4711 also uses the GPU"),
     ],
 )
 def test_what_prevents_counters_is_abstained(here: dict, pids: tuple[int, ...], words: str) -> None:

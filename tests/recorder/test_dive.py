@@ -121,8 +121,8 @@ def test_what_is_alone_under_its_name_takes_one_launch(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pattern", "word"),
     [
-        ("transpose", "means 2 families"),
-        ("nothing", "matches 'nothing'; those with most time"),
+        ("transpose", "matches 2 families"),
+        ("nothing", "matches 'nothing'; the longest-running"),
         ("tran(", "matches 'tran('"),
         ("AllReduce", "collective"),
     ],
@@ -134,7 +134,7 @@ def test_what_cannot_be_chosen_is_told(tmp_path: Path, pattern: str, word: str) 
 
 def test_a_sounding_without_kernels(tmp_path: Path) -> None:
     store = Writer(tmp_path / "s").finish(Manifest(ranks=[Rank(0)]))
-    with pytest.raises(BadInputError, match="holds no kernels; if its program uses a GPU"):
+    with pytest.raises(BadInputError, match="contains no kernels; if the program uses a GPU"):
         choose(store, "x")
 
 
@@ -271,7 +271,7 @@ def test_a_reader_that_fails_leaves_what_ncu_prints(
     monkeypatch.setattr("fathom.sounding.ncu.report.reader_folders", lambda ncu=None: iter((tmp_path,)))
     done = dive(sounding(tmp_path / "s.fathom").path, FAMILY)
     assert done.returncode == 0 and why in done.stderr and "bank" in done.stdout
-    assert "by what ncu prints" in done.stderr and "--csv" not in done.stderr
+    assert "reading ncu's printed output" in done.stderr and "--csv" not in done.stderr
 
 
 # Every way to fail is one sentence
@@ -282,10 +282,10 @@ FAILS = {
     "fails": "status 3",
     "busy": "another profiler",
     "old": "2022.2",
-    "driver": "do not fit",
+    "driver": "does not match",
     "strange": "The moon is full",
-    "silent": "no report",
-    "empty": "no report",
+    "silent": "without a report",
+    "empty": "without a report",
 }
 
 
@@ -322,7 +322,7 @@ def test_a_report_that_ncu_prints_nothing_of(tmp_path: Path, ncu: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "word"), [([], "after --"), (["python", "t.py", "--token", "<redacted>"], "whole command")]
+    ("command", "word"), [([], "after --"), (["python", "t.py", "--token", "<redacted>"], "full command")]
 )
 def test_a_command_that_is_not_known(tmp_path: Path, ncu: Path, command: list[str], word: str) -> None:
     refused(dive(sounding(tmp_path / "s.fathom", command).path, FAMILY), word)

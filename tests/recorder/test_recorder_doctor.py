@@ -76,7 +76,7 @@ def test_without_a_gpu_nothing_of_cuda_is_needed(tmp_path):
     assert "no driver" in check(diagnosis, "NVML").found
 
 
-@pytest.mark.parametrize(("value", "word"), [("0", "may be read"), ("1", "may be read")])
+@pytest.mark.parametrize(("value", "word"), [("0", "are readable"), ("1", "are readable")])
 def test_root_may_read_counters_whatever_the_module_says(tmp_path, monkeypatch, value, word):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     params = tmp_path / "proc/driver/nvidia/params"

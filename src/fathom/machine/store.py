@@ -83,6 +83,6 @@ def remember(machine: dict[str, Any], folder: Path | None = None) -> Path:
             json.dump(machine, file, indent=1)
         Path(file.name).replace(path)
     except OSError as error:
-        why = f"Fathom could not store the measurements in {path.parent}: {error.strerror}"
+        why = f"The measurements cannot be stored in {path.parent}: {error.strerror}"
         raise MachineFileError(f"{why}; set ${HOME} to a writable folder.") from None
     return path

@@ -24,7 +24,7 @@ class NotSampledError(FathomError):
 
     def __init__(self, why: str) -> None:
         super().__init__(
-            f"Fathom cannot sample hardware counters, so the program was not started: {why};"
+            f"Hardware counters cannot be sampled, so the program was not started: {why};"
             " omit `--depth counters` to record without them."
         )
 

@@ -33,7 +33,7 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
     """
     missing = [] if keep_raw else missing_libraries()
     if missing:
-        say(f"Fathom keeps raw records, because this Python lacks {', '.join(missing)}")
+        say(f"the records stay raw, because this Python lacks {', '.join(missing)}")
     try:
         if keep_raw or missing:
             compress_traces(folder / "raw")
@@ -43,7 +43,7 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
     except (Exception, KeyboardInterrupt) as error:  # must not change the program's exit status
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
-        say(f"Fathom could not write the sounding: {str(error) or type(error).__name__}")
+        say(f"the sounding could not be written: {str(error) or type(error).__name__}")
         say(f"the raw records are kept in {folder}; try again with `fathom import {folder}`")
         return None
 

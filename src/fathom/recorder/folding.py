@@ -35,7 +35,7 @@ def fold(store: Store, say: Callable[[str], None] | None = None) -> Store:
         if os.environ.get("FATHOM_DEBUG"):
             traceback.print_exception(error)
         if say:
-            say(f"Fathom could not fold its hardware counters: {str(error) or type(error).__name__}")
+            say(f"its hardware counters could not be folded: {str(error) or type(error).__name__}")
         return store
     if not folded_counters:
         return store

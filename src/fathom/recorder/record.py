@@ -97,7 +97,7 @@ def _wait(
 def _lacks(raw: Path, plan: Plan) -> str | None:
     """Return what was requested by name but is missing."""
     why = unsampled(raw) if plan.depth == "counters" else None
-    return f"Fathom sampled no hardware counters: {why}" if why else None
+    return f"no hardware counters were sampled: {why}" if why else None
 
 
 def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) -> str | None:
@@ -106,7 +106,7 @@ def _keep(end: Ending, raw: Path, why_not: dict[str, str | None], plan: Plan) ->
     try:
         end.write(raw, abstained + plan.abstained)
     except OSError as error:
-        return f"Fathom could not note how the program ended: {error.strerror}"
+        return f"the end of the program could not be recorded: {error.strerror}"
     return None
 
 

@@ -26,13 +26,13 @@ _SAMPLE = "from fathom.recorder.telemetry import main; import sys; main(*sys.arg
 
 
 class Session:
-    """Records from now on, unless this process is already being recorded, which it then reports."""
+    """Records from now on, unless this process is recorded already, which it then reports."""
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:
         self.folder = path
         self.active = not _recorded_already()
         if not self.active:
-            _say(f"this process is already being recorded, so Fathom does not create {path}")
+            _say(f"this process is recorded already, so {path} is not created")
             return
         machine = known_machine()
         self._plan = plan = met(plan, machine)

@@ -78,7 +78,7 @@ class Supervisor:
         try:
             (self.raw / "trigger").write_text(str(time.time_ns()))
         except OSError as error:
-            self.say(f"Fathom could not request a timeline: {error.strerror}")
+            self.say(f"requesting a timeline failed: {error.strerror}")
 
     def _look_for_stop(self) -> None:
         if self.stopping:

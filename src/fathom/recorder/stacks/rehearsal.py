@@ -37,12 +37,12 @@ def rehearse(python: str) -> str | None:
             text=True,
         )
     except OSError as error:
-        return f"{python} did not start ({error.strerror})"
+        return f"{python} does not start ({error.strerror})"
     assert child.stdout is not None
     try:
         return _read(child.pid, json.loads(child.stdout.readline() or "{}"))
     except (ValueError, OSError, TornError) as error:
-        return f"Fathom could not read the frames of {python} ({error or type(error).__name__})"
+        return f"the frames of {python} could not be read ({error or type(error).__name__})"
     finally:
         child.communicate("\n")
 

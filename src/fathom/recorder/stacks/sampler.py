@@ -41,7 +41,7 @@ class StackSampler:
                 os.mkfifo(self._raw / FIFO)
                 self._pipe = os.open(self._raw / FIFO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError as error:
-                self.fault = f"Fathom could not create a named pipe in {self._raw} ({error.strerror})"
+                self.fault = f"creating a named pipe in {self._raw} failed ({error.strerror})"
                 return self
             self._thread = threading.Thread(target=self._run, name="fathom-stacks", daemon=True)
             self._thread.start()
@@ -115,5 +115,5 @@ def why_no_stacks() -> str | None:
     try:
         Memory(os.getpid()).close()
     except OSError as error:
-        return f"Fathom cannot read the memory of processes here ({error.strerror})"
+        return f"reading the memory of processes is not possible here ({error.strerror})"
     return None
