@@ -43,8 +43,7 @@ def unchanged(x):
 
 def a_sample(x):
     """title: A sample
-    group: memory
-    plain: unchanged
+    pair: {group: memory, plain: unchanged}
     saves: time
     idea: a thing is done once and for all, not again and again
     cost: a little memory, in which what was done is kept
@@ -218,7 +217,7 @@ def test_a_technique_has_both_forms_and_inputs(tmp_path: Path, name: str) -> Non
 
 def test_a_technique_may_name_its_own_inputs_reference_and_work(technique: Technique) -> None:
     more = "\n\ndef narrow(seed):\n    return 1\n\n\ndef exact(x):\n    return x\n"
-    own = SAMPLE.replace("    saves: time", "    inputs: narrow\n    reference: exact\n    saves: time")
+    own = SAMPLE.replace("plain: unchanged", "plain: unchanged, inputs: narrow, reference: exact")
     technique.path.write_text(own + more)
     named = only(technique.path)
     assert (named.pair.inputs, named.pair.reference) == (f"{named.path}:narrow", f"{named.path}:exact")

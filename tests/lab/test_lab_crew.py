@@ -15,14 +15,14 @@ from fathom.lab import Here, Outcome, run
 from fathom.lab.crew import side_by_side
 from fathom.lab.progress import Progress
 from fathom.lab.surroundings import room
-from fathom.lab.technique import Technique, technique_of
+from fathom.lab.technique import Technique
 from fathom.machine import MachineFileError
 from fathom.referee import Pair, Settings, Verdict
 from fathom.referee.gate import Gate, StoppedError
 from fathom.referee.launching import Fork, Spawn, Spawned
 from fathom.referee.turn import TooLongError, Turn
 from fathom.referee.worker import SideError, Worker
-from tests.lab.test_lab import CPU, MACHINE, SAMPLE, verdict
+from tests.lab.test_lab import CPU, MACHINE, SAMPLE, only, verdict
 from tests.referee.test_referee_gate import FakeClock
 
 PATIENCE_S = 20.0
@@ -125,8 +125,8 @@ def test_a_fork_is_gone_when_it_was_ended_and_a_dead_source_is_told() -> None:
 def four(tmp_path: Path) -> list[Technique]:
     paths = [tmp_path / f"technique_{number}.py" for number in range(4)]
     for path in paths:
-        path.write_text(SAMPLE)
-    return [technique_of(path) for path in paths]
+        path.write_text(SAMPLE.replace("def a_sample", f"def {path.stem}"))
+    return [only(path) for path in paths]
 
 
 def ran(wanted: list[Technique], folder: Path, prove: Any, **more: Any) -> dict[str, Outcome]:
@@ -182,8 +182,8 @@ def test_what_found_no_memory_is_tried_again_by_itself(four: list[Technique], tm
 
 def test_a_technique_that_chooses_by_timing_shares_nothing(four: list[Technique], tmp_path: Path) -> None:
     path = four[0].path
-    path.write_text(SAMPLE + "\n# max-autotune\n")
-    assert technique_of(path).chooses and not four[1].chooses
+    path.write_text(SAMPLE.replace("return seed", 'return "max-autotune"'))
+    assert only(path).chooses and not four[1].chooses
 
 
 def test_the_room_that_a_machine_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fathom.lab.catalogue import GROUPS, chosen, naming, techniques
     from fathom.lab.cuda import Source
-    from fathom.lab.drawing import Draw, matmul_unit
+    from fathom.lab.drawing import Draw, matmul_unit, normal, traffic, uniform
     from fathom.lab.recording import NotRecordedError, record_forms
     from fathom.lab.results import Kept, recall
     from fathom.lab.running import Outcome, run
@@ -31,10 +31,13 @@ _HOMES = {
     "here": "surroundings",
     "matmul_unit": "drawing",
     "naming": "catalogue",
+    "normal": "drawing",
     "recall": "results",
     "record_forms": "recording",
     "run": "running",
     "techniques": "catalogue",
+    "traffic": "drawing",
+    "uniform": "drawing",
     "why_not": "surroundings",
 }
 __all__ = [
@@ -50,10 +53,13 @@ __all__ = [
     "here",
     "matmul_unit",
     "naming",
+    "normal",
     "recall",
     "record_forms",
     "run",
     "techniques",
+    "traffic",
+    "uniform",
     "why_not",
 ]
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+
+Size = int | tuple[int, int]  # on any device, or on a GPU and on a processor
 
 
 class Draw:
@@ -22,6 +25,10 @@ class Draw:
     def size(self, *, gpu: int, cpu: int) -> int:
         """`gpu` on a GPU, `cpu` on a processor."""
         return gpu if self.device == "cuda" else cpu
+
+    def shape(self, sizes: Sequence[Size]) -> list[int]:
+        """The sizes for the device."""
+        return [size if isinstance(size, int) else self.size(gpu=size[0], cpu=size[1]) for size in sizes]
 
     def normal(self, *shape: int, dtype: Any = torch.float32, scale: float = 1.0) -> torch.Tensor:
         """Normally distributed values."""
@@ -46,3 +53,25 @@ class Draw:
 def matmul_unit(x: torch.Tensor) -> str:
     """The ceiling that bounds products of tensors like `x`: `matmul.bf16`, or `vector.fp32` for float32."""
     return "matmul.bf16" if x.dtype == torch.bfloat16 else "vector.fp32"
+
+
+def normal(*shapes: tuple[Size, ...], narrow: bool = False, scale: float = 1.0) -> Callable[..., Any]:
+    """A function `inputs` that draws a normal tensor of each shape; `narrow` ones in bfloat16 on a GPU."""
+
+    def inputs(seed: int, device: str | None = None) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        draw = Draw(seed, device)
+        dtype = draw.dtype if narrow else torch.float32
+        drawn = tuple(draw.normal(*draw.shape(shape), dtype=dtype, scale=scale) for shape in shapes)
+        return drawn if shapes[1:] else drawn[0]
+
+    return inputs
+
+
+def uniform(*shape: Size) -> Callable[..., Any]:
+    """A function `inputs` that draws a float32 tensor in [0, 1)."""
+    return lambda seed, device=None: (draw := Draw(seed, device)).uniform(*draw.shape(shape))
+
+
+def traffic(times: float) -> Callable[..., dict[str, float]]:
+    """A function `work`: the bytes of the first argument, `times` over."""
+    return lambda *inputs: {"bytes": times * inputs[0].nbytes}

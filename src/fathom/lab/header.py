@@ -42,18 +42,29 @@ class Proof(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache: Literal["cold", "warm"] = "cold"
 
 
+class Roles(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Its group in lists, and functions of the file: the plain form, and those that `Pair` needs.
+
+    Without a reference, results are compared with the plain form in double precision.
+    """
+
+    group: Literal["memory", "compute", "schedule", "framework", "input"]
+    plain: str
+    inputs: str = "inputs"
+    reference: str = "reference"
+    variants: str = "variants"
+    work: str = "work"
+
+
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`plain`: the version it is compared with; `saves`: the resource; `cost`: gains and costs, modelled.
+    """`saves`: the resource; `cost`: gains and costs, modelled; `not_when`: when it does not pay.
 
     `gains`: its purpose; `no_gain`: the chip on which its time did not fall, and why. `findings` are the
-    kinds that name it, and `no_finding` says why there are none. `inputs`, `reference`, `variants` and `work`
-    name functions of the file (see `Pair`); without a reference, results are compared with the plain form in
-    double precision.
+    kinds that name it, and `no_finding` says why there are none.
     """
 
     title: str
-    group: str
-    plain: str
+    pair: Roles
     saves: str
     idea: str
     cost: str
@@ -65,10 +76,6 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     no_finding: str = ""
     needs: Needs = Needs()
     proof: Proof = Proof()
-    inputs: str = "inputs"
-    reference: str = "reference"
-    variants: str = "variants"
-    work: str = "work"
 
 
 def parse(docstring: str) -> Header:

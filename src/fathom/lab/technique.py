@@ -46,12 +46,12 @@ class Technique:
     @property
     def group(self) -> str:
         """The resource that it saves, in a word."""
-        return self.header.group
+        return self.header.pair.group
 
     @cached_property
     def roles(self) -> dict[str, str]:
         """The function in each role: `plain`, `tuned`, `inputs`, and those of the others that there are."""
-        named = {"tuned": self.function} | {role: getattr(self.header, role) for role in _ROLES}
+        named = {"tuned": self.function} | {role: getattr(self.header.pair, role) for role in _ROLES}
         return {role: name for role, name in named.items() if name in self.operation.defined}
 
     @cached_property
@@ -137,7 +137,7 @@ def _legacy(path: Path, text: str) -> Header:
         if name in rows
     }
     return msgspec.convert(
-        rows | {"proof": proof, "plain": "plain", "group": path.parent.name}, Header, strict=False
+        rows | {"proof": proof, "pair": {"plain": "plain", "group": path.parent.name}}, Header, strict=False
     )
 
 
@@ -152,7 +152,7 @@ def _header(path: Path, name: str, text: str) -> Header:
 def _checked(technique: Technique) -> Technique:
     """The technique, once the functions that it names are there. Raises BadInputError."""
     for role in _ROLES:
-        name = getattr(technique.header, role)
+        name = getattr(technique.header.pair, role)
         if role not in technique.roles and name != _DEFAULTS.get(role):
             raise BadInputError(
                 f"{technique.path} has no '{name}', which {technique.function} needs as {role}."

@@ -74,12 +74,11 @@ def described(technique: Technique) -> Row:
     import msgspec
 
     header = msgspec.to_builtins(technique.header)
-    functions = {role: header.pop(role, "") for role in ("inputs", "reference", "variants", "work")}
+    group = header.pop("pair")["group"]
     header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
-    functions |= technique.roles
     sources = [str(path) for path in technique.sources]
-    place = {"operation": technique.operation.name, "functions": functions, "sources": sources}
-    return {"name": technique.name, **header, **place}
+    place = {"operation": technique.operation.name, "functions": technique.roles, "sources": sources}
+    return {"name": technique.name, "group": group, **header, **place}
 
 
 def print_techniques(listed: Sequence[Row], console: Console | None = None) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Draw, Source, normal, traffic
 
 chains = Source(__file__, "independent_chains")
 branches = Source(__file__, "uniform_branches")
@@ -30,8 +30,6 @@ def _mapped(kernels: Source, threads: int, kernel: str, x: Tensor) -> Tensor:
 
 
 # A polynomial, iterated
-
-
 TERMS, STEPS = 32, 256
 
 
@@ -46,11 +44,7 @@ def horner(x: Tensor) -> Tensor:
 
 def independent_chains(x: Tensor) -> Tensor:
     """title: Split a long dependency chain into short ones
-    group: compute
-    plain: horner
-    inputs: few_elements
-    reference: polynomials
-    work: polynomial_work
+    pair: {group: compute, plain: horner, inputs: few_elements, reference: polynomials, work: polynomial_work}
     saves: time in which the arithmetic units wait for a result
     idea: Horner's rule is one chain, in which each multiply-add waits four cycles for the one before it. Four
       polynomials in the fourth power have chains a quarter as long that run side by side.
@@ -58,11 +52,9 @@ def independent_chains(x: Tensor) -> Tensor:
       by up to the number of chains.
     not_when: Enough warps hide the latency. With four or more ready warps per scheduler, the extra
       multiplications only cost time. Here there is work for only one.
-    shows:
-      smsp__average_warps_issue_stalled_wait_per_issue_active: the largest stall → about a third of it
+    shows: {smsp__average_warps_issue_stalled_wait_per_issue_active: the largest stall → about a third of it}
     findings: [kernels-low-occupancy, kernels-batch-too-small]
-    proof: {cache: warm}
-    """
+    proof: {cache: warm}"""
     return _mapped(chains, 128, "by_fours", x)
 
 
@@ -81,8 +73,6 @@ def polynomial_work(x: Tensor) -> dict[str, float | str]:
 
 
 # A map whose coefficients depend on the sign
-
-
 def signed(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
     return 2 * draw.uniform(draw.size(gpu=1 << 24, cpu=1000)) - 1
@@ -94,11 +84,7 @@ def branching(x: Tensor) -> Tensor:
 
 def uniform_branches(x: Tensor) -> Tensor:
     """title: Select coefficients instead of branching
-    group: compute
-    plain: branching
-    inputs: signed
-    reference: by_sign
-    work: by_sign_work
+    pair: {group: compute, plain: branching, inputs: signed, reference: by_sign, work: by_sign_work}
     saves: issue slots of diverged lanes
     idea: Lanes of a warp that take different branches wait for one another, since the warp executes both.
       Where both sides have the same form, the condition can select coefficients and all lanes follow one
@@ -106,10 +92,8 @@ def uniform_branches(x: Tensor) -> Tensor:
     cost: One select per coefficient. Time falls from the sum of the two sides to the longer one.
     not_when: The sides have nothing in common, whole warps agree (sorting by kind ensures that), or the sides
       are so short that the compiler predicates them.
-    shows:
-      smsp__thread_inst_executed_per_inst_executed.ratio: about 16 of 32 → about 32
-    findings: [kernels-divergence]
-    """
+    shows: {smsp__thread_inst_executed_per_inst_executed.ratio: about 16 of 32 → about 32}
+    findings: [kernels-divergence]"""
     return _mapped(branches, 256, "selecting", x)
 
 
@@ -126,8 +110,6 @@ def by_sign_work(x: Tensor) -> dict[str, float | str]:
 
 
 # A map of somewhat more elements than the chip holds threads
-
-
 def elements(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
     blocks = 2 * waves.multiprocessors() + 1 if draw.device == "cuda" else 5
@@ -142,11 +124,7 @@ def a_block_a_part(x: Tensor) -> Tensor:
 
 def whole_waves(x: Tensor) -> Tensor:
     """title: Launch one wave of blocks with a grid-stride loop
-    group: compute
-    plain: a_block_a_part
-    inputs: elements
-    reference: settled
-    work: settling
+    pair: {group: compute, plain: a_block_a_part, inputs: elements, reference: settled, work: settling}
     saves: idle multiprocessors in the last wave
     idea: Blocks run in waves of as many as the chip holds. One block more than a wave takes as long as a
       second wave, in which nearly the whole chip idles. A grid of one wave whose blocks stride over the
@@ -157,8 +135,7 @@ def whole_waves(x: Tensor) -> Tensor:
     shows:
       launch__waves_per_multiprocessor: a little above an integer → one
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: about half → most of the time
-    findings: [kernels-wave-quantisation]
-    """
+    findings: [kernels-wave-quantisation]"""
     out = torch.empty_like(x)
     waves.launch("one_wave", 2 * waves.multiprocessors(), 1024, out, x, len(x))
     return out
@@ -176,14 +153,11 @@ def settling(x: Tensor) -> dict[str, float | str]:
 
 
 # The cosine transform of blocks of pixels
-
-
 SIDE, LANES = 8, 32
 
 
-def pixel_blocks(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=3 << 14, cpu=9), SIDE, SIDE, LANES)
+pixel_blocks = normal(((3 << 14, 9), SIDE, SIDE, LANES))
+transforms_work = traffic(2)
 
 
 def _transformed(kernel: str, x: Tensor) -> Tensor:
@@ -197,11 +171,8 @@ for_any_block = partial(_transformed, "for_any_block")
 
 def launch_bounds(x: Tensor) -> Tensor:
     """title: Tell the compiler the block size
-    group: compute
-    plain: for_any_block
-    inputs: pixel_blocks
-    reference: transforms
-    work: transforms_work
+    pair: {group: compute, plain: for_any_block, inputs: pixel_blocks, reference: transforms, work:
+      transforms_work}
     saves: traffic of spilled registers
     idea: A multiprocessor has 65,536 registers, so a kernel for blocks of up to 1,024 threads gets 64
       registers per thread, and other values spill to local memory, that is to L1, L2 and HBM. With launch
@@ -214,8 +185,7 @@ def launch_bounds(x: Tensor) -> Tensor:
       smsp__inst_executed_op_local_ld.sum + smsp__inst_executed_op_local_st.sum: many → none
       launch__registers_per_thread: 64 → more
     findings: [kernels-register-spills]
-    proof: {reduction: 64}
-    """
+    proof: {reduction: 64}"""
     return _transformed("for_its_block", x)
 
 
@@ -224,7 +194,3 @@ def transforms(x: Tensor) -> Tensor:
     basis = torch.cos((2 * wave[None, :] + 1) * wave[:, None] * math.pi / (2 * SIDE)) / 2
     basis[0] /= math.sqrt(2)
     return torch.einsum("ai,gijn,bj->gabn", basis, x.double(), basis)
-
-
-def transforms_work(x: Tensor) -> dict[str, float]:
-    return {"bytes": 2 * x.nbytes}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Draw, Source, normal, traffic
 from fathom.lab.driver import done, driver
 
 wide = Source(__file__, "wide_loads")
@@ -24,8 +24,6 @@ persistence = Source(__file__, "l2_persistence")
 
 
 # Weights of eight bits become float32
-
-
 SCALE = 0.03125
 
 
@@ -45,11 +43,7 @@ one_each = partial(_widened, "one_each", 1, 256)
 
 def wide_loads(x: Tensor) -> Tensor:
     """title: Wide loads and stores
-    group: memory
-    plain: one_each
-    inputs: weights
-    reference: dequantised
-    work: dequantising
+    pair: {group: memory, plain: one_each, inputs: weights, reference: dequantised, work: dequantising}
     saves: issue slots, and bytes in flight per request
     idea: A load of one byte per lane brings 32 bytes with an instruction that could bring 512. Bandwidth is
       bytes in flight divided by latency. A multiprocessor has a fixed number of requests in flight, so wider
@@ -61,8 +55,7 @@ def wide_loads(x: Tensor) -> Tensor:
       usually are, so float32 streams gain little. Registers for the vectors can reduce occupancy.
     shows:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 weights → a quarter of that
-      dram__throughput.avg.pct_of_peak_sustained_elapsed: below the tuned form → near the ceiling hbm
-    """
+      dram__throughput.avg.pct_of_peak_sustained_elapsed: below the tuned form → near the ceiling hbm"""
     return _widened("four_each", 4 * 2, 512, x)
 
 
@@ -70,19 +63,15 @@ def dequantised(x: Tensor) -> Tensor:
     return (x.double() - 128) * SCALE
 
 
-def dequantising(x: Tensor) -> dict[str, float]:
-    return {"bytes": 5 * x.numel()}
+dequantising = traffic(5)
 
 
 # A polynomial
-
-
 THREADS, EACH, TERMS = 256, 16, 4
 
 
-def polynomial_inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 27, cpu=1 << 13)), draw.normal(TERMS)
+polynomial_inputs = normal(((1 << 27, 1 << 13),), (TERMS,))
+polynomial_work = traffic(2)
 
 
 def _evaluated(kernel: str, x: Tensor, factors: Tensor) -> Tensor:
@@ -96,11 +85,8 @@ may_alias = partial(_evaluated, "may_alias")
 
 def no_aliases(x: Tensor, factors: Tensor) -> Tensor:
     """title: Declare pointers that do not alias
-    group: memory
-    plain: may_alias
-    inputs: polynomial_inputs
-    reference: polynomial
-    work: polynomial_work
+    pair: {group: memory, plain: may_alias, inputs: polynomial_inputs, reference: polynomial, work:
+      polynomial_work}
     saves: repeated loads, and the wait for each
     idea: A store through one pointer may change the data behind another, so the compiler reloads everything
       after it and starts no load before it. `__restrict__` on all pointers, and `const` on those that are
@@ -110,8 +96,7 @@ def no_aliases(x: Tensor, factors: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: five per result → little more than one
       smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → smaller
-    proof: {reduction: 4}
-    """
+    proof: {reduction: 4}"""
     return _evaluated("are_apart", x, factors)
 
 
@@ -122,17 +107,8 @@ def polynomial(x: Tensor, factors: Tensor) -> Tensor:
     return total
 
 
-def polynomial_work(x: Tensor, factors: Tensor) -> dict[str, float]:
-    return {"bytes": 2 * x.nbytes}
-
-
 # Rows times a row of factors plus a row of shifts
-
-
-def rows(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    draw = Draw(seed, device)
-    x = draw.normal(draw.size(gpu=132 * 72, cpu=5), 20480)
-    return x, draw.normal(20480), draw.normal(20480)
+rows = normal(((132 * 72, 5), 20480), (20480,), (20480,))
 
 
 def as_usual(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -143,11 +119,7 @@ def as_usual(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 def streaming_hints(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """title: Keep streams out of the caches
-    group: memory
-    plain: as_usual
-    inputs: rows
-    reference: scaled
-    work: scaling
+    pair: {group: memory, plain: as_usual, inputs: rows, reference: scaled, work: scaling}
     saves: L1 hits of reused data
     idea: A stream that is read once takes lines in L1 like all other data and evicts data that is reused,
       here a row of factors and one of shifts, 160 KB per row of 80 KB. Loads that allocate no line leave them
@@ -156,12 +128,10 @@ def streaming_hints(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
       slower on an H200, 88 % of the ceiling instead of 90 %.
     not_when: The reused data fits in L1 beside the stream, or is far larger and misses either way. A table
       with random look-ups is such a case. Both forms took the same time on an H200.
-    shows:
-      l1tex__t_sector_hit_rate.pct: lower → higher
+    shows: {l1tex__t_sector_hit_rate.pct: lower → higher}
     no_gain: H200, where both forms reach 92 % of HBM's ceiling. Rows that L1 lost come from L2 while HBM is
       the bottleneck.
-    findings: [kernels-l2-thrash]
-    """
+    findings: [kernels-l2-thrash]"""
     out = torch.empty_like(x)
     hints.launch("streaming", 2 * len(x), 512, out, x, scale, shift)
     return out
@@ -176,12 +146,8 @@ def scaling(x: Tensor, scale: Tensor, shift: Tensor) -> dict[str, float]:
 
 
 # A table added to each sample
-
-
-def samples(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
-    draw = Draw(seed, device)
-    entries = draw.size(gpu=5 << 20, cpu=64)
-    return draw.normal(draw.size(gpu=16, cpu=3), entries), draw.normal(entries)
+ENTRIES = (5 << 20, 64)  # on a GPU, on a processor
+samples = normal(((16, 3), ENTRIES), (ENTRIES,))
 
 
 def plainly_added(x: Tensor, table: Tensor) -> Tensor:
@@ -217,11 +183,7 @@ def _keep(stream: Any, table: Tensor) -> None:
 
 def l2_persistence(x: Tensor, table: Tensor) -> Tensor:
     """title: Keep a table in L2
-    group: memory
-    plain: plainly_added
-    inputs: samples
-    reference: with_table
-    work: adding
+    pair: {group: memory, plain: plainly_added, inputs: samples, reference: with_table, work: adding}
     saves: HBM bandwidth, through L2 hits of reused data
     idea: A table of 20 MB is added to each of 16 samples. Between two uses of an entry, 40 MB of samples pass
       through L2 and evict it, so it comes from HBM every time. A window of the stream's access policy marks
@@ -235,8 +197,7 @@ def l2_persistence(x: Tensor, table: Tensor) -> Tensor:
       dram__bytes_read.sum: up to twice the samples → the samples and one table
       lts__t_sector_hit_rate.pct: lower → higher
     findings: [kernels-l2-thrash]
-    needs: {capability: 8.0, packages: [cuda.bindings]}
-    """
+    needs: {capability: 8.0, packages: [cuda.bindings]}"""
     # Only on a GPU: a processor's caches have no access policy.
     here, stream = torch.cuda.current_stream(), _stream(table.nbytes)
     _keep(stream, table)

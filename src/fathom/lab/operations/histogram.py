@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Draw, Source, traffic
 
 BINS, MANY_BINS = 256, 1 << 16
 BLOCKS = 2  # of a cluster
@@ -29,8 +29,7 @@ def reference(x: Tensor) -> Tensor:
     return torch.bincount(x.flatten().int(), minlength=BINS).int()
 
 
-def work(x: Tensor) -> dict[str, float]:
-    return {"bytes": x.nbytes}
+work = traffic(1)
 
 
 def _counts(kernel: str, x: Tensor) -> Tensor:
@@ -45,8 +44,7 @@ def in_global(x: Tensor) -> Tensor:
 
 def private_histogram(x: Tensor) -> Tensor:
     """title: Count in shared memory first
-    group: compute
-    plain: in_global
+    pair: {group: compute, plain: in_global}
     saves: atomic operations in L2
     idea: Atomics on one address are serialised, and a histogram with few bins hits the same addresses from
       the whole chip. Each block counts in its own bins in shared memory and adds them to the result once.
@@ -56,8 +54,7 @@ def private_histogram(x: Tensor) -> Tensor:
       bins costs more.
     shows:
       lts__t_requests_srcunit_tex_op_red.sum: one per warp and 32 elements, and more → bins times blocks / 32
-    findings: [kernels-atomics]
-    """
+    findings: [kernels-atomics]"""
     return _counts("in_shared", x)
 
 
@@ -74,11 +71,7 @@ def many_in_global(keys: Tensor) -> Tensor:
 
 def distributed_bins(keys: Tensor) -> Tensor:
     """title: Spread a histogram over the shared memory of a cluster
-    group: memory
-    plain: many_in_global
-    inputs: keys
-    reference: many_counts
-    work: many_work
+    pair: {group: memory, plain: many_in_global, inputs: keys, reference: many_counts, work: many_work}
     saves: atomic operations in L2
     idea: 65,536 bins take 256 KB, more than a block can have, so each key is an atomic addition in L2. Two
       blocks of a cluster each hold half of the bins and count in one another's shared memory. Only a
@@ -91,8 +84,7 @@ def distributed_bins(keys: Tensor) -> Tensor:
     shows:
       lts__t_requests_op_red.sum: one per warp and distinct sector of keys → the bins, once per cluster
     findings: [kernels-atomics]
-    needs: {capability: 9.0}
-    """
+    needs: {capability: 9.0}"""
     # Only on a GPU: the emulator has no clusters.
     out = torch.zeros(MANY_BINS, dtype=torch.int32, device=keys.device)
     grid = cluster.multiprocessors() // BLOCKS * BLOCKS

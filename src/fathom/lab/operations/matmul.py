@@ -14,16 +14,14 @@ from functools import partial
 
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Source, normal
 
 kernels = Source(__file__)
 hopper = Source(__file__, "matmul_hopper")
 
 
-def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
-    draw = Draw(seed, device)
-    n = draw.size(gpu=2048, cpu=128)
-    return draw.normal(n, n), draw.normal(n, n)
+N = (2048, 128)  # on a GPU, on a processor
+inputs = normal((N, N), (N, N))
 
 
 def reference(left: Tensor, right: Tensor) -> Tensor:
@@ -45,8 +43,7 @@ straight = partial(_product, "straight", 32, 32)
 
 def shared_tiling(left: Tensor, right: Tensor) -> Tensor:
     """title: Share tiles in shared memory
-    group: memory
-    plain: straight
+    pair: {group: memory, plain: straight}
     saves: L1 and L2 traffic
     idea: Every element of the operands is used for n results. If each thread reads it from the caches, that
       is n requests. A block that loads a tile into shared memory requests it once for all its threads.
@@ -56,15 +53,13 @@ def shared_tiling(left: Tensor, right: Tensor) -> Tensor:
       memory's own bandwidth is the next bound (see register-tiling).
     shows:
       l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum: two per multiplication of a warp → 1/32 of that
-      l1tex__data_pipe_lsu_wavefronts_mem_shared.sum: none → about two per multiplication of a warp
-    """
+      l1tex__data_pipe_lsu_wavefronts_mem_shared.sum: none → about two per multiplication of a warp"""
     return _product("tiled", 32, 32, left, right)
 
 
 def register_tiling(left: Tensor, right: Tensor) -> Tensor:
     """title: Compute several results per thread
-    group: compute
-    plain: shared_tiling
+    pair: {group: compute, plain: shared_tiling}
     saves: shared-memory bandwidth
     idea: A thread with one result reads two values from shared memory per multiplication. With 4 x 4 results
       it reads eight values for sixteen multiplications, and keeps them in registers.
@@ -74,8 +69,7 @@ def register_tiling(left: Tensor, right: Tensor) -> Tensor:
       fewer threads leave the chip idle.
     shows:
       l1tex__data_pipe_lsu_wavefronts_mem_shared.sum per FMA: about two → about a half
-      sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_elapsed: a quarter → above one half
-    """
+      sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_elapsed: a quarter → above one half"""
     return _product("by_registers", 64, 16, left, right)
 
 
@@ -84,8 +78,7 @@ in_turn = partial(_product, "in_turn", 64, 16)
 
 def async_copy(left: Tensor, right: Tensor) -> Tensor:
     """title: Prefetch tiles with asynchronous copies
-    group: memory
-    plain: in_turn
+    pair: {group: memory, plain: in_turn}
     saves: time in which a block waits for loads
     idea: A block that loads a tile and then uses it waits for HBM or L2 once per tile. cp.async copies the
       next tile into shared memory, bypassing registers, while the block multiplies the current one.
@@ -95,20 +88,14 @@ def async_copy(left: Tensor, right: Tensor) -> Tensor:
       lift that limit (see register-tiling).
     not_when: Enough other blocks on the multiprocessor hide the wait, copies are smaller than 16 bytes, or
       data must be converted on the way. On Hopper, the tensor memory accelerator also saves the instructions.
-    shows:
-      smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → small
-    needs: {capability: 8.0}
-    """
+    shows: {smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → small}
+    needs: {capability: 8.0}"""
     return _product("ahead", 64, 16, left, right)
 
 
 # The sum runs along the first dimension of both operands, as in the gradient of a weight
-
-
-def transposed_inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
-    draw = Draw(seed, device)
-    n, depth = draw.size(gpu=4096, cpu=256), draw.size(gpu=4096, cpu=72)
-    return draw.normal(depth, n), draw.normal(depth, n)
+DEPTH = (4096, 72)
+transposed_inputs = normal((DEPTH, (4096, 256)), (DEPTH, (4096, 256)))
 
 
 def transposed_reference(left: Tensor, right: Tensor) -> Tensor:
@@ -133,11 +120,8 @@ all_alike = partial(_transposed_product, "all_alike", 256)
 
 def specialised_warps(left: Tensor, right: Tensor) -> Tensor:
     """title: Specialise one warp for copies, the others for arithmetic
-    group: compute
-    plain: all_alike
-    inputs: transposed_inputs
-    reference: transposed_reference
-    work: transposed_work
+    pair: {group: compute, plain: all_alike, inputs: transposed_inputs, reference: transposed_reference, work:
+      transposed_work}
     saves: issue slots and barriers of the computing warps
     idea: Where every warp copies and computes, each step costs all of them address arithmetic, copies, and a
       barrier that waits for the slowest. One warp that only requests copies from the accelerator leaves the
@@ -154,6 +138,5 @@ def specialised_warps(left: Tensor, right: Tensor) -> Tensor:
     no_gain: H200, 0.80 times as fast in float32. The plain pipeline's copies already hide behind its
       arithmetic (67 % of the vector ceiling), and warps that only copy leave fewer slots to those that
       compute (53 %).
-    needs: {capability: 9.0}
-    """
+    needs: {capability: 9.0}"""
     return _transposed_product("specialised", 256 + 128, left, right)

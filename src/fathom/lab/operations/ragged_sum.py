@@ -23,8 +23,6 @@ children = Source(__file__, "ragged_sum_children", device_runtime=True)
 
 
 # What the codes of sequences stand for in a table
-
-
 def _lengths(tasks: int, mean: int) -> Tensor:
     """Quantiles of a log-normal distribution: the same work for every seed."""
     at = (torch.arange(tasks, dtype=torch.float64) + 0.5) / tasks
@@ -54,8 +52,7 @@ def _blocks() -> int:
 
 def work_queue(codes: Tensor, starts: Tensor, table: Tensor) -> Tensor:
     """title: Let blocks take tasks from a queue
-    group: schedule
-    plain: by_number
+    pair: {group: schedule, plain: by_number}
     saves: idle multiprocessors while others have long tasks
     idea: Persistent blocks, each with a table in shared memory, must share tasks among themselves. Taking
       every 1,056th gives each the same number of sequences, but not the same work. With a counter in global
@@ -66,11 +63,9 @@ def work_queue(codes: Tensor, starts: Tensor, table: Tensor) -> Tensor:
     not_when: Tasks are alike, or blocks keep no state. A grid with one block per task is the same queue in
       hardware. Codes of two bytes each, since random look-ups then wait for banks of shared memory instead of
       HBM (at most 69 % of its ceiling on an H200).
-    shows:
-      sm__ctas_active.avg.pct_of_peak_sustained_elapsed: falls off towards the end → high until the end
+    shows: {sm__ctas_active.avg.pct_of_peak_sustained_elapsed: falls off towards the end → high until the end}
     findings: [kernels-wave-quantisation]
-    proof: {reduction: 65536}
-    """
+    proof: {reduction: 65536}"""
     out, following = table.new_empty(len(starts) - 1), torch.zeros_like(starts[:1])
     kernels.launch("by_ticket", _blocks(), THREADS, out, codes, starts, table, len(out), following)
     return out
@@ -86,8 +81,6 @@ def work(codes: Tensor, starts: Tensor, table: Tensor) -> dict[str, float]:
 
 
 # A few rows of millions of elements among many of a few thousand
-
-
 def rows(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
     rows, many = draw.size(gpu=1 << 18, cpu=8), draw.size(gpu=1 << 13, cpu=8)
@@ -109,11 +102,7 @@ def a_warp_a_row(values: Tensor, starts: Tensor) -> Tensor:
 
 def dynamic_parallelism(values: Tensor, starts: Tensor) -> Tensor:
     """title: Launch kernels from kernels
-    group: schedule
-    plain: a_warp_a_row
-    inputs: rows
-    reference: row_sums
-    work: row_work
+    pair: {group: schedule, plain: a_warp_a_row, inputs: rows, reference: row_sums, work: row_work}
     saves: idle multiprocessors while one warp walks a long row
     idea: One warp per row is right for rows of a few thousand elements and wrong for the few that have
       millions, which it still walks when all others are done. The warp that meets a long row launches a
@@ -129,8 +118,7 @@ def dynamic_parallelism(values: Tensor, starts: Tensor) -> Tensor:
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: a few percent for most of the time → high
       dram__throughput.avg.pct_of_peak_sustained_elapsed: low → near the ceiling hbm
     needs: {capability: 9.0, packages: [cuda.bindings]}
-    proof: {reduction: 16777216}
-    """
+    proof: {reduction: 16777216}"""
     # Only on a GPU: kernels on the emulator cannot launch kernels.
     return _sums("with_children", values.new_zeros(len(starts) - 1), values, starts)
 

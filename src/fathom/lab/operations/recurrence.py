@@ -37,8 +37,7 @@ each_for_itself = partial(_recurred, "each_for_itself")
 
 def multicast(given: Tensor, weight: Tensor) -> Tensor:
     """title: Multicast reads to a cluster of blocks
-    group: memory
-    plain: each_for_itself
+    pair: {group: memory, plain: each_for_itself}
     saves: L2 bandwidth
     idea: In a recurrent layer every block advances a few sequences and needs all weights in every step, 256
       KB that do not fit beside its state. 112 blocks request the same rows from L2 at about the same time.
@@ -56,8 +55,7 @@ def multicast(given: Tensor, weight: Tensor) -> Tensor:
     no_gain: H200, 0.97 times as fast. L2 keeps up because the blocks request the same rows at once, and
       running in step across the cluster costs more than is saved.
     needs: {capability: 9.0}
-    proof: {cache: warm, reduction: 256}
-    """
+    proof: {cache: warm, reduction: 256}"""
     # Only on a GPU: the emulator has no clusters.
     return _recurred("for_the_cluster", given, weight)
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Source, normal, traffic
 
 THREADS = 256
 kernels = Source(__file__)
@@ -24,17 +24,9 @@ def reference(x: Tensor) -> Tensor:
     return x * torch.rsqrt((x * x).mean(dim=1, keepdim=True))
 
 
-def work(x: Tensor) -> dict[str, float]:
-    return {"bytes": 2 * x.nbytes}
-
-
 # With the activation and the residual before it
-
-
-def chain_inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    draw = Draw(seed, device)
-    rows = draw.size(gpu=1 << 15, cpu=3)
-    return draw.normal(rows, 4096), draw.normal(4096), draw.normal(rows, 4096)
+ROWS = (1 << 15, 3)  # on a GPU, on a processor
+chain_inputs = normal((ROWS, 4096), (4096,), (ROWS, 4096))
 
 
 def one_by_one(x: Tensor, bias: Tensor, skipped: Tensor) -> Tensor:
@@ -47,11 +39,8 @@ def one_by_one(x: Tensor, bias: Tensor, skipped: Tensor) -> Tensor:
 
 def fused_launches(x: Tensor, bias: Tensor, skipped: Tensor) -> Tensor:
     """title: Fuse a chain of kernels into one
-    group: schedule
-    plain: one_by_one
-    inputs: chain_inputs
-    reference: chain_reference
-    work: chain_work
+    pair: {group: schedule, plain: one_by_one, inputs: chain_inputs, reference: chain_reference, work:
+      chain_work}
     saves: HBM bandwidth and launches
     idea: Bias and activation, residual, norm. Each kernel reads the result of the one before from HBM. In one
       kernel a block keeps its row in registers from the first operation to the last, and only inputs and
@@ -64,8 +53,7 @@ def fused_launches(x: Tensor, bias: Tensor, skipped: Tensor) -> Tensor:
       dram__bytes_read.sum + dram__bytes_write.sum: seven times the tensor → three times the tensor
       kernel launches: three → one
     findings: [kernels-unfused-elementwise, kernels-unfused-norm]
-    proof: {reduction: 4096}
-    """
+    proof: {reduction: 4096}"""
     out = torch.empty_like(x)
     kernels.launch("all_at_once", len(x), THREADS, out, x, bias, skipped)
     return out
@@ -81,11 +69,8 @@ def chain_work(x: Tensor, bias: Tensor, skipped: Tensor) -> dict[str, float]:
 
 
 # Rows that fit in a block
-
-
-def rows(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 16, cpu=50), 2048)
+rows = normal(((1 << 16, 50), 2048))
+work = traffic(2)
 
 
 def by_threads(x: Tensor) -> Tensor:
@@ -96,9 +81,7 @@ def by_threads(x: Tensor) -> Tensor:
 
 def bulk_copy(x: Tensor) -> Tensor:
     """title: Fetch rows with the tensor memory accelerator
-    group: memory
-    plain: by_threads
-    inputs: rows
+    pair: {group: memory, plain: by_threads, inputs: rows}
     saves: instructions and registers of loads, and the wait for them
     idea: One thread requests a whole row from the accelerator. The row arrives in shared memory and signals a
       barrier. The next five rows are in flight while this one is scaled and stored.
@@ -112,8 +95,7 @@ def bulk_copy(x: Tensor) -> Tensor:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 floats → none
     no_gain: H200, where plain loads of enough blocks reach 94.5 % of HBM's ceiling and these 94.2 %. Only
       instructions and registers fall.
-    needs: {capability: 9.0}
-    """
+    needs: {capability: 9.0}"""
     out = torch.empty_like(x)
     following = torch.zeros(1, dtype=torch.int32, device=x.device)
     grid = min(len(x), 4 * bulk.multiprocessors())  # four blocks fit in the shared memory of each
@@ -122,11 +104,7 @@ def bulk_copy(x: Tensor) -> Tensor:
 
 
 # Rows that fit in no block
-
-
-def long_rows(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 11, cpu=2), 65536)
+long_rows = normal(((1 << 11, 2), 65536))
 
 
 def in_two_kernels(x: Tensor) -> Tensor:
@@ -138,19 +116,15 @@ def in_two_kernels(x: Tensor) -> Tensor:
 
 def cluster(x: Tensor) -> Tensor:
     """title: Hold a row in a cluster of blocks
-    group: compute
-    plain: in_two_kernels
-    inputs: long_rows
+    pair: {group: compute, plain: in_two_kernels, inputs: long_rows}
     saves: HBM bandwidth, one read of three passes
     idea: A row of 256 KB fits neither in the shared memory nor in the registers of a multiprocessor, so it is
       read once for its norm and once more to be scaled. Eight blocks of a cluster hold it together. They read
       one another's sums through distributed shared memory and scale the parts they hold.
     cost: Two passes instead of three. Two barriers over the cluster, whose blocks must run at the same time.
     not_when: Rows fit in one block, or the second read hits L2 (few rows at a time).
-    shows:
-      dram__bytes_read.sum: up to twice the tensor → once the tensor
-    needs: {capability: 9.0}
-    """
+    shows: {dram__bytes_read.sum: up to twice the tensor → once the tensor}
+    needs: {capability: 9.0}"""
     # Only on a GPU: the emulator has no clusters.
     out = torch.empty_like(x)
     clustered.launch("in_cluster", len(x) * 8, THREADS, out, x)

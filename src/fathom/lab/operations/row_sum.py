@@ -17,7 +17,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Draw, Source, uniform
 from fathom.lab.driver import done, driver
 
 THREADS, WARP, BLOCKS = 256, 32, 1024
@@ -39,11 +39,7 @@ def _sums(kernel: str, threads_per_row: int, x: Tensor, *sizes: int) -> Tensor:
 
 
 # Short rows, many of them
-
-
-def short_rows(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.uniform(draw.size(gpu=1 << 20, cpu=70), 256)
+short_rows = uniform((1 << 20, 70), 256)
 
 
 def by_thread(x: Tensor) -> Tensor:
@@ -52,9 +48,7 @@ def by_thread(x: Tensor) -> Tensor:
 
 def coalescing(x: Tensor) -> Tensor:
     """title: Let neighbouring lanes read neighbouring addresses
-    group: memory
-    plain: by_thread
-    inputs: short_rows
+    pair: {group: memory, plain: by_thread, inputs: short_rows}
     saves: HBM and L1 bandwidth, in sectors of 32 bytes
     idea: A warp's request is served in sectors of 32 bytes. Lanes that each read one float from 32 different
       rows touch 32 sectors for 128 bytes; lanes that read along a row touch 4. So a warp takes a row and adds
@@ -64,20 +58,14 @@ def coalescing(x: Tensor) -> Tensor:
       shuffles per row.
     not_when: Rows have only a few elements (let several lanes share a row), or the rows of a block stay in
       L1.
-    shows:
-      l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum per request: 32 sectors → 4 sectors
+    shows: {l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum per request: 32 sectors → 4 sectors}
     findings: [kernels-uncoalesced]
-    proof: {reduction: 256}
-    """
+    proof: {reduction: 256}"""
     return _sums("by_warp", WARP, x, *x.shape)
 
 
 # Long rows
-
-
-def long_rows(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.uniform(draw.size(gpu=1 << 17, cpu=3), 2048)
+long_rows = uniform((1 << 17, 3), 2048)
 
 
 def by_tree(x: Tensor) -> Tensor:
@@ -86,26 +74,20 @@ def by_tree(x: Tensor) -> Tensor:
 
 def warp_reduction(x: Tensor) -> Tensor:
     """title: Sum by warp shuffles
-    group: compute
-    plain: by_tree
-    inputs: long_rows
+    pair: {group: compute, plain: by_tree, inputs: long_rows}
     saves: barriers and shared-memory traffic
     idea: A tree in shared memory halves the active threads at each level, with a barrier between levels.
       Lanes of a warp exchange registers directly. Five shuffles add up 32 values, and one barrier joins the
       warps.
     cost: One barrier instead of eight, and n / 32 instead of 2 n accesses to shared memory.
     not_when: The reduction is a small part of the kernel, or a library does it (CUB, torch.sum).
-    shows:
-      smsp__average_warps_issue_stalled_barrier_per_issue_active: the largest stall → small
+    shows: {smsp__average_warps_issue_stalled_barrier_per_issue_active: the largest stall → small}
     no_gain: H200, as fast as the tree. Both read at 93 % of HBM's ceiling, which hides the tree's barriers.
-    proof: {reduction: 2048}
-    """
+    proof: {reduction: 2048}"""
     return _sums("by_shuffles", THREADS, x, x.shape[1])
 
 
 # Rows of bytes that start at any alignment
-
-
 def byte_rows(seed: int, device: str | None = None) -> Tensor:
     draw = Draw(seed, device)
     return draw.integers(0, 256, draw.size(gpu=1 << 19, cpu=17), 4095, dtype=torch.uint8)
@@ -117,10 +99,7 @@ def byte_by_byte(x: Tensor) -> Tensor:
 
 def aligned_middle(x: Tensor) -> Tensor:
     """title: Wide loads from rows that start at any alignment
-    group: memory
-    plain: byte_by_byte
-    inputs: byte_rows
-    reference: in_integers
+    pair: {group: memory, plain: byte_by_byte, inputs: byte_rows, reference: in_integers}
     saves: issue slots, and bytes in flight per request
     idea: Rows of 4095 bytes start at every alignment, and a load of 16 bytes must be aligned. So the few
       bytes before the first multiple of 16 and after the last are read singly, and all others in words of 16
@@ -131,8 +110,7 @@ def aligned_middle(x: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 bytes → one per warp and 512 bytes, and two
         per row
-      dram__throughput.avg.pct_of_peak_sustained_elapsed: far below the tuned form → near the ceiling hbm
-    """
+      dram__throughput.avg.pct_of_peak_sustained_elapsed: far below the tuned form → near the ceiling hbm"""
     return _sums("aligned_middle", WARP, x, *x.shape)
 
 
@@ -142,11 +120,7 @@ def in_integers(x: Tensor) -> Tensor:
 
 
 # A few very long rows, with scratch memory for each
-
-
-def few_rows(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.uniform(16, draw.size(gpu=1 << 20, cpu=5000))
+few_rows = uniform(16, (1 << 20, 5000))
 
 
 def _in_parts(x: Tensor, take: Callable[[int], int], give: Callable[[int], None]) -> Tensor:
@@ -175,9 +149,7 @@ def _keep_pages(device: int) -> None:
 
 def stream_ordered(x: Tensor) -> Tensor:
     """title: Allocate scratch memory in stream order
-    group: memory
-    plain: allocating
-    inputs: few_rows
+    pair: {group: memory, plain: allocating, inputs: few_rows}
     saves: host time and GPU idle time
     idea: cudaMalloc maps pages, and cudaFree first waits for the device to finish all work. A loop that
       allocates scratch memory per step therefore stops the device each time. cudaMallocAsync and
@@ -192,8 +164,7 @@ def stream_ordered(x: Tensor) -> Tensor:
       ledger, idle by allocator: most of the call → next to none
     findings: [host-cuda-malloc]
     needs: {packages: [cuda.bindings]}
-    proof: {latency: included, cache: warm, reduction: 1024}
-    """
+    proof: {latency: included, cache: warm, reduction: 1024}"""
     # Only on a GPU: a processor's memory has no stream order.
     cu, stream = driver(), torch.cuda.current_stream().cuda_stream
     _keep_pages(torch.cuda.current_device())

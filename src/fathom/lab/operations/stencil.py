@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fathom.lab import Draw, Source
+from fathom.lab import Source, normal, traffic, uniform
 from fathom.lab.driver import done, driver
 
 average = Source(__file__, "moving_average")
@@ -24,14 +24,11 @@ jacobi = Source(__file__, "jacobi")
 
 
 # The mean over a window around each element
-
-
 RADIUS = 8
 
 
-def samples(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=1 << 26, cpu=30_000))
+samples = normal(((1 << 26, 30_000),))
+averaging = traffic(2)
 
 
 def _averaged(kernel: str, tile: int, x: Tensor) -> Tensor:
@@ -45,11 +42,7 @@ large_tiles = partial(_averaged, "large_tiles", 12032)
 
 def smaller_tiles(x: Tensor) -> Tensor:
     """title: Use tiles small enough for many blocks
-    group: compute
-    plain: large_tiles
-    inputs: samples
-    reference: averages
-    work: averaging
+    pair: {group: compute, plain: large_tiles, inputs: samples, reference: averages, work: averaging}
     saves: time in which a multiprocessor only loads, or only computes
     idea: A block loads its tile, waits at a barrier, and computes. With 48 KB per block, four blocks fit on a
       multiprocessor, 512 threads of 2,048, and often all are in the same phase. With tiles of 4 KB, sixteen
@@ -62,8 +55,7 @@ def smaller_tiles(x: Tensor) -> Tensor:
       sm__warps_active.avg.pct_of_peak_sustained_active: 25 % → near 100 %
       launch__occupancy_limit_shared_mem: four blocks → no limit
     findings: [kernels-low-occupancy]
-    proof: {reduction: 17}
-    """
+    proof: {reduction: 17}"""
     return _averaged("small_tiles", 1024, x)
 
 
@@ -71,20 +63,11 @@ def averages(x: Tensor) -> Tensor:
     return torch.nn.functional.avg_pool1d(x[None], 2 * RADIUS + 1, stride=1, padding=RADIUS)[0]
 
 
-def averaging(x: Tensor) -> dict[str, float]:
-    return {"bytes": 2 * x.nbytes}
-
-
 # Heat that spreads over a square, many steps of it
-
-
 STEPS = 128
 
 
-def square(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    n = draw.size(gpu=1024, cpu=20)
-    return draw.normal(n, n)
+square = normal(((1024, 20), (1024, 20)))
 
 
 def step_by_step(x: Tensor) -> Tensor:
@@ -97,11 +80,7 @@ def step_by_step(x: Tensor) -> Tensor:
 
 def persistent_steps(x: Tensor) -> Tensor:
     """title: Run all steps in one persistent kernel
-    group: schedule
-    plain: step_by_step
-    inputs: square
-    reference: spread
-    work: spreading
+    pair: {group: schedule, plain: step_by_step, inputs: square, reference: spread, work: spreading}
     saves: launches, and the idle time while the chip drains and fills between steps
     idea: A step of two microseconds is followed by a gap of one, plus the time in which the last blocks
       finish and the first of the next kernel start. A kernel whose blocks stay and meet at a barrier in
@@ -114,8 +93,7 @@ def persistent_steps(x: Tensor) -> Tensor:
       kernel launches: one per step → one
       sm__cycles_active.avg / sm__cycles_elapsed.max: two thirds → near one
     findings: [host-launch-bound]
-    proof: {cache: warm}
-    """
+    proof: {cache: warm}"""
     out, other = torch.empty_like(x), torch.empty_like(x)
     arrived = torch.zeros(1, dtype=torch.int32, device=x.device)
     grid = 2 * heat.multiprocessors() if x.is_cuda else 1
@@ -136,15 +114,10 @@ def spreading(x: Tensor) -> dict[str, float | str]:
 
 
 # Jacobi's iteration, until nothing changes
-
-
 ENOUGH = 2.5e-7  # a change of about four roundings
 
 
-def given_square(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    n = draw.size(gpu=512, cpu=16)
-    return draw.uniform(n, n)
+given_square = uniform((512, 16), (512, 16))
 
 
 def _round(x: Tensor, other: Tensor, given: Tensor, changed: Tensor) -> None:
@@ -218,10 +191,7 @@ _loop: list[_Loop] = []
 
 def conditional_graph(given: Tensor) -> Tensor:
     """title: Let the device decide when a loop ends
-    group: schedule
-    plain: asking_each_round
-    inputs: given_square
-    reference: solution
+    pair: {group: schedule, plain: asking_each_round, inputs: given_square, reference: solution}
     saves: GPU idle time while the host asks
     idea: An iteration that runs until nothing changes asks the device after every round. The host waits for
       the flag, and the device for the next launches. A conditional node of a CUDA graph repeats its body as
@@ -235,8 +205,7 @@ def conditional_graph(given: Tensor) -> Tensor:
       kernel launches from the host: three per round → one graph
     findings: [host-sync-item, host-launch-bound]
     needs: {capability: 9.0, packages: [cuda.bindings]}
-    proof: {latency: included, cache: warm}
-    """
+    proof: {latency: included, cache: warm}"""
     # Only on a GPU: the processor has no graphs.
     if not _loop:
         _loop.append(_Loop(given))
