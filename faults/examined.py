@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from faults import kept
 from faults.labels import FORMS, HERE, Suite, builders, programs
 from faults.score import Case, case_of
+
+if TYPE_CHECKING:
+    from fathom.analysis.results import Examination
 
 KEPT = HERE / "recordings"
 
@@ -25,16 +30,26 @@ def recorded(folder: Path, suite: Suite = programs) -> list[Case]:
 
 def cases_of(archive: Path, suite: Suite = programs) -> list[Case]:
     """Every recording of one archive."""
+    return cases(examinations(archive), suite)
+
+
+def cases(found: Iterable[tuple[str, Examination]], suite: Suite = programs) -> list[Case]:
+    """Examinations by the name of their recording, as cases."""
+    known = {program.id: program for program in suite()}
+    made = []
+    for recording, examination in found:
+        group, name, form, severity = recording.split(".")
+        made.append(case_of(known[f"{group}/{name}"], form, int(severity), examination))
+    return made
+
+
+def examinations(archive: Path) -> Iterator[tuple[str, Examination]]:
+    """Every recording of one archive: its name, GROUP.NAME.FORM.SEVERITY, and what Fathom says of it."""
     import fathom
 
-    known = {program.id: program for program in suite()}
-    cases = []
     with kept.unpacked(archive) as soundings:
         for sounding in soundings:
-            group, name, form, severity = sounding.name.split(".")
-            found = fathom.open(sounding).examine()
-            cases.append(case_of(known[f"{group}/{name}"], form, int(severity), found))
-    return cases
+            yield sounding.name, fathom.open(sounding).examine()
 
 
 def synthetic() -> list[Case]:

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from io import StringIO
 from pathlib import Path
-from tempfile import mkdtemp
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from fathom import analysis
 from fathom.analysis.rates import BEYOND, PARTS, check_rates
 from fathom.analysis.results import Device, Entry, Examination
 from fathom.diagnosis import examine
 from fathom.machine.datasheet import find
 from fathom.machine.limits import Limits
 from fathom.report import print_report
-from fathom.sounding import Store, import_traces, open_store
-from faults import kept
+from fathom.sounding import open_store
 from tests.analysis.test_peers import REDUCE, STEP
-from tests.support.paths import EXAMPLES, RECORDINGS, REPORTS, TRACES
+from tests.support.examined import ARCHIVES, imported, of_archive, of_trace, on_trace, on_traces
+from tests.support.paths import EXAMPLES, REPORTS, TRACES
 from tests.support.report_samples import gpu
 from tests.support.timelines import Timeline, examination_of
 
@@ -31,11 +28,6 @@ SOUNDINGS = sorted(EXAMPLES.glob("*.zip"))
 IMPORTED = ("diff-control", "diff-test", "h100-qwen-0.5b", "kineto-resnet-w0", "mi300-resnet")
 LIMITS = Limits(arithmetic={"matmul.bf16": 1e15}, memory=4e12)
 given_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
-
-
-@cache
-def imported(name: str) -> Store:
-    return import_traces([TRACES / f"{name}.json.gz"], Path(mkdtemp(prefix="fathom-test-")) / "s.fathom")
 
 
 def text(found: Examination) -> str:
@@ -74,27 +66,25 @@ def test_kept_reports_print_no_rate_above_its_ceiling_in_silence(path: Path) -> 
     speaks_up(msgspec.json.decode(path.read_bytes(), type=Examination))
 
 
-@pytest.mark.parametrize("archive", kept.archives(RECORDINGS), ids=lambda path: path.name.split(".tar")[0])
+@pytest.mark.parametrize("archive", ARCHIVES)
 def test_recordings_of_faults_name_every_rate_above_its_ceiling(archive: Path) -> None:
-    with kept.unpacked(archive) as soundings:
-        for path in soundings:
-            store = open_store(path)
-            for device in analysis.account(store, store.ranks[0], store.machine).devices:
-                assert not silent(device), path.name
+    for name, found in of_archive(archive).items():
+        for device in found.devices:
+            assert not silent(device), name
 
 
 @given_traces
-@pytest.mark.parametrize("name", IMPORTED)
+@pytest.mark.parametrize("name", on_traces(IMPORTED))
 def test_imported_traces_print_no_rate_above_its_ceiling_in_silence(name: str) -> None:
-    speaks_up(examine(imported(name)))
+    speaks_up(of_trace(name))
 
 
 @given_traces
-@pytest.mark.parametrize("name", IMPORTED)
+@pytest.mark.parametrize("name", on_traces(IMPORTED))
 def test_the_rate_of_a_copy_is_its_bytes_over_how_long_copies_ran(name: str) -> None:
     """By the raw rows: bytes and durations of the copies that lie inside the used windows, hidden or not."""
     store = imported(name)
-    (device,) = examine(store).devices
+    (device,) = of_trace(name).devices
     copies = store.table("kernels").filter(kind="copy", phase="timeline").collect()
     compared = 0
     for entry in device.ledger:
@@ -113,14 +103,13 @@ def test_the_rate_of_a_copy_is_its_bytes_over_how_long_copies_ran(name: str) -> 
 
 
 @given_traces
+@on_trace("diff-control")
 def test_a_copy_that_compute_hides_is_no_faster_for_it() -> None:
-    (device,) = examine(imported("diff-control")).devices
+    (device,) = of_trace("diff-control").devices
     copy = next(entry for entry in device.ledger if entry.detail == "HtoD pinned")
     assert copy.own_ms > 3 * copy.ms  # most of it is hidden
     assert copy.bytes_per_s == pytest.approx(8.4e9, rel=0.01)
-    assert "26.5" not in next(
-        line for line in text(examine(imported("diff-control"))).splitlines() if "HtoD" in line
-    )
+    assert "26.5" not in next(line for line in text(of_trace("diff-control")).splitlines() if "HtoD" in line)
 
 
 def collective(to: Timeline, number: int, start: int, end: int) -> None:

@@ -16,11 +16,12 @@ from fathom.analysis.replay.graph import Edges, Graph, Kind
 from fathom.analysis.results import Abstained
 from fathom.cli.main import app
 from fathom.errors import BadInputError
-from fathom.sounding import import_traces
+from tests.support.examined import imported, on_traces
 from tests.support.paths import EXAMPLES, TRACES
 from tests.support.simulator import US, Do, Machine, simulate
 from tests.support.timelines import OTHER, Timeline, store_of
 
+REAL = sorted(path.name.split(".")[0] for path in TRACES.glob("*.json.gz"))
 EXAMPLE = EXAMPLES / "train_gpt-h200.fathom.zip"
 SMALL = [Do("launch", 5 * US, 40 * US, name) for name in ("gemm", "softmax", "gemm")]
 
@@ -354,11 +355,10 @@ def test_the_kept_sounding_is_replayed() -> None:
     assert sounding.what_if("all-kernels=0.9").gain_ms > 0.5
 
 
-@pytest.mark.parametrize("trace", sorted(TRACES.glob("*.json.gz")) or [None])
-def test_real_traces_are_replayed_as_they_were(trace: Path | None, tmp_path: Path) -> None:
-    if trace is None:
-        pytest.skip("no traces here")
-    replay = Replay(import_traces([trace], tmp_path / "s.fathom"))
+@pytest.mark.skipif(not REAL, reason="the shared traces are not here")
+@pytest.mark.parametrize("name", on_traces(REAL))
+def test_real_traces_are_replayed_as_they_were(name: str) -> None:
+    replay = Replay(imported(name))
     exact = replay.model.times().timeline(replay.seen.rank).kernels
     recorded = replay.model.timelines[replay.seen.rank].kernels
     assert exact["start_ns"].to_list() == recorded["start_ns"].to_list()

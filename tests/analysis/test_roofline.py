@@ -18,6 +18,7 @@ from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of
 from tests.analysis.test_work_traces import FILES, PEAKS, trace, whole
+from tests.support.examined import on_traces
 
 LIMITS = Limits(
     arithmetic={"matmul.bf16": 800e12, "matmul.fp32": 50e12, "matmul.tf32": 400e12, "vector.fp32": 60e12},
@@ -140,7 +141,7 @@ def reference(row: dict[str, Any]) -> float | None:
     return max(arithmetic, row["bytes"] / speed if speed else 0.0) * 1e9
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", on_traces(FILES))
 def test_no_real_family_is_faster_than_published_peaks_allow(name: str) -> None:
     """With the datasheet's peaks as ceilings, and caches that bound nothing, no family beats its need."""
     flops, bandwidth, cache = PEAKS[name.split("-")[0]]

@@ -7,14 +7,11 @@ import json
 from collections import Counter
 from decimal import Decimal
 from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
-from fathom.analysis.results import Device, Examination
-from fathom.diagnosis import examine
-from fathom.sounding import import_traces
+from fathom.analysis.results import Device
+from tests.support.examined import of_trace, on_trace, on_traces
 from tests.support.paths import TRACES
 
 pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
@@ -28,24 +25,18 @@ ALL = [*WINDOWS_MS, "diff-control", "h100-qwen-0.5b", "b200-eager", "vllm-piecew
 PRIORITY = ("compute", "communication", "copy", "idle")
 
 
-@cache
-def examined(name: str) -> Examination:
-    folder = Path(mkdtemp(prefix="fathom-test-"))
-    return examine(import_traces([TRACES / f"{name}.json.gz"], folder / "s.fathom"))
-
-
 def device(name: str) -> Device:
-    (found,) = examined(name).devices
+    (found,) = of_trace(name).devices
     return found
 
 
-@pytest.mark.parametrize("name", WINDOWS_MS)
+@pytest.mark.parametrize("name", on_traces(WINDOWS_MS))
 def test_windows_are_as_the_traces_came_with(name: str) -> None:
     lengths = [round((window.end_ns - window.start_ns) / 1e6) for window in device(name).windows]
     assert lengths == WINDOWS_MS[name]
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", on_traces(ALL))
 def test_windows_tile_and_entries_sum_to_them(name: str) -> None:
     found = device(name)
     pairs = zip(found.windows, found.windows[1:], strict=False)
@@ -56,7 +47,7 @@ def test_windows_tile_and_entries_sum_to_them(name: str) -> None:
     assert sum(entry.ms for entry in found.ledger) == pytest.approx(found.total_ms)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", on_traces(ALL))
 def test_times_agree_with_a_count_of_the_traces_events(name: str) -> None:
     found = device(name)
     counted: Counter[str] = Counter()
@@ -71,13 +62,14 @@ def test_times_agree_with_a_count_of_the_traces_events(name: str) -> None:
         assert abs(told[entry] - counted[entry]) <= 1000, entry
 
 
-@pytest.mark.parametrize("name", ["ns-resolution-rank0", "diff-test", "h100-owlv2", "diff-control"])
+@pytest.mark.parametrize("name", on_traces([*WINDOWS_MS, "diff-control"]))
 def test_little_of_a_marked_trace_is_unexplained(name: str) -> None:
     found = device(name)
     unexplained = sum(entry.ms for entry in found.ledger if entry.entry == "idle: unexplained")
     assert unexplained < 0.03 * (found.total_ms or 0)
 
 
+@on_trace("h100-owlv2")
 def test_a_starved_trace_says_so() -> None:
     """OWLv2 waits for its loader for more than half of the step: its annotations add up to 619 ms."""
     waited = sum(entry.ms for entry in device("h100-owlv2").ledger if entry.entry == "idle: input")

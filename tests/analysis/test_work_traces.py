@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import polars as pl
 import pytest
 
 from fathom.analysis.work import family_work, kernel_ops
 from fathom.analysis.work.families import kernel_works
+from tests.support.examined import on_traces
 from tests.support.paths import DATA, TRACES
 from tests.support.work_frames import Tables, join, read
 
@@ -27,6 +30,7 @@ FILES = {
 }
 
 
+@cache
 def trace(name: str) -> Tables:
     """A trace without device work that was launched before it begins."""
     path = FILES[name][0]
@@ -41,7 +45,7 @@ def whole(kernels: pl.DataFrame) -> pl.DataFrame:
     return pl.DataFrame({"start_ns": [start], "end_ns": [end], "used": [True]})
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", on_traces(FILES))
 def test_share_of_device_time_whose_work_is_known(name: str) -> None:
     tables = trace(name)
     works = kernel_works(*tables)
@@ -51,7 +55,7 @@ def test_share_of_device_time_whose_work_is_known(name: str) -> None:
     assert reasons.null_count() == 0
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", on_traces(FILES))
 def test_no_family_beats_the_chip(name: str) -> None:
     ops, launches, kernels = trace(name)
     works = pl.concat([kernels.select("family"), kernel_works(ops, launches, kernels)], how="horizontal")
@@ -70,7 +74,7 @@ def test_no_family_beats_the_chip(name: str) -> None:
             assert row["speed"] <= bandwidth
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", on_traces(FILES))
 def test_families_sum_to_their_kernels(name: str) -> None:
     ops, launches, kernels = trace(name)
     found = family_work(ops, launches, kernels, whole(kernels))

@@ -18,13 +18,14 @@ from fathom.diagnosis.signals import Signals
 from fathom.diagnosis.signals.recorded import OpPaths
 from fathom.sounding import Manifest, Rank, Writer, conform
 from faults.labels import builders
+from tests.support.examined import of_trace, on_traces
 from tests.support.findings_read import read, recorded
 from tests.support.paths import EXAMPLES, TRACES
 from tests.support.running import run_fathom
 from tests.support.small_sounding import MS, START, make
 
 EXAMPLE = EXAMPLES / "train_gpt-h200.fathom.zip"
-REAL = sorted(TRACES.glob("*.json.gz"))
+REAL = sorted(path.name.split(".")[0] for path in TRACES.glob("*.json.gz"))
 
 
 def check(examination) -> None:
@@ -205,14 +206,10 @@ def test_the_kept_example_has_sound_findings():
 
 @pytest.mark.skipif(not REAL, reason="the shared traces are not here")
 @pytest.mark.parametrize(
-    "trace",
-    [t for t in REAL if t.name.startswith(("b200", "h100-qwen", "ns-", "vllm"))],
-    ids=lambda t: t.name,
+    "name", on_traces(name for name in REAL if name.startswith(("b200", "h100-qwen", "ns-", "vllm")))
 )
-def test_real_traces_give_findings_without_an_error(trace, tmp_path):
-    from fathom.sounding.importer import import_traces
-
-    check(examine(import_traces([trace], tmp_path / "trace.fathom")))
+def test_real_traces_give_findings_without_an_error(name):
+    check(of_trace(name))
 
 
 def test_the_command_tells_all_and_the_report_the_first(tmp_path):

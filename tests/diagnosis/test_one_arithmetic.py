@@ -9,8 +9,8 @@ import pytest
 import fathom
 from fathom.analysis.results import Device, Examination, Finding
 from fathom.diagnosis.rules import rules
-from faults import kept
-from tests.support.paths import EXAMPLES, RECORDINGS
+from tests.support.examined import ARCHIVES, of_archive
+from tests.support.paths import EXAMPLES
 
 PACKED = sorted(EXAMPLES.glob("*-h200.fathom.zip"))
 HOST = ("idle: dispatching", "idle: python", "idle: launch latency")
@@ -61,12 +61,11 @@ def within(one: Finding, found: Examination) -> None:
         assert claim.ms <= held[claim.entry, claim.detail] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("archive", kept.archives(RECORDINGS), ids=lambda path: path.name.split(".tar")[0])
+@pytest.mark.parametrize("archive", ARCHIVES)
 def test_every_figure_of_a_recording_is_of_one_step(archive: Path) -> None:
     assert rules()
-    with kept.unpacked(archive) as soundings:
-        for sounding in soundings:
-            agree(fathom.open(sounding).examine())
+    for found in of_archive(archive).values():
+        agree(found)
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)

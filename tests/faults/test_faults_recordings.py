@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from faults.examined import KEPT, cases_of
-from faults.kept import archives
+from faults.examined import cases
 from faults.score import RESULTS, accuracy, false_findings
+from tests.support.examined import ARCHIVES, of_archive
 
 
-@pytest.mark.parametrize("archive", archives(KEPT), ids=lambda archive: archive.name.split(".tar")[0])
+@pytest.mark.parametrize("archive", ARCHIVES)
 def test_no_cause_is_lost_and_none_is_made_up(archive: Path) -> None:
-    scored, cases = json.loads(RESULTS.read_text()), cases_of(archive)
-    assert cases
-    assert set(accuracy(cases)["not_first"]) <= set(scored["accuracy"]["not_first"])
-    assert wrong(false_findings(cases)) <= wrong(scored["false"])
+    scored, found = json.loads(RESULTS.read_text()), cases(of_archive(archive).items())
+    assert found
+    assert set(accuracy(found)["not_first"]) <= set(scored["accuracy"]["not_first"])
+    assert wrong(false_findings(found)) <= wrong(scored["false"])
 
 
 def wrong(found: list[dict[str, Any]]) -> set[tuple[str, str, str]]:

@@ -12,10 +12,19 @@ from tests.support.paths import SOURCE
 from tests.support.probe_programs import launch
 
 pytestmark = pytest.mark.torch
+COMPILED = ("module", "method", "inner", "bound", "function")
+of_training = pytest.mark.xdist_group("probe: training")  # one recording serves them all
+of_compiled = pytest.mark.xdist_group("probe: compiled")
 
 
-def test_a_training_loop_goes_through_all_phases(tmp_path):
-    run = launch(tmp_path, "train.py", "60")
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    return launch(tmp_path_factory.mktemp("training"), "train.py", "60")
+
+
+@of_training
+def test_a_training_loop_goes_through_all_phases(training):
+    run = training
     assert run.status == 0 and run.err == ""
     assert len(run.marks) == 60
     assert {mark["source"] for mark in run.marks} == {"optimizer"}
@@ -34,22 +43,22 @@ def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
     assert run.phases["clean"] >= 8 and run.phases["timeline"] >= 4
 
 
-def test_the_program_computes_the_same_and_says_the_same(tmp_path):
-    plain = launch(tmp_path / "plain", "train.py", "60", watched=False)
-    watched = launch(tmp_path / "watched", "train.py", "60")
-    assert (plain.out, plain.err, plain.status) == (watched.out, watched.err, watched.status)
+@of_training
+def test_the_program_computes_the_same_and_says_the_same(training, tmp_path):
+    plain = launch(tmp_path, "train.py", "60", watched=False)
+    assert (plain.out, plain.err, plain.status) == (training.out, training.err, training.status)
 
 
-def test_every_mark_of_a_burst_is_annotated_in_its_trace(tmp_path):
-    run = launch(tmp_path, "train.py", "60")
-    for record, trace in zip(run.of("trace"), run.traces(), strict=True):
+@of_training
+def test_every_mark_of_a_burst_is_annotated_in_its_trace(training):
+    for record, trace in zip(training.of("trace"), training.traces(), strict=True):
         names = [event["name"] for event in trace["traceEvents"] if "fathom.mark#" in event.get("name", "")]
         assert names == [f"fathom.mark#{k}" for k in range(record["k0"], record["k1"] + 1)]
 
 
-def test_only_the_attribution_has_shapes_and_stacks(tmp_path):
-    run = launch(tmp_path, "train.py", "60")
-    for record, trace in zip(run.of("trace"), run.traces(), strict=True):
+@of_training
+def test_only_the_attribution_has_shapes_and_stacks(training):
+    for record, trace in zip(training.of("trace"), training.traces(), strict=True):
         deep = any("Input Dims" in event.get("args", {}) for event in trace["traceEvents"])
         stacks = any(event.get("cat") == "python_function" for event in trace["traceEvents"])
         assert (deep, stacks) == ((True, True) if record["phase"] == "attribution" else (False, False))
@@ -57,23 +66,26 @@ def test_only_the_attribution_has_shapes_and_stacks(tmp_path):
 
 @pytest.mark.parametrize(
     ("workers", "start", "kind", "total"),
-    [("0", "-", "map", 32), ("2", "fork", "map", 32), ("2", "spawn", "iterable", 32)],
+    [("2", "fork", "map", 32), ("2", "spawn", "iterable", 32)],
 )
-def test_every_batch_has_its_stages(tmp_path, workers, start, kind, total):
+def test_every_batch_of_workers_has_its_stages(tmp_path, workers, start, kind, total):
     run = launch(tmp_path, "loader.py", workers, start, "2", kind)
+    staged(run, total)
+    keys = {(record["pid"], record["epoch"], record["nth"]) for record in run.of("batch")}
+    theirs = {
+        (records[0]["pid"], record["epoch"], record["nth"])
+        for records in run.processes[1:]
+        for record in records
+        if record["t"] == "batch"
+    }
+    assert keys == theirs and len(keys) == total
+
+
+def staged(run, total):
     assert len(run.marks) == len(run.of("batch")) == total
     made = [r for records in run.processes for r in records if r["t"] == "batch" and r.get("fetch")]
     assert len(made) == total and all(record["collate"] > 0 for record in made)
     assert all(0 <= record["read"] <= record["fetch"] and record["decode"] == 0 for record in made)
-    if workers != "0":
-        keys = {(record["pid"], record["epoch"], record["nth"]) for record in run.of("batch")}
-        theirs = {
-            (records[0]["pid"], record["epoch"], record["nth"])
-            for records in run.processes[1:]
-            for record in records
-            if record["t"] == "batch"
-        }
-        assert keys == theirs and len(keys) == total
 
 
 @pytest.mark.skipif(
@@ -93,8 +105,9 @@ def test_modules_that_workers_call_are_no_steps(tmp_path):
     assert not [record for records in run.processes[1:] for record in records if record["t"] == "mark"]
 
 
-def test_an_epoch_start_is_not_compared_with_other_steps(tmp_path):
+def test_batches_without_workers_have_stages_and_an_epoch_start_is_a_kind_of_step(tmp_path):
     run = launch(tmp_path, "loader.py", "0", "-", "3", "map")
+    staged(run, 48)
     assert run.kinds == {"train": 45, "train+epoch start": 2}
     assert {mark["samples"] for mark in run.marks[1:]} == {4}
 
@@ -129,11 +142,18 @@ def test_evaluation_between_steps_is_told_apart(tmp_path):
     assert run.kinds == {"train": 76, "train+evaluation": 3}
 
 
-@pytest.mark.parametrize("how", ["module", "method", "inner", "bound", "function"])
-def test_compiled_code_is_counted_and_compiles_as_before(tmp_path, how):
-    plain = launch(tmp_path / "plain", "compiled.py", how, "40", watched=False)
-    run = launch(tmp_path / "watched", "compiled.py", how, "40")
-    assert json.loads(run.out) == json.loads(plain.out)
+@pytest.fixture(scope="module")
+def unwatched(tmp_path_factory):
+    """What Dynamo counts of every way to compile where nothing watches, by its name."""
+    run = launch(tmp_path_factory.mktemp("plain"), "compiled.py", ",".join(COMPILED), "40", watched=False)
+    return dict(zip(COMPILED, map(json.loads, run.out.splitlines()), strict=True))
+
+
+@of_compiled
+@pytest.mark.parametrize("how", COMPILED)
+def test_compiled_code_is_counted_and_compiles_as_before(unwatched, tmp_path, how):
+    run = launch(tmp_path, "compiled.py", how, "40")
+    assert json.loads(run.out) == unwatched[how]
     assert json.loads(run.out)["stats"]["unique_graphs"] == 1
     assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
     assert any(record["cause"] == "compilation" for record in run.of("wait"))
@@ -186,9 +206,8 @@ def test_the_programs_own_profiler_goes_first(tmp_path, start):
     ("how", "status", "steps"), [("crash", 1, 50), ("exit", 3, 50), ("_exit", 4, 50), ("interrupt", -2, 50)]
 )
 def test_however_it_ends_its_steps_are_there(tmp_path, how, status, steps):
-    plain = launch(tmp_path / "plain", "endings.py", how, watched=False)
-    run = launch(tmp_path / "watched", "endings.py", how)
-    assert run.status == plain.status == status
+    run = launch(tmp_path, "endings.py", how)
+    assert run.status == status
     assert steps <= len(run.marks) <= steps + 1 and run.of("end")
 
 

@@ -1,4 +1,4 @@
-"""A compiled model in inference: `compiled.py HOW STEPS`; prints what Dynamo counted."""
+"""A compiled model in inference: `compiled.py HOW[,HOW…] STEPS`; prints what Dynamo counted of each."""
 
 import json
 import sys
@@ -30,27 +30,40 @@ def arithmetic(x):
     return torch.sin(x) + torch.cos(x)
 
 
-how, steps = sys.argv[1], int(sys.argv[2])
-net = Net().eval()
-if how == "module":
-    call = torch.compile(net, backend="aot_eager", fullgraph=True)
-elif how == "loop":
-    call = torch.compile(Looping().eval(), backend="aot_eager")
-elif how == "method":
-    net.compile(backend="aot_eager", fullgraph=True)
-    call = net
-elif how == "inner":
-    call = torch.compile(lambda x: net(x).sum(), backend="aot_eager", fullgraph=True)
-elif how == "bound":
-    call = torch.compile(net.__call__, backend="aot_eager", fullgraph=True)
-else:
-    call = torch.compile(arithmetic, backend="aot_eager", fullgraph=True)
-total = 0.0
-with torch.no_grad():
-    for _ in range(steps):
-        total += float(call(torch.ones(4, 8)).sum())
-from torch._dynamo.utils import counters  # noqa: E402
+def compiled(how):
+    net = Net().eval()
+    if how == "module":
+        return torch.compile(net, backend="aot_eager", fullgraph=True)
+    if how == "loop":
+        return torch.compile(Looping().eval(), backend="aot_eager")
+    if how == "method":
+        net.compile(backend="aot_eager", fullgraph=True)
+        return net
+    if how == "inner":
+        return torch.compile(lambda x: net(x).sum(), backend="aot_eager", fullgraph=True)
+    if how == "bound":
+        return torch.compile(net.__call__, backend="aot_eager", fullgraph=True)
+    return torch.compile(arithmetic, backend="aot_eager", fullgraph=True)
 
-seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
-seen["graph_break"] = len(seen["graph_break"])  # each tells the frames above, the watch's too
-print(json.dumps(seen))
+
+def run(call, steps):
+    total = 0.0
+    with torch.no_grad():
+        for _ in range(steps):
+            total += float(call(torch.ones(4, 8)).sum())
+
+
+def counted():
+    from torch._dynamo.utils import counters
+
+    seen = {name: dict(counters[name]) for name in ("graph_break", "recompile_limit", "stats", "frames")}
+    seen["graph_break"] = len(seen["graph_break"])  # each tells the frames above, the watch's too
+    counters.clear()
+    return seen
+
+
+for place, how in enumerate(sys.argv[1].split(",")):
+    if place:
+        torch._dynamo.reset()
+    run(compiled(how), int(sys.argv[2]))
+    print(json.dumps(counted()))
