@@ -45,7 +45,7 @@ class Process:
 
 
 def block(process: Process, device: str = "cuda", block_s: float = 10.0) -> Any:
-    sides: Any = SimpleNamespace(turn=Turn(), start=lambda _: process, held=lambda *_: "saved")
+    sides: Any = SimpleNamespace(turn=Turn(), start=lambda _: process, held_result=lambda *_: "saved")
     return ProcessSampler(sides, Settings(block_s=block_s), device, 2**30).block("baseline", Seeds(1), 0.5)
 
 
@@ -143,7 +143,9 @@ def watched(ms: int, hot_ns: int) -> tuple[Driver, Any]:
         return answer(do, **more)
 
     process.ask = ask  # type: ignore[method-assign]
-    sides: Any = SimpleNamespace(turn=Turn(clock=clock), start=lambda _: process, held=lambda *_: "saved")
+    sides: Any = SimpleNamespace(
+        turn=Turn(clock=clock), start=lambda _: process, held_result=lambda *_: "saved"
+    )
     sampler = ProcessSampler(sides, Settings(block_s=10.0), "cuda", 2**30)
     assert sampler._sensors is not None
     sampler._sensors.nvml, sampler._sensors.handle = driver, object()

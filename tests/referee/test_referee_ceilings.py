@@ -8,7 +8,7 @@ import pytest
 
 from fathom.machine.limits import Limits
 from fathom.referee.ceilings import Work, fraction
-from fathom.referee.child.saving import held, save
+from fathom.referee.child.saving import save, snapshot
 from fathom.referee.compare.decode import read
 from fathom.referee.inspecting import written
 
@@ -46,7 +46,7 @@ def test_what_a_call_writes_are_its_results_and_what_it_changes_not_gradients_ta
     x, state = torch.ones(5, requires_grad=True), torch.zeros(3)
     before = ((x.detach().clone(), state.clone()), {})
     state += 1
-    told = save(held(2 * x, ((x, state), {}), 1), before, tmp_path / "x")
+    told = save(snapshot(2 * x, ((x, state), {}), 1), before, tmp_path / "x")
     saved = read(told | {"inputs": ""}, tmp_path / "x")
     assert len(saved.leaves) == 3 and written(saved) == 4 * (5 + 3)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fathom.errors import BadInputError
 from fathom.referee.child import values
-from fathom.referee.child.saving import held, save
+from fathom.referee.child.saving import save, snapshot
 from fathom.referee.compare.decode import Saved, decode, read
 from fathom.referee.compare.errors import diagnose, errors, same_gaps, truncated
 from fathom.referee.compare.judge import Judge
@@ -22,7 +22,7 @@ random = np.random.default_rng(11)
 
 def saved(tmp_path: Any, result: Any, call: Any = ((), {}), original: Any = ((), {})) -> Saved:
     path = tmp_path / "result.bin"
-    return read({"inputs": "i", **save(held(result, call, 1), original, path)}, path)
+    return read({"inputs": "i", **save(snapshot(result, call, 1), original, path)}, path)
 
 
 def judged(tmp_path: Any, mine: Any, theirs: Any, exact: Any = None, **options: Any) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fathom
-from fathom.referee.child.saving import fingerprint, held
+from fathom.referee.child.saving import fingerprint, snapshot
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import Sides
 
@@ -34,7 +34,7 @@ def near(x):
 
 def printed(result: Any, *call: Any, before: Any = None) -> str | None:
     given = (call, {})
-    return fingerprint(held(result, given, 1), given if before is None else (before, {}))
+    return fingerprint(snapshot(result, given, 1), given if before is None else (before, {}))
 
 
 x = np.arange(6.0)

@@ -272,7 +272,7 @@ class OneSide:
     def start(self, side: str) -> Asked:
         return self.worker
 
-    def held(self, worker: Asked, known: Any = None) -> str:
+    def held_result(self, worker: Asked, known: Any = None) -> str:
         worker.ask("save")
         return "what was saved"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.referee.child import values
-from fathom.referee.child.saving import held, save
+from fathom.referee.child.saving import save, snapshot
 from fathom.referee.compare import parts
 from fathom.referee.compare.decode import Leaf
 from fathom.referee.compare.errors import errors, same_gaps
@@ -71,13 +71,13 @@ def test_empty_and_single_numbers() -> None:
 
 def test_what_is_held_stays_though_buffers_are_used_again(tmp_path: Any) -> None:
     given, result = np.arange(6.0), np.arange(4.0)
-    kept = held({"y": result}, ((given,), {}), 1)
+    kept = snapshot({"y": result}, ((given,), {}), 1)
     result[:], given[:] = -1, -1
     told = save(kept, ((np.arange(6.0),), {}), tmp_path / "x")
     assert told["mutated"] == [] and (tmp_path / "x").read_bytes() == np.arange(4.0).tobytes()
     given = np.arange(6.0)
     given[2] = 9
-    told = save(held(result, ((given,), {}), 1), ((np.arange(6.0),), {}), tmp_path / "x")
+    told = save(snapshot(result, ((given,), {}), 1), ((np.arange(6.0),), {}), tmp_path / "x")
     assert told["mutated"] == ["inputs[0][0]"]
 
 

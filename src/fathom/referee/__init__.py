@@ -1,4 +1,4 @@
-"""Fair timing of two sides, and whether they still compute the same: a verdict that can be trusted."""
+"""Fair timing of a baseline and a candidate, and a check that both compute the same."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # The process of a side is started inside this package and has no use for what only its parent needs.
+    # The process of a side imports this package too, and does not need the parent's modules.
     from importlib import import_module
 
     if name in __all__:

@@ -1,4 +1,4 @@
-"""Where a function is to be found: `module:function`, or `path/to/file.py:function`."""
+"""Addresses of functions: `module:function`, or `path/to/file.py:function`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.errors import BadInputError
 
 
 def split(address: str) -> tuple[str, str]:
-    """The place and the name in it. Raises BadInputError."""
+    """Split an address into module or file and name. Raises BadInputError."""
     place, colon, name = address.rpartition(":")
     if not colon or not place or not all(part.isidentifier() for part in name.split(".")):
         raise BadInputError(f"'{address}' names no function; write module:function or file.py:function.")
@@ -23,13 +23,13 @@ def split(address: str) -> tuple[str, str]:
 
 
 def absolute(address: str) -> str:
-    """The same with the file's whole path, for a process that stands elsewhere. Raises BadInputError."""
+    """The address with an absolute path, for a process in another directory. Raises BadInputError."""
     place, name = split(address)
     if not place.endswith(".py"):
         return address
     path = Path(place).expanduser().resolve()
     if not path.is_file():
-        raise BadInputError(f"{place} is no file; name the file that holds {name}.")
+        raise BadInputError(f"{place} is not a file; give the file that defines {name}.")
     return f"{path}:{name}"
 
 
@@ -41,25 +41,25 @@ def of(function: Callable[..., Any]) -> str:
         raise BadInputError(f"{name or function!r} cannot be imported by its name; define it in a module.")
     file = getattr(sys.modules.get(module), "__file__", None)
     if module == "__main__" and file is None:
-        raise BadInputError(f"{name} was typed into a session; put it into a file.")
+        raise BadInputError(f"{name} was defined in an interactive session; put it into a file.")
     return f"{Path(file).resolve()}:{name}" if file and file.endswith(".py") else f"{module}:{name}"
 
 
 def load(address: str) -> Callable[..., Any]:
-    """Import the function. Raises BadInputError where it is not there, and what its module raises."""
+    """Import the function. Raises BadInputError if it does not exist, and whatever its module raises."""
     place, name = split(address)
-    found: Any = module_of(place)
+    target: Any = module_of(place)
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise BadInputError(f"{place} has no '{name}'; name one of its functions.")
-        found = getattr(found, part)
-    if not callable(found):
-        raise BadInputError(f"{address} is no function; name one that can be called.")
-    return found
+        if not hasattr(target, part):
+            raise BadInputError(f"{place} has no '{name}'; give one of its functions.")
+        target = getattr(target, part)
+    if not callable(target):
+        raise BadInputError(f"{address} is not callable; give a function.")
+    return target
 
 
 def module_of(place: str) -> ModuleType:
-    """The module, once a process. Its folder can be imported from, as when a script runs."""
+    """Import the module, once per process, with its folder on the path as for a script."""
     if not place.endswith(".py"):
         try:
             return importlib.import_module(place)
@@ -73,7 +73,7 @@ def module_of(place: str) -> ModuleType:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadInputError(f"{place} cannot be imported; name a Python file.")
+        raise BadInputError(f"{place} cannot be imported; give a Python file.")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

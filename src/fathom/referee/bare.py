@@ -1,4 +1,4 @@
-"""The candidate once more where nothing of the referee is to be seen: it must compute the same."""
+"""A run of the candidate in a process without any trace of the referee: it must compute the same."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from fathom.referee.worker import SideError
 from fathom.units import NS_PER_S
 
 CODE = "detects-referee"
-SLOWER = 3.0  # times slower than under the referee, where the baseline is not
-OFFSET_NS = 1e6  # that a first look at caches and clocks may cost
+SLOWER = 3.0  # times slower than under the referee, if the baseline is not
+OFFSET_NS = 1e6  # that cold caches and clocks may cost
 CALLS = 7
 LOOK_UP_S = 0.5
 _HIDDEN = ("PYTHONPATH", "PYTHONSAFEPATH")
 
-# Stands alone: it has no file, imports nothing of Fathom, and looks like anybody's script.
+# A script without a file that imports nothing from Fathom, so that a candidate cannot recognise it.
 SCRIPT = """
 import importlib.util, json, os, random, sys, time
 clock = time.perf_counter_ns
@@ -100,27 +100,27 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 
 
 def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Reason]:
-    """Reasons where the candidate raises, returns something else, or is much slower there."""
+    """Reasons to refuse a candidate that raises, returns something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
     except SideError:
-        return []  # the baseline does not run there either: nothing to compare with
+        return []  # the baseline does not run there either, so there is nothing to compare with
     try:
         mine, slow, bare = _both(sides, CANDIDATE, seed)
     except SideError as error:
-        return [Reason(CODE, f"where nothing of the referee is to be seen, {error}")]
+        return [Reason(CODE, f"without the referee, {error}")]
     alone = _substituted(mine, bare)
     if alone is None:
-        return [Reason(CODE, "its result has another form where nothing of the referee is to be seen")]
+        return [Reason(CODE, "its result has a different form without the referee")]
     wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
     if wrong:
-        return [Reason(CODE, f"where nothing of the referee is to be seen, {wrong[0].detail}")]
+        return [Reason(CODE, f"without the referee, {wrong[0].detail}")]
     if _slower(slow, slow_baseline):
-        with sides.turn.alone():  # it may have been others' doing
+        with sides.turn.alone():  # other proofs may have slowed it down
             _, slow_baseline, _ = _both(sides, BASELINE, seed)
             _, slow, _ = _both(sides, CANDIDATE, seed)
     if _slower(slow, slow_baseline):
-        return [Reason(CODE, f"it takes {slow:.1f} times as long where nothing of the referee is to be seen")]
+        return [Reason(CODE, f"it takes {slow:.1f} times as long without the referee")]
     return []
 
 
@@ -129,7 +129,7 @@ def _slower(slow: float, baseline: float) -> bool:
 
 
 def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]]:
-    """One side's result under the referee, how much slower it is without, and the result without."""
+    """One side's result under the referee, its slowdown without it, and the result without it."""
     seeds = [*range(seed + 1, seed + CALLS), seed]
     with sides.start(side) as worker:
         times = []
@@ -138,13 +138,13 @@ def _both(sides: Sides, side: str, seed: int) -> tuple[Saved, float, list[bytes]
             times.append(worker.ask("go", latency="included"))
         saved = sides.save(worker, 0, seed)
     target = str(sides.pair.plain if side == BASELINE else sides.pair.tuned)
-    told, data = run_bare(sides, target, seeds)
+    answer, data = run_bare(sides, target, seeds)
     fastest = min(sample.get("host_ns") or sample["ns"] for sample in times)
-    return saved, min(told["times"]) / (fastest + OFFSET_NS), data
+    return saved, min(answer["times"]) / (fastest + OFFSET_NS), data
 
 
 def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any], list[bytes]]:
-    """Times of all calls in nanoseconds, and the last result's bytes by leaf. Raises SideError."""
+    """Return the times of all calls in ns, and the last result's bytes by leaf. Raises SideError."""
     spec = sides.spec(target)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "x"
@@ -157,13 +157,13 @@ def run_bare(sides: Sides, target: str, seeds: list[int]) -> tuple[dict[str, Any
         }
         environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN}
         _finished(json.dumps(job) + "\n", environment, sides)
-        told = json.loads((path.parent / "x.json").read_text())
+        answer = json.loads((path.parent / "x.json").read_text())
         data = path.read_bytes()
-    return told, _cut(data, told["leaves"])
+    return answer, _cut(data, answer["leaves"])
 
 
 def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
-    """Run the script to its end. Raises SideError, TooLongError, StoppedError."""
+    """Run the script until it ends. Raises SideError, TooLongError, StoppedError."""
     pipe = subprocess.PIPE
     with (
         sides.turn.shared(),
@@ -189,7 +189,7 @@ def _finished(job: str, environment: dict[str, str], sides: Sides) -> None:
 
 
 def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
-    """Its standard error. Looks up now and then, in case everything is to end."""
+    """Return its standard error. Polls, so that it can be stopped."""
     turn, given = sides.turn, [job]
     until = turn.now_ns() + NS_PER_S * sides.patience_s
     while turn.left_s() and turn.now_ns() < until:
@@ -201,15 +201,15 @@ def _waited(process: subprocess.Popen[str], job: str, sides: Sides) -> str:
 
 
 def _cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    found, at = [], 0
+    parts, at = [], 0
     for size in sizes:
-        found.append(data[at : at + size])
+        parts.append(data[at : at + size])
         at += size
-    return found
+    return parts
 
 
 def _substituted(saved: Saved, data: list[bytes]) -> Saved | None:
-    """The same call with the other process's bytes; what is not part of the result stays as it was."""
+    """The same call with the other process's bytes for its result."""
     own = [leaf for leaf in saved.leaves if leaf.place.startswith("result")]
     if len(own) != len(data) or any(len(a.data) != len(b) for a, b in zip(own, data, strict=True)):
         return None

@@ -1,4 +1,4 @@
-"""One block: a fresh process of one side, its samples, and what was wrong with them."""
+"""One block: a fresh process of one side, its samples, and reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fathom.units import NS_PER_MS, NS_PER_S
 
 WARM, COLD = "warm", "cold"
 LEAST, MOST = 8, 60  # samples of a block
-SAMPLE_NS = 50e3  # a sample is this long at least, where the calls' inputs find room
+SAMPLE_NS = 50e3  # least duration of a sample, if the inputs of so many calls fit into memory
 MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
-CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of the samples that the parent times too
-SLACK_NS, SLACK = 3e6, 0.35  # that the parent's clock may show more
+CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of samples that the parent times as well
+SLACK_NS, SLACK = 3e6, 0.35  # by which the parent's clock may exceed the side's
 WARM_UPS = 3
-STAY = 2  # of the first LEAST samples lie at one place in a GPU's memory: a cache that goes by address shows
-LONG_NS = 50e6  # of calls that take longer each is a sample
-LOOK_NS = 20_000_000  # between two looks at the sensors
-SURE = 1e-3  # a share of the mean, its standard error: more samples of this process would tell no more
+STAY = 2  # of the first LEAST samples use the same GPU memory, which exposes caches keyed by address
+LONG_NS = 50e6  # longer calls are a sample each
+LOOK_NS = 20_000_000  # between two readings of the sensors
+SURE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
 
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds by what they are for, so that both sides of a round get the same."""
+    """Seeds by purpose, so that both sides of a round get the same ones."""
 
     drawn: int
 
@@ -43,16 +43,17 @@ class Seeds:
 
 
 class Sampler(Protocol):
-    """Whatever times one side."""
+    """Anything that times one side."""
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """A block. `seeds` are the same for both sides of a round; `chosen` (0 to 1) tells which sample's
-        result to keep; where it is `known`, which the other side gave, that is kept. Raises SideError."""
+        """Take a block. Both sides of a round get the same `seeds`. `chosen` (0 to 1) selects the sample
+        whose result is kept; a result equal to `known`, the other side's, is not copied. Raises SideError.
+        """
         ...
 
 
 class ProcessSampler:
-    """Times callables in fresh processes; the first block decides how many calls make a sample."""
+    """Times callables in fresh processes; the first block sets the number of calls per sample."""
 
     def __init__(self, sides: Sides, settings: Settings, device: str, input_bytes: int) -> None:
         self._sides, self._settings, self._device = sides, settings, device
@@ -64,61 +65,65 @@ class ProcessSampler:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """Of the cache: both on a GPU; on a processor only what it is."""
+        """Conditions of the cache: cold and warm on a GPU; a CPU has only one."""
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """Prepare beside others; then, alone, let both clocks time one long sample, and take samples.
+        """Prepare beside other proofs; then, alone, compare the clocks on one long sample and take samples.
 
-        Raises SideError."""
-        found, turn = Block(), self._sides.turn
+        Raises SideError.
+        """
+        block, turn = Block(), self._sides.turn
         with self._sides.start(side) as worker:
-            on_gpu = self._device == "cuda"  # whose kernels load when first launched, also those of samples
+            on_gpu = self._device == "cuda"  # where kernels are loaded when first launched
             for number in range(1, WARM_UPS):
                 seed = seeds("warm-up", number)
                 self._warm_up(worker, seed, latency="included", cold=on_gpu, check=on_gpu)
-            worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may have to be compiled
+            worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may need compiling
             with turn.alone():
                 per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
                 self._calls = self._calls or self._enough(per_call)
                 self._moves = self._device == "cuda" and per_call < LONG_NS
-                found.reasons += self._clocks_agree(worker, per_call)
+                block.reasons += self._clocks_agree(worker, per_call)
                 for condition in self.conditions:
-                    self._sample(worker, seeds, condition, chosen, found)
-            if found.held is not None:
-                found.kept = found.held, self._sides.held(worker, known)
-            found.reasons += [Reason(*pair) for pair in worker.ask("changed")]
-        return found
+                    self._sample(worker, seeds, condition, chosen, block)
+            if block.held_seed is not None:
+                block.kept = block.held_seed, self._sides.held_result(worker, known)
+            block.reasons += [Reason(*pair) for pair in worker.ask("changed")]
+        return block
 
     def _go(self, worker: Worker, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
         return answer
 
     def _warm_up(self, worker: Worker, seed: int, **options: Any) -> float:
-        """Nanoseconds of one call."""
+        """The time of one call in ns."""
         worker.ask("place", seeds=[seed])
         return float(worker.ask("go", **options)["ns"])
 
     def _move(self, worker: Worker, seeds: list[int]) -> int:
-        """To other memory; the call that has to allocate there what it needs is no sample. Nanoseconds."""
+        """Move the inputs to other memory and make one call there, which allocates. Returns its time in
+        ns.
+        """
         worker.ask("place", seeds=seeds, elsewhere=True)
         moved = worker.waited_ns
         worker.ask("go", latency="included")
         return moved + worker.waited_ns
 
     def _enough(self, per_call_ns: float) -> int:
-        """Calls of one sample."""
+        """The number of calls per sample."""
         return max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call_ns, 1))))
 
     def _clocks_agree(self, worker: Worker, per_call_ns: float) -> list[Reason]:
-        """A sample long enough for this process's clock to say how long it was; other work may disturb it,
-        so one of a few has to agree."""
+        """Time samples that are long enough for the parent's clock. Other work may disturb them, so one of
+        a few has to agree.
+        """
         repeat = max(1, min(MOST_REPEATS, ceil(CHECK_NS / max(per_call_ns, 1))))
         looks = 0
         while looks < LOOKS:
-            told: dict[str, Any] = worker.ask("go", latency="included", repeat=repeat)
+            answer: dict[str, Any] = worker.ask("go", latency="included", repeat=repeat)
             waited = worker.waited_ns
-            claimed = told.get("host_ns", told["ns"]) + told.get("copied_ns", 0)
+            claimed = answer.get("host_ns", answer["ns"]) + answer.get("copied_ns", 0)
             if waited < CHECK_NS and repeat < MOST_REPEATS:
                 repeat *= 2
                 continue
@@ -126,12 +131,14 @@ class ProcessSampler:
             if waited - claimed <= SLACK_NS + SLACK * claimed:
                 return []
         claimed_ms, waited_ms = claimed / NS_PER_MS, waited / NS_PER_MS
-        text = f"it claims {claimed_ms:.1f} ms for what took {waited_ms:.1f} ms by the referee's clock"
+        text = f"it claims {claimed_ms:.1f} ms for a sample of {waited_ms:.1f} ms by the referee's clock"
         return [Reason("patched-timer", text)]
 
-    def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, found: Block) -> None:
+    def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, block: Block) -> None:
         taken: list[dict[str, Any]] = []
-        calls = 1 if condition == COLD else self._calls or 1  # a second call would find what the first left
+        calls = (
+            1 if condition == COLD else self._calls or 1
+        )  # a second call would find the first one's data in the cache
         most = MOST if self._settings.decides(condition) else LEAST
         left_ns, clocks = NS_PER_S * self._settings.block_s, list[dict[str, float]]()
         while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not sure(taken)):
@@ -148,16 +155,18 @@ class ProcessSampler:
             clocks.append(look)
             taken.append(sample | {"stays": stays, "reasons": int(look.get("reasons", 0))})
             if sample.get("late"):
-                found.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
+                block.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
                 index = int(chosen * 1e6) % len(batch)
-                found.held = batch[index]
-                worker.ask("hold", index=index, seed=found.held)
+                block.held_seed = batch[index]
+                worker.ask("hold", index=index, seed=block.held_seed)
             left_ns -= prepared + worker.waited_ns
-        self._count(taken, condition, calls, clocks, found)
+        self._count(taken, condition, calls, clocks, block)
 
     def _looked(self) -> dict[str, float]:
-        """What the sensors say, asked at most every LOOK_NS: the driver may take longer than a sample."""
+        """Readings of the sensors, at most every LOOK_NS, because the driver may take longer than a
+        sample.
+        """
         now = self._sides.turn.now_ns()
         if self._sensors is not None and now - self._look_ns >= LOOK_NS:
             self._look, self._look_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
@@ -169,27 +178,27 @@ class ProcessSampler:
         condition: str,
         calls: int,
         clocks: list[dict[str, float]],
-        found: Block,
+        block: Block,
     ) -> None:
         good, dropped = undisturbed(taken)
-        found.discarded += dropped
+        block.discarded += dropped
         ahead = self._device == "cuda" and self._settings.latency == "removed"
         if ahead and not all(sample["queued"] for sample in good):
-            found.notes.append("It waits for the device itself, so launch latency is in its time.")
-        found.samples[condition] = [sample["ns"] / calls for sample in good]
+            block.notes.append("It waits for the device itself, so its time includes launch latency.")
+        block.samples[condition] = [sample["ns"] / calls for sample in good]
         seen = [look["sm_clock_mhz"] for look in clocks if "sm_clock_mhz" in look]
-        found.clock_mhz = float(np.median(seen)) if seen else found.clock_mhz
+        block.clock_mhz = float(np.median(seen)) if seen else block.clock_mhz
 
 
 def sure(taken: list[dict[str, Any]]) -> bool:
-    """Whether the mean of the samples is known to SURE; those that were taken at one place count as one."""
+    """Whether the standard error of the mean is below SURE; samples in the same memory count as one."""
     starts = [number for number, sample in enumerate(taken) if not sample["stays"]]
     places = [float(part.mean()) for part in np.split(np.array([s["ns"] for s in taken]), starts[1:])]
     return float(np.std(places, ddof=1)) <= SURE * sqrt(len(places)) * float(np.mean(places))
 
 
 def undisturbed(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """The samples that count, and how many do not, by why; all count where most would not."""
+    """The samples that count, and the number discarded by reason; all count if most would be discarded."""
     good, dropped = [], Counter[str]()
     for sample in taken:
         why = _disturbance(sample)

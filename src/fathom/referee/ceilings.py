@@ -1,4 +1,4 @@
-"""Both sides against what this machine was measured to do, and against what its chip can do at most."""
+"""Both sides against the machine's measured ceilings, and against the chip's peak."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Reason
 from fathom.units import GB, NS_PER_S
 
-ABOVE = 1.03  # of a measured ceiling: more than its own spread
-FOOTPRINT = 4  # times the L2 cache that must be moved for none of it to stay there
+ABOVE = 1.03  # times a measured ceiling: beyond its spread
+FOOTPRINT = 4  # bytes moved, in L2 caches, from which nothing is reused from L2
 _NAMES = {long: short for short, long in SHORT.items()}
 
 
 class Work(msgspec.Struct):
-    """What one call must do and move; `written`: how many of the bytes are results; `unit`: the ceiling that
-    bounds its arithmetic."""
+    """The work of one call. `written`: bytes of its results, among `bytes`; `unit`: the ceiling that
+    bounds its arithmetic.
+    """
 
     flops: float | None = None
     bytes: float | None = None
@@ -33,24 +34,24 @@ class Work(msgspec.Struct):
 
     @property
     def share_written(self) -> float | None:
-        """Of the bytes, 0 to 1."""
+        """The written share of the bytes, 0 to 1."""
         return min(1.0, self.written / self.bytes) if self.bytes and self.written is not None else None
 
 
 def unit_of(dtype: str) -> str:
-    """The matrix rate that bounds products of this dtype."""
+    """The matrix ceiling that bounds products of this dtype."""
     return f"matmul.{_NAMES.get(dtype, 'fp32')}"
 
 
-def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device: str) -> list[str]:
-    """Put both sides' fractions of the ceiling in; the notes say what could not be done, or is odd."""
+def placed(comparisons: list[Comparison], work: Work, machine: dict[str, Any], device: str) -> list[str]:
+    """Set both sides' fractions of the ceiling. Returns notes on what is missing or implausible."""
     if not work.known:
         return []
     limits = limits_of(machine, 0 if device == "cuda" else None)
     if limits is None:
-        return ["No ceilings of this machine are known; measure them with fathom machine measure."]
+        return ["No ceilings of this machine are known; measure them with `fathom machine measure`."]
     notes = set()
-    for comparison in found:
+    for comparison in comparisons:
         for side in (comparison.baseline, comparison.candidate):
             side.ceiling = fraction(side.ns, work, limits, comparison.cache)
             if side.ceiling and side.ceiling.fraction > ABOVE:
@@ -59,10 +60,10 @@ def placed(found: list[Comparison], work: Work, machine: dict[str, Any], device:
 
 
 def fraction(ns: float, work: Work, limits: Limits, cache: str) -> Fraction | None:
-    """The time that the work needs at the ceilings over the time it took; None where none bounds it.
+    """The time that the work needs at the ceilings over the time it took; None if no ceiling bounds it.
 
-    Where only memory's rate is known of work that fits into a cache, that is what it is measured by, unless
-    it was faster.
+    Work that fits into a cache is held against the memory's rate if no rate of the cache is known, unless it
+    was faster than that.
     """
     fits = cache != "cold" and (work.bytes or 0) <= limits.cache_bytes
     memory = limits.cache if fits else limits.moving(work.share_written)
@@ -80,18 +81,18 @@ def fraction(ns: float, work: Work, limits: Limits, cache: str) -> Fraction | No
     return Fraction(needs[bound] / ns, bound, needs[bound])
 
 
-def above(found: list[Comparison]) -> bool:
-    """Whether a candidate exceeds a measured ceiling, which asks for one more look."""
-    return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in found)
+def above(comparisons: list[Comparison]) -> bool:
+    """Whether a candidate exceeds a measured ceiling and should be timed again."""
+    return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in comparisons)
 
 
-def impossible(found: list[Comparison], work: Work, machine: dict[str, Any]) -> list[Reason]:
-    """Reasons where a candidate would exceed the datasheet's peak, at the clock that was observed."""
+def impossible(comparisons: list[Comparison], work: Work, machine: dict[str, Any]) -> list[Reason]:
+    """Reasons to refuse a candidate that would exceed the datasheet's peak at the observed clock."""
     gpus = machine.get("gpus") or []
     sheet = datasheet.find(gpus[0]) if gpus else None
     if sheet is None:
         return []
-    return [reason for c in found for reason in _impossible(c, work, sheet)]
+    return [reason for c in comparisons for reason in _impossible(c, work, sheet)]
 
 
 def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> list[Reason]:

@@ -1,4 +1,4 @@
-"""The verdict by the condition that decides; where it is ambiguous, why, and what would settle it."""
+"""The verdict from the deciding comparison; if it is ambiguous, why, and what would settle it."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from fathom.referee.race import MOST_ROUNDS
 from fathom.referee.verdict import Comparison, Verdict
 from fathom.timing import SETTLED
 
-DISTURBED = 0.05  # at most 3 % on an H200 of one's own, 9 % and more beside another's work on it
+DISTURBED = 0.05  # at most 3 % on an otherwise idle H200, 9 % and more beside other work
 
 
 def conclude(verdict: Verdict, decisive: Comparison) -> None:
-    """What `decisive` found is the verdict, with a note where that decides nothing."""
+    """Set the verdict to the result of `decisive`, with a note if that decides nothing."""
     verdict.verdict, verdict.ratio, verdict.interval = decisive.decision, decisive.ratio, decisive.interval
     note = doubt(decisive, verdict.margin)
     if note:
         verdict.notes.append(note)
 
 
-def doubt(found: Comparison, margin: float) -> str | None:
-    """None where there is none, or no interval that would say how large it is."""
-    if found.decision != "ambiguous" or found.interval is None:
+def doubt(comparison: Comparison, margin: float) -> str | None:
+    """Why a result is ambiguous; None if it is not, or if there is no interval."""
+    if comparison.decision != "ambiguous" or comparison.interval is None:
         return None
-    half = (found.interval[1] - found.interval[0]) / 2
-    if found.settled:
+    half = (comparison.interval[1] - comparison.interval[0]) / 2
+    if comparison.settled:
         return (
-            f"The ratio is known to ± {half:.2%} and lies where the margin of {margin:g} ends; "
-            "--margin decides which side of it counts."
+            f"The ratio is known to ± {half:.2%} and is at the edge of the margin of {margin:g}; "
+            "change --margin to decide."
         )
-    scatter = max(_scatter(found.baseline.blocks), _scatter(found.candidate.blocks))
-    apart = f"by {scatter:.1%}" if scatter < 1 else f"{1 + scatter:.0f}-fold"
-    told = f"Processes of the same side differ {apart} (the middle half of them)"
+    scatter = max(_scatter(comparison.baseline.blocks), _scatter(comparison.candidate.blocks))
+    spread = f"by {scatter:.1%}" if scatter < 1 else f"{1 + scatter:.0f}-fold"
+    text = f"Processes of the same side differ {spread} (interquartile range)"
     if scatter > DISTURBED:
-        return f"{told}: something else uses the machine, or their own work varies. Prove it undisturbed."
-    return f"{told}, so {found.pairs} pairs tell the ratio to ± {half:.1%}; {_more(found, half, margin)}."
+        return f"{text}: something else uses the machine, or their work varies; prove it on an idle machine."
+    known = f"{comparison.pairs} pairs give the ratio to ± {half:.1%}"
+    return f"{text}, so {known}; {_more(comparison, half, margin)}."
 
 
-def _more(found: Comparison, half: float, margin: float) -> str:
-    """What would bring the interval away from where the margin ends, or settle it there, if its width goes
-    by the root of pairs."""
-    assert found.ratio is not None
-    enough = max(abs(abs(found.ratio - 1) - margin), margin * SETTLED)
-    needed = max(found.pairs + 2, ceil(found.pairs * (half / enough) ** 2))
+def _more(comparison: Comparison, half: float, margin: float) -> str:
+    """Advice to settle the proof, if the width of its interval falls with the root of the pairs."""
+    assert comparison.ratio is not None
+    enough = max(abs(abs(comparison.ratio - 1) - margin), margin * SETTLED)
+    needed = max(comparison.pairs + 2, ceil(comparison.pairs * (half / enough) ** 2))
     if needed > MOST_ROUNDS:
-        return f"a wider --margin may settle it; more time does not, for {MOST_ROUNDS} are the most"
-    return f"some {needed} would settle it, which a longer --budget allows"
+        return f"a wider --margin may settle it; more time does not, for {MOST_ROUNDS} pairs are the limit"
+    return f"about {needed} would settle it; allow them with a longer --budget"
 
 
 def _scatter(blocks: list[float]) -> float:

@@ -1,6 +1,6 @@
-"""Who may use the machine: proofs side by side share it, but whoever takes samples has it alone.
+"""Access to the machine: proofs share it while they prepare, and have it exclusively while they take samples.
 
-Processes of the others are stopped meanwhile, wherever they are, so that nobody waits for them to finish.
+Meanwhile the processes of other proofs are stopped, so that no proof waits for another to finish.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from itertools import count
 
 from fathom.timing import Clock, SystemClock
 
-SETTLE_S = 0.02  # after others were stopped: what they had queued on a GPU runs to its end
+SETTLE_S = 0.02  # after others were stopped, for work that they had queued on a GPU
 
 
 class StoppedError(Exception):
-    """The gate was closed: nobody is let in any more."""
+    """The gate was closed; nobody is admitted any more."""
 
 
 class Order:
-    """Who is let in, as a function of who came when, without threads.
+    """The order of admission, without threads.
 
-    One who is `alone` goes before those who share, in the order they came; inside beside it are only those
-    who can be stopped. While it waits for the rest to leave, nobody is let in who cannot.
+    Exclusive users go before those who share, first come, first served; beside an exclusive user only
+    stoppable ones may be inside. While it waits for the others to leave, only stoppable ones are admitted.
     """
 
     def __init__(self) -> None:
-        self.inside: dict[int, bool] = {}  # whether it can be stopped
+        self.inside: dict[int, bool] = {}  # number → whether it can be stopped
         self.alone: int | None = None
         self._sharing: dict[int, bool] = {}
         self._lonely: deque[int] = deque()
 
     def come(self, who: int, alone: bool, stoppable: bool = False) -> None:
-        """`who` waits from now on."""
+        """Let `who` wait for admission."""
         if alone:
             self._lonely.append(who)
         else:
             self._sharing[who] = stoppable
 
     def now_stoppable(self, who: int) -> None:
-        """`who`, who shares, can be stopped from now on."""
+        """Mark `who`, which shares, as stoppable."""
         self.inside[who] = True
 
     def go(self, who: int) -> None:
-        """`who` leaves, or waits no longer."""
+        """Remove `who` from the gate or from those waiting."""
         self.inside.pop(who, None)
         self._sharing.pop(who, None)
         self.alone = None if self.alone == who else self.alone
@@ -55,29 +55,29 @@ class Order:
             self._lonely.remove(who)
 
     def admit(self) -> list[int]:
-        """Those who are let in now."""
+        """Admit those whose turn it is, and return them."""
         if self.alone is not None:
             return []
         if self._lonely and all(self.inside.values()):
             self.alone = self._lonely.popleft()
             self.inside[self.alone] = False
             return [self.alone]
-        found = [who for who, stoppable in self._sharing.items() if stoppable or not self._lonely]
-        self.inside |= {who: self._sharing.pop(who) for who in found}
-        return found
+        admitted = [who for who, stoppable in self._sharing.items() if stoppable or not self._lonely]
+        self.inside |= {who: self._sharing.pop(who) for who in admitted}
+        return admitted
 
 
 class Gate:
-    """The same for threads, as a context: who waits sleeps until it is let in."""
+    """The same for threads, as a context: threads sleep until they are admitted."""
 
     def __init__(self, order: Order | None = None, clock: Clock | None = None) -> None:
         self._order, self._clock = order or Order(), clock or SystemClock()
         self._lock, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, threading.Event] = {}
         self._groups: dict[int, int] = {}
-        self._alone_ns, self._since_ns = 0, 0  # the latter: when whoever is alone came in
+        self._alone_ns, self._since_ns = 0, 0  # the latter: when the present exclusive user was admitted
         self.closed = False
-        self.closing, self._close = os.pipe()  # readable once it is closed
+        self.closing, self._close = os.pipe()  # becomes readable when the gate is closed
 
     def __enter__(self) -> Gate:
         return self
@@ -87,15 +87,16 @@ class Gate:
             os.close(end)
 
     def alone_ns(self) -> int:
-        """For how long somebody was alone in here until now."""
+        """The total time of exclusive use in ns."""
         with self._lock:
             lasting = self._clock.now_ns() - self._since_ns if self._order.alone is not None else 0
             return self._alone_ns + lasting
 
     @contextmanager
     def entered(self, *, alone: bool, group: int | None = None) -> Iterator[int]:
-        """Inside, with others or alone, under a number. `group`: the processes that work meanwhile, which may
-        be stopped. Raises StoppedError."""
+        """A context inside the gate, shared or exclusive; gives a number. `group`: the process group that
+        works meanwhile and may be stopped. Raises StoppedError.
+        """
         who, event = next(self._numbers), threading.Event()
         try:
             self._wait(who, event, alone, group)
@@ -110,7 +111,7 @@ class Gate:
                 self._let_in()
 
     def started(self, who: int, group: int) -> None:
-        """All that still works for `who`, who shares, are these processes: they may be stopped."""
+        """Declare that from now on only this process group works for `who`, so that it may be stopped."""
         with self._lock:
             self._groups[who] = group
             self._order.now_stoppable(who)
@@ -154,7 +155,7 @@ class Gate:
             _signal(groups, signal.SIGCONT)
 
     def close(self) -> None:
-        """Let nobody in any more, and wake those who wait, here and at `closing`."""
+        """Admit nobody any more, and wake those who wait, here and at `closing`."""
         with self._lock:
             if self.closed:
                 return
@@ -165,8 +166,9 @@ class Gate:
 
 
 def _signal(groups: Iterable[int], number: signal.Signals) -> None:
-    """Those that have ended are left out, also where another's process has the number; one that does not lead
-    its group yet is a process."""
+    """Signal the groups, skipping those that have ended, even if their number was reused. A process that
+    does not lead its group yet gets the signal itself.
+    """
     for group in groups:
         for send in (os.killpg, os.kill):
             with suppress(ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Before anything is timed: do both sides compute the same, and what do they do besides?"""
+"""Checks before timing: whether both sides compute the same, and their side effects."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from fathom.referee.sides import BASELINE, CANDIDATE, Sides, blaming_baseline
 from fathom.referee.verdict import Reason
 from fathom.referee.worker import SideError, Worker
 
-ALONE = frozenset({"patched-timer"})  # no excuse, though the baseline does the same
+ALONE = frozenset({"patched-timer"})  # refused even if the baseline does the same
 TRIALS = 3
 
 
 class Reference:
-    """What results are compared with: the user's reference, else the baseline, in double precision; where
-    it cannot be had so, the baseline's own result."""
+    """The source of reference results: the user's reference, else the baseline, in double precision; if that
+    fails, the baseline's own result."""
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
         self.worker: Worker | None = None
-        self.told = "the baseline's own result"
+        self.description = "the baseline's own result"
         self._stack = ExitStack()
 
     def __enter__(self) -> Reference:
@@ -35,32 +35,32 @@ class Reference:
         name = "the reference" if given else "the baseline"
         for upcast, words in ((True, f"{name} in double precision"), (False, name)):
             if self._works(target, upcast, given is not None):
-                self.told = words
+                self.description = words
                 return self
             if not given:
                 return self
-        raise BadInputError(f"The reference {target} cannot be used; it fails on these inputs.")
+        raise BadInputError(f"The reference {target} cannot be used: it fails on these inputs.")
 
     def _works(self, target: str, upcast: bool, given: bool) -> bool:
         worker = self._sides.worker(self._sides.spec(target, upcast=upcast))
         try:
             self.worker = self._stack.enter_context(worker)
-            found = self._sides.compute(self.worker, 1)
+            result = self._sides.compute(self.worker, 1)
         except SideError:
             self.worker = None
             return False
-        if given or _double(found):
+        if given or _double(result):
             return True
         self.worker = None
         return False
 
     @property
     def exact(self) -> bool:
-        """Whether it is more exact than the baseline."""
+        """Whether it is more precise than the baseline."""
         return self.worker is not None
 
     def of(self, seed: int, baseline: Saved, variant: str | None = None) -> Saved:
-        """The reference of one call."""
+        """The reference result of one call."""
         if self.worker is None:
             return baseline
         try:
@@ -78,8 +78,9 @@ def _double(saved: Saved) -> bool:
 
 
 class Opponent:
-    """A context: the baseline's process and the reference's, and what the baseline itself does besides
-    computing. One serves the inspection of many candidates. Raises BadInputError."""
+    """A context with the processes of the baseline and the reference, and the baseline's side effects. It
+    serves the inspection of many candidates. Raises BadInputError.
+    """
 
     def __init__(self, sides: Sides, seeds: Iterator[int]) -> None:
         self.sides, self._seeds = sides, seeds
@@ -110,16 +111,16 @@ class Opponent:
         try:
             return dict(self.baseline.ask("work"))
         except SideError as error:
-            self.notes.append(f"What a call has to do is not known: {error}.")
+            self.notes.append(f"The work of a call is not known: {error}.")
             return {}
 
     def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
-        """A judge for one candidate against this opponent."""
+        """Make a judge for one candidate."""
         longest, largest = self.about["longest"], self.about["largest"]
         return Judge(claim, reduction, longest, largest, self.reference.exact, self.sides.turn)
 
     def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
-        """The baseline's result and the reference's. Raises SideError where the baseline fails."""
+        """The baseline's result and the reference's. Raises SideError if the baseline fails."""
         theirs = self.sides.compute(self.baseline, seed, variant)
         return theirs, self.reference.of(seed, theirs, variant)
 
@@ -129,7 +130,9 @@ class Opponent:
 
 @dataclass
 class Inspection:
-    """What was found: `reasons` against the candidate, `shared` ones that the baseline gives too."""
+    """Results of an inspection: `reasons` to refuse the candidate, `shared` ones that apply to the
+    baseline too.
+    """
 
     reasons: list[Reason] = field(default_factory=list)
     shared: list[Reason] = field(default_factory=list)
@@ -137,35 +140,37 @@ class Inspection:
 
 
 def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]) -> Inspection:
-    """Start the candidate, and compare results and habits. Raises BadInputError where it is not there."""
-    found = Inspection(notes=list(opponent.notes))
+    """Start the candidate, and compare results and side effects. Raises BadInputError if it does not
+    exist.
+    """
+    inspection = Inspection(notes=list(opponent.notes))
     try:
         with sides.start(CANDIDATE) as candidate:
             for _ in range(TRIALS):
                 seed = next(seeds)
                 with blaming_baseline():
                     theirs, exact = opponent.results(seed)
-                found.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
-            if found.reasons:
-                found.reasons += _late(candidate, seeds)
-            _besides(opponent, candidate, seeds, found)
-            if not found.reasons:
-                _variants(sides, opponent, judge, candidate, next(seeds), found)
+                inspection.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
+            if inspection.reasons:
+                inspection.reasons += _late(candidate, seeds)
+            _besides(opponent, candidate, seeds, inspection)
+            if not inspection.reasons:
+                _variants(sides, opponent, judge, candidate, next(seeds), inspection)
     except SideError as error:
-        found.reasons.append(Reason(error.code, str(error)))
-    return found
+        inspection.reasons.append(Reason(error.code, str(error)))
+    return inspection
 
 
 def written(result: Saved) -> float:
-    """Bytes that the call wrote; gradients are computed after it."""
+    """Bytes that the call wrote, without gradients, which are computed after it."""
     return float(sum(len(leaf.data) for leaf in result.leaves if not leaf.place.startswith(GRADIENT)))
 
 
 def _usable(about: dict[str, Any]) -> dict[str, Any]:
     if not about["repeatable"]:
-        raise BadInputError("The inputs differ from call to call; draw them from their seed alone.")
+        raise BadInputError("The inputs differ from call to call; derive them from the seed alone.")
     if not about["varied"]:
-        raise BadInputError("The inputs are the same for every seed; draw them from the seed.")
+        raise BadInputError("The inputs are the same for every seed; derive them from the seed.")
     return about
 
 
@@ -179,7 +184,7 @@ def _comparable(baseline: Saved) -> None:
 
 
 def _late(candidate: Worker, seeds: Iterator[int]) -> Iterator[Reason]:
-    """Of a side whose results are wrong: are they still being written? A busy machine may hold that up."""
+    """Check whether wrong results were still being written, which takes longer on a busy machine."""
     for _ in range(TRIALS):
         candidate.ask("place", seeds=[next(seeds)])
         if late := candidate.ask("go", latency="included", check=True)["late"]:
@@ -187,26 +192,26 @@ def _late(candidate: Worker, seeds: Iterator[int]) -> Iterator[Reason]:
             return
 
 
-def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], found: Inspection) -> None:
+def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], inspection: Inspection) -> None:
     for pair in candidate.ask("inspect", seeds=[next(seeds) for _ in range(3)]):
         reason = Reason(*pair)
         excused = reason in opponent.besides and reason.code not in ALONE
-        (found.shared if excused else found.reasons).append(reason)
+        (inspection.shared if excused else inspection.reasons).append(reason)
 
 
 def _variants(
-    sides: Sides, opponent: Opponent, judge: Judge, candidate: Worker, seed: int, found: Inspection
+    sides: Sides, opponent: Opponent, judge: Judge, candidate: Worker, seed: int, inspection: Inspection
 ) -> None:
     for name in opponent.about["variants"]:
         try:
             theirs, exact = opponent.results(seed, name)
         except SideError as error:
-            found.notes.append(f"The baseline fails on the variant {name}: {error}.")
+            inspection.notes.append(f"The baseline fails on the variant {name}: {error}.")
             continue
         try:
             mine = sides.compute(candidate, seed, name)
         except SideError as error:
-            found.reasons.append(Reason("fails-on-variants", f"{name}: {error}"))
+            inspection.reasons.append(Reason("fails-on-variants", f"{name}: {error}"))
             continue
         for reason in judge.judge(mine, theirs, exact):
-            found.reasons.append(Reason("fails-on-variants", f"{name}: {reason.detail} ({reason.code})"))
+            inspection.reasons.append(Reason("fails-on-variants", f"{name}: {reason.detail} ({reason.code})"))

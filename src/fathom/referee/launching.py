@@ -1,4 +1,4 @@
-"""Two ways to a fresh process: a new interpreter, or a fork of one that has imported the heavy libraries."""
+"""Two ways to start a process: a new interpreter, or a fork of one that has imported the heavy libraries."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ MODULE = "fathom.referee.child"
 
 
 class Started(Protocol):
-    """A process that was started, the leader of its own group."""
+    """A started process, which leads its own process group."""
 
     pid: int
 
     def ended(self) -> str:
-        """How it ended, in a clause."""
+        """How it ended, as a clause."""
         ...
 
     def end(self) -> None:
-        """Kill it with everything that it started, and wait until it is gone."""
+        """Kill it and everything that it started, and wait for its end."""
         ...
 
 
 class Launcher(Protocol):
-    """Starts processes that serve one side."""
+    """Anything that starts processes to serve one side."""
 
     def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
-        """`ask` and `answer` are the process's ends of the pipes; `errors` takes its standard error."""
+        """Start a process. `ask` and `answer` are its ends of the pipes; `errors` receives its standard
+        error.
+        """
         ...
 
 
@@ -62,7 +64,7 @@ class Spawned:
 
 
 class Spawn:
-    """A new interpreter each time: nothing is shared, the layout of memory neither."""
+    """Starts a new interpreter each time: processes share nothing, not even the layout of memory."""
 
     def start(self, spec: dict[str, Any], ask: int, answer: int, errors: IO[str]) -> Started:
         command = [sys.executable, "-m", MODULE, json.dumps(spec), str(ask), str(answer)]
@@ -75,13 +77,13 @@ class Spawn:
 
 
 class Forked:
-    """A grandchild; its parent takes note of its end and nobody else."""
+    """A grandchild, which its parent reaps."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._handle: int | None = None
         with suppress(ProcessLookupError):
-            self._handle = os.pidfd_open(pid)  # its number may be another's once it is gone
+            self._handle = os.pidfd_open(pid)  # because its pid may be reused once it has ended
 
     def ended(self) -> str:
         if self._handle is not None:
@@ -95,17 +97,17 @@ class Forked:
             signal.pidfd_send_signal(self._handle, 0)
             os.killpg(self.pid, signal.SIGKILL)
         with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # before it led a group
+            signal.pidfd_send_signal(self._handle, signal.SIGKILL)  # it did not lead a group yet
         self.ended()
         os.close(self._handle)
         self._handle = None
 
 
 class Fork:
-    """Forks of one process that has imported `modules` and run nothing: quicker by their import.
+    """Forks a process that has imported `modules` and run nothing, which saves the time of the imports.
 
-    They share that process's layout of memory and hash seed, so the interval knows less of those. Several
-    threads may ask for them.
+    The forks share that process's memory layout and hash seed, so the interval does not cover their effect.
+    Several threads may start forks.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
@@ -151,5 +153,8 @@ def _open(
         stderr=errors,
         pass_fds=descriptors,
         start_new_session=True,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},  # a torch.py beside the user must not be taken for torch
+        env={
+            **os.environ,
+            "PYTHONSAFEPATH": "1",
+        },  # so that a torch.py in the working directory is not imported
     )

@@ -1,4 +1,4 @@
-"""What whole programs leave behind: a loss curve, final weights, tokens; compared run by run."""
+"""Metrics that whole programs write, such as a loss curve, final weights or tokens, compared run by run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fathom.referee.verdict import Agreement, Reason
 from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
-SPREAD = 3.0  # times what the baseline's own runs differ by
+SPREAD = 3.0  # times the largest difference between the baseline's own runs
 _DAMAGED = (  # RuntimeError: RecursionError and NotImplementedError, too
     *(EOFError, KeyError, MemoryError, OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
     *(struct.error, zipfile.BadZipFile, zlib.error),
@@ -28,10 +28,11 @@ _LOSSES = ("loss", "perplexity")
 
 
 def read_metrics(path: Path) -> Metrics:
-    """Arrays by name from a `.npz` file, else from a JSON object. Raises SideError: there is nothing in it
-    that could be compared."""
+    """Read arrays by name from a `.npz` file, else from a JSON object. Raises SideError if the file has
+    nothing to compare.
+    """
     if path.exists() and not path.is_file():  # reading a pipe would not end
-        raise _unusable(path, "is no file")
+        raise _unusable(path, "is not a file")
     try:
         content = _npz(path) if path.suffix == ".npz" else json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -39,20 +40,20 @@ def read_metrics(path: Path) -> Metrics:
     except OSError as error:
         raise _unusable(path, f"cannot be read ({error.strerror or 'damaged'})") from None
     except _DAMAGED:
-        raise _unusable(path, f"is no {'npz' if path.suffix == '.npz' else 'JSON'}") from None
+        raise _unusable(path, f"is not {'npz' if path.suffix == '.npz' else 'JSON'}") from None
     if not isinstance(content, dict):
-        raise _unusable(path, "holds no arrays by name")
-    found = {str(name): _array(path, name, values) for name, values in content.items()}
-    if not any(array.size for array in found.values()):
-        raise _unusable(path, "holds no number")
-    return found
+        raise _unusable(path, "has no arrays by name")
+    arrays = {str(name): _array(path, name, values) for name, values in content.items()}
+    if not any(array.size for array in arrays.values()):
+        raise _unusable(path, "has no numbers")
+    return arrays
 
 
 def _npz(path: Path) -> dict[str, Any]:
-    with zipfile.ZipFile(path):  # else numpy takes a pickle, or a single array, for what it is
+    with zipfile.ZipFile(path):  # else numpy would also accept a pickle or a single array
         pass
-    with np.load(path, allow_pickle=False) as held:
-        return {name: held[name] for name in held.files}
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _array(path: Path, name: str, values: Any) -> np.ndarray:
@@ -61,7 +62,7 @@ def _array(path: Path, name: str, values: Any) -> np.ndarray:
     except ValueError:
         array = np.asarray(None)
     if array.dtype.kind not in "biuf":
-        raise _unusable(path, f"holds '{name}', which is no array of numbers")
+        raise _unusable(path, f"has '{name}', which is not an array of numbers")
     return array
 
 
@@ -72,23 +73,23 @@ def _unusable(path: Path, why: str) -> SideError:
 def differences(
     baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None = None
 ) -> tuple[list[Reason], list[Agreement]]:
-    """Reasons, and how near each array is.
+    """Return reasons to refuse, and the agreement of each array.
 
-    Runs of one program differ, and their scatter is the tolerance: the candidate's distance from the mean of
-    the baseline's runs may be three times the largest between two of those, and never less than
-    rounding allows, nor than `agree`, a share that a pair declares. Integers (tokens) must be equal where the
-    baseline's runs agree on them.
+    Runs of one program differ, and their scatter sets the tolerance: the candidate may be three times as far
+    from the mean of the baseline's runs as two of those are from each other. The tolerance is never below
+    rounding error, nor below `agree`, a share that the pair declares. Integers (tokens) must be equal where
+    all runs of the baseline agree.
     """
     reasons, agreement = [], []
     for name in sorted({name for run in (*baseline, *candidate) for name in run}):
         forms = {run[name].shape if name in run else None for run in (*baseline, *candidate)}
         if len(forms) > 1:
-            reasons.append(Reason("contract", f"{name} is missing or has another shape in some runs"))
+            reasons.append(Reason("contract", f"{name} is missing or has a different shape in some runs"))
             continue
         theirs, mine = ([run[name] for run in runs] for runs in (baseline, candidate))
         exact = theirs[0].dtype.kind in "biu"
-        found, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
-        agreement.append(found)
+        row, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
+        agreement.append(row)
         reasons += [Reason(_code(name), why)] if why else []
     return reasons, agreement
 
@@ -98,25 +99,32 @@ def _code(name: str) -> str:
 
 
 def _exact(name: str, theirs: list[np.ndarray], mine: list[np.ndarray]) -> tuple[Agreement, str]:
-    found = Agreement(name, str(theirs[0].dtype), len(mine), None, None, None, None)
+    agreement = Agreement(name, str(theirs[0].dtype), len(mine), None, None, None, None)
     repeatable = all(np.array_equal(theirs[0], other) for other in theirs)
     wrong = max(int(np.count_nonzero(theirs[0] != other)) for other in mine)
-    return found, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
+    return agreement, f"{wrong} of {theirs[0].size} numbers of {name} differ" if repeatable and wrong else ""
 
 
 def _near(name: str, theirs: list[np.ndarray], mine: list[np.ndarray], agree: float) -> tuple[Agreement, str]:
     middle = np.mean([np.asarray(run, float) for run in theirs], axis=0)
-    apart = [errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2)]
+    distances = [errors(a, np.asarray(b, float)).norm for a, b in combinations(theirs, 2)]
     rounding = tolerance("float32", middle.size, middle.size)
-    allowed = max(SPREAD * max(apart, default=0.0), rounding.norm if rounding else 0.0, agree)
-    seen = max((errors(run, middle) for run in mine), key=lambda found: found.norm)
-    whole = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
-    found = Agreement(
-        name, str(theirs[0].dtype), len(mine), seen.norm, allowed, seen.worst, None, max(apart, default=0.0)
+    allowed = max(SPREAD * max(distances, default=0.0), rounding.norm if rounding else 0.0, agree)
+    seen = max((errors(run, middle) for run in mine), key=lambda agreement: agreement.norm)
+    finite = all(np.isfinite(run).all() for run in mine) or not np.isfinite(middle).all()
+    agreement = Agreement(
+        name,
+        str(theirs[0].dtype),
+        len(mine),
+        seen.norm,
+        allowed,
+        seen.worst,
+        None,
+        max(distances, default=0.0),
     )
-    if not whole:
-        return found, f"{name} has NaN or infinities"
+    if not finite:
+        return agreement, f"{name} has NaN or infinities"
     return (
-        found,
+        agreement,
         "" if seen.norm <= allowed else f"{name} is {seen.norm:.1e} away, {allowed:.1e} is the scatter",
     )

@@ -1,4 +1,4 @@
-"""How many more pairs a proof needs until it decides, by how far those differ that it has."""
+"""An estimate of the pairs that a proof still needs, from the scatter so far."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from math import ceil
 from fathom.timing import SETTLED, Ratio
 from fathom.timing.decision import SHARE
 
-LONG_S = 120.0  # from here on minutes are told
+LONG_S = 120.0  # from here on times are shown in minutes
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """`more` pairs, in about `seconds`; `soon`: whether the proof gets them. `half`: of the interval now."""
+    """The proof needs `more` pairs in about `seconds`; `soon`: within its budget. `half`: present half
+    width.
+    """
 
     pairs: int
     more: int
@@ -22,12 +24,12 @@ class Outlook:
     soon: bool
 
     def progress(self) -> str:
-        """So far, and what is left."""
+        """Progress so far and the rest, in one line."""
         left = f"about {self.more} more, {_time(self.seconds)}" if self.soon else "does not decide soon"
         return f"{self.pairs} pairs, the ratio is known to ± {self.half:.2%} · {left}"
 
     def warning(self, margin: float, budget_s: float) -> str:
-        """What it takes, where the proof will not get it."""
+        """The warning that the proof will exceed its budget."""
         return (
             f"needs about {self.more} more pairs ({_time(self.seconds)}) to resolve {100 * margin:.3g} %, "
             f"more than its budget of {_time(budget_s)}; give --budget {ceil(self.seconds + budget_s)} "
@@ -36,14 +38,14 @@ class Outlook:
 
 
 def target(ratio: Ratio, margin: float) -> float:
-    """Half the width of the interval at which a proof of this ratio ends, as `timing.settled` has it."""
+    """Half the width of the interval at which a proof of this ratio ends, by `timing.settled`."""
     off_the_edge = abs(abs(ratio.value - 1) - margin)
     narrow = max(margin / 2, SHARE * abs(1 - ratio.value))
     return max(min(off_the_edge, narrow), margin * SETTLED)
 
 
 def needed(ratio: Ratio, margin: float) -> int | None:
-    """Pairs in all, if the interval's width goes by their root; None where there is no interval."""
+    """The total number of pairs, if the interval narrows with their root; None without an interval."""
     if ratio.low is None or ratio.high is None:
         return None
     half = (ratio.high - ratio.low) / 2
@@ -51,7 +53,7 @@ def needed(ratio: Ratio, margin: float) -> int | None:
 
 
 def outlook(ratio: Ratio | None, margin: float, spent_s: float, budget_s: float, most: int) -> Outlook | None:
-    """None without an interval. `most`: pairs at most, whatever the budget."""
+    """Estimate the rest of a proof; None without an interval. `most`: limit of pairs, whatever the budget."""
     every = None if ratio is None else needed(ratio, margin)
     if ratio is None or every is None or ratio.low is None or ratio.high is None:
         return None

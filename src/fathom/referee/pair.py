@@ -1,4 +1,4 @@
-"""A pair: one computation twice, plain and tuned, with all that a proof and the suite of faults need."""
+"""A pair: one computation in two forms, plain and tuned, with the settings of its proof."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ Command = tuple[str, ...]
 class Pair:
     """Two functions, or two whole commands, each a tuple of words.
 
-    Functions are given as `module:function`, `file.py:function`, or themselves where they can be imported.
+    Functions are given as `module:function`, `file.py:function`, or as objects that can be imported.
 
-    `inputs(seed)` returns a call's arguments: a tuple, a dict of keywords, both, or one value; the same for
-    the same seed. `reference` computes the same, as exactly as it can; by default it is the plain form in
-    double precision. `variants(seed)` returns further inputs by name, odd shapes say, which are compared and
-    not timed. `work(*inputs)` returns `{"flops", "bytes", "unit"}` of a call: what it must do and move, and
-    the ceiling that bounds its arithmetic (`matmul.bf16`). `precision` is what the tuned form declares to
-    compute in, where that is less than its results' dtype (`tf32`). `reduction` is how many terms an element
-    of the result sums. `allow` are codes of reasons that the tuned form openly gives. `findings` are those
-    that name it: they appear on the plain form and not on the tuned one.
+    - `inputs(seed)` returns the arguments of a call: a tuple, a dict of keywords, both, or a single value.
+      The same seed must give the same arguments.
+    - `reference` computes the same as precisely as possible; by default it is the plain form in float64.
+    - `variants(seed)` returns further inputs by name, for example odd shapes; compared, not timed.
+    - `work(*inputs)` returns `{"flops", "bytes", "unit"}` of a call: FLOPs and bytes that it needs at least,
+      and the ceiling that bounds its arithmetic (`matmul.bf16`).
+    - `precision`: the precision that the tuned form computes in, if lower than its results' dtype (`tf32`).
+    - `reduction`: the number of terms summed for one element of the result.
+    - `allow`: codes of reasons that are no reason to refuse the tuned form.
+    - `findings`: kinds of findings that appear on the plain form and not on the tuned form.
+    - `metrics`, `agree`: for commands, the file that both write (see `prove_commands`), and the relative
+      difference of its values that is allowed beyond scatter and rounding.
 
-    Of commands only `metrics` (the file that both write, see `prove_commands`), `agree` (how far its values
-    may be apart, as a share, where that is more than scatter and rounding), `allow`, `name` and `findings`
-    count.
+    Commands use only `metrics`, `agree`, `allow`, `name` and `findings`.
     """
 
     plain: Where | Command
@@ -51,24 +53,26 @@ class Pair:
 
     @property
     def commands(self) -> tuple[Command, Command] | None:
-        """Both forms where they are commands. Raises BadInputError where only one is."""
+        """Both forms if they are commands, else None. Raises BadInputError if only one is."""
         if isinstance(self.plain, tuple) and isinstance(self.tuned, tuple):
             return self.plain, self.tuned
         if isinstance(self.plain, tuple) or isinstance(self.tuned, tuple):
             raise BadInputError(
-                "One form of the pair is a command, the other a function; give two of a kind."
+                "One form of the pair is a command, the other a function; give two of the same kind."
             )
         return None
 
     def addressed(self) -> Pair:
-        """The same with every function as an absolute address. Raises BadInputError."""
+        """The pair with every function as an absolute address. Raises BadInputError."""
         unknown = set(self.allow) - codes().keys()
         if unknown:
-            raise BadInputError(f"'{min(unknown)}' is no reason to refuse; known are {', '.join(codes())}.")
+            raise BadInputError(
+                f"'{min(unknown)}' is not a reason to refuse; the reasons are {', '.join(codes())}."
+            )
         if self.commands:
             return self
         if self.inputs is None:
-            raise BadInputError("The pair has no inputs; name the function that draws them.")
+            raise BadInputError("The pair has no inputs; give the function that makes them.")
         places = ("plain", "tuned", "inputs", "reference", "variants", "work")
         addresses: dict[str, Any] = {name: _addressed(getattr(self, name)) for name in places}
         return replace(self, **addresses)
@@ -81,5 +85,5 @@ def _addressed(where: Where | None) -> str | None:
 
 
 def beside(plain: str, name: str = "inputs") -> str:
-    """The address of another function in the place of `plain`."""
+    """The address of another function in the module of `plain`."""
     return f"{address.split(plain)[0]}:{name}"

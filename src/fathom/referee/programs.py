@@ -1,4 +1,4 @@
-"""Whole commands: each run is a fresh process, timed from its start to its end, in turns A B B A."""
+"""Proofs of whole commands: each run is a fresh process, timed from start to end, in the order A B B A."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from fathom.units import NS_PER_S
 
 NOTHING = "nothing-compared"
 INSTEAD = f"--metrics names a file that both write; --allow {NOTHING} races them without"
-LAST = 300  # characters of what a failing program said
+LAST = 300  # characters of a failing program's message
 
 
 @dataclass
 class Programs:
-    """A sampler of commands. Each run's metrics are kept, side by side."""
+    """A sampler of commands, which keeps the metrics of each run."""
 
     commands: dict[str, list[str]]
     metrics: Path | None
@@ -45,7 +45,7 @@ class Programs:
     seen: dict[str, list[Metrics]] = field(default_factory=dict)
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """One run, with no result to keep. Raises SideError where it fails, hangs or leaves no metrics."""
+        """Run the command once. Raises SideError if it fails, hangs or leaves no metrics."""
         _cleared(self.metrics)
         with tempfile.TemporaryFile("w+", errors="replace") as said:
             began = self.clock.now_ns()
@@ -69,7 +69,7 @@ class Programs:
             raise SideError("hangs", f"it did not end within {self.patience_s:g} s") from None
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, SIGKILL)  # with whatever it left behind
+                os.killpg(process.pid, SIGKILL)  # with processes that it left behind
             process.wait()
         if status:
             size = os.lseek(said, 0, os.SEEK_END)
@@ -86,11 +86,11 @@ def prove_commands(
     clock: Clock | None = None,
     allow: Sequence[str] = (),
 ) -> Verdict:
-    """The verdict on two command lines, which are run as they are, without a shell.
+    """Prove one command line against another; both run without a shell.
 
-    `metrics` is the file that both write, JSON or npz: arrays by name, `loss`, weights, `tokens` … Without
-    one the candidate is refused, for it might compute nothing; where `nothing-compared` is one of the codes
-    that are `allow`ed they race all the same, and the verdict says so. Raises BadInputError.
+    `metrics` is the file that both write, JSON or npz: arrays by name, such as `loss`, weights or `tokens`.
+    Without it the candidate is refused, because it might compute nothing, unless `allow` has the code
+    `nothing-compared`. Raises BadInputError.
     """
     pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics, allow=tuple(allow))
     settings = settings or Settings()
@@ -99,15 +99,15 @@ def prove_commands(
 
 
 def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
-    """The verdict on a pair of commands. Raises BadInputError."""
+    """Prove a pair of commands. Raises BadInputError."""
     settings, clock = settings or Settings(), clock or SystemClock()
     began = clock.now_ns()
     commands = pair.addressed().commands
     assert commands
     plain, tuned = commands
     resolved = {BASELINE: _resolved(plain), CANDIDATE: _resolved(tuned)}
-    told = shlex.join(plain), shlex.join(tuned)
-    verdict = Verdict("ambiguous", None, None, [], settings.margin, *told, "whole")
+    names = shlex.join(plain), shlex.join(tuned)
+    verdict = Verdict("ambiguous", None, None, [], settings.margin, *names, "whole")
     blind = NOTHING in pair.allow
     if pair.metrics is None:
         verdict.reasons.append(Reason(NOTHING, "" if blind else INSTEAD))
@@ -128,13 +128,13 @@ def _raced(verdict: Verdict, sampler: Programs, settings: Settings, pair: Pair) 
 
 
 def _cleared(metrics: Path | None) -> None:
-    """What an earlier run wrote must not be taken for this one's."""
+    """Remove the metrics of an earlier run, which must not count as this run's."""
     try:
         if metrics is not None:
             metrics.unlink(missing_ok=True)
     except OSError as error:
         raise BadInputError(
-            f"{metrics} cannot be removed before a run ({error.strerror}); name a file for --metrics."
+            f"{metrics} cannot be removed before a run ({error.strerror}); give a file for --metrics."
         ) from None
 
 
@@ -159,7 +159,7 @@ def _words(command: str) -> Command:
         raise BadInputError(f"The command {command!r} cannot be read: {error}.") from None
     if not words:
         raise BadInputError(
-            "There is no command; give two: fathom prove --command 'python a.py' 'python b.py'."
+            "The command is empty; give two: fathom prove --command 'python a.py' 'python b.py'."
         )
     return tuple(words)
 

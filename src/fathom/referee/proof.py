@@ -1,4 +1,4 @@
-"""A proof from its beginning to its verdict."""
+"""A proof from start to verdict."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def prove(
 
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
-    """The verdict on a pair. Raises BadInputError."""
+    """Prove a pair. Raises BadInputError if its plain form or inputs cannot be used."""
     settings = settings or Settings()
     with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
         return prove_whole(pair, settings, clock) if pair.commands else _proven(pair, settings, clock)
@@ -118,7 +118,7 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
         settings.progress("comparing results")
         inspection = inspect(sides, opponent, judge, seeds)
         if settings.bare and not _refusing(inspection.reasons, pair):
-            settings.progress("looking at it unwatched")
+            settings.progress("running it without the referee")
             inspection.reasons += behaves_differently(sides, opponent, judge, next(seeds))
         verdict = _begun(pair, settings, inspection, opponent)
         if not _refusing(inspection.reasons, pair):
@@ -156,7 +156,7 @@ def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opp
         candidate=str(pair.tuned),
         device=device,
         latency=settings.latency if device == "cuda" else None,
-        reference=opponent.reference.told,
+        reference=opponent.reference.description,
         shared=inspection.shared,
         notes=inspection.notes,
     )
@@ -174,19 +174,19 @@ def _timed(
     work = _work(settings, opponent)
     sampler = ProcessSampler(sides, settings, about["device"], about["input_bytes"])
     run: Race | None = None
-    for _ in range(2):  # who exceeds a measured ceiling is measured again
+    for _ in range(2):  # a side that exceeds a measured ceiling is timed again
         run = race(sampler, settings, seeds, judged, settings.turn, run)
-        found = comparisons(run, settings.margin)
-        notes = ceilings.placed(found, work, machine, about["device"])
-        if run.reasons or not ceilings.above(found):
+        compared = comparisons(run, settings.margin)
+        notes = ceilings.placed(compared, work, machine, about["device"])
+        if run.reasons or not ceilings.above(compared):
             break
     assert run is not None
     settings.keep(run)
-    verdict.timings = found
+    verdict.timings = compared
     verdict.work = msgspec.to_builtins(work)
-    verdict.reasons += run.reasons + ceilings.impossible(found, work, machine)
-    told = {note for block in (*run.baseline, *run.candidate) for note in block.notes}
-    verdict.notes += [*notes, *sorted(told)]
+    verdict.reasons += run.reasons + ceilings.impossible(compared, work, machine)
+    notes_of_blocks = {note for block in (*run.baseline, *run.candidate) for note in block.notes}
+    verdict.notes += [*notes, *sorted(notes_of_blocks)]
 
 
 def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
@@ -201,7 +201,7 @@ def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
 
 
 def _concluded(verdict: Verdict, pair: Pair, settings: Settings) -> Verdict:
-    chosen = next((one for one in verdict.timings if settings.decides(one.cache)), None)
+    chosen = next((comparison for comparison in verdict.timings if settings.decides(comparison.cache)), None)
     if chosen is not None:
         conclude(verdict, chosen)
     verdict.excuse(pair.allow)

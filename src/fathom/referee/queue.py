@@ -1,4 +1,4 @@
-"""Proofs on one GPU take turns: a lock by the GPU's UUID, which ends with the process that has it."""
+"""A lock per GPU, so that proofs take turns. It is named by the GPU's UUID and ends with its process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fathom.machine.store import home
 
 try:
     import fcntl
-except ImportError:  # not on Windows
+except ImportError:  # Windows has none
     fcntl = None  # type: ignore[assignment]
 
 POLL_S = 0.25
@@ -26,7 +26,7 @@ _guard = threading.Lock()
 def first_gpu(
     gpus: list[dict[str, Any]], environment: Mapping[str, str] = os.environ
 ) -> dict[str, Any] | None:
-    """The one that a proof runs on: the first that CUDA lists; None where it lists none."""
+    """The GPU that a proof uses: the first that CUDA lists, or None."""
     named = environment.get(VISIBLE)
     if named is None:
         return gpus[0] if gpus else None
@@ -41,9 +41,9 @@ def first_gpu(
 def one_at_a_time(
     gpu: dict[str, Any] | None, tell: Callable[[str], None], folder: Path | None = None
 ) -> Iterator[None]:
-    """While it lasts no other process proves anything on `gpu`; waits until none does, and says so.
+    """A context in which no other process proves anything on `gpu`; it waits for that, and says so.
 
-    Proofs of one process share it. Without a UUID, or where no lock can be made, nobody waits.
+    Proofs of one process share the lock. Without a UUID or a file for the lock, nobody waits.
     """
     uuid = str((gpu or {}).get("uuid") or "")
     if not uuid or fcntl is None:
@@ -63,23 +63,23 @@ def one_at_a_time(
             if not _mine[path]:
                 del _mine[path]
         if file is not None:
-            file.close()  # and so is the lock
+            file.close()  # which releases the lock
 
 
 def _taken(path: Path, index: int | None, tell: Callable[[str], None]) -> TextIO | None:
-    """The file that is locked; None where none can be."""
+    """Lock the file and return it; None if it cannot be locked."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")
     except OSError:
         return None
-    told = False
+    announced = False
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if not told:
-                told = True
+            if not announced:
+                announced = True
                 tell(f"waiting for another proof on GPU {'?' if index is None else index} ({_holder(path)})")
             time.sleep(POLL_S)
         except OSError:  # a file system without locks

@@ -1,4 +1,4 @@
-"""Blocks of both sides in turns, A B B A, until the ratio is settled or the time is spent."""
+"""Alternating blocks of both sides, A B B A, until the ratio is settled or the budget is spent."""
 
 from __future__ import annotations
 
@@ -32,33 +32,34 @@ def race(
     clock: Clock | None = None,
     run: Race | None = None,
 ) -> Race:
-    """Run rounds; a round is a block of either side, and the sides take turns in going first.
+    """Run rounds of one block per side; the sides take turns in going first.
 
-    It goes on from `run` where one is given, for one more look. Raises BadInputError where the baseline
-    fails.
+    Continues `run` if it is given. Raises BadInputError if the baseline fails.
     """
     clock = clock or SystemClock()
-    began, found = clock.now_ns(), run or Race()
-    least, warned = len(found.baseline) + LEAST_ROUNDS, False
-    while not found.reasons and len(found.baseline) < MOST_ROUNDS:
-        _round(sampler, found, seeds, judged)
-        rounds, spent_s = len(found.baseline), (clock.now_ns() - began) / NS_PER_S
+    began, state = clock.now_ns(), run or Race()
+    least, warned = len(state.baseline) + LEAST_ROUNDS, False
+    while not state.reasons and len(state.baseline) < MOST_ROUNDS:
+        _round(sampler, state, seeds, judged)
+        rounds, spent_s = len(state.baseline), (clock.now_ns() - began) / NS_PER_S
         settings.progress(f"{rounds} pairs of at least {least}")
-        if rounds < least or rounds % 2:  # whole A B B A: a drift of the machine then favours neither
+        if (
+            rounds < least or rounds % 2
+        ):  # complete A B B A, so that a drift of the machine favours neither side
             continue
-        decisive = filter(settings.decides, found.conditions)
-        if all(settled(found.ratio(condition), settings.margin) for condition in decisive):
+        decisive = filter(settings.decides, state.conditions)
+        if all(settled(state.ratio(condition), settings.margin) for condition in decisive):
             break
-        warned = _tell_outlook(found, settings, spent_s, warned)
+        warned = _report_outlook(state, settings, spent_s, warned)
         if spent_s * (rounds + 2) / rounds > settings.budget_s:
             break
-    return found
+    return state
 
 
-def _tell_outlook(found: Race, settings: Settings, spent_s: float, warned: bool) -> bool:
-    """How far it has come; once, that it will not decide with what it may use. Whether that has been said."""
-    for condition in filter(settings.decides, found.conditions):
-        ahead = outlook(found.ratio(condition), settings.margin, spent_s, settings.budget_s, MOST_ROUNDS)
+def _report_outlook(run: Race, settings: Settings, spent_s: float, warned: bool) -> bool:
+    """Report progress, and once a warning if the budget will not do. Returns whether it was given."""
+    for condition in filter(settings.decides, run.conditions):
+        ahead = outlook(run.ratio(condition), settings.margin, spent_s, settings.budget_s, MOST_ROUNDS)
         if ahead is None:
             continue
         settings.progress(ahead.progress())
@@ -68,8 +69,8 @@ def _tell_outlook(found: Race, settings: Settings, spent_s: float, warned: bool)
     return warned
 
 
-def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) -> None:
-    order = (BASELINE, CANDIDATE) if len(found.baseline) % 2 == 0 else (CANDIDATE, BASELINE)
+def _round(sampler: Sampler, run: Race, seeds: Iterator[int], judged: Judged) -> None:
+    order = (BASELINE, CANDIDATE) if len(run.baseline) % 2 == 0 else (CANDIDATE, BASELINE)
     drawn, chosen = next(seeds), random.SystemRandom().random()
     blocks: dict[str, Block] = {}
     result: Saved | None = None
@@ -80,24 +81,24 @@ def _round(sampler: Sampler, found: Race, seeds: Iterator[int], judged: Judged) 
             kept = blocks[side].kept
             result = kept[1] if kept else None
         except SideError as error:
-            found.reasons.append(Reason(error.code, str(error)))
+            run.reasons.append(Reason(error.code, str(error)))
             return
-    found.baseline.append(blocks[BASELINE])
-    found.candidate.append(blocks[CANDIDATE])
+    run.baseline.append(blocks[BASELINE])
+    run.candidate.append(blocks[CANDIDATE])
     known = set(blocks[BASELINE].reasons)
-    found.reasons += [r for r in blocks[CANDIDATE].reasons if r not in known]
+    run.reasons += [r for r in blocks[CANDIDATE].reasons if r not in known]
     theirs, mine = blocks[BASELINE].kept, blocks[CANDIDATE].kept
     if theirs and mine:
-        found.reasons += judged(theirs[0], theirs[1], mine[1])
+        run.reasons += judged(theirs[0], theirs[1], mine[1])
 
 
-def comparisons(found: Race, margin: float) -> list[Comparison]:
-    """Both sides under each condition of the cache."""
-    return [_comparison(found, condition, margin) for condition in found.conditions]
+def comparisons(run: Race, margin: float) -> list[Comparison]:
+    """Compare both sides under each condition of the cache."""
+    return [_comparison(run, condition, margin) for condition in run.conditions]
 
 
-def _comparison(found: Race, condition: str, margin: float) -> Comparison:
-    ratio = found.ratio(condition)
+def _comparison(run: Race, condition: str, margin: float) -> Comparison:
+    ratio = run.ratio(condition)
     interval = None if ratio is None or ratio.low is None or ratio.high is None else [ratio.low, ratio.high]
     return Comparison(
         cache=condition,
@@ -106,8 +107,8 @@ def _comparison(found: Race, condition: str, margin: float) -> Comparison:
         interval=interval,
         pairs=0 if ratio is None else ratio.pairs,
         settled=settled(ratio, margin),
-        baseline=_timing(found.baseline, condition),
-        candidate=_timing(found.candidate, condition),
+        baseline=_timing(run.baseline, condition),
+        candidate=_timing(run.candidate, condition),
     )
 
 

@@ -1,4 +1,4 @@
-"""What was measured: the samples of blocks, and the blocks of a race."""
+"""Measurements: the samples of blocks, and the blocks of a race."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fathom.timing import Ratio, compare
 
 @dataclass
 class Block:
-    """`samples`: nanoseconds of a call, by the cache's condition; `kept`: one timed call's result."""
+    """One block. `samples`: ns per call, by condition of the cache; `kept`: the result of a timed call."""
 
     samples: dict[str, list[float]] = field(default_factory=dict)
     discarded: Counter[str] = field(default_factory=Counter)
     clock_mhz: float | None = None
     reasons: list[Reason] = field(default_factory=list)
-    held: int | None = None  # the seed of the call whose result the process holds
-    kept: tuple[int, Saved] | None = None  # the same, and the result
+    held_seed: int | None = None  # seed of the call whose result the process keeps
+    kept: tuple[int, Saved] | None = None  # that seed, and the result
     notes: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Race:
-    """Every block that was run, in order, and what speaks against the candidate."""
+    """All blocks in order, and reasons to refuse the candidate."""
 
     baseline: list[Block] = field(default_factory=list)
     candidate: list[Block] = field(default_factory=list)

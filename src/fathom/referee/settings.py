@@ -1,4 +1,4 @@
-"""How a proof is run."""
+"""Settings of a proof."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ def quiet(_: str) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """`margin`: what counts as the same, as a share. `budget_s`: seconds of timing at most, though never
-    fewer than six blocks a side. `block_s`: seconds of samples in one process. `latency`: whether the
-    device's wait for launches counts. `cache`: which condition decides. `patience_s`: how long one answer
-    may take, compilation included. `fresh`: a new interpreter for each block, or a fork of one that has
-    imported torch. `seed`: draws the inputs, by default anew each time. `bare`: whether the candidate is
-    also called where nothing of the referee is to be seen. `flops`, `bytes`, `unit`: what a call must do.
-    `turn`: when it may use the machine beside other proofs, and for how long; `launcher`: what starts the
-    processes, by default as `fresh` says. `progress` is given a line that replaces the
-    one before it, `tell` one that stays. `keep` is given all blocks, samples and all."""
+    """How a proof is run.
+
+    - `margin`: ratios within this share of 1 count as the same.
+    - `budget_s`: seconds of timing at most, but at least six blocks per side. `block_s`: seconds of samples
+      in one process. `patience_s`: seconds for one answer, compilation included.
+    - `latency`: whether launch latency counts. `cache`: the condition that decides.
+    - `fresh`: start a new interpreter for each block, or fork one that has imported torch.
+    - `bare`: also run the candidate in a process without any trace of the referee.
+    - `seed`: of the inputs; by default different each time.
+    - `flops`, `bytes`, `unit`: the work of a call, and the ceiling that bounds its arithmetic.
+    - `progress` gets lines that replace each other, `tell` lines that stay, `keep` all blocks with samples.
+    - `turn`: use of the machine beside other proofs. `launcher`: starts processes, by default as `fresh`
+      says.
+    """
 
     margin: float = MARGIN
     budget_s: float = 120.0
@@ -56,19 +61,21 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not 0 < self.margin < 0.5:
-            raise BadInputError(f"A margin of {self.margin:g} means nothing; give one between 0 and 0.5.")
+            raise BadInputError(f"The margin is {self.margin:g}; give one between 0 and 0.5.")
         if self.budget_s < 0 or self.block_s <= 0 or self.patience_s <= 0:
             raise BadInputError("Seconds must be positive; leave the option out for its default.")
         for name, allowed in _CHOICES:
             if getattr(self, name) not in allowed:
-                raise BadInputError(f"'{getattr(self, name)}' is no {name}; give {' or '.join(allowed)}.")
+                raise BadInputError(
+                    f"'{getattr(self, name)}' is not a value of {name}; give {' or '.join(allowed)}."
+                )
 
     def decides(self, condition: str) -> bool:
-        """Whether the verdict is by this condition of the cache; on a processor there is one, ""."""
+        """Whether this condition of the cache decides the verdict; a CPU has only the condition ""."""
         return condition in (self.cache, "")
 
     def seeds(self) -> Iterator[int]:
-        """Seeds that no candidate can know beforehand."""
+        """Yield seeds that no candidate can predict."""
         source = random.SystemRandom() if self.seed is None else random.Random(self.seed)
         while True:
             yield source.randrange(1, 2**31)

@@ -1,4 +1,4 @@
-"""The processes of a proof: who is started with what, and results fetched from them."""
+"""The processes of a proof, and the results fetched from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TORCH = re.compile(r"^\s*(?:import|from)\s+torch\b", re.M)
 
 
 class Sides:
-    """Starts the sides of one pair. Exchanged results lie in a folder that is gone at the end."""
+    """Starts the sides of a pair. Results are exchanged through a temporary folder."""
 
     def __init__(
         self, pair: Pair, patience_s: float, launcher: Launcher | None = None, turn: Turn | None = None
@@ -45,17 +45,17 @@ class Sides:
         self._folder.cleanup()
 
     def start(self, side: str) -> Worker:
-        """A fresh process of the baseline or the candidate."""
+        """Start a process of the baseline or the candidate."""
         target = self.pair.plain if side == BASELINE else self.pair.tuned
         wanted = {"baseline": self.key} if side == CANDIDATE and self.key else {}
         return self.worker(self.spec(str(target)) | {"wanted": wanted})
 
     def worker(self, spec: dict[str, Any]) -> Worker:
-        """A fresh process for `spec`."""
+        """Start a process for `spec`."""
         return Worker(spec, self.patience_s, self._launcher, self.turn)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
-        """What a process is told."""
+        """The specification of a process."""
         pair = self.pair
         return {
             "target": target,
@@ -67,36 +67,36 @@ class Sides:
         }
 
     def compute(self, worker: Worker, seed: int, variant: str | None = None) -> Saved:
-        """The result of one call with the inputs of `seed`."""
+        """Call once with the inputs of `seed` and fetch the result."""
         worker.ask("place", seeds=[seed], variant=variant)
         worker.ask("go", latency="included")
         return self.save(worker, 0, seed, variant)
 
     def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
-        """The result of one of the latest calls."""
+        """Fetch the result of one of the latest calls."""
         return self._fetched(worker, index=index, seed=seed, variant=variant)
 
-    def held(self, worker: Worker, known: Saved | None = None) -> Saved:
-        """The result that the process holds; `known` itself where it is that to the byte.
+    def held_result(self, worker: Worker, known: Saved | None = None) -> Saved:
+        """Fetch the result that the process kept; returns `known` if the bytes are equal.
 
-        The process does not get to know what it is compared with.
+        The process does not learn what it is compared with.
         """
-        told = worker.ask("fingerprint")
-        if known is not None and told is not None and told == known.fingerprint:
+        answer = worker.ask("fingerprint")
+        if known is not None and answer is not None and answer == known.fingerprint:
             return known
-        return replace(self._fetched(worker), fingerprint=told)
+        return replace(self._fetched(worker), fingerprint=answer)
 
     def _fetched(self, worker: Worker, **which: Any) -> Saved:
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
-        told = worker.ask("save", path=str(path), **which)
+        answer = worker.ask("save", path=str(path), **which)
         with self.turn.computing():
-            found = read(told, path)
+            saved = read(answer, path)
             path.unlink()
-        return found
+        return saved
 
 
 def _quickest() -> Path | None:
-    """Where files lie in memory, if there is room for some; None for the usual place."""
+    """A folder in memory with enough free space; None for the default folder."""
     try:
         return SHARED_MEMORY if disk_usage(SHARED_MEMORY).free >= ROOM else None
     except OSError:
@@ -105,7 +105,7 @@ def _quickest() -> Path | None:
 
 @contextmanager
 def blaming_baseline() -> Iterator[None]:
-    """A baseline that fails is bad input. Raises BadInputError."""
+    """Report failures of the baseline as bad input. Raises BadInputError."""
     try:
         yield
     except SideError as error:
@@ -113,7 +113,7 @@ def blaming_baseline() -> Iterator[None]:
 
 
 def preloads(pair: Pair) -> Sequence[str]:
-    """Torch where one of the files mentions it: both sides then start alike."""
+    """`torch` if one of the files mentions it, so that both sides start alike."""
     places = {address.split(str(where))[0] for where in (pair.plain, pair.tuned, pair.inputs)}
     files = [Path(place) for place in places if place.endswith(".py")]
     return ["torch"] if any(_TORCH.search(file.read_text(errors="replace")) for file in files) else []

@@ -1,4 +1,4 @@
-"""One proof beside others: when it may use the machine, and how much time of its own it has left."""
+"""One proof beside others: its access to the machine, and its remaining time."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fathom.units import NS_PER_S
 
 
 class TooLongError(FathomError):
-    """A proof took longer than it may."""
+    """A proof exceeded its time limit."""
 
 
 class Turn:
-    """A proof's own clock, which stands still while others hold it up; by default there are none.
+    """A proof's clock, which pauses while other proofs delay it; by default there are none.
 
-    `limit_s`: seconds by that clock after which it is given up. `quiet`: it never shares the machine, as
-    where what it runs is chosen by timing. `device`: what the samples are of. Used by one thread at a time.
+    `limit_s`: seconds on that clock after which the proof is abandoned. `quiet`: never share the machine, for
+    candidates that tune themselves by timing. `device`: the device of the samples. For one thread at a time.
     """
 
     def __init__(
@@ -34,62 +34,67 @@ class Turn:
         self._gate, self._quiet, self._clock = gate, quiet, clock or SystemClock()
         self._device, self._waited_ns, self._entered_ns = device, 0, 0
         self._inside: str | None = None
-        self._number = 0  # under which the gate let it in
+        self._number = 0  # given by the gate
         self.limit_s, self._began_ns = limit_s, self._clock.now_ns()
 
     @property
     def closing(self) -> list[int]:
-        """What becomes readable when everything is to end."""
+        """File descriptors that become readable when proofs must end."""
         return [] if self._gate is None else [self._gate.closing]
 
     def now_ns(self) -> int:
-        """Nanoseconds, those left out in which it waited for others or was stopped for them."""
+        """Time in ns without waiting for other proofs or being stopped for them."""
         return self._clock.now_ns() - self._waited_ns - self._stopped_ns()
 
     def _stopped_ns(self) -> int:
-        """Since it came in."""
+        """Time stopped since it was admitted, in ns."""
         return self._gate.alone_ns() - self._entered_ns if self._gate and self._inside == "shared" else 0
 
     def sleep(self, seconds: float) -> None:
-        """Let that much time pass."""
+        """Sleep for that time."""
         self._clock.sleep(seconds)
 
     def left_s(self) -> float:
-        """Seconds until the limit. Raises TooLongError beyond it."""
+        """Seconds left until the limit. Raises TooLongError beyond it."""
         left = self.limit_s - (self.now_ns() - self._began_ns) / NS_PER_S
         if left <= 0:
-            raise TooLongError(f"It was not proven within {self.limit_s:g} s; give it more with --limit.")
+            raise TooLongError(f"The proof did not end within {self.limit_s:g} s; allow more with --limit.")
         return left
 
     @contextmanager
     def shared(self, group: int | None = None) -> Iterator[None]:
-        """Beside others; alone where it is alone already. `group`: of processes that work meanwhile, and are
-        stopped while another is alone. Raises TooLongError, StoppedError."""
+        """A context that shares the machine, unless this proof has it exclusively. `group`: the process
+        group that works meanwhile and is stopped for exclusive users. Raises TooLongError,
+        StoppedError.
+        """
         self.left_s()
         with self._entered(alone=self._quiet, group=group):
             yield
 
     def started(self, group: int) -> None:
-        """Inside: nothing but these processes works for it from now on, so that they may be stopped."""
+        """Declare, inside, that only this process group works from now on, so that it may be stopped."""
         if self._gate and self._inside == "shared":
             self._gate.started(self._number, group)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """With nobody else on the machine. Raises TooLongError, StoppedError."""
+        """A context of exclusive use. Raises TooLongError, StoppedError."""
         self.left_s()
         with self._entered(alone=True):
             yield
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Work of this process itself; it disturbs no samples of a GPU. Raises TooLongError, StoppedError."""
+        """A context for work of this process, which does not disturb samples of a GPU.
+
+        Raises TooLongError, StoppedError.
+        """
         with self.shared() if self._device == "cpu" else nullcontext():
             yield
 
     @contextmanager
     def leaving(self) -> Iterator[None]:
-        """Beside others, whatever the time; at once where everything is to end."""
+        """A shared context without a time limit; entered at once if proofs must end."""
         with ExitStack() as stack:
             with suppress(StoppedError):
                 stack.enter_context(self._entered(alone=self._quiet))
@@ -99,7 +104,7 @@ class Turn:
     def _entered(self, *, alone: bool, group: int | None = None) -> Iterator[None]:
         if self._inside is not None:
             if alone and self._inside != "alone":
-                raise RuntimeError("who shares the machine has to leave before it can have it alone")
+                raise RuntimeError("leave shared use before asking for exclusive use")
             yield
             return
         came_ns = self._clock.now_ns()

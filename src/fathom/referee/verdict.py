@@ -1,4 +1,4 @@
-"""The result types of a proof: what `fathom prove --json` prints. Fields are added, never renamed."""
+"""The result types of a proof, printed by `fathom prove --json`. Fields are added, never renamed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fathom.data import load
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why a candidate is refused: a code of `reasons.yaml`, and what was seen."""
+    """A reason to refuse a candidate: a code of `reasons.yaml`, and the observation."""
 
     code: str
     detail: str = ""
@@ -24,10 +24,10 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 class Agreement(msgspec.Struct):
-    """How near one part of the result is to the reference, over all calls that were compared.
+    """Deviation of one part of the result from the reference, over all compared calls.
 
-    `relative_norm` is ‖x − r‖ / ‖r‖; `worst` the largest |xᵢ − rᵢ| over max(|rᵢ|, rms(r)). Both are the
-    largest that was seen; `allowed_*` are the tolerances, see `compare.tolerance`.
+    `relative_norm` is ‖x − r‖ / ‖r‖; `worst` is the largest |xᵢ − rᵢ| / max(|rᵢ|, rms(r)). Both are maxima
+    over the calls; `allowed_*` are the tolerances, see `compare.tolerance`.
     """
 
     place: str
@@ -42,7 +42,7 @@ class Agreement(msgspec.Struct):
 
 
 class Fraction(msgspec.Struct):
-    """One side against what its work needs at the measured ceilings."""
+    """One side's time against the time its work needs at the measured ceilings."""
 
     fraction: float
     bound: str  # the ceiling: "hbm", "matmul.bf16" …
@@ -50,13 +50,13 @@ class Fraction(msgspec.Struct):
 
 
 class Timing(msgspec.Struct):
-    """One side's time a call, under one condition of the cache."""
+    """One side's time per call under one condition of the cache."""
 
     ns: float  # median over blocks
     blocks: list[float]  # each process's time
     samples: int
-    discarded: dict[str, int] = {}  # reason → samples that were not counted
-    cycles: float | None = None  # ns at the clock that was observed
+    discarded: dict[str, int] = {}  # reason → number of discarded samples
+    cycles: float | None = None  # ns at the observed clock
     clock_mhz: float | None = None
     ceiling: Fraction | None = None
 
@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """What a proof found. `verdict` is faster, slower, same, ambiguous or refused."""
+    """The result of a proof. `verdict` is faster, slower, same, ambiguous or refused."""
 
     verdict: str
     ratio: float | None
@@ -88,9 +88,9 @@ class Verdict(msgspec.Struct):
     latency: str | None = None
     timings: list[Comparison] = []
     agreement: list[Agreement] = []
-    reference: str = ""  # what the results were compared with
-    excused: list[Reason] = []  # seen, and allowed by the pair
-    shared: list[Reason] = []  # seen on both sides, so no reason to refuse one
+    reference: str = ""  # the source of the reference results
+    excused: list[Reason] = []  # observed, but allowed by the pair
+    shared: list[Reason] = []  # observed on both sides, so not a reason to refuse
     notes: list[str] = []
     work: dict[str, Any] = {}
     seconds: float = 0.0
@@ -101,7 +101,7 @@ class Verdict(msgspec.Struct):
         return self.verdict == "refused"
 
     def excuse(self, allow: Collection[str]) -> None:
-        """Set apart the reasons that the pair allows; refuse for any other."""
+        """Move the reasons that the pair allows to `excused`; refuse if others are left."""
         every = ordered(self.reasons)
         self.excused = [reason for reason in every if reason.code in allow]
         self.reasons = [reason for reason in every if reason.code not in allow]
@@ -109,19 +109,19 @@ class Verdict(msgspec.Struct):
             self.verdict = "refused"
 
     def to_json(self) -> bytes:
-        """The whole verdict; numbers are not rounded."""
+        """Encode the verdict as JSON, without rounding numbers."""
         return msgspec.json.encode(self)
 
 
 @cache
 def codes() -> dict[str, str]:
-    """Every reason's code and words, the most telling first."""
+    """Code and text of every reason, most specific first."""
     rows = load(__package__, "reasons")
     return {row["code"]: row["says"] for row in rows}
 
 
 def ordered(reasons: list[Reason]) -> list[Reason]:
-    """One reason a code, the most telling first."""
+    """One reason per code, most specific first."""
     places = list(codes())
     first: dict[str, Reason] = {}
     for reason in reasons:

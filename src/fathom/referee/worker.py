@@ -1,4 +1,4 @@
-"""The process of one side seen from the parent: started fresh, asked with patience, ended."""
+"""The process of one side, as its parent sees it: started, queried with a timeout, ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.referee.launching import Launcher, Spawn, Started
 from fathom.referee.turn import TooLongError, Turn
 from fathom.units import NS_PER_S
 
-LONGEST_S = 3600.0  # of one wait: the system takes no infinity
+LONGEST_S = 3600.0  # of one wait: select() takes no infinity
 
 
 class SideError(Exception):
@@ -27,14 +27,14 @@ class SideError(Exception):
 
 
 class HangsError(SideError):
-    """A side that gave no answer."""
+    """A side that did not answer in time."""
 
 
 class Worker:
-    """A context: one process of its own, with pipes of its own, so that what a side prints is its own affair.
+    """A context with one process and separate pipes, so that the side's output does not matter.
 
-    `spec` is what `child.side.Side` takes. It works only while `turn` lets it. Raises SideError,
-    TooLongError, StoppedError, and BadInputError where a function is not there.
+    `spec` is the argument of `child.side.Side`. The process works only while `turn` admits it. Raises
+    SideError, TooLongError, StoppedError, and BadInputError if a function does not exist.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Worker:
                 self._close()
 
     def ask(self, do: str, **more: Any) -> Any:
-        """The answer to one request, and how long it took by this process's clock in `waited_ns`."""
+        """Send a request and return the answer; `waited_ns` is its duration by this process's clock."""
         with self._turn.shared(self.process.pid if self.process else None):
             if self.process is None:
                 raise SideError("raises", "its process ended")
@@ -83,7 +83,7 @@ class Worker:
             try:
                 answer = self._receive()
             except (HangsError, TooLongError, StoppedError):
-                self._end()  # while nobody takes samples beside what it still runs
+                self._end()  # before others take samples beside its remaining work
                 raise
             self.waited_ns = self._turn.now_ns() - began
             return answer
@@ -101,7 +101,7 @@ class Worker:
     def _line(self) -> bytes:
         until = self._turn.now_ns() + NS_PER_S * self._patience_s
         while b"\n" not in self._read:
-            all_left = self._turn.left_s()  # asked first: it is the whole proof's limit that is told then
+            all_left = self._turn.left_s()  # first, so that exceeding the proof's own limit is reported
             left = (until - self._turn.now_ns()) / NS_PER_S
             if left <= 0:
                 raise HangsError("hangs", f"it gave no answer within {self._patience_s:g} s")

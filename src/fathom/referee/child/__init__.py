@@ -1,1 +1,1 @@
-"""What runs in the process of one side: standard library, numpy, and what the side itself imports."""
+"""Code in the process of one side: it imports the standard library, numpy, and the side's modules."""

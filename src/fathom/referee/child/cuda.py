@@ -1,7 +1,7 @@
 """Timing calls on a CUDA device, by events on the current stream.
 
-With the launch latency removed, a kernel that spins holds the stream back until everything is queued behind
-it, as nvbench's blocking kernel does; a sample counts only if the spinning outlasted the queueing.
+To remove launch latency, a spinning kernel blocks the stream until everything is queued behind it, like
+nvbench's blocking kernel; a sample counts only if the spinning outlasted the queueing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fathom.units import NS_PER_MS
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
 MOST_SPIN_S = 0.5
-CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor: the spin lasts at least as long as asked
-FLUSH = 2  # times the L2 cache is written between cold calls
+CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor, so that the spin is never too short
+FLUSH = 2  # L2 caches' worth of bytes written between cold calls
 WRITER = 64 * 2**20
-PAGE = 2 * 2**20  # the driver places memory by pages of that many bytes
+PAGE = 2 * 2**20  # bytes of a page of the driver
 SPACERS, SPACER, LARGEST_SPACER = 24, 16 * PAGE, 128 * PAGE
-SMALL_SPACERS, SMALL, LEAST = 48, 2**20 - 512, 512  # up to 1 MiB the allocator takes from blocks apart
-SHARE = 16  # of the free memory is held at most: others may prove something else on the same device
-BESIDE = 64 * 2**20  # what lies beside that block and is larger would be found again and again
-# Bytes, down to what an allocation is rounded to; those above 1 MiB come from a pool of their own.
+SMALL_SPACERS, SMALL, LEAST = 48, 2**20 - 512, 512  # the allocator serves up to 1 MiB from separate blocks
+SHARE = 16  # at most 1/SHARE of the free memory is reserved, because other proofs may use the device
+BESIDE = 64 * 2**20  # larger free blocks would be reused again and again
+# Sizes in bytes, down to the rounding of allocations; those above 1 MiB come from a separate pool.
 POISON = [*(2**power for power in range(28, 20, -1)), 2**20 + 512, *(2**power for power in range(20, 8, -1))]
 
 
@@ -58,10 +58,10 @@ class Cuda:
         latency: str = "removed",
         refresh: Callable[[], None] = lambda: None,
     ) -> tuple[dict[str, Any], list[Any]]:
-        """One sample over all `calls`: `{"ns", "host_ns", "queued"}`, and their results in order.
+        """Take one sample over all `calls`: `{"ns", "host_ns", "queued"}`, and their results in order.
 
-        `refresh` writes the inputs once more just before: they are in L2 as far as they fit, unless `cold`
-        has it overwritten. `queued` is False where the host could not keep ahead of the device.
+        `refresh` rewrites the inputs just before, so that they are in L2 as far as they fit, unless `cold`
+        overwrites it. `queued` is False if the host could not keep ahead of the device.
         """
         while True:
             sample, results = self._once(target, calls, repeat, cold, latency == "removed", refresh)
@@ -104,7 +104,7 @@ class Cuda:
         return {"ns": ns, "host_ns": host_ns, "queued": queued, "preempted": 0}, list(results)
 
     def late(self, result: Any) -> str | None:
-        """The reason if the latest result changed after its end on the current stream: work elsewhere."""
+        """The reason if the latest result changed after the current stream had finished, else None."""
         self.synchronize()
         sleep(0.005)
         now_there = self._copies(result)
@@ -113,9 +113,9 @@ class Cuda:
         return None if same else "side-stream"
 
     def early(self, target: Callable[..., Any], call: Call, fresh: Call) -> Any:
-        """The result of a call whose inputs arrive late on its stream: unordered work elsewhere reads NaN.
+        """The result of a call whose inputs arrive late on its stream, so that unordered work reads NaN.
 
-        `call` holds the buffers; `fresh` the values that they get once the stream has spun for a while.
+        `call` has the buffers, `fresh` the values that they get after the stream has spun for a while.
         """
         buffers = [leaf for _, leaf in leaves(call) if is_tensor(leaf) and leaf.is_cuda]
         values = [leaf for _, leaf in leaves(fresh) if is_tensor(leaf) and leaf.is_cuda]
@@ -130,15 +130,17 @@ class Cuda:
         return result
 
     def poison(self) -> None:
-        """Fill what the allocator holds free, and some more, with NaN: what is not written shows."""
-        held = []
+        """Fill the allocator's free memory and some more with NaN, to expose elements that are never
+        written.
+        """
+        blocks = []
         for size in POISON:
             reserved = self.lib.cuda.memory_reserved()
             while True:
                 block = self.lib.full((size // 4,), float("nan"), device="cuda")
                 if self.lib.cuda.memory_reserved() > reserved:
-                    break  # nothing of this size was free; the rest of this block serves the next one
-                held.append(block)
+                    break  # no free block of this size; the rest of this block serves the next size
+                blocks.append(block)
         self.synchronize()
 
     def settle(self) -> None:
@@ -146,17 +148,16 @@ class Cuda:
         self.synchronize()
 
     def release(self) -> None:
-        """Give back what is not used: others may prove something else on the same device."""
+        """Release unused memory, because other proofs may use the device."""
         self.snapshot = []
         self.lib.cuda.empty_cache()
 
     def move(self, largest: int) -> None:
-        """Have what is allocated next lie on other pages; `largest`: bytes of the largest input.
+        """Make the next allocations use other pages; `largest`: bytes of the largest input.
 
-        Which slices of L2 and channels of memory the pages of a tensor fall on changes the time of a kernel
-        bound by memory by up to several percent, for as long as the tensor stays there; so does the place of
-        a small one within its page. So all are cut from blocks that the allocator holds, around spacers of
-        random sizes, some of which leave holes.
+        The slices of L2 and the memory channels of a tensor's pages change the time of a memory-bound kernel
+        by up to several percent, as does the position of a small tensor in its page. So tensors are allocated
+        from reserved blocks, around spacers of random sizes, some of which leave holes.
         """
         self.spacers, self.snapshot = [], []
         with suppress(self.lib.OutOfMemoryError):
@@ -170,18 +171,18 @@ class Cuda:
         return self.lib.empty(size, dtype=self.lib.uint8, device="cuda")
 
     def _reserve(self, most: int) -> None:
-        """Give back all that is free, and let the allocator hold one block instead, of a random size, and
-        some of those that it cuts small tensors from."""
+        """Release all free memory, and reserve one block of random size instead, and some blocks for small
+        tensors."""
         self.release()
         free, _ = self.lib.cuda.mem_get_info()
         self.block = int(min(most, free // SHARE) * (1 + unpredictable()) / 2)
-        held = [self._bytes(size) for size in (self.block, *[SMALL] * SMALL_SPACERS)]
-        del held
+        reserved = [self._bytes(size) for size in (self.block, *[SMALL] * SMALL_SPACERS)]
+        del reserved
         self.reserved = self.lib.cuda.memory_reserved()
 
     def _copies(self, result: Any) -> list[Any]:
         return [leaf.detach().clone() for _, leaf in leaves(result) if is_tensor(leaf)]
 
-    def _equal(self, one: Any, other: Any) -> bool:
-        flat = [t.contiguous().reshape(-1).view(self.lib.uint8) for t in (one, other)]
+    def _equal(self, first: Any, other: Any) -> bool:
+        flat = [t.contiguous().reshape(-1).view(self.lib.uint8) for t in (first, other)]
         return bool(self.lib.equal(*flat))

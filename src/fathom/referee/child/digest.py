@@ -1,4 +1,4 @@
-"""A hash of what functions take and return. A GPU's tensors are hashed where they are."""
+"""Hashes of arguments and results. Tensors on a GPU are hashed there."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 from fathom.referee.child.values import flat, is_tensor, kind, leaves, torch, view
 
-PART = 2**23  # words of 8 bytes at a time
+PART = 2**23  # words of 8 bytes hashed at a time
 GOLDEN, FIRST, SECOND = (
     value - 2**64 for value in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 
 
 def digest(value: Any) -> str:
-    """A hash of everything inside."""
-    found = blake2b(digest_size=16)
+    """Hash everything inside the value."""
+    hasher = blake2b(digest_size=16)
     for path, leaf in leaves(value):
-        found.update(path.encode())
+        hasher.update(path.encode())
         if kind(leaf) != "object":
-            found.update(mixed(leaf) if is_tensor(leaf) and leaf.is_cuda else view(leaf))
-    return found.hexdigest()
+            hasher.update(mixed(leaf) if is_tensor(leaf) and leaf.is_cuda else view(leaf))
+    return hasher.hexdigest()
 
 
 def mixed(tensor: Any) -> bytes:
-    """The tensor's size, and the sum modulo 2^64 over its words of 8 bytes of `mix(word + place * GOLDEN)`.
+    """The tensor's size, and the sum modulo 2^64 of `mix(word + place * GOLDEN)` over its words of 8 bytes.
 
-    The mix and its constants are splitmix64's (Steele, Lea, Flood: Fast splittable pseudorandom number
+    The mix and its constants are those of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number
     generators, OOPSLA 2014).
     """
     lib, data = torch(), flat(tensor)

@@ -1,4 +1,4 @@
-"""Everything that a call does besides computing: caches, buffers, threads, settings, peeking."""
+"""Tests for side effects of a call: caches, reused buffers, threads, settings, inspection of callers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fathom.referee.child.values import is_tensor, kind, leaves, raw
 if TYPE_CHECKING:
     from fathom.referee.child.side import Side
 
-Found = Iterator[tuple[str, str]]
-M_PERTURB = -6  # of glibc's mallopt: memory is filled with this byte's complement when it is allocated
+Reasons = Iterator[tuple[str, str]]
+M_PERTURB = -6  # mallopt parameter: glibc fills allocated memory with this byte's complement
 FREED, ALLOCATED = 0xA5, 0x5A
-LONGEST_CHANCE = 16  # bytes of that pattern in a row that are no accident
+LONGEST_CHANCE = 16  # consecutive bytes of the pattern that cannot be chance
 
 
-def examine(side: Side, seeds: list[int]) -> Found:
-    """(reason, detail) pairs. `seeds`: three different ones."""
+def examine(side: Side, seeds: list[int]) -> Reasons:
+    """Yield (reason, detail) pairs. `seeds` are three different seeds."""
     yield from _setup(side)
     yield from _repeats(side, seeds)
     yield from _watched(side, seeds[2])
@@ -33,8 +33,8 @@ def examine(side: Side, seeds: list[int]) -> Found:
     yield from left_changed(side)
 
 
-def left_changed(side: Side) -> Found:
-    """Functions and settings that are no longer what they were."""
+def left_changed(side: Side) -> Reasons:
+    """Functions and settings that were changed."""
     for reason, name in guards.replaced(side.functions):
         yield reason, f"{name} was replaced"
     for name in guards.changed(side.settings, guards.settings()):
@@ -50,15 +50,15 @@ def _poison(side: Side) -> None:
         side.bench.poison()
 
 
-def _setup(side: Side) -> Found:
+def _setup(side: Side) -> Reasons:
     if "inputs" in side.setup_calls:
         yield "work-at-setup", "inputs were made while the module was imported"
 
 
-def _repeats(side: Side, seeds: list[int]) -> Found:
-    """Other values at the same place must not touch the earlier result; equal ones must be computed again."""
+def _repeats(side: Side, seeds: list[int]) -> Reasons:
+    """Check that new values in the same memory leave the earlier result alone and are computed again."""
     side.place(seeds[:1])
-    _poison(side)  # after the inputs: making them leaves blocks of the size of a result
+    _poison(side)  # after the inputs, whose creation leaves free blocks of the size of a result
     late = side.go(check=True)["late"]
     if late:
         yield late, "its result changed after it had returned"
@@ -79,7 +79,7 @@ def _repeats(side: Side, seeds: list[int]) -> Found:
         yield "cached-result", "a call with equal inputs returns the memory of the earlier result"
 
 
-def _unwritten(side: Side, result: Any) -> Found:
+def _unwritten(side: Side, result: Any) -> Reasons:
     poisoned = _nan if side.bench.device == "cuda" else _patterned
     for place, leaf in leaves(result):
         if (kind(leaf) == "array" or is_tensor(leaf)) and poisoned(leaf):
@@ -95,16 +95,16 @@ def _patterned(leaf: Any) -> bool:
 
 
 def _longest_run(data: bytes) -> int:
-    """Bytes of the poison in a row at most."""
-    found = np.frombuffer(data, np.uint8)
+    """The longest run of poison bytes."""
+    octets = np.frombuffer(data, np.uint8)
     longest = 0
     for byte in (FREED, ALLOCATED):
-        edges = np.flatnonzero(np.diff(np.concatenate([[0], (found == byte).view(np.int8), [0]])))
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], (octets == byte).view(np.int8), [0]])))
         longest = max(longest, int((edges[1::2] - edges[::2]).max(initial=0)))
     return longest
 
 
-def _watched(side: Side, seed: int) -> Found:
+def _watched(side: Side, seed: int) -> Reasons:
     args, kwargs = side.fresh(seed)
     side.peeking.on = True
     with inspection.Calls(side.wanted, side.key) as calls:
@@ -113,11 +113,11 @@ def _watched(side: Side, seed: int) -> Found:
     for name in sorted(calls.seen):
         yield "calls-baseline", f"it calls the {name}"
     for event in sorted(side.peeking.seen):
-        yield "detects-referee", f"it looks at its surroundings ({event})"
+        yield "detects-referee", f"it inspects its surroundings ({event})"
 
 
-def _seeding(side: Side, seed: int) -> Found:
-    """Generators that stand at one place afterwards, wherever they stood before, were set."""
+def _seeding(side: Side, seed: int) -> Reasons:
+    """Generators that end in the same state from different states were seeded."""
     args, kwargs = side.fresh(seed)
     states = []
     for number in (seed + 1, seed + 2):
@@ -125,13 +125,13 @@ def _seeding(side: Side, seed: int) -> Found:
         side.target(*args, **kwargs)
         states.append(guards.random_state())
     names = ("random", "numpy.random", "torch")
-    for name, one, other in zip(names, *states, strict=False):
-        if one == other:
+    for name, first, other in zip(names, *states, strict=False):
+        if first == other:
             yield "global-state", f"the random numbers of {name} are seeded"
 
 
-def _early(side: Side, seed: int) -> Found:
-    """On a GPU: work that does not wait for the current stream reads inputs before they are there."""
+def _early(side: Side, seed: int) -> Reasons:
+    """On a GPU: detect work that does not wait for the current stream and reads inputs too early."""
     if side.bench.device != "cuda":
         return
     result = side.bench.early(side.target, side.slots[0], side.fresh(seed))
@@ -139,7 +139,7 @@ def _early(side: Side, seed: int) -> Found:
         yield "side-stream", "work on another stream does not wait for the inputs"
 
 
-def _background() -> Found:
+def _background() -> Reasons:
     if inspection.still_working() > inspection.BUSY:
         yield "background-work", "threads go on computing after the call returned"
     if inspection.working_children():

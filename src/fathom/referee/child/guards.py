@@ -1,6 +1,6 @@
-"""What a candidate must leave as it found it: clocks, functions of shared libraries, settings.
+"""State that a candidate must not change: clocks, functions of shared libraries, settings.
 
-The references are taken when this module is imported, which is before any code of either side.
+References are taken when this module is imported, before any code of either side.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ unpredictable = random.SystemRandom().random
 threads = threading.active_count
 
 TIMERS = ("time.", "torch.cuda.synchronize", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda._sleep")
-Found = dict[str, Any]
+Named = dict[str, Any]
 _HOMES = ("time", "gc", "threading", "os", "numpy", "numpy.linalg", "random", "torch", "torch.Tensor")
 _GPU_HOMES = ("torch.cuda", "torch.cuda.Event", "torch.cuda.Stream", "torch.nn.functional", "torch.linalg")
 
 
-def functions() -> Found:
-    """Every public function and class of the watched libraries, by its name."""
-    found: Found = {}
+def functions() -> Named:
+    """Public functions and classes of the watched libraries, by name."""
+    result: Named = {}
     for home in (*_HOMES, *_GPU_HOMES):
         for name, value in list(vars(_named(home)).items()) if _named(home) else ():
             if callable(value) and (not name.startswith("_") or name in _WATCHED_PRIVATE):
-                found[f"{home}.{name}"] = value
-    return found
+                result[f"{home}.{name}"] = value
+    return result
 
 
 _WATCHED_PRIVATE = (
@@ -53,14 +53,14 @@ _WATCHED_PRIVATE = (
 
 def _named(home: str) -> Any:
     parts = home.split(".")
-    found: Any = sys.modules.get(parts[0])
+    target: Any = sys.modules.get(parts[0])
     for part in parts[1:]:
-        found = getattr(found, part, None)
-    return found
+        target = getattr(target, part, None)
+    return target
 
 
-def replaced(before: Found) -> Iterator[tuple[str, str]]:
-    """(reason, name) of everything that is no longer what it was."""
+def replaced(before: Named) -> Iterator[tuple[str, str]]:
+    """Yield (reason, name) of everything that was replaced."""
     for name, value in before.items():
         home, _, last = name.rpartition(".")
         there = vars(_named(home)).get(last)
@@ -69,7 +69,7 @@ def replaced(before: Found) -> Iterator[tuple[str, str]]:
 
 
 def _wrapped_by_compiler(there: Any, value: Any) -> bool:
-    """Whether torch's compiler put `there` around a function of torch, as it does when it is first used."""
+    """Whether torch's compiler wrapped a function of torch in `there`, as it does on first use."""
     if getattr(there, "_torchdynamo_orig_callable", None) is value:
         return True
     home = getattr(sys.modules.get("torch._compile"), "__file__", None)
@@ -78,8 +78,8 @@ def _wrapped_by_compiler(there: Any, value: Any) -> bool:
 
 
 def settings() -> dict[str, str]:
-    """Everything that changes how other code computes or how fast, as text."""
-    return {name: _told(read) for name, read in _READINGS.items()} | _torch_settings() | _environment()
+    """Settings that change results or speed of other code, as text."""
+    return {name: _read(read) for name, read in _READINGS.items()} | _torch_settings() | _environment()
 
 
 _READINGS: dict[str, Callable[[], Any]] = {
@@ -111,13 +111,13 @@ def _torch_settings() -> dict[str, str]:
     lib = torch()
     if lib is None:
         return {}
-    found = {f"torch.{name}": _told(getattr(lib, name, lambda: None)) for name in _TORCH_READINGS}
+    values = {f"torch.{name}": _read(getattr(lib, name, lambda: None)) for name in _TORCH_READINGS}
     for name in _TORCH_FLAGS:
-        found[f"torch.{name}"] = _told(lambda name=name: _flag(lib, name))  # type: ignore[misc]
-    found["torch.backends.cuda.matmul.fp32_precision"] = _told(lambda: _matmul_precision(lib))
+        values[f"torch.{name}"] = _read(lambda name=name: _flag(lib, name))  # type: ignore[misc]
+    values["torch.backends.cuda.matmul.fp32_precision"] = _read(lambda: _matmul_precision(lib))
     if lib.cuda.is_initialized():
-        found["torch.cuda.current_stream"] = _told(lambda: lib.cuda.current_stream().cuda_stream)
-    return found
+        values["torch.cuda.current_stream"] = _read(lambda: lib.cuda.current_stream().cuda_stream)
+    return values
 
 
 def _flag(lib: Any, name: str) -> Any:
@@ -127,15 +127,15 @@ def _flag(lib: Any, name: str) -> Any:
 
 
 def _matmul_precision(lib: Any) -> str:
-    """What holds: `none` leaves it to the setting above, which leaves it at float32."""
+    """The effective precision: `none` defers to the setting above, which defaults to float32."""
     own, above = lib.backends.cuda.matmul.fp32_precision, lib.backends.fp32_precision
     return next((name for name in (own, above) if name != "none"), "ieee")
 
 
-def _told(read: Callable[[], Any]) -> str:
+def _read(read: Callable[[], Any]) -> str:
     try:
         return repr(read())
-    except Exception as error:  # settings of torch that contradict each other raise when they are read
+    except Exception as error:  # contradictory settings of torch raise when read
         return type(error).__name__
 
 
@@ -150,18 +150,18 @@ _OWN = (
 
 
 def _environment() -> dict[str, str]:
-    """Variables, but for those that libraries set for themselves when they are imported or compile."""
+    """Environment variables, except those that libraries set themselves."""
     return {f"environment variable {k}": v for k, v in os.environ.items() if not k.startswith(_OWN)}
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Names of the settings that differ; one that only came to be known with a library does not."""
+    """Names of settings that differ; settings of newly imported libraries do not count."""
     known = [name for name in before if before[name] != after.get(name)]
     return known + [name for name in after if name not in before and not name.startswith("torch.")]
 
 
 def seed_everything(seed: int) -> None:
-    """Set every generator of random numbers that code may draw from."""
+    """Seed all generators of random numbers."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     lib = torch()
@@ -170,7 +170,7 @@ def seed_everything(seed: int) -> None:
 
 
 def random_state() -> list[str]:
-    """Where those generators stand, as text."""
-    found = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index]
+    """States of those generators, as text."""
+    states = [repr(hash(random.getstate())), repr(np.random.get_state()[1].tobytes())]  # type: ignore[index]
     lib = torch()
-    return found if lib is None else [*found, repr(lib.get_rng_state().numpy().tobytes())]
+    return states if lib is None else [*states, repr(lib.get_rng_state().numpy().tobytes())]

@@ -1,4 +1,4 @@
-"""What a call does besides computing: watched once, never timed."""
+"""Observation of a call's side effects: once, never while timing."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any
 from fathom.referee.child.guards import now, processor_ns, sleep
 from fathom.referee.child.values import address, leaves, overlap
 
-QUIET_S, LOOK_S = 0.25, 0.05  # OpenMP's idle threads go on spinning for 200 ms
-BUSY = 0.1  # of a core, though nobody called
+QUIET_S, LOOK_S = 0.25, 0.05  # idle OpenMP threads spin for 200 ms
+BUSY = 0.1  # of a core, without a call
 _PEEKING = ("sys._getframe", "sys._current_frames", "gc.get_objects", "gc.get_referrers", "gc.get_referents")
 _THROUGH = ("inspect.py", "traceback.py")
 
 
 def code_key(function: Any) -> list[str] | None:
-    """What identifies a Python function's code in another process; None for what has none."""
+    """An identification of a Python function's code that is valid in other processes; None without code."""
     code = getattr(getattr(function, "__wrapped__", function), "__code__", None)
     return None if code is None else _key(code)
 
 
 def _key(code: CodeType) -> list[str]:
-    name = getattr(code, "co_qualname", code.co_name)  # compiled wrappers keep the name, not the code
+    name = getattr(code, "co_qualname", code.co_name)  # compiled wrappers keep the name but not the code
     return [str(Path(code.co_filename).resolve()), name, sha256(code.co_code).hexdigest()]
 
 
 class Calls:
-    """A context that notes which of the functions `wanted`, by key, are entered; the first frame aside."""
+    """A context that records calls of the functions in `wanted`, by key, except the first frame."""
 
     def __init__(self, wanted: dict[str, list[str]], own: list[str] | None) -> None:
         self._wanted = {tuple(key): name for name, key in wanted.items() if key != own}
@@ -55,7 +55,7 @@ class Calls:
 
 
 class Peeking:
-    """Notes when code of one file looks at the stack or at all objects. An audit hook is there for good."""
+    """Records when code of one file inspects the stack or all objects. Audit hooks cannot be removed."""
 
     def __init__(self, file: str) -> None:
         self._file, self.on, self.seen = str(Path(file).resolve()), False, set[str]()
@@ -75,7 +75,7 @@ class Peeking:
 
 
 def still_working() -> float:
-    """Share of a core that this process uses though nobody called it, once idle threads sleep."""
+    """Share of a core that this process uses without a call, after idle threads have gone to sleep."""
     used = _used()
     if used > BUSY:
         sleep(QUIET_S)
@@ -90,7 +90,7 @@ def _used() -> float:
 
 
 def working_children() -> list[int]:
-    """Ids of child processes that compute though nobody waits for them."""
+    """Ids of child processes that compute after the call."""
     import psutil
 
     children = psutil.Process().children(recursive=True)
@@ -117,7 +117,7 @@ def aliases(result: Any, call: Any) -> Iterator[tuple[str, str]]:
                 yield place, other
 
 
-def shared(one: Any, other: Any) -> list[str]:
-    """Places in two results of different calls that are the same memory or the same container."""
-    pairs = zip(leaves(one), leaves(other), strict=False)
+def shared(first: Any, other: Any) -> list[str]:
+    """Places in the results of two calls that share memory or a container."""
+    pairs = zip(leaves(first), leaves(other), strict=False)
     return [place for (place, a), (_, b) in pairs if overlap(a, b)]

@@ -1,4 +1,4 @@
-"""Timing calls on the processor."""
+"""Timing of calls on the CPU."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from fathom.referee.child.guards import now, sleep, threads
 from fathom.referee.child.values import kind, leaves, raw
 from fathom.units import NS_PER_S
 
-GRACE_S, MOST_S = 0.005, 0.1  # in which work that goes on shows; with other threads about, at most
+GRACE_S, MOST_S = 0.005, 0.1  # time in which late writes show; with other threads running, at most
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Processor:
-    """`run` times calls one after another by the monotonic clock; there is no launch latency to remove."""
+    """Times calls one after another with the monotonic clock; there is no launch latency to remove."""
 
     device = "cpu"
 
     def run(
         self, target: Callable[..., Any], calls: Sequence[Call], *, repeat: int = 1, **_options: Any
     ) -> tuple[dict[str, Any], list[Any]]:
-        """One sample over all `calls`, `repeat` times: `{"ns", "copied_ns", "preempted"}`, and the latest
-        results, of which one is copied in that time."""
+        """Take one sample over all `calls`, `repeat` times: `{"ns", "copied_ns", "preempted"}`, and the
+        latest results. Copying one of them is timed too.
+        """
         results: deque[Any] = deque(maxlen=len(calls))
         keep = results.append
         before = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
@@ -41,8 +42,9 @@ class Processor:
         return {"ns": ns, "copied_ns": copied_ns, "preempted": after - before}, list(results)
 
     def _copy(self, result: Any) -> int:
-        """Nanoseconds in which nothing but bytes was copied: what else a result does when it is looked at
-        belongs to the call."""
+        """Time of a plain copy of the result's bytes in ns: anything else that reading the result does
+        belongs to the call.
+        """
         self.snapshot, copied = [], 0
         for _, leaf in leaves(result):
             if kind(leaf) in ("tensor", "array"):
@@ -52,7 +54,7 @@ class Processor:
         return copied
 
     def late(self, result: Any) -> str | None:
-        """The reason if the latest call's `result` is no longer what it was when its time was taken."""
+        """The reason if the latest call's `result` changed after it was timed, else None."""
         until = now() + NS_PER_S * MOST_S
         while True:
             sleep(GRACE_S)
@@ -65,10 +67,10 @@ class Processor:
         """Wait until the device is idle."""
 
     def release(self) -> None:
-        """Give back what is not used."""
+        """Release unused memory."""
 
     def move(self, largest: int) -> None:
-        """Nothing: the system places what is allocated next as it likes."""
+        """Do nothing: the operating system places allocations."""
 
 
 def _bytes(result: Any) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The dialogue with the parent: one JSON object a line, over two pipes of its own."""
+"""The dialogue with the parent: JSON lines over two separate pipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASKED = ("about", "place", "go", "hold", "fingerprint", "save", "work")
 
 
 def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
-    """Set the side up, then do what is asked until the parent closes its end.
+    """Set up the side, then serve requests until the parent closes its pipe.
 
     Answers are `{"ok": …}`, or `{"error": {"type", "text", "where", "bad_input"}}`.
     """
@@ -33,32 +33,32 @@ def serve(spec: dict[str, Any], ask: IO[str], answer: IO[str]) -> None:
         side = Side(spec)
         reply({"ok": side.key})
     except BaseException as error:
-        reply({"error": _told(error)})
+        reply({"error": _described(error)})
         return
     for line in ask:
         request = json.loads(line)
         try:
             reply({"ok": _do(side, request.pop("do"), request)})
-        except BaseException as error:  # SystemExit too: a candidate may not leave
-            reply({"error": _told(error)})
+        except BaseException as error:  # SystemExit too: a candidate must not end the process
+            reply({"error": _described(error)})
 
 
 def end_with_parent() -> None:
-    """However it ends: a process that was stopped meanwhile would never read that the pipe is closed."""
-    with suppress(AttributeError):  # other systems have no such call
+    """End with the parent: a stopped process would never notice that the pipe is closed."""
+    with suppress(AttributeError):  # only Linux has this call
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _do(side: Side, what: str, request: dict[str, Any]) -> Any:
-    if what in ("changed", "inspect"):  # (reason, detail) each
+    if what in ("changed", "inspect"):  # pairs of (reason, detail)
         from fathom.referee.child import examination
 
         look = examination.left_changed if what == "changed" else examination.examine
-        return [list(found) for found in look(side, **request)]
+        return [list(pair) for pair in look(side, **request)]
     return getattr(side, what if what in _ASKED else "unknown")(**request)
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _described(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     text = (str(error).strip().splitlines() or [""])[0][:300]
@@ -71,7 +71,7 @@ def _told(error: BaseException) -> dict[str, Any]:
 
 
 def main() -> None:
-    """`python -m fathom.referee.child SPEC IN OUT`: the pipes by their numbers."""
+    """`python -m fathom.referee.child SPEC IN OUT`: the pipes are given by number."""
     end_with_parent()
     spec, reading, writing = json.loads(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     del sys.argv[1:]

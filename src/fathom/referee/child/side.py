@@ -11,17 +11,17 @@ from typing import Any
 from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
 from fathom.referee.child.digest import digest
-from fathom.referee.child.saving import Held, fingerprint, held, save
+from fathom.referee.child.saving import Snapshot, fingerprint, save, snapshot
 from fathom.referee.child.upcast import upcast
 from fathom.referee.child.values import arguments, is_tensor, leaves, refilled
-from fathom.referee.child.working import derived, told
+from fathom.referee.child.working import declared, derived
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Side:
-    """Set up by `spec`: `target` and `inputs` (addresses), `preload` (modules), `wanted` (keys of functions
-    that the target must not enter), `upcast` (compute in float64)."""
+    """A side described by `spec`: `target` and `inputs` (addresses), `preload` (modules), `wanted` (keys of
+    functions that the target must not call), `upcast` (compute in float64)."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         for name in spec.get("preload", ()):
@@ -33,7 +33,7 @@ class Side:
         self._inputs_code = getattr(self._inputs, "__code__", None)
         self.peeking = inspection.Peeking(spec["target"].rpartition(":")[0])
         self._upcast = bool(spec.get("upcast"))
-        self.bench = self._bench()  # its clocks are chosen before the target is imported
+        self.bench = self._bench()  # before the target is imported, so that it takes unmodified clocks
         self.settings = guards.settings()
         wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
         with inspection.Calls(wanted, None) as calls:
@@ -42,10 +42,10 @@ class Side:
         self.key = inspection.code_key(self.target)
         self.wanted = spec.get("wanted") or {}
         self.slots: list[Call] = []
-        self.staged: list[Call] = []
+        self.fresh_values: list[Call] = []
         self.results: list[Any] = []
-        self._held: tuple[Held, int, str | None]
-        gc.freeze()  # what the libraries made is not searched before every sample
+        self._held: tuple[Snapshot, int, str | None]
+        gc.freeze()  # so that gc before each sample skips objects of libraries
 
     def _bench(self) -> Any:
         call = self.fresh(1)
@@ -58,7 +58,7 @@ class Side:
         return Processor()
 
     def about(self) -> dict[str, Any]:
-        """What the parent needs to know of this side."""
+        """Facts about this side that the parent needs."""
         call = self.fresh(1)
         dtypes = [
             str(leaf.dtype).removeprefix("torch.") for _, leaf in leaves(call) if hasattr(leaf, "dtype")
@@ -84,29 +84,31 @@ class Side:
         return arguments(self._inputs(seed))
 
     def work(self) -> dict[str, Any]:
-        """What one call has to do, told or derived; {} where neither is possible."""
+        """The work of one call, declared or derived; {} if neither is possible."""
         call = self.fresh(1)
-        return told(self._work, call) if self._work else derived(self.target, call)
+        return declared(self._work, call) if self._work else derived(self.target, call)
 
     def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
-        """Fresh inputs in the slots of earlier ones, one slot a call; `elsewhere`: in other memory."""
+        """Put fresh inputs into the slots of earlier ones, one slot per call; `elsewhere`: in other
+        memory.
+        """
         if elsewhere:
             largest = max((int(getattr(leaf, "nbytes", 0)) for _, leaf in leaves(self.slots)), default=0)
-            self.slots, self.staged, self.results = [], [], []
+            self.slots, self.fresh_values, self.results = [], [], []
             self.bench.move(largest)
         made = [self.fresh(seed, variant) for seed in seeds]
-        self.staged = upcast(made) if self._upcast else made
+        self.fresh_values = upcast(made) if self._upcast else made
         old = self.slots + [((), {})] * (len(made) - len(self.slots))
-        self.slots = [refilled(a, b) for a, b in zip(old, self.staged, strict=False)]
+        self.slots = [refilled(a, b) for a, b in zip(old, self.fresh_values, strict=False)]
         self.bench.settle()
         gc.collect()
 
     def go(
         self, *, cold: bool = False, latency: str = "removed", check: bool = False, repeat: int = 1
     ) -> dict[str, Any]:
-        """One sample over all calls that were placed, `repeat` times. The latest results are kept.
+        """Take one sample over all placed calls, `repeat` times, and keep the latest results.
 
-        `check`: whether the last result is looked at twice, for work that goes on after the call.
+        `check`: read the last result twice, to detect work that continues after the call.
         """
         self.results = []
         sample, self.results = self.bench.run(
@@ -115,42 +117,41 @@ class Side:
         return {**sample, "late": self.bench.late(self.results[-1]) if check else None}
 
     def _refresh(self) -> None:
-        for slot, staged in zip(self.slots, self.staged, strict=False):
-            if slot is not staged:
-                refilled(slot, staged)
+        for slot, values in zip(self.slots, self.fresh_values, strict=False):
+            if slot is not values:
+                refilled(slot, values)
 
     def hold(self, index: int, seed: int, variant: str | None = None) -> None:
-        """Copy the result of the latest sample's call of that index: later calls leave the copy as it is."""
+        """Copy the result of that call of the latest sample, so that later calls cannot change it."""
         self.bench.settle()
-        self._held = held(self.results[index], self.slots[index], seed), seed, variant
+        self._held = snapshot(self.results[index], self.slots[index], seed), seed, variant
 
     def save(
         self, path: str, index: int | None = None, seed: int = 0, variant: str | None = None
     ) -> dict[str, Any]:
-        """Write the result that is held, and what came of its inputs; with `index` as it is by now."""
+        """Write the copied result and its inputs after the call; with `index` in their present state."""
         if index is None:
-            found, seed, variant = self._held
+            current, seed, variant = self._held
         self.bench.settle()
         original = self.fresh(seed, variant)
         hashed = {"inputs": digest(original)}
         original = upcast([original])[0] if self._upcast else original
         if index is not None:
-            found = held(self.results[index], self.slots[index], seed, lambda leaf: leaf)
-        told = hashed | save(found, original, Path(path))
+            current = snapshot(self.results[index], self.slots[index], seed, lambda leaf: leaf)
+        answer = hashed | save(current, original, Path(path))
         if index is not None:
-            self.results, self.staged = [], []
-        del found, original
+            self.results, self.fresh_values = [], []
+        del current, original
         self.bench.release()
-        return told
+        return answer
 
     def fingerprint(self) -> str | None:
-        """Of the result that is held and what came of its inputs, all that `save` would write; None where
-        that cannot be told by bytes."""
-        found, seed, variant = self._held
+        """A hash of everything that `save` would write; None if some of it has no bytes."""
+        current, seed, variant = self._held
         self.bench.settle()
         original = self.fresh(seed, variant)
-        return fingerprint(found, upcast([original])[0] if self._upcast else original)
+        return fingerprint(current, upcast([original])[0] if self._upcast else original)
 
     def unchanged_inputs(self) -> bool:
-        """Whether the function that makes the inputs is still the one that was loaded."""
+        """Whether the function that makes the inputs has not been replaced."""
         return getattr(self._inputs, "__code__", None) is self._inputs_code

@@ -1,4 +1,4 @@
-"""The same inputs in double precision, for a reference."""
+"""Inputs in double precision, for the reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from fathom.referee.child.values import is_module, is_tensor, torch
 
 
 def upcast(value: Any) -> Any:
-    """A copy with every floating-point tensor, array and module in float64, complex in complex128."""
+    """Copy the value with floating-point tensors, arrays and modules in float64 and complex ones in
+    complex128.
+    """
     if isinstance(value, dict):
         return {key: upcast(item) for key, item in value.items()}
     if type(value) in (tuple, list):

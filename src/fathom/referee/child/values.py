@@ -1,6 +1,6 @@
-"""What functions take and return: leaves of nested containers, their raw bytes, and refilling in place.
+"""Arguments and results: leaves of nested containers, their raw bytes, and refilling in place.
 
-It imports nothing of Fathom, and torch only where the program did: a process without either runs it too.
+Imports nothing from Fathom, and uses torch only if the program imported it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ def torch() -> Any:
 
 
 def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
-    """Every value inside tuples, lists and dicts, with its place; one that walks by code of its own, which
-    may compute then, is a value itself."""
+    """Yield every value inside tuples, lists and dicts, with its place. A container with its own
+    iteration, which may compute, counts as a value.
+    """
     if own_walk(value):
         yield path, value
     elif isinstance(value, dict):
@@ -40,7 +41,7 @@ def leaves(value: Any, path: str = "result") -> Iterator[tuple[str, Any]]:
 
 
 def own_walk(value: Any) -> bool:
-    """Whether it is a container of a class that says itself what is in it."""
+    """Whether it is a container whose class defines its own iteration."""
     if isinstance(value, dict):
         return type(value).items not in (dict.items, OrderedDict.items)
     return isinstance(value, (tuple, list)) and type(value).__iter__ not in (tuple.__iter__, list.__iter__)
@@ -53,7 +54,7 @@ def is_module(value: Any) -> bool:
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is a tensor that holds its own data: no subclass that may compute later."""
+    """Whether it is a plain tensor, not a subclass that may compute later."""
     lib = torch()
     if lib is None or type(value) not in (lib.Tensor, lib.nn.Parameter):
         return False
@@ -61,7 +62,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def kind(value: Any) -> str:
-    """`tensor`, `array`, `number`, `text`, or `object` for what cannot be looked into."""
+    """`tensor`, `array`, `number`, `text`, or `object` for anything opaque."""
     if is_tensor(value):
         return "tensor"
     if type(value) is np.ndarray and value.dtype.kind in "biufc":
@@ -74,7 +75,7 @@ def kind(value: Any) -> str:
 
 
 def view(value: Any) -> Any:
-    """The bytes of a tensor, an array, a number or a text, row by row; not copied where they lie so."""
+    """The bytes of a tensor, array, number or text in row-major order; not copied if contiguous."""
     if is_tensor(value):
         return flat(value).cpu().numpy().data
     if kind(value) == "text":
@@ -83,37 +84,37 @@ def view(value: Any) -> Any:
 
 
 def flat(value: Any) -> Any:
-    """The bytes of a tensor in one row, on its device; not copied where they lie so."""
+    """The bytes of a tensor as one row, on its device; not copied if contiguous."""
     row = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     return row.view(torch().uint8)
 
 
 def raw(value: Any) -> bytes:
-    """The same, copied."""
+    """Like `view`, copied."""
     return bytes(view(value))
 
 
 def copied(value: Any) -> Any:
-    """A copy of a tensor's or an array's values, detached; anything else itself."""
+    """A detached copy of a tensor or array; anything else unchanged."""
     if is_tensor(value):
         return value.detach().clone()
     return value.copy() if kind(value) == "array" else value
 
 
-def equal(one: Any, other: Any) -> bool:
+def equal(first: Any, other: Any) -> bool:
     """Whether two tensors or arrays hold the same bytes."""
-    if is_tensor(one) and is_tensor(other) and one.device == other.device:
-        return bool(torch().equal(flat(one), flat(other)))
-    return np.array_equal(np.frombuffer(view(one), np.uint8), np.frombuffer(view(other), np.uint8))
+    if is_tensor(first) and is_tensor(other) and first.device == other.device:
+        return bool(torch().equal(flat(first), flat(other)))
+    return np.array_equal(np.frombuffer(view(first), np.uint8), np.frombuffer(view(other), np.uint8))
 
 
 def described(value: Any) -> dict[str, Any]:
-    """`kind`, `type`, and where it has them `dtype`, `shape`, `stride` in elements, and `device`."""
+    """`kind`, `type`, and if it has them `dtype`, `shape`, `stride` in elements, and `device`."""
     what = kind(value)
     words: dict[str, Any] = {"kind": what, "type": f"{type(value).__module__}.{type(value).__qualname__}"}
     if what == "tensor":
         more = {"stride": list(value.stride()), "device": value.device.type}
-        words["type"] = "torch.Tensor"  # a parameter is as good
+        words["type"] = "torch.Tensor"  # parameters count as tensors
         return words | more | {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
     if what == "object":
         return words | {"deferred": deferred(value)}
@@ -125,13 +126,13 @@ def described(value: Any) -> dict[str, Any]:
 
 
 def deferred(value: Any) -> bool:
-    """Whether it looks like a promise: something that computes once it is looked at."""
+    """Whether it looks like a promise, which computes when it is read."""
     promises = ("__array__", "__torch_function__", "__await__", "__next__", "result", "__call__", "__float__")
     return own_walk(value) or any(hasattr(type(value), name) for name in promises)
 
 
 def address(value: Any) -> tuple[int, int] | None:
-    """First and last byte of the memory behind a tensor or an array; None for what has none."""
+    """First and last byte of the memory of a tensor or array; None for other values."""
     if is_tensor(value):
         storage = value.untyped_storage()
         return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
@@ -144,14 +145,16 @@ def _bounds(value: np.ndarray) -> tuple[int, int]:
     return np.byte_bounds(value)  # type: ignore[attr-defined] # numpy 1
 
 
-def overlap(one: Any, other: Any) -> bool:
+def overlap(first: Any, other: Any) -> bool:
     """Whether two values share memory."""
-    a, b = address(one), address(other)
+    a, b = address(first), address(other)
     return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
 
 
 def arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What an `inputs` function returned, as a call takes it: a tuple, a dict, both, or one value."""
+    """Positional and keyword arguments from the result of an `inputs` function: a tuple, a dict, both, or
+    a value.
+    """
     if isinstance(value, dict):
         return (), value
     if (
@@ -165,7 +168,7 @@ def arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def refilled(old: Any, new: Any) -> Any:
-    """`new` in the memory of `old` where the forms agree: a cache that goes by address grows stale."""
+    """`new` in the memory of `old` if the forms agree, which makes caches keyed by address stale."""
     if type(old) is not type(new):
         return new
     if isinstance(new, dict):

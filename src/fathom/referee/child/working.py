@@ -1,4 +1,4 @@
-"""What one call has to do and to move, where the pair does not tell."""
+"""The work of a call: FLOPs and bytes, declared by the pair or derived."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 from fathom.referee.child.values import is_tensor, leaves, torch
 
 
-def told(function: Any, call: Any) -> dict[str, Any]:
-    """What the pair's `work` function says of these inputs."""
-    found = dict(function(*call[0], **call[1]))
-    return {name: found.get(name) for name in ("flops", "bytes", "unit")} | {"source": "given"}
+def declared(function: Any, call: Any) -> dict[str, Any]:
+    """The result of the pair's `work` function for these inputs."""
+    amounts = dict(function(*call[0], **call[1]))
+    return {name: amounts.get(name) for name in ("flops", "bytes", "unit")} | {"source": "given"}
 
 
 def derived(target: Any, call: Any) -> dict[str, Any]:
-    """FLOPs by torch's own counter, and every tensor that goes in or out once; {} without torch."""
+    """FLOPs by torch's counter, and the bytes of every tensor in or out once; {} without torch."""
     lib = torch()
     if lib is None:
         return {}

@@ -16,14 +16,16 @@ from fathom.referee.child.serving import end_with_parent, serve
 
 
 def main() -> None:
-    """A request is four bytes of length with three descriptors (questions, answers, errors), then a spec."""
+    """Serve requests: four bytes of length with three descriptors (questions, answers, errors), then a
+    spec.
+    """
     parent = socket.socket(fileno=int(sys.argv[1]))
     for module in sys.argv[2:]:
-        with suppress(ImportError):  # who needs it says so
+        with suppress(ImportError):  # the side that needs it reports it
             importlib.import_module(module)
-    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)  # numpy's threads are there already
+    warnings.filterwarnings("ignore", ".*fork", DeprecationWarning)  # because numpy has started threads
     del sys.argv[1:]
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that the kernel reaps children
     while True:
         head, descriptors, _, _ = socket.recv_fds(parent, 4, 3)
         if not head:

@@ -14,7 +14,7 @@ from fathom.errors import BadInputError
 
 @dataclass(frozen=True)
 class Leaf:
-    """One saved value: its description, its bytes, and its numbers where it has any."""
+    """One saved value: its description, bytes, and numbers if it has any."""
 
     form: dict[str, Any]
     data: bytes | memoryview
@@ -32,16 +32,16 @@ class Leaf:
         return self.form["kind"] in ("tensor", "array", "number")
 
     def numbers(self) -> np.ndarray:
-        """The values in float64, complex128, or as the integers they are. Raises BadInputError."""
+        """The values as float64, complex128, or unchanged integers. Raises BadInputError."""
         return decode(self.data, self.dtype).reshape(self.form["shape"])
 
     @property
     def elements(self) -> int:
-        """How many numbers it has."""
+        """The number of elements."""
         return prod(self.form["shape"])
 
     def part(self, elements: slice) -> np.ndarray:
-        """The numbers from `start` to `stop`, in one row."""
+        """The numbers of that slice, flattened."""
         width = len(self.data) // max(self.elements, 1)
         return decode(self.data[elements.start * width : elements.stop * width], self.dtype)
 
@@ -57,15 +57,15 @@ class Saved:
     leaves: list[Leaf]
     mutated: list[str]
     aliases: list[str]
-    inputs: str  # a hash of them
-    fingerprint: str | None = None  # of all the above, where it was asked for
+    inputs: str  # their hash
+    fingerprint: str | None = None  # hash of all the above, if requested
 
 
-def read(told: dict[str, Any], path: Path) -> Saved:
-    """What a side saved at `path`; copied, for the side might change it later."""
+def read(answer: dict[str, Any], path: Path) -> Saved:
+    """Read what a side saved at `path`, as a copy, because the side might change the file."""
     data = memoryview(path.read_bytes())
-    leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in told["leaves"]]
-    return Saved(leaves, told["mutated"], told["aliases"], told["inputs"])
+    leaves = [Leaf(form, data[form["offset"] : form["offset"] + form["bytes"]]) for form in answer["leaves"]]
+    return Saved(leaves, answer["mutated"], answer["aliases"], answer["inputs"])
 
 
 def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
@@ -86,7 +86,7 @@ def decode(data: bytes | memoryview, dtype: str) -> np.ndarray:
 def _narrow(data: bytes | memoryview, dtype: str) -> np.ndarray:
     if not data:
         return np.empty(0)
-    import torch  # who returns such values has it
+    import torch  # results of these types come from torch
 
     bits = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     return np.asarray(bits.view(getattr(torch, dtype)).double().numpy())

@@ -1,4 +1,4 @@
-"""How far numbers are from the reference, and what kind of wrong they are."""
+"""Errors of results against the reference, and the kind of error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from fathom.referee.compare.tolerance import Tolerance, coarser, tolerance
 
-RIGHT = 0.01  # of the elements must be right for the rest to count as left out
-FAR = 0.1  # of the scale: further than any rounding
+RIGHT = 0.01  # share of right elements from which the others count as not computed
+FAR = 0.1  # of the scale: beyond any rounding
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class Errors:
     worst: float
 
     def within(self, allowed: Tolerance) -> bool:
-        """Whether both are allowed; NaN is not."""
+        """Whether both are within the tolerance; NaN is not."""
         return self.norm <= allowed.norm and self.worst <= allowed.worst
 
 
-def errors(found: np.ndarray, reference: np.ndarray) -> Errors:
-    """Over the elements where the reference is finite; a reference of zeros allows nothing else."""
-    held = np.isfinite(reference)
-    x, r = found[held].astype(reference.dtype), reference[held]
+def errors(values: np.ndarray, reference: np.ndarray) -> Errors:
+    """Errors over elements with a finite reference; a reference of zeros tolerates no error."""
+    finite = np.isfinite(reference)
+    x, r = values[finite].astype(reference.dtype), reference[finite]
     if not r.size:
         return Errors(0.0, 0.0)
     size, difference = np.abs(r), np.abs(x - r)
@@ -39,11 +39,11 @@ def errors(found: np.ndarray, reference: np.ndarray) -> Errors:
     return Errors(norm, float(np.max(difference / np.maximum(size, scale))))
 
 
-def same_gaps(found: np.ndarray, reference: np.ndarray, baseline: np.ndarray | None) -> bool:
-    """Whether NaN and infinities are where the reference or the baseline, which may overflow, has them."""
+def same_gaps(values: np.ndarray, reference: np.ndarray, baseline: np.ndarray | None) -> bool:
+    """Whether NaN and infinities match those of the reference, or of the baseline, which may overflow."""
     references = [r for r in (reference, baseline) if r is not None]
     return any(
-        np.array_equal(np.isnan(found), np.isnan(r)) and np.array_equal(_infinite(found), _infinite(r))
+        np.array_equal(np.isnan(values), np.isnan(r)) and np.array_equal(_infinite(values), _infinite(r))
         for r in references
     )
 
@@ -52,16 +52,16 @@ def _infinite(values: np.ndarray) -> np.ndarray:
     return np.where(np.isinf(values), np.sign(values), 0)
 
 
-def diagnose(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> tuple[str, str]:
+def diagnose(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> tuple[str, str]:
     """(reason, detail) for numbers beyond their tolerance."""
-    seen = errors(found, reference)
+    seen = errors(values, reference)
     lower = like(seen.norm, dtype, reduction)
     if lower:
         return (
             "lower-precision",
-            f"{seen.norm:.1e} is too much for {dtype}: {lower} explains it, or a wrong result",
+            f"{seen.norm:.1e} is too much for {dtype}: {lower} would explain it, or a wrong result",
         )
-    part = _part(found, reference, dtype, reduction)
+    part = _part(values, reference, dtype, reduction)
     if part:
         return "partial-result", part
     return "wrong-result", f"relative error {seen.norm:.1e}, worst element {seen.worst:.1e}"
@@ -76,11 +76,11 @@ def like(norm: float, dtype: str, reduction: int) -> str | None:
     return None
 
 
-def _part(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> str | None:
-    if found.size > 1 and np.all(found == found.flat[0]) and np.ptp(np.abs(reference)) > 0:
-        return f"every element is {found.flat[0]:g}"
+def _part(values: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) -> str | None:
+    if values.size > 1 and np.all(values == values.flat[0]) and np.ptp(np.abs(reference)) > 0:
+        return f"every element is {values.flat[0]:g}"
     allowed = tolerance(dtype, reduction, 1)
-    difference, size = np.abs(found - reference), np.abs(reference)
+    difference, size = np.abs(values - reference), np.abs(reference)
     right = difference <= (allowed.norm if allowed else 0.0) * size
     far = difference > FAR * float(np.sqrt(np.mean(size**2)))
     if right.mean() >= RIGHT and far[~right].mean() >= 0.5:
@@ -88,19 +88,19 @@ def _part(found: np.ndarray, reference: np.ndarray, dtype: str, reduction: int) 
     return None
 
 
-def truncated(found: np.ndarray, reference: np.ndarray, dtype: str) -> str | None:
-    """The narrower format that holds every element exactly though it does not hold the reference's."""
-    if dtype != "float32" or found.size < 64:
+def truncated(values: np.ndarray, reference: np.ndarray, dtype: str) -> str | None:
+    """The narrower format that represents every element exactly, but not the reference's."""
+    if dtype != "float32" or values.size < 64:
         return None
     for name, cut in (("bfloat16", 16), ("tf32", 13)):
-        if not _bits(found, cut).any() and np.count_nonzero(_bits(reference, cut)) > 0.5 * found.size:
+        if not _bits(values, cut).any() and np.count_nonzero(_bits(reference, cut)) > 0.5 * values.size:
             return name
     return None
 
 
-def finer(found: np.ndarray) -> bool:
-    """Whether float32 is needed to hold these."""
-    return bool(_bits(found, 13).any())
+def finer(values: np.ndarray) -> bool:
+    """Whether the values need float32."""
+    return bool(_bits(values, 13).any())
 
 
 def _bits(values: np.ndarray, low: int) -> np.ndarray:

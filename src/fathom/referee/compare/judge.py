@@ -1,4 +1,4 @@
-"""Saved results of a candidate against those of the baseline and of a reference in double precision."""
+"""Comparison of a candidate's results with the baseline's and with a reference in double precision."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from fathom.referee.compare.tolerance import Tolerance, tolerance
 from fathom.referee.turn import Turn
 from fathom.referee.verdict import Agreement, Reason
 
-AMPLIFIED = 2.0  # times the baseline's own error is allowed where a long computation amplifies rounding
-PAGE, PAGES = 4096, 1024  # of which the hash of a large result is made
-LOOK = 4096  # elements of a first look
+AMPLIFIED = 2.0  # times the baseline's error is allowed, for computations that amplify rounding
+PAGE, PAGES = 4096, 1024  # hashed pages of a large result
+LOOK = 4096  # elements compared first
 
 
 @dataclass
 class Judge:
-    """Collects what was compared. `claim`: the precision that the candidate declares, else its dtype;
-    `reduction`: terms behind one element; else the longest extent of the inputs, or as many elements of
-    the largest input as there are for each of the result."""
+    """Compares results and collects the agreement. `claim`: the candidate's declared precision, else its
+    dtype. `reduction`: terms per element; by default the longest extent of the inputs, or the elements
+    of the largest input per element of the result.
+    """
 
     claim: str | None = None
     reduction: int | None = None
@@ -36,13 +37,12 @@ class Judge:
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
-        """Reasons against the candidate's result; the inputs of all three were the same."""
+        """Reasons to refuse the candidate's result; all three results have the same inputs."""
         with self.turn.computing():
             return self._judged(candidate, baseline, reference)
 
     def same(self, result: Saved) -> bool:
-        """Whether nothing speaks against a candidate's result that is the baseline's to the byte; NaN and
-        infinities need the reference."""
+        """Whether a result with the baseline's bytes needs no further check; NaN and infinities do."""
         with self.turn.computing():
             if not all(finite(leaf) for leaf in result.leaves if leaf.numeric):
                 return False
@@ -53,24 +53,24 @@ class Judge:
 
     def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
         if candidate.inputs != reference.inputs:
-            return [Reason("global-state", "the inputs of the same seed are others in its process")]
-        found = [Reason("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases]
+            return [Reason("global-state", "the same seed gives different inputs in its process")]
+        reasons = [
+            Reason("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases
+        ]
         extra = [place for place in candidate.mutated if place not in baseline.mutated]
-        found += [Reason("mutates-input", f"{place} is another after the call") for place in extra]
+        reasons += [Reason("mutates-input", f"{place} changed during the call") for place in extra]
         mutated = {*extra}
         mine = [leaf for leaf in candidate.leaves if leaf.place not in mutated]
         if wrong := list(_contract(mine, baseline.leaves)):
-            return found + wrong
+            return reasons + wrong
         for own, base, ref in zip(mine, baseline.leaves, _matching(reference, baseline), strict=True):
-            found += self._leaf(own, base, ref)
-        return found
+            reasons += self._leaf(own, base, ref)
+        return reasons
 
     def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Reason]:
         if not own.numeric:
             return (
-                []
-                if own.same(base)
-                else [Reason("wrong-result", f"{own.place} is another than the baseline's")]
+                [] if own.same(base) else [Reason("wrong-result", f"{own.place} differs from the baseline's")]
             )
         stale = self._stale(own, base)
         if own.part(slice(0, 0)).dtype.kind in "biu":
@@ -101,18 +101,18 @@ class Judge:
         return [stale or Reason(code, f"{own.place}: {detail}")]
 
     def _allowed(self, dtype: str, length: int, elements: int, theirs: Errors) -> Tolerance:
-        found = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
+        allowed = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
         if not self.exact_reference or dtype in ("float64", "complex128"):
-            found = Tolerance(2 * found.norm, 2 * found.worst)  # both sides of the comparison are rounded
-        return found.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
+            allowed = Tolerance(2 * allowed.norm, 2 * allowed.worst)  # because both sides are rounded
+        return allowed.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
 
     def _stale(self, own: Leaf, base: Leaf) -> Reason | None:
-        """A reason, should this turn out wrong: the same bytes came where the baseline had others."""
+        """The reason if this is wrong: the candidate returned equal bytes where the baseline's differ."""
         earlier = self._earlier.setdefault(own.place, {})
         data, theirs = _fingerprint(own), _fingerprint(base)
         if earlier.setdefault(data, theirs) == theirs or _constant(own):
             return None
-        return Reason("cached-result", f"{own.place} is that of other inputs")
+        return Reason("cached-result", f"{own.place} is the result of other inputs")
 
     def _note(
         self,
@@ -137,7 +137,7 @@ class Judge:
 
 
 def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
-    """The narrower format whose numbers the candidate's all are, and not the baseline's."""
+    """The narrower format that represents all of the candidate's numbers, but not the baseline's."""
     if claim != "float32" or finer(own.part(slice(0, min(LOOK, own.elements)))):
         return None
     x, b, r = own.numbers(), base.numbers(), ref.numbers()
@@ -145,17 +145,17 @@ def _narrower(own: Leaf, base: Leaf, ref: Leaf, claim: str) -> str | None:
 
 
 def _fingerprint(leaf: Leaf) -> str:
-    """A hash of the bytes; of large results of pages all over them, for it only chooses between reasons."""
-    found, size = blake2b(digest_size=16), len(leaf.data)
+    """A hash of the bytes. Large results are sampled by page, because it only selects between reasons."""
+    hasher, size = blake2b(digest_size=16), len(leaf.data)
     step = PAGE if size <= PAGES * PAGE else size // PAGES
     for at in range(0, size, step):
-        found.update(leaf.data[at : at + PAGE])
-    return found.hexdigest()
+        hasher.update(leaf.data[at : at + PAGE])
+    return hasher.hexdigest()
 
 
 def _constant(leaf: Leaf) -> bool:
-    found = np.frombuffer(leaf.data, np.uint8)
-    return bool((found == found[:1]).all())
+    data = np.frombuffer(leaf.data, np.uint8)
+    return bool((data == data[:1]).all())
 
 
 def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Reason]:
@@ -178,7 +178,7 @@ def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Reason]:
 
 
 def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
-    """Strides of extents of one element mean nothing."""
+    """Compare strides, except of dimensions with one element, where they have no meaning."""
     if what != "stride" or mine.form.get("shape") != theirs.form.get("shape"):
         return False
     steps = zip(mine.form["shape"], mine.form["stride"], theirs.form["stride"], strict=True)
@@ -186,7 +186,7 @@ def _same_layout(what: str, mine: Leaf, theirs: Leaf) -> bool:
 
 
 def _matching(reference: Saved, baseline: Saved) -> list[Leaf]:
-    """The reference's leaves in the baseline's order; the baseline's own where it has none of that form."""
+    """The reference's leaves in the baseline's order; the baseline's leaf where the forms differ."""
     known = {leaf.place: leaf for leaf in reference.leaves}
     return [
         ref

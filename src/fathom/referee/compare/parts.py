@@ -1,5 +1,5 @@
-"""Errors of large results: part by part, so that numbers in double precision stay in a core's cache, and on
-several cores. What comes out is what `errors` and `same_gaps` say of the whole."""
+"""Errors of large results, computed in parts that stay in a core's cache, on several cores. The results equal
+those of `errors` and `same_gaps` for the whole array."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Nearness:
-    """Errors of the candidate and of the baseline against the reference; `gaps`: whether the candidate's NaN
-    and infinities are where the reference or the baseline has them."""
+    """Errors of candidate and baseline against the reference; `gaps`: whether the candidate has NaN and
+    infinities only where the reference or the baseline has them."""
 
     gaps: bool
     mine: Errors
@@ -31,10 +31,10 @@ class Nearness:
 
 
 @dataclass(frozen=True)
-class _Apart:
-    """Of one part, of the candidate and of the baseline: the squares and the largest of the differences, the
-    latter also in relation to the elements; whether the candidate's gaps are the reference's, and the
-    baseline's."""
+class _Deviation:
+    """Deviations in one part, for candidate and baseline: sum of squares, largest difference, largest
+    relative difference; and whether the candidate's gaps match the reference's and the baseline's.
+    """
 
     squares: tuple[float, float]
     largest: tuple[float, float]
@@ -43,25 +43,25 @@ class _Apart:
 
 
 def nearness(own: Leaf, base: Leaf, ref: Leaf) -> Nearness:
-    """The candidate's and the baseline's leaf against the reference's, which have one shape."""
+    """Compare the candidate's and the baseline's leaf with the reference's, all of one shape."""
     parts = _parts(own)
     sizes = _each(lambda part: _size(ref.part(part)), parts)
-    held = sum(count for count, _ in sizes)
-    scale = float(np.sqrt(np.sum([squares for _, squares in sizes]) / held)) if held else 0.0
-    found = _each(lambda part: _apart(own.part(part), base.part(part), ref.part(part), scale), parts)
-    gaps = any(all(one.gaps[which] for one in found) for which in (0, 1))
-    if not held:
+    count = sum(count for count, _ in sizes)
+    scale = float(np.sqrt(np.sum([squares for _, squares in sizes]) / count)) if count else 0.0
+    deviations = _each(lambda part: _deviation(own.part(part), base.part(part), ref.part(part), scale), parts)
+    gaps = any(all(part.gaps[which] for part in deviations) for which in (0, 1))
+    if not count:
         return Nearness(gaps, Errors(0.0, 0.0), Errors(0.0, 0.0))
     if scale == 0:
-        wrong = np.max([one.largest for one in found], axis=0)
+        wrong = np.max([part.largest for part in deviations], axis=0)
         return Nearness(gaps, *(Errors(float(w and np.inf), float(w and np.inf)) for w in wrong))
-    norms = np.sqrt(np.sum([one.squares for one in found], axis=0) / held) / scale
-    worst = np.max([one.worst for one in found], axis=0)
+    norms = np.sqrt(np.sum([part.squares for part in deviations], axis=0) / count) / scale
+    worst = np.max([part.worst for part in deviations], axis=0)
     return Nearness(gaps, *(Errors(float(n), float(w)) for n, w in zip(norms, worst, strict=True)))
 
 
 def finite(leaf: Leaf) -> bool:
-    """Whether none of its numbers is NaN or infinite."""
+    """Whether all of its numbers are finite."""
     return all(_each(lambda part: bool(np.isfinite(leaf.part(part)).all()), _parts(leaf)))
 
 
@@ -70,30 +70,30 @@ def _parts(leaf: Leaf) -> list[slice]:
 
 
 def _size(r: np.ndarray) -> tuple[int, float]:
-    """How many elements are finite, and the sum of their squares."""
-    held = np.isfinite(r)
-    kept = np.abs(r if held.all() else r[held])
+    """The number of finite elements, and the sum of their squares."""
+    finite = np.isfinite(r)
+    kept = np.abs(r if finite.all() else r[finite])
     return kept.size, float(np.sum(kept * kept))
 
 
-def _apart(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> _Apart:
-    """The differences where `r` is finite."""
+def _deviation(x: np.ndarray, b: np.ndarray, r: np.ndarray, scale: float) -> _Deviation:
+    """Deviations where `r` is finite."""
     gaps = _gaps(x, b, r)
-    held = np.isfinite(r)
-    if not held.all():
-        x, b, r = x[held], b[held], r[held]
+    finite = np.isfinite(r)
+    if not finite.all():
+        x, b, r = x[finite], b[finite], r[finite]
     least = np.maximum(np.abs(r), scale or 1.0)
     mine, theirs = (_differences(values, r, least) for values in (x, b))
     squares, largest, worst = zip(mine, theirs, strict=True)
-    return _Apart(squares, largest, worst, gaps)
+    return _Deviation(squares, largest, worst, gaps)
 
 
 def _differences(values: np.ndarray, r: np.ndarray, least: np.ndarray) -> tuple[float, float, float]:
     with np.errstate(invalid="ignore", over="ignore"):
-        apart = np.abs(values.astype(r.dtype, copy=False) - r)
-        squares, largest = float(np.sum(apart * apart)), float(apart.max(initial=0.0))
-        apart /= least
-        return squares, largest, float(apart.max(initial=0.0))
+        distances = np.abs(values.astype(r.dtype, copy=False) - r)
+        squares, largest = float(np.sum(distances * distances)), float(distances.max(initial=0.0))
+        distances /= least
+        return squares, largest, float(distances.max(initial=0.0))
 
 
 def _gaps(x: np.ndarray, b: np.ndarray, r: np.ndarray) -> tuple[bool, bool]:

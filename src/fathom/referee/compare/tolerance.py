@@ -1,4 +1,4 @@
-"""How far a right result may be from the reference: from its dtype and the length of its reductions.
+"""Tolerances of results, from their dtype and the length of their reductions.
 
 A sum of n terms in a precision of unit roundoff u has a relative error of about √n u with high probability
 (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis, SIAM J. Sci. Comput. 41, 2019,
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from math import log, sqrt
 
 ROUNDINGS = 4
-SPREAD = 4  # λ of the theorem: chance of more is below 2 exp(−λ²/2) an element
+SPREAD = 4  # λ of the theorem: larger errors have a probability below 2 exp(−λ²/2) per element
 
 # Unit roundoff: half the distance from 1 to the next number, 2^-p with p significant bits.
 ROUNDOFF = {
@@ -47,18 +47,18 @@ _WIDE = ("float64", "complex128")
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Largest relative norm of the error, and largest error of one element."""
+    """Largest allowed relative norm of the error, and largest error of one element."""
 
     norm: float
     worst: float
 
     def at_least(self, norm: float, worst: float) -> Tolerance:
-        """The larger of both, each for itself."""
+        """The tolerance with both values raised to at least these."""
         return Tolerance(max(self.norm, norm), max(self.worst, worst))
 
 
 def tolerance(dtype: str, reduction: int, elements: int) -> Tolerance | None:
-    """For a result of `elements` numbers, each of them over `reduction` terms; None for exact dtypes."""
+    """The tolerance of `elements` numbers, each a sum of `reduction` terms; None for exact dtypes."""
     storing = ROUNDOFF.get(dtype)
     if storing is None:
         return None
