@@ -169,10 +169,14 @@ def work():
     while time.perf_counter() < end:
         pass
 
+def call():
+    sum(range(40_000_000))  # one instruction
+
 beacon = Beacon(Session())
 beacon.follow("timeline")
 rest()
 work()
+call()
 beacon.follow("transition")
 work()
 if sys.argv[2] == "dies":
@@ -208,6 +212,14 @@ def test_samples_say_where_the_program_ran_and_where_it_slept(way: str, tmp_path
     busy = table.filter(pl.col("function") == "work")
     assert busy["running"].mean() > 0.9  # type: ignore[operator]
     assert set(busy["source"]) <= {f"{script}:{line}" for line in (13, 14, 15)}
+    assert asleep["moved"].null_count() == asleep.height  # only a thread that runs is read twice
+    calling = table.filter(pl.col("function") == "call")
+    for rows, moves in ((busy, True), (calling, False)):
+        looked = rows.drop_nulls("moved").filter(
+            pl.col("on_processor").fill_null(1.0) > 0.8
+        )  # not on a busy host
+        assert looked.height < 5 or (looked["moved"].mean() > 0.3) == moves  # type: ignore[operator]
+        assert rows["apart_ns"].null_count() == rows["moved"].null_count()
     assert table["stack"][0].startswith(f"<module> ({script}:")
 
 

@@ -16,6 +16,7 @@ from fathom.probe.faults import fault, guarded
 from fathom.probe.frames import Beacon
 from fathom.probe.orders import Job
 from fathom.probe.phases import Orders, Phases
+from fathom.probe.plain import is_plain
 from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
 from fathom.probe.schedule import Schedule
@@ -82,6 +83,7 @@ class Conductor:
 
     def _settle(self, burst: int) -> None:
         self.phases = Phases(self._session.plan, self._schedule.lead, self._cuda.is_available(), burst)
+        self.phases.sampled_alone = is_plain(self._session.torch)
         self.orders = Orders("settle", burst)
 
     # a mark

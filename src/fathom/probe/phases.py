@@ -22,6 +22,8 @@ SETTLE_LEAST = 3
 RECENT = 3  # bursts, of which the one with the longest steps decides how many fit into the next
 DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time restarts the recording
 STACKS_BELOW = 20_000  # events per step: stacks multiply them
+# Of a timeline of sampled stacks alone, which costs the program nothing.
+SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_APART = 2, 3_000_000_000, 6
 OPS_AN_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
@@ -43,6 +45,7 @@ class Phases:
         self.settled_in_time = True
         self.finished = False
         self.light = self.bare = False  # timelines hardly disturb the program; they hold no ops
+        self.sampled_alone = False  # timelines hold only marks and sampled stacks, which cost nothing
         self.blocked = False  # another profiler runs: no burst can begin, and steps are not clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were unlike those that follow
@@ -234,6 +237,8 @@ class Phases:
 
     def _begin_timeline(self) -> None:
         self._begun, self._wanted = True, self.plan.steps
+        if self.sampled_alone:
+            self._wanted = max(self._wanted, min(SAMPLED_STEPS, int(SAMPLED_NS / max(self.step_ns, 1))))
         self._reference, self._timed_before = self.step_ns, self._burst
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 

@@ -98,6 +98,9 @@ STACKS = {  # one row a sample of one host thread, taken from outside the proces
     "function": pl.String,  # of the program's innermost frame
     "source": pl.String,  # file:line of that frame
     "stack": pl.String,  # all frames, outermost first: "function (file:line);..."
+    "moved": pl.Boolean,  # whether another instruction ran when the stack was read again; null: read once
+    "apart_ns": pl.Int64,  # between the two reads
+    "on_processor": pl.Float32,  # of its runnable time since the last such read, the share on a processor
     **_RECORDED,
 }
 SAMPLES: Schema = {

@@ -29,6 +29,7 @@ from fathom.diagnosis.signals.rows import (
     Searches,
     Sensors,
     Stretched,
+    Tables,
     Work,
 )
 from fathom.diagnosis.signals.value import READERS, Signal, Signals
@@ -60,6 +61,7 @@ __all__ = [
     "Signal",
     "Signals",
     "Stretched",
+    "Tables",
     "UnknownSignalError",
     "Work",
 ]

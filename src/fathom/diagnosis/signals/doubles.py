@@ -22,7 +22,7 @@ def doubles(recorded: Recorded) -> list[Double]:
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "attribution")
     if ops["dtypes"].null_count() == ops.height:
         raise UnknownSignalError("dtypes were not recorded")
-    shares = _shares(_with_own_time(ops))
+    shares = _shares(with_own_time(ops))
     found = [
         Double(row.detail, row.ms * share, source, module)
         for row in recorded.device.ledger
@@ -32,7 +32,7 @@ def doubles(recorded: Recorded) -> list[Double]:
     return sorted(found, key=lambda one: -one.ms)
 
 
-def _with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
+def with_own_time(ops: pl.DataFrame) -> pl.DataFrame:
     """`ops` with `took`: nanoseconds without the ops beneath."""
     ops = ops.with_columns(took=pl.col("end_ns") - pl.col("start_ns"))
     beneath = ops.group_by(id="parent").agg(beneath=pl.col("took").sum())

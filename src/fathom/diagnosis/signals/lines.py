@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log1p
+
 import polars as pl
 
 from fathom.analysis.sampled import LINES, OTHER_LINES, where
@@ -10,6 +12,12 @@ from fathom.diagnosis.signals.rows import HostLine
 from fathom.diagnosis.signals.value import signal
 
 NO_STACKS = "no stacks of the host were sampled"
+ENOUGH_LOOKS, LEAST_LOOKS = 6, 3  # at a line, else at its function
+ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays where it is may have none
+MOST = 0.99  # of looks that saw it elsewhere: how long the quickest code stays is not told
+NS_PER_US = 1e3
+
+Place = tuple[str, str, float, float | None]  # function, source, share of its own code, dwell in µs
 
 
 @signal("host.lines", "ms a step")
@@ -28,14 +36,42 @@ def lines(recorded: Recorded) -> list[HostLine]:
     return sorted(named, key=lambda line: -line.ms)
 
 
-def _places(stacks: pl.DataFrame) -> dict[str, tuple[str, str, float]]:
-    """Function, source, and the share of samples in the program's own code, by `function (file:line)`."""
+def _places(stacks: pl.DataFrame) -> dict[str, Place]:
+    """By `function (file:line)`: the place, whose code runs there, and how long at one instruction."""
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
-    by_line = stacks.group_by("function", "source", maintain_order=True).agg(
+    shares = stacks.group_by("function", "source", maintain_order=True).agg(
         own=(own & running).sum() / running.sum(), count=pl.len()
     )
+    by_line = _dwells(stacks, pl.col("source"), ENOUGH_LOOKS)
+    by_function = _dwells(stacks, pl.col("source").str.replace(r":\d+$", ""), LEAST_LOOKS)
     return {
-        where(function, source): (function, source, share or 0.0)
-        for function, source, share, _ in by_line.sort("count").iter_rows()
+        where(function, source): (
+            function,
+            source,
+            share or 0.0,
+            by_line.get((function, source)) or by_function.get((function, source.rpartition(":")[0])),
+        )
+        for function, source, share, _ in shares.sort("count").iter_rows()
     }
+
+
+def _dwells(stacks: pl.DataFrame, place: pl.Expr, least: float) -> dict[tuple[str, str], float]:
+    """Mean microseconds at one instruction, by function and place; without those of few looks."""
+    alone = pl.col("on_processor").fill_null(1.0) >= ALONE
+    rows = stacks.filter(pl.col("moved").is_not_null(), alone).group_by("function", place)
+    sums = rows.agg(pl.col("moved").sum(), looked=pl.len(), apart=pl.col("apart_ns").mean())
+    return {
+        (function, source): dwell_us(moved, looked, apart / NS_PER_US)
+        for function, source, moved, looked, apart in sums.iter_rows()
+        if looked >= least
+    }
+
+
+def dwell_us(moved: int, looked: int, apart_us: float) -> float:
+    """How long the interpreter stays at one instruction, from how often it was elsewhere at the second look.
+
+    What leaves at a constant rate is seen to with a probability of 1 - exp(-apart / dwell).
+    """
+    share = min((moved + 0.5) / (looked + 1), MOST)
+    return -apart_us / log1p(-share)

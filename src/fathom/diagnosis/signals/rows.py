@@ -152,7 +152,11 @@ class Computing:
 
 @dataclass(frozen=True)
 class HostLine:
-    """A row of the ledger that names a line; `own` is the share of its samples in no library's code."""
+    """A row of the ledger that names a line.
+
+    `own` is the share of its samples in no library's code, `dwell_us` how long the interpreter stays at one
+    instruction there: long in native code that works on arrays. None: not known.
+    """
 
     entry: str
     detail: str
@@ -160,6 +164,7 @@ class HostLine:
     function: str
     source: str
     own: float
+    dwell_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -322,6 +327,32 @@ class Eager:
     def saved_ms(self) -> float:
         """Of all its families."""
         return sum(self.saved.values())
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Embedding tables of one shape: `parameters` of them, and how many rows a step looks up in all together.
+
+    `works` pass over every row: zeroing the gradient, and the tables' share of the optimizer.
+    """
+
+    rows: int
+    width: int
+    parameters: int
+    lookups: float
+    works: list[Work]
+    source: str | None = None
+    module: str | None = None
+
+    @property
+    def ms(self) -> float:
+        """Of all its work."""
+        return sum(work.ms for work in self.works)
+
+    @property
+    def touched(self) -> float:
+        """The share of rows that a step looks up, at most: the same row may be looked up twice."""
+        return min(self.lookups / (self.parameters * self.rows), 1.0)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,8 @@ class Activity:
         self._names = CALLS.get(platform.machine(), {})
         self._call = _open(f"{folder}/syscall")
         self._stat = _open(f"{folder}/stat") if self._call is None else None
+        self._scheduler = _open(f"{folder}/schedstat")
+        self._ran, self._waited = self._schedule() or (0, 0)
 
     def now(self) -> State:
         """Return whether the thread is running or ready, and otherwise the system call that blocks it."""
@@ -150,6 +152,25 @@ class Activity:
             pass
         return None, None
 
+    def on_processor(self) -> float | None:
+        """The share of its runnable time since the last call that the thread had a processor."""
+        now = self._schedule()
+        if now is None:
+            return None
+        ran, waited = now[0] - self._ran, now[1] - self._waited
+        self._ran, self._waited = now
+        return round(ran / (ran + waited), 3) if ran + waited > 0 else None
+
+    def _schedule(self) -> tuple[int, int] | None:
+        """Nanoseconds that the thread ran, and that it waited for a processor."""
+        if self._scheduler is None:
+            return None
+        try:
+            ran, waited, _ = map(int, os.pread(self._scheduler, 64, 0).split())
+        except (OSError, ValueError):
+            return None
+        return ran, waited
+
     def _by_call(self, text: bytes) -> State:
         number = text.split(b" ", 1)[0].strip()
         if not number.isdigit():  # "running", or -1: blocked outside a system call, as in a page fault
@@ -158,10 +179,10 @@ class Activity:
 
     def close(self) -> None:
         """Close the files."""
-        for file in (self._call, self._stat):
+        for file in (self._call, self._stat, self._scheduler):
             if file is not None:
                 os.close(file)
-        self._call = self._stat = None
+        self._call = self._stat = self._scheduler = None
 
 
 def _open(path: str) -> int | None:

@@ -13,7 +13,12 @@ from fathom.recorder.stacks.codes import Codes, Frame, TornError
 from fathom.recorder.stacks.walk import Chain, Walker
 
 BATCH = 4096  # samples per write
+AGAIN = 2  # read the stack twice for every so many samples
 MOST_KNOWN = 50_000  # chains to remember
+
+# Whether the thread went on between two reads, nanoseconds between them, and the share of the time since the
+# last such look that it had a processor.
+Moves = tuple[()] | tuple[bool, int, float | None]
 
 
 class Target:
@@ -32,7 +37,7 @@ class Target:
         self._places: dict[tuple[int, int], int] = {}  # to frame numbers
         self._frames: dict[Frame, int] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
-        self._rows: list[tuple[int, bool | None, str | None, Chain]] = []
+        self._rows: list[tuple[int, bool | None, str | None, Chain, Moves]] = []
         self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
 
     def begin(self, thread: int, state: int) -> None:
@@ -61,6 +66,7 @@ class Target:
         assert self._activity is not None
         now = time.time_ns()
         running, call = self._activity.now()
+        began = time.perf_counter_ns()
         chain = self._walker.walk(self._state)
         self.samples += 1
         if chain is None:
@@ -68,9 +74,21 @@ class Target:
             if self._walker.gone(self._state):
                 self.end()
             return
-        self._rows.append((now, running, call, chain))
+        moves = self._moves(chain, began) if running and self.samples % AGAIN == 0 else ()
+        self._rows.append((now, running, call, chain, moves))
         if len(self._rows) >= BATCH:
             self._write()
+
+    def _moves(self, chain: Chain, began: int) -> Moves:
+        """Read the stack once more: the interpreter has gone on since, or sits in a call of native code.
+
+        A loop may be back at the same instruction, with other values at hand.
+        """
+        frame, again = self._walker.innermost, time.perf_counter_ns()
+        after = self._walker.walk(self._state)
+        moved = after != chain or frame != self._walker.innermost
+        share = self._activity.on_processor() if self._activity else None
+        return () if after is None else (moved, again - began, share)
 
     def _stack(self, chain: Chain) -> int | None:
         """Return the number of a chain's stack; None if it was torn."""
@@ -105,7 +123,10 @@ class Target:
 
     def _write(self) -> None:
         """Resolve and write pending samples: rarely within a stretch, as it takes milliseconds."""
-        resolved = [(now, running, call, self._stack(chain)) for now, running, call, chain in self._rows]
+        resolved = [
+            (now, running, call, self._stack(chain), *moves)
+            for now, running, call, chain, moves in self._rows
+        ]
         rows = [row for row in resolved if row[3] is not None]
         self._torn += len(resolved) - len(rows)
         new: list[dict[str, Any]] = [{"t": name, "rows": rows} for name, rows in self._new.items() if rows]

@@ -7,6 +7,7 @@ import os
 from fathom.probe.frames import PAGE, Layout, Memory
 
 MOST_FRAMES = 512
+INNERMOST = 24  # words of the innermost frame that are compared: its header, locals and stack
 TAGS = ~3  # of pointers to code objects, as tagged by CPython 3.14
 
 Chain = tuple[int, ...]  # code object, instruction, code object, instruction …: innermost first
@@ -22,6 +23,7 @@ class Walker:
             offset // 8 for offset in (layout.code, layout.previous, layout.instruction)
         )
         self._size = 8 * (1 + max(self._code, self._previous, self._instruction))
+        self.innermost = b""  # of the last walk: it changes as the frame's instructions run
 
     def walk(self, state: int) -> Chain | None:
         """Return the chain of the thread whose state is at `state`; None if the read was torn or failed."""
@@ -52,6 +54,8 @@ class Walker:
                     loaded = frame - within
                     read(file, page, loaded)
                 place = within >> 3
+            if not chain:
+                self.innermost = bytes(words[place : place + INNERMOST])
             chain += (words[place + code] & TAGS, words[place + instruction])
             frame = words[place + previous]
         return tuple(chain) if chain else None

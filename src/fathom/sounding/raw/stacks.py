@@ -19,6 +19,8 @@ _PACKAGES = ("/site-packages/", "/dist-packages/")
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs that have no file
 
 Frame = tuple[str, str, int]  # function, file, line
+Row = tuple[Any, ...]  # time, thread, running, call, stack, and LOOKED
+LOOKED = ("moved", "apart_ns", "on_processor")  # of samples that were read twice
 
 
 class Samples:
@@ -27,7 +29,7 @@ class Samples:
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.stacks: list[list[int]] = []
-        self.rows: list[tuple[int, int, bool | None, str | None, int]] = []
+        self.rows: list[Row] = []
         self.stretches: list[Record] = []
 
     def take(self, record: Record) -> None:
@@ -39,7 +41,10 @@ class Samples:
             self.stacks += record["rows"]
         elif kind == "samples":
             thread = int(record["thread"])
-            self.rows += [(ns, thread, running, call, stack) for ns, running, call, stack in record["rows"]]
+            self.rows += [
+                (ns, thread, running, call, stack, *(looked or [None] * len(LOOKED)))
+                for ns, running, call, stack, *looked in record["rows"]
+            ]
         elif kind == "stretch":
             self.stretches.append(record)
 
@@ -55,8 +60,9 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
         schema={"number": pl.Int64, "function": pl.String, "source": pl.String, "stack": pl.String},
         orient="row",
     )
-    schema = {"time_ns": pl.Int64, "thread": pl.Int64, "running": pl.Boolean, "call": pl.String}
-    rows = pl.DataFrame(samples.rows, schema={**schema, "number": pl.Int64}, orient="row", strict=False)
+    schema = {name: TABLES["stacks"][name] for name in ("time_ns", "thread", "running", "call")}
+    schema |= {"number": pl.Int64} | {name: TABLES["stacks"][name] for name in LOOKED}
+    rows = pl.DataFrame(samples.rows, schema=schema, orient="row", strict=False)
     table = in_phases(rows.join(known, on="number"), "time_ns", marked).filter(pl.col("phase").is_in(SAMPLED))
     return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples)}
 

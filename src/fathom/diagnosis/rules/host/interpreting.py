@@ -7,18 +7,19 @@ from dataclasses import replace
 from fathom.analysis.sampled import where
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
-from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, Looked, Unlooked, rows, rule, spent
 from fathom.diagnosis.signals import Computing, HostLine, Signals
 
 LEAST = 0.25  # of the step: small models pay some of it for every op
 LONG = 0.05  # of it, on a device that idles meanwhile
 OWN = 0.5  # of a line's samples: more of them in libraries, and it only calls them
+BRIEF_US = 50.0  # at one instruction: calling NumPy takes up to 10; what takes longer works on the numbers
 SHOWN = 3  # lines
 LEFT = 0.1  # of it: something has to ask for the ops
 
 
 @rule("host-python")
-def interpreting(signals: Signals) -> Found:
+def interpreting(signals: Signals) -> Looked:
     """On a device, where the host's pauses are Python's; on a processor by its share of the step."""
     if signals.get("step.device").value == CPU:
         return _on_processor(signals)
@@ -55,9 +56,28 @@ def _beside_launches(signals: Signals) -> Found:
 
 
 def sampled(signals: Signals) -> list[HostLine]:
-    """Lines of the program's own code in which Python ran, longest first; none without sampled stacks."""
+    """Lines in which Python ran, longest first; none without sampled stacks.
+
+    Lines of the program's own code, or where there are none, those that call libraries.
+    """
+    lines = [line for line in _python_lines(signals) if not native(line)]
+    return [line for line in lines if line.own >= OWN] or lines
+
+
+def native(line: HostLine) -> bool:
+    """Whether the line waits for native code, as for NumPy on whole arrays."""
+    return line.dwell_us is not None and line.dwell_us > BRIEF_US
+
+
+def _python_lines(signals: Signals) -> list[HostLine]:
     lines: list[HostLine] = signals.get("host.lines").value or []
-    return [line for line in lines if line.entry == PYTHON and line.own >= OWN]
+    return [line for line in lines if line.entry == PYTHON]
+
+
+def _interpreted(signals: Signals) -> list[Claim]:
+    """Rows of the ledger in which Python ran, without lines that wait for native code."""
+    calling = {line.detail for line in _python_lines(signals) if native(line)}
+    return [row for row in rows(signals, PYTHON) if row.detail not in calling]
 
 
 def _shares(signals: Signals) -> list[Evidence]:
@@ -73,17 +93,20 @@ def _at_line(candidate: Candidate, lines: list[HostLine]) -> Candidate:
     return replace(candidate, source=lines[0].source) if lines else candidate
 
 
-def _on_processor(signals: Signals) -> Found:
+def _on_processor(signals: Signals) -> Looked:
     """A profiler makes the pauses between ops longer, so it is their share that counts."""
-    share = spent(signals, PYTHON) / signals["step.timeline_ms"]
-    operators = any("::" in name for name in signals["host.ops"])
-    if share < LEAST or not operators:  # without any, Python is the program's work: only its own lines count
-        yield from _in_functions(signals)
+    claims = _interpreted(signals)
+    share = sum(claim.ms for claim in claims) / signals["step.timeline_ms"]
+    if not any("::" in name for name in signals["host.ops"]):
+        yield from _without_ops(signals)
+        return
+    if share < LEAST:
+        yield from _in_functions(signals, [line for line in sampled(signals) if line.own >= OWN])
         return
     mean = signals.number("step.mean_ms", signals["step.timeline_ms"])
     yield Candidate(
         kind="host-python",
-        claims=list(rows(signals, PYTHON)),
+        claims=claims,
         evidence=[
             Evidence("of the recorded step Python runs between ops", 100 * share, "%"),
             Evidence("ops are asked for", sum(signals["host.ops"].values()), "a step"),
@@ -97,21 +120,40 @@ def _on_processor(signals: Signals) -> Found:
     )
 
 
-def _in_functions(signals: Signals) -> Found:
+def _without_ops(signals: Signals) -> Looked:
+    """Python is all of such a program's work: only short instructions show a loop that arrays would replace."""
+    lines = _python_lines(signals)
+    if lines and all(line.dwell_us is None for line in lines):
+        yield Unlooked(
+            "host-python",
+            "how long Python stays at one instruction is not known: few samples, or a busy host",
+        )
+    yield from _in_functions(
+        signals, [line for line in lines if line.dwell_us is not None and not native(line)]
+    )
+
+
+def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
     """Functions of the program that compute for long, where other Python only asks for ops."""
     functions: dict[tuple[str, str], list[HostLine]] = {}
-    for line in sampled(signals):
+    for line in among:
         functions.setdefault((line.function, line.source.rpartition(":")[0]), []).append(line)
     for lines in functions.values():
         ms = sum(line.ms for line in lines)
         if ms >= LONG * signals["step.timeline_ms"]:
-            yield Candidate(
-                kind="host-python",
-                claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
-                evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *_shares(signals)],
-                gain_ms=(1 - LEFT) * ms,
-                doubt=0.3,
-                confidence=0.75,
-                check=f"the function {lines[0].function} at {lines[0].source}",
-                source=lines[0].source,
-            )
+            yield _in_function(signals, lines, ms)
+
+
+def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidate:
+    known = [line.dwell_us for line in lines if line.dwell_us is not None]
+    dwell = [Evidence("it stays at one instruction for", max(known), "µs")] if known else []
+    return Candidate(
+        kind="host-python",
+        claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
+        evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *dwell, *_shares(signals)],
+        gain_ms=(1 - LEFT) * ms,
+        doubt=0.3,
+        confidence=0.75,
+        check=f"the function {lines[0].function} at {lines[0].source}",
+        source=lines[0].source,
+    )

@@ -1,0 +1,75 @@
+"""Embeddings whose gradients are as large as their tables, though a step looks few rows up."""
+
+from __future__ import annotations
+
+from fathom.analysis.processor import OPS
+from fathom.analysis.subjects import CPU
+from fathom.diagnosis.rules.rule import (
+    Candidate,
+    Claim,
+    Evidence,
+    Looked,
+    Unlooked,
+    claims_of,
+    family_totals,
+    rule,
+    shrink,
+    usual,
+)
+from fathom.diagnosis.signals import Signals, Tables
+
+KIND = "kernels-dense-embedding-gradient"
+FEW = 0.1  # of the rows: of more, sorting and gathering them costs about what is saved
+SPARSE = 4.0  # times the work on a row that is looked up: sorted, summed, gathered and scattered
+LEAST = 0.02  # of the step: SparseAdam launches a dozen small kernels of its own
+
+
+@rule(KIND)
+def dense_tables(signals: Signals) -> Looked:
+    """Sparse gradients are not reduced between ranks by NCCL, so several ranks are left as they are."""
+    tables: list[Tables] = [one for one in signals["kernels.tables"] if one.touched <= FEW and one.works]
+    if not tables:
+        return
+    if any(row.entry == "communication" for row in signals["step.ledger"]):
+        yield Unlooked(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
+        return
+    ms = sum(one.ms for one in tables)
+    if ms >= LEAST * signals["step.timeline_ms"]:
+        yield _candidate(signals, tables, ms)
+
+
+def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
+    left = sum(one.ms * min(SPARSE * one.touched, 1.0) for one in tables) / ms
+    works = [work for one in tables for work in one.works]
+    on_processor = signals.get("step.device").value == CPU
+    claims = claims_of(works, 1 - left)
+    return Candidate(
+        kind=KIND,
+        claims=claims,
+        evidence=[_evidence(one) for one in tables]
+        + [Evidence("zeroing and updating all rows takes", ms, "ms a step")],
+        changes=() if on_processor else shrink(works, family_totals(signals["kernels.work"]), left),
+        gain_ms=_clean(signals, claims) if on_processor else None,
+        doubt=0.3,
+        confidence=0.8,
+        check="nn.Embedding(rows, width, sparse=True) with SparseAdam for the tables alone, and time the step",
+        source=tables[0].source,
+        module=tables[0].module,
+        family=None if on_processor else usual((one.family, one.ms) for one in works),
+    )
+
+
+def _clean(signals: Signals, claims: list[Claim]) -> float:
+    """Profiled ops take longer, so their share of the step is what counts."""
+    recorded = signals["step.timeline_ms"]
+    saved = sum(claim.ms for claim in claims if claim.entry == OPS)
+    return signals.number("step.mean_ms", recorded) * saved / recorded
+
+
+def _evidence(one: Tables) -> Evidence:
+    tables = "a table" if one.parameters == 1 else f"{one.parameters} tables"
+    return Evidence(
+        f"at most, of the rows of {tables} of {one.rows:,} x {one.width}, are looked up",
+        100 * one.touched,
+        "%",
+    )
