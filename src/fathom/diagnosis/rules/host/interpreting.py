@@ -121,7 +121,7 @@ def _on_processor(signals: Signals) -> Looked:
 
 
 def _without_ops(signals: Signals) -> Looked:
-    """Python is all of such a program's work: only short instructions show a loop that arrays would replace."""
+    """Python is all of the work: short instructions show a loop that whole arrays would replace."""
     lines = _python_lines(signals)
     if lines and all(line.dwell_us is None for line in lines):
         yield Unlooked(

@@ -52,7 +52,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
         gain_ms=_clean(signals, claims) if on_processor else None,
         doubt=0.3,
         confidence=0.8,
-        check="nn.Embedding(rows, width, sparse=True) with SparseAdam for the tables alone, and time the step",
+        check="nn.Embedding(rows, width, sparse=True) with SparseAdam for it, and time the step",
         source=tables[0].source,
         module=tables[0].module,
         family=None if on_processor else usual((one.family, one.ms) for one in works),
