@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from fathom.diagnosis.signals.doubles import _shares, _takes_doubles, _with_own_time
+from fathom.diagnosis.signals.doubles import _shares, _takes_doubles, with_own_time
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,6 @@ def test_shares_are_of_an_ops_own_time_and_name_a_forward_line():
         schema=["id", "parent", "name", "start_ns", "end_ns", "dtypes", "shapes", "source", "module"],
         orient="row",
     )
-    shares = _shares(_with_own_time(ops))
+    shares = _shares(with_own_time(ops))
     assert shares["aten::mm"] == (pytest.approx(200 / 400), "train.py(3): forward", "Linear_0")
     assert shares["aten::linear"][0] == 1.0 and "aten::add" not in shares

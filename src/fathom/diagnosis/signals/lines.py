@@ -17,7 +17,7 @@ ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays 
 MOST = 0.99  # of looks that saw it elsewhere: how long the quickest code stays is not told
 NS_PER_US = 1e3
 
-Place = tuple[str, str, float, float | None]  # function, source, share of its own code, dwell in µs
+Place = tuple[str, str, float, float | None, float | None]  # the last fields of a HostLine
 
 
 @signal("host.lines", "ms a step")
@@ -50,7 +50,8 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
             function,
             source,
             share or 0.0,
-            by_line.get((function, source)) or by_function.get((function, source.rpartition(":")[0])),
+            by_line.get((function, source)),
+            by_function.get((function, source.rpartition(":")[0])),
         )
         for function, source, share, _ in shares.sort("count").iter_rows()
     }

@@ -154,8 +154,8 @@ class Computing:
 class HostLine:
     """A row of the ledger that names a line.
 
-    `own` is the share of its samples in no library's code, `dwell_us` how long the interpreter stays at one
-    instruction there: long in native code that works on arrays. None: not known.
+    `own` is the share of its samples in no library's code. `dwell_us` says how long the interpreter stays at
+    one instruction there, `around_us` in its whole function: long in native code. None: not known.
     """
 
     entry: str
@@ -165,6 +165,7 @@ class HostLine:
     source: str
     own: float
     dwell_us: float | None = None
+    around_us: float | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ OWN = 0.5  # of a line's samples: more of them in libraries, and it only calls t
 BRIEF_US = 50.0  # at one instruction: calling NumPy takes up to 10; what takes longer works on the numbers
 SHOWN = 3  # lines
 LEFT = 0.1  # of it: something has to ask for the ops
+CALLED = 0.5  # of the time of lines that call libraries
 
 
 @rule("host-python")
@@ -75,9 +76,17 @@ def _python_lines(signals: Signals) -> list[HostLine]:
 
 
 def _interpreted(signals: Signals) -> list[Claim]:
-    """Rows of the ledger in which Python ran, without lines that wait for native code."""
-    calling = {line.detail for line in _python_lines(signals) if native(line)}
-    return [row for row in rows(signals, PYTHON) if row.detail not in calling]
+    """What Python ran for, by row of the ledger, without lines that wait for native code.
+
+    Of lines that only call libraries the library's own work may have to stay: half of their time counts.
+    """
+    lines = {line.detail: line for line in _python_lines(signals)}
+    claims = [(row, lines.get(row.detail)) for row in rows(signals, PYTHON)]
+    return [
+        replace(row, ms=row.ms if line is None or line.own >= OWN else CALLED * row.ms)
+        for row, line in claims
+        if line is None or not native(line)
+    ]
 
 
 def _shares(signals: Signals) -> list[Evidence]:
@@ -108,7 +117,7 @@ def _on_processor(signals: Signals) -> Looked:
         kind="host-python",
         claims=claims,
         evidence=[
-            Evidence("of the recorded step Python runs between ops", 100 * share, "%"),
+            Evidence("of the recorded step Python runs between ops", 100 * _share(signals), "%"),
             Evidence("ops are asked for", sum(signals["host.ops"].values()), "a step"),
             *_shares(signals),
         ],
@@ -120,17 +129,17 @@ def _on_processor(signals: Signals) -> Looked:
     )
 
 
+def _share(signals: Signals) -> float:
+    return spent(signals, PYTHON) / float(signals["step.timeline_ms"])
+
+
 def _without_ops(signals: Signals) -> Looked:
     """Python is all of the work: short instructions show a loop that whole arrays would replace."""
-    lines = _python_lines(signals)
-    if lines and all(line.dwell_us is None for line in lines):
-        yield Unlooked(
-            "host-python",
-            "how long Python stays at one instruction is not known: few samples, or a busy host",
-        )
-    yield from _in_functions(
-        signals, [line for line in lines if line.dwell_us is not None and not native(line)]
-    )
+    lines = [(line, line.dwell_us or line.around_us) for line in _python_lines(signals)]
+    if lines and all(dwell is None for _, dwell in lines):
+        why = "how long Python stays at one instruction is not known: few samples, or a busy host"
+        yield Unlooked("host-python", why)
+    yield from _in_functions(signals, [line for line, dwell in lines if dwell and dwell <= BRIEF_US])
 
 
 def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
@@ -145,7 +154,7 @@ def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
 
 
 def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidate:
-    known = [line.dwell_us for line in lines if line.dwell_us is not None]
+    known = [dwell for line in lines if (dwell := line.dwell_us or line.around_us)]
     dwell = [Evidence("it stays at one instruction for", max(known), "µs")] if known else []
     return Candidate(
         kind="host-python",

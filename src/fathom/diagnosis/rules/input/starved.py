@@ -16,6 +16,7 @@ from fathom.units import MB
 ENTRY = "idle: input"
 WORKERS = "input-too-few-workers"
 LEAST = 0.01  # of the step: workers that may gain less are not advised
+MOSTLY = 0.5  # of the lost time: where receiving batches may cost the rest, workers may make the step longer
 LONG_MS = 10.0  # a batch: how many samples it has matters little then
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
 WAITS = "of which waiting for what is no file: a network, a lock, a sleep"
@@ -91,7 +92,7 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
     if loader is None:
         return Advice(kind, sure)
     mended = with_workers(loader, lost, step, batches)
-    if mended is None or mended.low < LEAST * step:
+    if mended is None or mended.low < max(LEAST * step, MOSTLY * lost):
         return _instead(loader)
     if not mended.keeps_up and (other := _instead(loader)) is not None:
         return other
