@@ -155,11 +155,11 @@ def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
 
 def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidate:
     known = [dwell for line in lines if (dwell := line.dwell_us or line.around_us)]
-    dwell = [Evidence("it stays at one instruction for", max(known), "µs")] if known else []
+    pace = [Evidence("it stays at one instruction for", max(known), "µs")] if known else []
     return Candidate(
         kind="host-python",
         claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
-        evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *dwell, *_shares(signals)],
+        evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *pace, *_shares(signals)],
         gain_ms=(1 - LEFT) * ms,
         doubt=0.3,
         confidence=0.75,
