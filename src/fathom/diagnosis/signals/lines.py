@@ -17,7 +17,10 @@ ALONE = 0.7  # of its time on a processor: on a busier host a thread that stays 
 MOST = 0.99  # of looks that saw it elsewhere: how long the quickest code stays is not told
 NS_PER_US = 1e3
 
-Place = tuple[str, str, float, float | None, float | None]  # the last fields of a HostLine
+# A function that writes a model's state, in a stack.
+SAVING = r"(^|[;.])_?(atomic_)?save(_(checkpoint|state|state_dict|model|pretrained|file))? \("
+
+Place = tuple[str, str, float, float | None, float | None, float]  # the last fields of a HostLine
 
 
 @signal("host.lines", "ms a step")
@@ -41,7 +44,9 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
     own = pl.col("stack").str.ends_with(pl.format("{} ({})", "function", "source"))
     running = pl.col("running").fill_null(True)
     shares = stacks.group_by("function", "source", maintain_order=True).agg(
-        own=(own & running).sum() / running.sum(), count=pl.len()
+        own=(own & running).sum() / running.sum(),
+        saving=pl.col("stack").str.contains(SAVING).mean(),
+        count=pl.len(),
     )
     by_line = _dwells(stacks, pl.col("source"), ENOUGH_LOOKS)
     by_function = _dwells(stacks, pl.col("source").str.replace(r":\d+$", ""), LEAST_LOOKS)
@@ -52,8 +57,9 @@ def _places(stacks: pl.DataFrame) -> dict[str, Place]:
             share or 0.0,
             by_line.get((function, source)),
             by_function.get((function, source.rpartition(":")[0])),
+            saving,
         )
-        for function, source, share, _ in shares.sort("count").iter_rows()
+        for function, source, share, saving, _ in shares.sort("count").iter_rows()
     }
 
 

@@ -155,7 +155,8 @@ class HostLine:
     """A row of the ledger that names a line.
 
     `own` is the share of its samples in no library's code. `dwell_us` says how long the interpreter stays at
-    one instruction there, `around_us` in its whole function: long in native code. None: not known.
+    one instruction there, `around_us` in its whole function: long in native code. None: not known. `saving` is
+    the share of its samples that lie beneath a function that writes a model's state.
     """
 
     entry: str
@@ -166,6 +167,7 @@ class HostLine:
     own: float
     dwell_us: float | None = None
     around_us: float | None = None
+    saving: float = 0.0
 
 
 @dataclass(frozen=True)

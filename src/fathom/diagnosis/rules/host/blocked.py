@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fathom.analysis.sampled import BLOCKED
+from fathom.diagnosis.rules.host.waits import beneath_saving
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
 from fathom.diagnosis.signals import HostLine, Signals
 
@@ -14,9 +15,9 @@ LEFT = 0.1  # of it: what else the line does
 @rule("host-blocked")
 def blocked(signals: Signals) -> Found:
     """Each line that costs the step enough."""
-    least = LEAST * signals["step.timeline_ms"]
+    least, saving = LEAST * signals["step.timeline_ms"], beneath_saving(signals)
     for line in signals["host.lines"]:
-        if line.entry == ENTRY and line.ms >= least:
+        if line.entry == ENTRY and line.ms >= least and line not in saving:
             yield _candidate(line)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fathom.analysis.sampled import where
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.launch_bound import PYTHON, late_launches
+from fathom.diagnosis.rules.host.waits import beneath_saving
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, Looked, Unlooked, rows, rule, spent
 from fathom.diagnosis.signals import Computing, HostLine, Signals
 
@@ -72,7 +73,8 @@ def native(line: HostLine) -> bool:
 
 def _python_lines(signals: Signals) -> list[HostLine]:
     lines: list[HostLine] = signals.get("host.lines").value or []
-    return [line for line in lines if line.entry == PYTHON]
+    saving = beneath_saving(signals)
+    return [line for line in lines if line.entry == PYTHON and line not in saving]
 
 
 def _interpreted(signals: Signals) -> list[Claim]:
@@ -81,7 +83,8 @@ def _interpreted(signals: Signals) -> list[Claim]:
     Of lines that only call libraries the library's own work may have to stay: half of their time counts.
     """
     lines = {line.detail: line for line in _python_lines(signals)}
-    claims = [(row, lines.get(row.detail)) for row in rows(signals, PYTHON)]
+    saving = {line.detail for line in beneath_saving(signals)}
+    claims = [(row, lines.get(row.detail)) for row in rows(signals, PYTHON) if row.detail not in saving]
     return [
         replace(row, ms=row.ms if line is None or line.own >= OWN else CALLED * row.ms)
         for row, line in claims

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import stalled
-from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
-from fathom.diagnosis.signals import Compiled, Signals
+from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
+from fathom.diagnosis.signals import Compiled, HostLine, Signals
 
 AGAIN = 3  # versions of one function: for the first shapes, for any, and then it was the guards
+MOSTLY = 0.5  # of a line's samples
+SAMPLED = 0.25  # doubt in what samples say
 EXPLAINED = 0.5  # of what rare steps add: waits that hold so much of it are why those are long
 
 
@@ -43,20 +45,36 @@ def waits(signals: Signals) -> Found:
             yield _candidate(signals, wait, idle, recorded)
 
 
+def beneath_saving(signals: Signals) -> list[HostLine]:
+    """Lines of a processor's step that belong to a checkpoint which the step was seen to write.
+
+    Hooks time `torch.save`; gathering the state, moving the file and removing the old one lie around it.
+    """
+    waits = signals.get("host.waits_ms").value or {}
+    if signals.get("step.device").value != CPU or not waits.get("checkpoint"):
+        return []
+    return [line for line in signals.get("host.lines").value or [] if line.saving >= MOSTLY]
+
+
 def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, float]) -> Candidate:
     ms, gain = recorded.get(wait.cause, 0.0), _rare(signals, wait, recorded)
     kind, more = _kind(signals, wait)
+    around = beneath_saving(signals) if wait.cause == "checkpoint" else []
     if recorded and signals.get("step.device").value == CPU:
+        ms += sum(line.ms for line in around)
         gain = ms  # nothing was queued that a processor could do meanwhile
     if gain is None and (idle <= 0 or (recorded and ms < idle)):
         gain = ms
     return Candidate(
         kind=kind,
-        claims=list(rows(signals, f"idle: {wait.cause}")),
+        claims=[
+            *rows(signals, f"idle: {wait.cause}"),
+            *(Claim(line.entry, line.detail, line.ms) for line in around),
+        ],
         evidence=[Evidence(wait.says, ms or idle, "ms a step"), *more],
         changes=(f"{wait.cause}=0",) if gain is None else (),
         gain_ms=gain,
-        doubt=_doubt(signals, gain),
+        doubt=SAMPLED if around else _doubt(signals, gain),
         confidence=0.9,
         check=f"fathom what-if SOUNDING '{wait.cause}=0'",
         source=(signals.get("host.waiting_lines").value or {}).get(wait.cause),
