@@ -38,4 +38,9 @@ def test_code_of_the_loader_alone_has_no_line_of_a_data_set():
 def test_time_outside_the_loader_does_not_count():
     elsewhere = ("main", "/home/me/train.py:12", "main (/home/me/train.py:12)", 30)
     with pytest.raises(UnknownSignalError):
-        fetching(rows(elsewhere, own("decode", 3, 2)))
+        fetching(rows(elsewhere))
+
+
+def test_few_samples_show_a_line_but_no_share():
+    found = fetching(rows(LIBRARY[:3] + (1,), own("decode", 3, 2)))
+    assert (found.source, found.share) == ("/home/me/data.py:3", None)

@@ -92,21 +92,21 @@ def test_workers_are_counted_whole():
 
 
 @pytest.mark.parametrize(
-    ("stages", "kind"),
+    ("stages", "collate", "kind"),
     [
-        ({"fetch": 0.5, "collate": 0.4}, {"input-sample-by-sample"}),  # rows of a tensor
-        ({"fetch": 0.3, "collate": 3.0}, {"input-collate"}),  # graphs that are joined
-        (
-            {"fetch": 60.0, "collate": 1.0},
-            {"input-slow-transform"},
-        ),  # a transform, and no core is left for it
-        ({"fetch": 60.0, "read": 59.0}, {"input-too-few-workers"}),  # a wait takes no core
+        ({"fetch": 0.5, "collate": 0.4}, None, {"input-sample-by-sample"}),  # rows of a tensor
+        ({"fetch": 0.3, "collate": 3.0}, "train.py:9", {"input-collate"}),
+        ({"fetch": 0.3, "collate": 3.0}, None, set()),  # graphs that a library joins
+        ({"fetch": 0.2, "collate": 0.1}, "train.py:9", set()),  # what the loader itself takes
+        # a transform, and no core is left for it
+        ({"fetch": 60.0, "collate": 1.0}, None, {"input-slow-transform"}),
+        ({"fetch": 60.0, "read": 59.0}, None, {"input-too-few-workers"}),  # a wait takes no core
     ],
 )
-def test_no_workers_are_advised_that_would_take_the_cores_of_the_step(stages, kind):
+def test_no_workers_are_advised_that_would_take_the_cores_of_the_step(stages, collate, kind):
     read = {} if "read" not in stages else {"input_read_bytes": 0.0}
     lost = sum(stages.get(name, 0.0) for name in ("fetch", "collate"))
-    about = About(0, "data.Set", threads=2, tensors=2, bytes=1 << 20)
+    about = About(0, "data.Set", threads=2, tensors=2, bytes=1 << 20, collate_source=collate)
     known = {"input_about": about, "step_device": "cpu", "host_cores": 2, "input_samples": 256.0, **read}
     given = signals(
         [compute("a", 10.0 + lost)], input_stages_ms=stages, input_workers=0, input_lost_ms=lost, **known

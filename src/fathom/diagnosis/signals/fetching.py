@@ -31,14 +31,17 @@ def code(recorded: Recorded) -> FetchingCode:
 
 
 def fetching(stacks: pl.DataFrame) -> FetchingCode:
-    """The same of the rows `function`, `source` and `stack`. Raises UnknownSignalError with too few."""
+    """The same of the rows `function`, `source` and `stack`. Raises UnknownSignalError without any.
+
+    Few show a line, but no share.
+    """
     loading = stacks.filter(pl.col("stack").str.contains(LOADER, literal=True))
-    if loading.height < FEW:
-        raise UnknownSignalError("too few stacks were sampled while batches were made")
+    if loading.is_empty():
+        raise UnknownSignalError("no stack was sampled while batches were made")
     beneath = pl.col("stack").str.split(LOADER).list.last()
     frame = pl.format("{} ({})", "function", "source")
     own = loading.filter(beneath.str.contains(frame, literal=True))
-    return FetchingCode(own.height / loading.height, _line(own))
+    return FetchingCode(own.height / loading.height if loading.height >= FEW else None, _line(own))
 
 
 def _line(rows: pl.DataFrame) -> str | None:

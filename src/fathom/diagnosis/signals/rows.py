@@ -112,9 +112,12 @@ class Double:
 
 @dataclass(frozen=True)
 class FetchingCode:
-    """The share of a loader's time in the program's own code, and the line that takes most of it."""
+    """The share of a loader's time in the program's own code, and the line that takes most of it.
 
-    share: float
+    None: not known of few samples.
+    """
+
+    share: float | None
     source: str | None
 
 
@@ -155,8 +158,8 @@ class HostLine:
     """A row of the ledger that names a line.
 
     `own` is the share of its samples in no library's code. `dwell_us` says how long the interpreter stays at
-    one instruction there, `around_us` in its whole function: long in native code. None: not known. `saving` is
-    the share of its samples that lie beneath a function that writes a model's state.
+    one instruction there, `around_us` in its whole function: long in native code. None: not known.
+    `saving` is the share of its samples that lie beneath a function that writes a model's state.
     """
 
     entry: str

@@ -14,6 +14,7 @@ SLOWEST = 1e5  # B/s while it reads: a disk that seeks for every page gives more
 MOST = 0.5  # of a batch's time: a stage that takes more is the one to mend
 SPARE = 2  # cores for the training thread and the one that pins
 QUICK_MS = 0.03  # a sample that takes less lies in memory: what costs is asking for each
+HANDLING_MS = 0.25  # a batch: what a loader without workers takes itself, whatever it loads
 SHORT_MS = 5.0  # a wait that is shorter may be one for a core, on a host that is busy
 
 
@@ -35,6 +36,7 @@ class Loader:
     on_processor: bool = False  # nothing but the host computes
     iterable: bool = False
     spawned: bool = False  # its workers start as new processes of Python
+    library_collates: bool = False  # batches are put together by a function that is not the program's
     own_code: bool = False  # sampled stacks show the program's own code at work, not the loader's
     source: str | None = None  # of the program, where most of a batch's time is spent
 
@@ -93,6 +95,12 @@ class Loader:
         )
 
     @property
+    def mends(self) -> bool:
+        """Whether the program's own code could make batches in much less time."""
+        library = self.library_collates and self.mostly("collate") and not self.own_code
+        return self.made_ms >= 2 * HANDLING_MS and not library
+
+    @property
     def threads_exceed_cores(self) -> bool:
         """Whether workers compute with more threads than there are cores, in work that may use them.
 
@@ -136,6 +144,7 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
         on_processor=on_processor,
         iterable=bool(about and about.iterable),
         spawned=bool(about and about.context in ("spawn", "forkserver")),
+        library_collates=bool(about and about.collate_source is None),
         **_code(signals, stages, workers, about),
     )
 
@@ -143,8 +152,13 @@ def loader_of(signals: Signals, lost: float) -> Loader | None:
 def _code(signals: Signals, stages: dict[str, float], workers: int, about: About | None) -> dict[str, Any]:
     """Whose code makes batches, and where: by sampled stacks, or where the data set's code begins."""
     sampled: FetchingCode | None = signals.get("input.code").value if not workers else None
-    if sampled and sampled.share >= MOST:
+    if sampled and sampled.share is not None and sampled.share >= MOST:
         return {"own_code": True, "source": sampled.source}
     collates = stages.get("collate", 0.0) > stages["fetch"]
     begins = (about.collate_source if collates else about.source) if about else None
-    return {"own_code": False, "source": begins if workers else None}
+    if sampled and sampled.share is None and sampled.source:
+        begins = sampled.source
+    return {
+        "own_code": False,
+        "source": begins if workers or sampled is None or sampled.share is None else None,
+    }

@@ -102,6 +102,8 @@ def _advice(signals: Signals, loader: Loader | None, lost: float, alone: bool) -
 
 def _instead(loader: Loader) -> Advice | None:
     """What helps where workers would cost as much as they gain, or take the cores that the step needs."""
+    if not loader.mends:
+        return None
     if loader.samples is None and loader.made_ms < LONG_MS and not loader.own_code:
         return Advice("input-collate", 0.6, 0.7, 0.45) if loader.mostly("collate") else None
     if loader.mostly("collate"):
