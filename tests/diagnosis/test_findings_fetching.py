@@ -42,5 +42,5 @@ def test_time_outside_the_loader_does_not_count():
 
 
 def test_few_samples_show_a_line_but_no_share():
-    found = fetching(rows(LIBRARY[:3] + (1,), own("decode", 3, 2)))
+    found = fetching(rows((*LIBRARY[:3], 1), own("decode", 3, 2)))
     assert (found.source, found.share) == ("/home/me/data.py:3", None)
