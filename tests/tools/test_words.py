@@ -2,13 +2,12 @@
 
 import importlib.util
 import sys
-from pathlib import Path
 
 import pytest
 import tomllib
 
-PATH = Path(__file__).resolve()
-ROOT = next(folder for folder in PATH.parents if (folder / "tools" / "words.toml").exists())
+from tests.support.paths import ROOT
+
 SPEC = importlib.util.spec_from_file_location("words", ROOT / "tools" / "words.py")
 words = importlib.util.module_from_spec(SPEC)
 sys.modules["words"] = words
