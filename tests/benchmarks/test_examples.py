@@ -75,7 +75,7 @@ def test_every_bar_names_its_command():
     bars = tomllib.loads((ROOT / "docs" / "bars.toml").read_text())["bar"]
     assert len({bar["id"] for bar in bars}) == len(bars)
     for bar in bars:
-        assert set(bar) == {"id", "text", "command", "figure", "commit"}
+        assert set(bar) == {"id", "text", "state", "command", "figure", "commit"}
         for file in re.findall(r"(?:benchmarks|faults|tests)/[\w/]+\.(?:py|sh)", bar["command"]):
             assert (ROOT / file).exists(), file
         for module in re.findall(r"-m ((?:benchmarks|faults)\.[\w.]+)", bar["command"]):
