@@ -80,12 +80,12 @@ class Sounding:
         return found
 
     def _key(self, what: str, machine: dict[str, Any], of: str | int | None) -> str | None:
-        """What a result is kept under; None where no checksums tell whether tables are the same."""
+        """What a result is kept under; None without a cache, or checksums of the tables."""
         import msgspec
 
         from fathom import cache
 
-        if not self.manifest.checksums:
+        if not self.manifest.checksums or not cache.is_on():
             return None
         return cache.key(what, msgspec.json.encode(self.manifest), msgspec.json.encode(machine), of)
 

@@ -35,6 +35,11 @@ def key(what: str, *parts: bytes | str | float | None) -> str:
     return f"{what}-{digest.hexdigest()[:32]}"
 
 
+def is_on() -> bool:
+    """Whether the cache is enabled."""
+    return os.environ.get("FATHOM_NO_CACHE", "") in ("", "0")
+
+
 def read(name: str) -> bytes | None:
     """Return the data stored under that key; None if there is none or it is damaged."""
     folder = _folder()
@@ -93,7 +98,7 @@ def _bound(folder: Path) -> None:
 
 def _folder() -> Path | None:
     """Return the cache folder; None if the cache is disabled."""
-    if os.environ.get("FATHOM_NO_CACHE", "") not in ("", "0"):
+    if not is_on():
         return None
     if named := os.environ.get("FATHOM_CACHE_DIR"):
         return Path(named)

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.cli import app
-from fathom.cli.quick import few_threads
+from fathom.cli.quick import only_read
 from fathom.version import VERSION
 from tests.support.running import PYTHON, environment, fathom_command, run_fathom
 from tests.support.small_sounding import make
@@ -210,7 +210,7 @@ def test_few_threads_are_asked_for_by_commands_that_read_alone(monkeypatch):
     monkeypatch.setenv("POLARS_MAX_THREADS", "7")
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "7")  # so that it is put back
     del os.environ["OPENBLAS_NUM_THREADS"]
-    few_threads("run")
+    only_read("run")
     assert "OPENBLAS_NUM_THREADS" not in os.environ
-    few_threads("report")
+    only_read("report")
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1" and os.environ["POLARS_MAX_THREADS"] == "7"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fathom.diagnosis.rules.numbers.tile_size import waves_of
 from fathom.diagnosis.signals import Chain, Double, Family, Product, Row, UnknownSignalError

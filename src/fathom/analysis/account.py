@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from fathom.analysis.causes import OVERHEAD
@@ -50,8 +50,7 @@ WORTH = 0.02  # of the clean step: device work that exceeds it by more is worth 
 LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
 
 
-@dataclass
-class Account:
+class Account(msgspec.Struct):
     """One rank. `devices` are the results of its `subjects`, in their order."""
 
     timeline: Timeline
@@ -65,9 +64,9 @@ class Account:
     steps: pl.DataFrame  # of all phases
     waits: Waits  # of the steps' thread
     copy_ms: float | None = None  # a step's copies from the host
-    devices: list[Device] = field(default_factory=list)
-    abstained: list[Abstained] = field(default_factory=list)
-    problems_of_clean: list[Problem] = field(default_factory=list)
+    devices: list[Device] = msgspec.field(default_factory=list)
+    abstained: list[Abstained] = msgspec.field(default_factory=list)
+    problems_of_clean: list[Problem] = msgspec.field(default_factory=list)
 
     @property
     def indices(self) -> list[int]:

@@ -7,9 +7,9 @@ half, and nearly always. So noise splits nothing, and neither do shapes that cha
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import combinations
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -28,8 +28,7 @@ IN_TURN = 3
 WIDER, DEEP = 2.0, 0.25  # the gap between two kinds: than any within, and of the way between their medians
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """Steps whose work is known: their numbers, groups (0 is the usual one) and times."""
 
     numbers: Array

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from fathom.analysis.device import COPY, DeviceWork
@@ -12,8 +11,7 @@ from fathom.analysis.intervals import Array, Spans, overlaps
 IDLE = COPY + 1
 
 
-@dataclass
-class Busy:
+class Busy(msgspec.Struct):
     """Nanoseconds by window and group, in parallel arrays; `idle` holds the gaps, not cut at windows."""
 
     window: Array

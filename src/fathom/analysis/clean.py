@@ -9,8 +9,8 @@ to their time, as far as that can be the profiler's: a pause of 5 ms with one re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -38,8 +38,7 @@ INFLATION = {
 MOST = 0.9  # of what may be profiling overhead, at first
 
 
-@dataclass(frozen=True)
-class Profiled:
+class Profiled(msgspec.Struct, frozen=True):
     """The profiled step: `entries` with their work, and what was recorded in each row, a step.
 
     `ms` and `events` are of the windows that stand for the clean step, by row; a row that is missing there

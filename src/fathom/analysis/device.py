@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -29,8 +28,7 @@ COLUMNS = [
 ]
 
 
-@dataclass
-class DeviceWork:
+class DeviceWork(msgspec.Struct):
     """Pieces of one device's work, sorted by start, then by launch.
 
     `launched` is when the launching call began, `thread` (-1: unknown) the one that made it. `known` is False

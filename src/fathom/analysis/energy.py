@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -21,8 +20,7 @@ WHOLE = "mean power from the first step to the last, profiled ones included, ove
 SAMPLED = "sampled power, as there is no energy counter: "
 
 
-@dataclass
-class Metered:
+class Metered(msgspec.Struct):
     """One rank: its telemetry, its clean steps, and the devices that worked for it.
 
     `steps` (of all phases), their `kind` and the clean step's mean serve where the clean steps are too few.
@@ -32,13 +30,12 @@ class Metered:
     telemetry: pl.DataFrame
     stretches: list[Stretch]
     devices: list[int]
-    steps: pl.DataFrame = field(default_factory=pl.DataFrame)
+    steps: pl.DataFrame = msgspec.field(default_factory=pl.DataFrame)
     kind: str = ""
     step_ms: float | None = None
 
 
-@dataclass
-class Meter:
+class Meter(msgspec.Struct):
     """Readings of one device's cumulated joules; `sampled`: summed from its power."""
 
     times: Array
@@ -52,8 +49,7 @@ class Meter:
         return float(last - first)
 
 
-@dataclass
-class Spent:
+class Spent(msgspec.Struct):
     """Joules a step with the interval that holds them, and mean power."""
 
     per_step_j: float

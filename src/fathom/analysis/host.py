@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -15,8 +15,7 @@ from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
 DETAILS = 8  # a cause with more different details than this is shown without them
 
 
-@dataclass
-class HostRecords:
+class HostRecords(msgspec.Struct):
     """The host's records of one burst; every table has `thread`, `start_ns` and `end_ns`.
 
     `known` adds cause and detail; `ops` and `calls` are framework ops and runtime calls; `python` are threads
@@ -32,8 +31,8 @@ class HostRecords:
     extent: dict[int, tuple[int, int]]  # first and last event of each thread
     samples: Samples | None = None  # stacks of the caller, where they were sampled
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
-    _own: dict[int, list[tuple[Label, Spans]]] = field(default_factory=dict)
-    _began: dict[int | None, Array] = field(default_factory=dict)
+    _own: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
+    _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
         """Disjoint sets by cause of what `thread` did; where it was idle, what those it waits for did.

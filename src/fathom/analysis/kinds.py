@@ -14,6 +14,7 @@ from fathom.analysis.steps import (
     Stretch,
     clean_step,
     first_profiled,
+    mean_ms,
     stretches,
     undisturbed,
 )
@@ -79,11 +80,10 @@ def _add_clean(to: StepKind, runs: list[Stretch], steps: pl.DataFrame, account: 
     profiled = first_profiled(steps)
     kept, _ = undisturbed(runs, profiled)
     clean: Clean | None = account.clean if to.used else clean_step(kept)
-    whole = clean_step(runs)
-    if clean is None or whole is None:
+    if clean is None:
         to.why = _UNMEASURED
         return
-    to.clean_ms, to.clean_mean_ms, to.all_mean_ms = clean.median_ms, clean.mean_ms, whole.mean_ms
+    to.clean_ms, to.clean_mean_ms, to.all_mean_ms = clean.median_ms, clean.mean_ms, mean_ms(runs)
     to.samples_per_s, to.tokens_per_s = clean.samples_per_s, clean.tokens_per_s
     later = profiled is not None and all(run.end_ns > profiled for run in runs)
     if later and not to.used and any(one.what == LATER for one in account.abstained):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -19,8 +18,7 @@ _PIECES = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "own_ns"
 SCHEMA = {"window": pl.Int64, "entry": pl.String, "detail": pl.String, "ns": pl.Int64, "count": pl.Int64}
 
 
-@dataclass
-class Ledger:
+class Ledger(msgspec.Struct):
     """`rows` is a frame of SCHEMA: entries by window index, summing to each window's length.
 
     `own` has window, entry, detail and own_ns: how long the entry's pieces run in the window, each in full,
@@ -32,7 +30,7 @@ class Ledger:
     rows: pl.DataFrame
     carried_in_ns: Array  # by window: work inside it that began before it
     carried_out_ns: Array  # work that began before its end, after its end
-    own: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_PIECES))
+    own: pl.DataFrame = msgspec.field(default_factory=lambda: pl.DataFrame(schema=_PIECES))
 
 
 def device_ledger(work: DeviceWork, windows: Windows, host: dict[int, HostRecords]) -> Ledger:

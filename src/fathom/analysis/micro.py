@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -11,8 +10,7 @@ from fathom.analysis.windows import Boundary, Windows
 from fathom.units import NS_PER_MS
 
 
-@dataclass(frozen=True)
-class Micro:
+class Micro(msgspec.Struct, frozen=True):
     """Nanoseconds; `window` is the index of the window that it is a part of, `place` its number there."""
 
     start_ns: int

@@ -6,8 +6,7 @@ those that no rank can finish before all have begun are told apart; sends, recei
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -23,12 +22,11 @@ CLOCKS_NS = 20_000  # ranks whose clocks agree to this much can be compared
 WHAT = "waiting for peers"
 
 
-@dataclass
-class Meetings:
+class Meetings(msgspec.Struct):
     """`of` by rank: PIECE and arrived_ns, when the last peer began; `abstained`: why there are none."""
 
-    of: dict[int, pl.DataFrame] = field(default_factory=dict)
-    abstained: list[Abstained] = field(default_factory=list)
+    of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
+    abstained: list[Abstained] = msgspec.field(default_factory=list)
 
 
 def meetings(store: Store) -> Meetings:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -24,8 +23,7 @@ _WAITS = ["thread", "cause", "detail", "start_ns", "end_ns", "burst"]
 _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack", "burst"]
 
 
-@dataclass
-class Timeline:
+class Timeline(msgspec.Struct):
     """Rows of one phase with Kineto's events, of one rank; `kernels` are joined to their launches."""
 
     about: Rank
@@ -37,7 +35,7 @@ class Timeline:
     every: pl.DataFrame  # steps of all phases
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
     lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
-    holes: list[tuple[int, int]] = field(default_factory=list)  # in which nothing at all was recorded
+    holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # in which nothing at all was recorded
 
     @property
     def devices(self) -> list[int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -32,8 +32,7 @@ _OTHER_PROCESS = re.compile(r"/(multiprocessing/\w+|concurrent/futures/process|s
 _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """What decides between causes. `engine`: autograd's engine has threads of its own, as on a device."""
 
     training: bool = False
@@ -41,8 +40,7 @@ class Setting:
     engine: bool = False
 
 
-@dataclass(frozen=True)
-class Samples:
+class Samples(msgspec.Struct, frozen=True):
     """Samples of one thread in time order; `label` indexes `labels`."""
 
     thread: int

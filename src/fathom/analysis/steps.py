@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -21,8 +21,7 @@ UNEVEN = 0.02  # of the median: a mean that is longer by more is another step
 ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
 
 
-@dataclass
-class Stretch:
+class Stretch(msgspec.Struct):
     """Steps of one kind that followed each other in one burst; device boundaries are NaN where unmeasured."""
 
     start_ns: int
@@ -61,8 +60,7 @@ class Stretch:
             yield float(times[last] - times[first]) / (last - first), first, last
 
 
-@dataclass
-class Clean:
+class Clean(msgspec.Struct):
     """The clean phase's steps of one kind."""
 
     median_ms: float
@@ -182,11 +180,9 @@ def _each(found: list[Stretch]) -> Array:
 
 def clean_step(found: list[Stretch]) -> Clean | None:
     """Median and mean of the steps, the median's interval, and their throughput; None of none."""
-    timed = [pair for stretch in found for pair in stretch.durations()]
-    if not timed:
+    each, weights = _timed(found)
+    if not len(each):
         return None
-    each = np.array([ns for ns, _ in timed]) / NS_PER_MS
-    weights = np.array([count for _, count in timed])
     mean = float(np.average(each, weights=weights))
     # Of as many steps of that mean: the marks of a host that runs ahead lie closer than the steps are long.
     seconds = sum(stretch.count for stretch in found) * mean / MS_PER_S
@@ -198,6 +194,18 @@ def clean_step(found: list[Stretch]) -> Clean | None:
         _per_second([stretch.samples for stretch in found], seconds),
         _per_second([stretch.tokens for stretch in found], seconds),
     )
+
+
+def mean_ms(found: list[Stretch]) -> float | None:
+    """The mean of the steps alone; None of none."""
+    each, weights = _timed(found)
+    return float(np.average(each, weights=weights)) if len(each) else None
+
+
+def _timed(found: list[Stretch]) -> tuple[Array, Array]:
+    """(milliseconds a step, steps) of each duration."""
+    timed = np.array([pair for stretch in found for pair in stretch.durations()], float).reshape(-1, 2)
+    return timed[:, 0] / NS_PER_MS, timed[:, 1].astype(np.int64)
 
 
 def _per_second(amounts: list[int | None], seconds: float) -> float | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from fathom.analysis.device import detail, device_work
@@ -25,8 +25,7 @@ CPU = "cpu"
 _NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that say nothing about FLOPs
 
 
-@dataclass
-class Subject:
+class Subject(msgspec.Struct):
     """One device, or (index None) the processor, with its ledger and what is wrong with it."""
 
     index: int | None

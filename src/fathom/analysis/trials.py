@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -18,8 +17,7 @@ LEAST = 3  # trials, and unchanged stretches: fewer say nothing of how they scat
 WHOLE = 0.5  # of a usual stretch: shorter ones were cut off
 
 
-@dataclass
-class _Block:
+class _Block(msgspec.Struct):
     """The steps of one burst: their mean, when that was, and each measured length."""
 
     mean_ms: float

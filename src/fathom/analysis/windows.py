@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -23,8 +23,7 @@ SINGLE = "a single step was recorded, so nothing tells whether others are like i
 HOST = "host"  # kind of the one window of a recording without steps
 
 
-@dataclass
-class Windows:
+class Windows(msgspec.Struct):
     """Windows of one device in time order; those of one burst tile. Leads are B - mark at start and end."""
 
     starts: Array
@@ -35,9 +34,9 @@ class Windows:
     thread: int | None  # that carries the marks
     start_leads: Array
     end_leads: Array
-    used: Array = field(default_factory=lambda: np.zeros(0, bool))
-    why_not: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what the reader must know of the choice
+    used: Array = msgspec.field(default_factory=lambda: np.zeros(0, bool))
+    why_not: list[str] = msgspec.field(default_factory=list)
+    notes: list[str] = msgspec.field(default_factory=list)  # what the reader must know of the choice
     holes: Sequence[tuple[int, int]] = ()  # in which nothing was recorded
     wanted: str | None = None  # the kind that somebody asked for
 

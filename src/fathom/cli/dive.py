@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_library
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,13 +49,16 @@ def dive(
     """Run the program again with one kernel under Nsight Compute, and say what limits it and where."""
     from dataclasses import asdict
 
+    import msgspec
+
     from fathom.recorder.dive import dive as run_dive
     from fathom.report.dive import print_dive
 
     found = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
     if json:
-        whole = {"path": str(found.store.path), "target": asdict(found.target)}
-        print(json_library.dumps({**whole, **asdict(found.explanation), "hot_spots": found.spots}, indent=1))
+        whole: dict[str, Any] = {"path": str(found.store.path), "target": asdict(found.target)}
+        whole |= {**msgspec.to_builtins(found.explanation), "hot_spots": found.spots}
+        print(json_library.dumps(whole, indent=1))
     else:
         print_dive(found.explanation, found.spots)
     say(f"the new sounding is {found.store.path}")

@@ -20,7 +20,7 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Describe a kind of finding: its mechanism, how it shows, what mends it."""
-    from dataclasses import asdict
+    import msgspec
 
     from fathom.diagnosis.kinds import kinds, resembling
     from fathom.errors import BadInputError
@@ -33,7 +33,7 @@ def explain(
         raise BadInputError(f"There is no kind of finding {kind[:60]!r}; near it: {near}.")
     chosen = list(kinds().values()) if kind is None else [kinds()[kind]]
     if json:
-        print(json_library.dumps([asdict(one) for one in chosen] if every else asdict(chosen[0]), indent=1))
+        print(json_library.dumps(msgspec.to_builtins(chosen if every else chosen[0]), indent=1))
     elif every:
         print_kinds(chosen)
     else:

@@ -70,8 +70,6 @@ def _imported(store: Store) -> list[str]:
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
     """What ncu's counters say about each family that the pattern names."""
-    from dataclasses import asdict
-
     import msgspec
 
     from fathom.recorder.dive import explanation_of, spots_of
@@ -81,7 +79,7 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
     chosen = [explanation_of(store, family) for family in named(families, pattern)]
     spots = spots_of(store) if len(families) == 1 else []
     if json:
-        found = [{**asdict(one), "hot_spots": spots} for one in chosen]
+        found = [{**msgspec.to_builtins(one), "hot_spots": spots} for one in chosen]
         sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
         return
     for one in chosen:

@@ -136,7 +136,7 @@ def _prove(
 
 def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str], None]) -> dict[str, Any]:
     """The soundings of both forms, and which findings name the technique; {} of what does not run here."""
-    from dataclasses import asdict
+    import msgspec
 
     from fathom import lab
     from fathom.diagnosis import seen, told
@@ -153,7 +153,7 @@ def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str
     found = told(technique.header.findings, seen(plain), seen(tuned))
     if not json:
         print_pair_findings(found)
-    return {"soundings": [str(plain.path), str(tuned.path)], "findings": [asdict(one) for one in found]}
+    return {"soundings": [str(plain.path), str(tuned.path)], "findings": msgspec.to_builtins(found)}
 
 
 def _chosen(names: list[str]) -> list[Any]:

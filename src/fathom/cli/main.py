@@ -26,7 +26,7 @@ from fathom.cli import (
     what_if,
 )
 from fathom.cli.console import explain, say
-from fathom.cli.quick import few_threads, quicken
+from fathom.cli.quick import only_read, quicken
 from fathom.errors import FathomError
 from fathom.version import VERSION
 
@@ -43,7 +43,7 @@ class _Group(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: Any) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
-        few_threads(name)
+        only_read(name)
         quicken(command, ctx)
         return name, command, rest
 

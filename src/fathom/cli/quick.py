@@ -1,7 +1,8 @@
-"""What makes commands that only read start sooner: arguments that need no checks, and few threads."""
+"""What makes commands that only read quicker: unchecked arguments, few threads, rare collections of garbage."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +11,19 @@ from typing import Any, get_args, get_origin
 READING = ("report", "findings", "explain", "kernel", "what-if", "import", "query", "pack")
 # Tables of a step are small: threads cost more time to start and to wake than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_GARBAGE = 100_000  # objects between collections: imports make many that stay, and each pass visits them all
 _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # of a parameter: more than its type
 
 
-def few_threads(command: str | None) -> None:
-    """Bound the threads of the libraries that compute, unless the user did; programs inherit it of no command
-    that starts one."""
-    for name, count in _THREADS.items() if command in READING else ():
+def only_read(command: str | None) -> None:
+    """Bound the threads of the libraries that compute, unless the user did, and collect garbage rarely.
+
+    Commands that start a program are left out: it would inherit the threads.
+    """
+    if command not in READING:
+        return
+    gc.set_threshold(_GARBAGE)
+    for name, count in _THREADS.items():
         os.environ.setdefault(name, count)
 
 

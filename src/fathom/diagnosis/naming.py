@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fathom.analysis import Examination
 from fathom.analysis.folding import counters_table
@@ -19,18 +20,16 @@ NO_COUNTERS = "its kernels' counters were not recorded; `fathom dive` does that"
 NO_RULE = "no rule looks for it"
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What one form shows, by kind: `shown`, what shows it; `clear`, what was looked at and does not; `why`,
     the reason where something that might have shown it was not looked at."""
 
-    shown: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    clear: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    why: Mapping[str, str] = field(default_factory=dict)
+    shown: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    clear: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
+    why: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """Whether a finding appears on each form, None where that was not looked at for the reason `why`."""
 
     kind: str

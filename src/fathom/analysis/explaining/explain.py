@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from fathom.analysis.measures.formula import names, value_of
 from fathom.data import load
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(msgspec.Struct, frozen=True):
     """One thing that a rule found; `weight` (percent of the kernel's time, roughly) orders, it never sums."""
 
     rule: str
@@ -26,13 +26,12 @@ class Fact:
     counters: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """Facts of a family, those that hold first, heaviest first; `unseen`: rules without their counters."""
 
     family: str
-    facts: list[Fact] = field(default_factory=list)
-    unseen: list[dict[str, str]] = field(default_factory=list)
+    facts: list[Fact] = msgspec.field(default_factory=list)
+    unseen: list[dict[str, str]] = msgspec.field(default_factory=list)
 
     @property
     def limits(self) -> list[Fact]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -40,18 +40,17 @@ class Group(NamedTuple):
     times: Array
 
 
-@dataclass
-class Round:
+class Round(msgspec.Struct):
     """What one fold of all groups tells; `told` and `ran` are numbers of counters by family.
 
     `ran` are those that were sampled while the family ran.
     """
 
-    frames: list[pl.DataFrame] = field(default_factory=list)
-    silent: dict[str, str] = field(default_factory=dict)  # family: why
-    told: Counter[str] = field(default_factory=Counter)
-    ran: Counter[str] = field(default_factory=Counter)
-    unknown: list[Abstained] = field(default_factory=list)
+    frames: list[pl.DataFrame] = msgspec.field(default_factory=list)
+    silent: dict[str, str] = msgspec.field(default_factory=dict)  # family: why
+    told: Counter[str] = msgspec.field(default_factory=Counter)
+    ran: Counter[str] = msgspec.field(default_factory=Counter)
+    unknown: list[Abstained] = msgspec.field(default_factory=list)
 
     @property
     def frame(self) -> pl.DataFrame:

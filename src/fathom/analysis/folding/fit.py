@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.folding.bounded import bounded
@@ -19,8 +19,7 @@ FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too littl
 LEVEL = 0.01  # whole samples' worth of belief that a launch is level
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What is asked of a fit: values of states, blends of the design's columns, each row summing to 1.
 
     `ridge` is added to the normal matrix.
@@ -30,8 +29,7 @@ class Question:
     ridge: Array
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """States x counters: values, standard errors, and errors of the ratios that were asked for.
 
     `information` is how many samples wholly within a state would tell as much about it.

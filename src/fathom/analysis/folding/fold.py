@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from fathom.analysis.folding.align import moved
@@ -21,8 +20,7 @@ MOST_PARTS = 400  # columns up to which states are divided into their parts
 TINY = 1e-9
 
 
-@dataclass
-class Folded:
+class Folded(msgspec.Struct):
     """Values and standard errors, columns x counters (NaN: not told), of sets of states.
 
     `columns` are the states (indices) that each row of values stands for; `samples` in how many samples one
@@ -35,7 +33,7 @@ class Folded:
     samples: Array
     information: Array
     zero: Array
-    unknown: list[str] = field(default_factory=list)  # counters whose kind is not known
+    unknown: list[str] = msgspec.field(default_factory=list)  # counters whose kind is not known
     rest: int | None = None  # the row that stands for all states that were too rare for one of their own
 
 

@@ -9,7 +9,6 @@ over its time, whatever the course. Launches of one family that differ in length
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,8 +26,7 @@ COMMON = 0.05  # of a state's time, which each of its lengths must hold
 _EDGES = len(EDGES_NS)
 
 
-@dataclass(frozen=True)
-class Parts(States):
+class Parts(States, frozen=True):
     """Stretches cut into parts: `state` numbers these, `members` are those of their states."""
 
     states_of_parts: Array

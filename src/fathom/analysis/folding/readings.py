@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -12,8 +12,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained
 
 
-@dataclass(frozen=True)
-class Readings:
+class Readings(msgspec.Struct, frozen=True):
     """Samples in the order of burst and time; `values` is samples x counters, NaN where not sampled."""
 
     device: int

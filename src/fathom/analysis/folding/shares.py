@@ -6,10 +6,10 @@ A sample touches a handful of states out of hundreds, so products go over its en
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.folding.states import IDLE, States
@@ -20,8 +20,7 @@ MOST_PAIRS = 4_000_000  # that are kept in memory
 ROWS = 2048  # of a dense product, at a time
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(msgspec.Struct, frozen=True, dict=True):
     """A sparse matrix, its entries sorted by row: the `part` of each sample (row) in each state (column).
 
     Entries of the same cell add up.

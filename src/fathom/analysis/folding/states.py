@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array, Spans
@@ -12,8 +11,7 @@ IDLE = 0  # the state in which nothing runs
 Members = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class States:
+class States(msgspec.Struct, frozen=True):
     """Segments of time, sorted and disjoint, each in a state; `members` are the families of every state.
 
     What the segments leave out is idle. Several kernels of one family at once are that family.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import isfinite
+
+import msgspec
 
 from fathom.errors import BadInputError
 
@@ -47,8 +48,7 @@ FORMS = (
 )
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One change: durations that `selector` (and `pattern`) names times `factor`, or set to `ns`.
 
     A pattern is found anywhere in a name, whatever its case; `*` stands for anything. In double quotes it is

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array
@@ -44,11 +44,10 @@ class EdgeTable(NamedTuple):
     other: Array
 
 
-@dataclass
-class Edges:
+class Edges(msgspec.Struct):
     """Collects edges."""
 
-    rows: list[EdgeTable] = field(default_factory=list)
+    rows: list[EdgeTable] = msgspec.field(default_factory=list)
 
     def add(
         self,
@@ -70,8 +69,7 @@ class Edges:
         return EdgeTable(*(np.concatenate(c) for c in zip(empty, *self.rows, strict=True)))
 
 
-@dataclass
-class Graph:
+class Graph(msgspec.Struct):
     """Instants with their recorded times, and edges sorted so that one pass computes all of them."""
 
     epoch: int  # nanoseconds; times count from here, because floats do not hold those since 1970

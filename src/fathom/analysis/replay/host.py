@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -19,8 +19,7 @@ NAMED = ["op", "annotation"]  # what a change can name: regions are the host's w
 SHARE = 0.5  # of an input region: less than this in ops of its own means that it waited for workers
 
 
-@dataclass
-class Calls:
+class Calls(msgspec.Struct):
     """Runtime calls and waits for batches that meet the device or the loader, in time order.
 
     `team` tells those of the threads that run the step; `waits` is where a call blocks without working: `own`
@@ -42,8 +41,7 @@ class Calls:
         return self.end - self.start
 
 
-@dataclass
-class Team:
+class Team(msgspec.Struct, dict=True):
     """A caller and the autograd engine's threads, which run on its behalf while it waits: one sequence.
 
     Intervals lie between neighbouring `knots`. `call` is the call that an interval lies in, or -1;

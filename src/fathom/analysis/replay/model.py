@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array
@@ -20,8 +20,7 @@ from fathom.analysis.replay.weights import Durations, weights
 from fathom.sounding import Store
 
 
-@dataclass
-class Model:
+class Model(msgspec.Struct, dict=True):
     """The parts of all ranks and their graph; `timelines` by rank."""
 
     timelines: dict[int, Timeline]
@@ -60,8 +59,7 @@ class Model:
         return [(mine, EdgeTable(*(column[mine] for column in self.graph.edges))) for mine in rows]
 
 
-@dataclass
-class Replayed:
+class Replayed(msgspec.Struct):
     """When everything would have been."""
 
     model: Model

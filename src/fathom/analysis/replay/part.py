@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array
@@ -12,8 +11,7 @@ from fathom.analysis.replay.host import Calls, Team
 from fathom.analysis.replay.pieces import Pieces
 
 
-@dataclass
-class Part:
+class Part(msgspec.Struct):
     """`begin` and `done` are the instants of the calls, `starts` and `ends` those of the pieces, by index.
 
     A piece has a start of its own only where a collective waits for peers; else it is its end's.
@@ -30,8 +28,8 @@ class Part:
     done: Array
     starts: Array
     ends: Array
-    edges: Edges = field(default_factory=Edges)
-    facts: dict[str, float] = field(default_factory=dict)  # what was found out, and how often not
+    edges: Edges = msgspec.field(default_factory=Edges)
+    facts: dict[str, float] = msgspec.field(default_factory=dict)  # what was found out, and how often not
 
     @property
     def count(self) -> int:

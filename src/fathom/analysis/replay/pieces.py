@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -11,8 +10,7 @@ from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array
 
 
-@dataclass
-class Pieces:
+class Pieces(msgspec.Struct):
     """One burst's device work in order of start. Index -1 means: none is known.
 
     `call` launched it, `inner` are nodes of a graph after its first; `before` is the piece before it on its
@@ -32,8 +30,8 @@ class Pieces:
     kinds: list[str]
     families: list[str]
     directions: list[str]
-    inner: Array = field(default_factory=lambda: np.zeros(0, bool))
-    before: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    inner: Array = msgspec.field(default_factory=lambda: np.zeros(0, bool))
+    before: Array = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def length(self) -> Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -17,8 +16,7 @@ from fathom.analysis.windows import Boundary, Windows, make_windows
 from fathom.units import NS_PER_MS
 
 
-@dataclass
-class Seen:
+class Seen(msgspec.Struct):
     """One device (None: the processor) of a rank; `windows` as recorded, which decide what is used."""
 
     rank: int

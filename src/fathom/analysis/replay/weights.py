@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array, covered
@@ -18,8 +18,7 @@ INFLATED = ("python", "dispatching")  # what recording slows down, with launch l
 LONG_NS = 1_000_000  # in an op: each record costs microseconds, which is nothing of a time without any
 
 
-@dataclass
-class Durations:
+class Durations(msgspec.Struct):
     """Of one part: the host's time up to each knot, by call what it took and takes, by piece its time."""
 
     elapsed: Array

@@ -7,13 +7,13 @@ not algorithmic work, and is not counted; the softmax is not counted either, as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """Where an attention op keeps its arguments; -1: it has none."""
 
     query: int = 0  # key and value follow it
@@ -27,8 +27,7 @@ class Layout:
     backward: bool = False
 
 
-@dataclass(frozen=True)
-class _Sizes:
+class _Sizes(msgspec.Struct, frozen=True):
     batch: int
     heads: int
     q_len: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from fathom.analysis.work.dtypes import DTYPES, SCALAR_TYPE, SIZE
 
@@ -14,8 +15,7 @@ class UnknownWorkError(Exception):
     """The record does not say how much work the call was; the message says why."""
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What a call has to do. `None` where it is not known; `why` then says the reason."""
 
     flops: float | None  # algorithmic floating-point operations
@@ -24,8 +24,7 @@ class Work:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Tensor:
+class Tensor(msgspec.Struct, frozen=True):
     """A tensor argument; `dtype` is None in a list whose element type was not recorded."""
 
     shape: tuple[int, ...]
@@ -49,14 +48,13 @@ class Tensor:
         return self.numel * self.size
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """An operator's name and arguments. `element` is the dtype of tensor lists, where evidence tells it."""
 
     name: str
     shapes: list[Any]
     dtypes: list[str]
-    values: list[str] = field(default_factory=list)
+    values: list[str] = msgspec.field(default_factory=list)
     element: str | None = None
 
     def __len__(self) -> int:

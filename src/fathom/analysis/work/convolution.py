@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, numel
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """Where a convolution keeps its arguments; -1: it has none. Input and filter come first."""
 
     stride: int

@@ -8,15 +8,15 @@ small), the output once; what is changed in place is read and written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from fathom.analysis.work.call import Call, Tensor, Work, numel
 from fathom.analysis.work.dtypes import DEFAULT_FLOAT, SIZE, is_integral, promote
 from fathom.analysis.work.matmul import broadcast
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """`inputs` leading tensor arguments make one output; a further tensor is the caller's `out`."""
 
     inputs: int

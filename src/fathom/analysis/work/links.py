@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -15,8 +14,7 @@ from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, r
 _COMPILED = "a compiled kernel whose arguments were not recorded"
 
 
-@dataclass
-class Links:
+class Links(msgspec.Struct):
     """Arrays over kernels; rows are rows of the ops table, NONE where there is none."""
 
     op: Rows  # innermost op that ran at the launch

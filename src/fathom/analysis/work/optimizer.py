@@ -7,13 +7,13 @@ known only where the kernel's name tells it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(msgspec.Struct, frozen=True):
     """An update rule: FLOPs a parameter, lists read, and lists written (positions among the arguments)."""
 
     flops: float

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from fathom.diagnosis.rules import Candidate, Claim
 
 Row = tuple[str, str]  # entry, detail
 
 
-@dataclass(frozen=True)
-class Sized:
+class Sized(msgspec.Struct, frozen=True):
     """A candidate with its gain in milliseconds a step and the interval of it; None: not predicted."""
 
     candidate: Candidate

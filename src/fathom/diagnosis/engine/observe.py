@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fathom.analysis.results import Trial
 from fathom.diagnosis.engine.claims import Sized

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from fathom.data import load
 
 GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
 
 
-@dataclass(frozen=True)
-class Kind:
+class Kind(msgspec.Struct, frozen=True):
     """One kind of finding, in words. `techniques` of the lab mend it, the most telling first.
 
     `bound` are the verdict's words for a step that this cause holds back, the usual one first. `action` is

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pkgutil import walk_packages
+
+import msgspec
 
 from fathom.data import load
 from fathom.diagnosis.signals import Signals, Work
@@ -15,8 +16,7 @@ LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")  # row
 MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
 
 
-@dataclass(frozen=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """Milliseconds a step of one row of the ledger."""
 
     entry: str
@@ -24,8 +24,7 @@ class Claim:
     ms: float
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """One line that shows the cause: what was seen, and the figure behind it."""
 
     text: str
@@ -33,8 +32,7 @@ class Evidence:
     unit: str
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A finding before its gain is known.
 
     `changes` are what a replay changes (`fathom what-if`), `part` the share of their gain that is this
@@ -65,8 +63,7 @@ class Candidate:
     least: float = 0.0  # of the step: it is no finding where the lower end of its gain is below
 
 
-@dataclass(frozen=True)
-class Unlooked:
+class Unlooked(msgspec.Struct, frozen=True):
     """A kind that a rule could not look for in this recording; `why` names what is missing."""
 
     kind: str
@@ -77,8 +74,7 @@ Found = Iterable[Candidate]
 Looked = Iterable[Candidate | Unlooked]
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """`look` yields candidates of the `kinds`; a signal that it needs and is not known makes it abstain."""
 
     kinds: tuple[str, ...]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import polars as pl
 
 from fathom.diagnosis.signals.kernels import linked
@@ -23,8 +23,7 @@ TAKES = re.compile(r"aten::(_fused_(adamw?|sgd|adagrad)_|_foreach_addcdiv_)$")  
 Shapes = Counter[tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class Unused:
+class Unused(msgspec.Struct, frozen=True):
     """Gradients that are computed and not used, how many are used, and the work after the last of these."""
 
     unused: int
@@ -32,8 +31,7 @@ class Unused:
     works: list[Work]
 
 
-@dataclass(frozen=True)
-class Pass:
+class Pass(msgspec.Struct, frozen=True):
     """A backward pass: when it began and ended, and its gradients of parameters, each with its time."""
 
     start_ns: int

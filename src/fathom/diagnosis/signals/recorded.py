@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -30,8 +30,7 @@ class UnknownSignalError(Exception):
     """The recording does not tell this; the message is the reason."""
 
 
-@dataclass
-class Recorded:
+class Recorded(msgspec.Struct, dict=True):
     """One rank of a sounding, with what was examined of it already."""
 
     store: Store
@@ -40,9 +39,9 @@ class Recorded:
     step: Step
     feeding: Input | None = None
     memory: Memory | None = None
-    tried: dict[str, Trial] = field(default_factory=dict)  # by kind
+    tried: dict[str, Trial] = msgspec.field(default_factory=dict)  # by kind
     asked: str | None = None  # the kind of steps, where it is not the one that takes the most time
-    read: dict[str, Any] = field(default_factory=dict)  # signals that were read already
+    read: dict[str, Any] = msgspec.field(default_factory=dict)  # signals that were read already
 
     @property
     def device(self) -> Device:

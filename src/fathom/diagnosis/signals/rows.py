@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+import msgspec
 
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A row of the ledger."""
 
     entry: str
@@ -25,8 +25,7 @@ class Row:
     bound: str = ""  # the ceiling behind at_ceiling_ms
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(msgspec.Struct, frozen=True, dict=True):
     """Device work of one family that one op did; the `ms` of a family sum to its row of the ledger.
 
     `ops` are the names from the outermost op to the one that launched. `blocks` and `threads`: of a launch.
@@ -69,8 +68,7 @@ class Work:
         return dtypes_of(self.dtypes)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """Runtime calls of one name beneath one op; `copies` is the direction of what the op copied."""
 
     api: str
@@ -88,8 +86,7 @@ class Call:
         return " > ".join(self.ops)
 
 
-@dataclass(frozen=True)
-class HostWork:
+class HostWork(msgspec.Struct, frozen=True):
     """What ops of one name work on the processor; for `idle_ms` of it the device has nothing to do."""
 
     op: str
@@ -100,8 +97,7 @@ class HostWork:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class Double:
+class Double(msgspec.Struct, frozen=True):
     """What ops of one name compute in float64 on a processor, and where most of it is asked for."""
 
     op: str
@@ -110,8 +106,7 @@ class Double:
     module: str | None = None
 
 
-@dataclass(frozen=True)
-class FetchingCode:
+class FetchingCode(msgspec.Struct, frozen=True):
     """The share of a loader's time in the program's own code, and the line that takes most of it.
 
     None: not known of few samples.
@@ -121,8 +116,7 @@ class FetchingCode:
     source: str | None
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """What ops of one name that launch take without calling anything; the device idles for `idle_ms`.
 
     `share`: of all that ops of this name take.
@@ -141,8 +135,7 @@ class Held:
         return f'op:"{self.op}"={max(1.0 - self.share, 0.0):.4f}'
 
 
-@dataclass(frozen=True)
-class Computing:
+class Computing(msgspec.Struct, frozen=True):
     """Long stretches of the program's own Python, `count` a step; the device idles for `idle_ms` in them.
 
     `source`: the line that asked for the op before the longest.
@@ -153,8 +146,7 @@ class Computing:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class HostLine:
+class HostLine(msgspec.Struct, frozen=True):
     """A row of the ledger that names a line.
 
     `own` is the share of its samples in no library's code. `dwell_us` says how long the interpreter stays at
@@ -173,8 +165,7 @@ class HostLine:
     saving: float = 0.0
 
 
-@dataclass(frozen=True)
-class LoaderRegions:
+class LoaderRegions(msgspec.Struct, frozen=True):
     """Whether the program's own process loads batches (num_workers=0), and the line that asks for them.
 
     `first` is the share of the time in them that goes to first batches of loaders.
@@ -185,8 +176,7 @@ class LoaderRegions:
     first: float = 0.0
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """Calls that ask the driver for memory or give it back, by what moved the allocator to make them.
 
     `steps` is the share of steps in which there are any, `ms` what the host spends in them a step.
@@ -201,8 +191,7 @@ class Asked:
     region: str | None = None
 
 
-@dataclass(frozen=True)
-class Searches:
+class Searches(msgspec.Struct, frozen=True):
     """Ops that time several kernels before they use one: `count` of them a step in `ms`, and their name."""
 
     ms: float
@@ -212,8 +201,7 @@ class Searches:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class Holds:
+class Holds(msgspec.Struct, frozen=True):
     """Pauses of a thread that launches in which it did nothing that was recorded, as long as a turn or more.
 
     `places` is how many different ops they lie behind, `on_turns` the share that ends with a turn of the
@@ -226,8 +214,7 @@ class Holds:
     on_turns: float
 
 
-@dataclass(frozen=True)
-class Rare:
+class Rare(msgspec.Struct, frozen=True):
     """A recorded step as long as the rare long ones, and what was different in it, milliseconds."""
 
     ms: float
@@ -238,8 +225,7 @@ class Rare:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class Stretched:
+class Stretched(msgspec.Struct, frozen=True):
     """Kernels that took longer than usual by a turn of another process, and by how much a step altogether."""
 
     ms: float
@@ -247,8 +233,7 @@ class Stretched:
     families: int
 
 
-@dataclass(frozen=True)
-class Reserved:
+class Reserved(msgspec.Struct, frozen=True):
     """Bytes: the peak of what was allocated, what was reserved beyond it, and that at a third of the time."""
 
     allocated: float
@@ -256,8 +241,7 @@ class Reserved:
     unused_before: float
 
 
-@dataclass(frozen=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """Functions that were compiled: by number of the function, how many versions of it there are."""
 
     versions: dict[int, int]
@@ -267,8 +251,7 @@ class Compiled:
     source: str | None = None
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(msgspec.Struct, frozen=True):
     """A frame that Dynamo tried and left uncompiled, or where a graph ended: FILE:LINE, and why."""
 
     function: str
@@ -277,8 +260,7 @@ class Broken:
     share: float = 0.0  # of the step's ops whose source is known: they run in this frame itself
 
 
-@dataclass(frozen=True)
-class Product:
+class Product(msgspec.Struct, frozen=True):
     """A matrix product (m × k) · (k × n), `batch` times, of one work row."""
 
     m: int
@@ -289,8 +271,7 @@ class Product:
     work: Work
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """Kernels in a row over `numel` numbers, `count` times; `saved` is what fusing saves of each family."""
 
     ops: tuple[str, ...]
@@ -309,8 +290,7 @@ class Chain:
         return sum(self.saved.values())
 
 
-@dataclass(frozen=True)
-class Eager:
+class Eager(msgspec.Struct, frozen=True):
     """What a step in eager mode holds that torch.compile would remove.
 
     `saved` by family is what fusing takes off it, `before` and `after` count the kernels that fuse and those
@@ -335,8 +315,7 @@ class Eager:
         return sum(self.saved.values())
 
 
-@dataclass(frozen=True)
-class Tables:
+class Tables(msgspec.Struct, frozen=True):
     """Embedding tables of one shape: `parameters` of them, and how many rows a step looks up in all together.
 
     `works` pass over every row: zeroing the gradient, and the tables' share of the optimizer.
@@ -361,8 +340,7 @@ class Tables:
         return min(self.lookups / (self.parameters * self.rows), 1.0)
 
 
-@dataclass(frozen=True)
-class Family:
+class Family(msgspec.Struct, frozen=True):
     """A kernel family with hardware counters: measures by name, what limits it, how a launch looks."""
 
     name: str
@@ -370,12 +348,11 @@ class Family:
     bound: str
     used: float | None
     measures: dict[str, float]
-    launch: dict[str, Any] = field(default_factory=dict)
+    launch: dict[str, Any] = msgspec.field(default_factory=dict)
     occupancy: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class Sensors:
+class Sensors(msgspec.Struct, frozen=True):
     """A device while the program kept it busy: medians, and the share of time by reason to throttle."""
 
     sm_clock_mhz: float | None

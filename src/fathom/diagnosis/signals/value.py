@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any
+
+import msgspec
 
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.errors import NotASoundingError
 
 
-@dataclass(frozen=True)
-class Signal:
+class Signal(msgspec.Struct, frozen=True):
     """`value` in `unit`; None where it is not known, and `why` then says the reason."""
 
     value: Any
@@ -20,8 +20,7 @@ class Signal:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class Reader:
+class Reader(msgspec.Struct, frozen=True):
     """How a signal is read from a recording."""
 
     unit: str

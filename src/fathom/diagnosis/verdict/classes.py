@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import cache
+
+import msgspec
 
 from fathom.data import load
 
 
-@dataclass(frozen=True)
-class Class:
+class Class(msgspec.Struct, frozen=True):
     """`bound` is memory or compute; "" where the name says nothing."""
 
     name: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Finding, Lead
@@ -76,8 +77,7 @@ _IDLE_WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Milliseconds a step of one row of the ledger, under one part of the account.
 
     `bound` is a verdict's word, "" for time in which nobody asked for work.
@@ -90,8 +90,7 @@ class Piece:
     ms: float
 
 
-@dataclass(frozen=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What decides a row's pieces: `claims` by row, families with a lead, rates of matrix units in FLOP/s."""
 
     step_ms: float

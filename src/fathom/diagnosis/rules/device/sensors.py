@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import Sensors, Signals, UnknownSignalError
@@ -15,8 +16,7 @@ AS_DELIVERED = 0.98  # of the board's default power limit: nobody lowered it
 POWER = 0.5  # clocks grow with the power to 1/3 (voltage rises with them) up to 1 (at the lowest voltage)
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """A reason to slow down, as sensors name it."""
 
     kind: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from fathom.diagnosis.rules.host.rarely import LATE, stalled
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
@@ -16,8 +17,7 @@ ENTRY, CHANGE = "idle: allocator", "allocator=0"
 CHECK = "fathom what-if SOUNDING 'allocator=0'"
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(msgspec.Struct, frozen=True):
     """Why the allocator calls the driver (`host.asked`), and the kind that it is."""
 
     kind: str

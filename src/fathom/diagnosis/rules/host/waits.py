@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import stalled
@@ -15,8 +15,7 @@ SAMPLED = 0.25  # doubt in what samples say
 EXPLAINED = 0.5  # of what rare steps add: waits that hold so much of it are why those are long
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """A cause of idle time, the kind that it is, and what shows it."""
 
     cause: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
@@ -18,8 +19,7 @@ HANDLING_MS = 0.25  # a batch: what a loader without workers takes itself, whate
 SHORT_MS = 5.0  # a wait that is shorter may be one for a core, on a host that is busy
 
 
-@dataclass(frozen=True)
-class Loader:
+class Loader(msgspec.Struct, frozen=True):
     """How batches are made: milliseconds a batch, and by how many processes (0: the program's own)."""
 
     stages: dict[str, float]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from fathom.diagnosis.rules.host.oversubscription import crowded
@@ -68,8 +67,7 @@ def starved(signals: Signals) -> Found:
     )
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(msgspec.Struct, frozen=True):
     """What is at fault, how sure that is, and which `part` of the lost time mending it saves."""
 
     kind: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
+
+import msgspec
 
 from fathom.diagnosis.rules.input.loader import Loader
 
@@ -17,8 +18,7 @@ MOST = 16  # workers: more are hardly ever asked for
 WAITING = 0.5  # of the time of samples: what mostly waits takes no core
 
 
-@dataclass(frozen=True)
-class Mended:
+class Mended(msgspec.Struct, frozen=True):
     """Milliseconds that a step with `workers` saves: expected and at least; whether they then keep up."""
 
     workers: int

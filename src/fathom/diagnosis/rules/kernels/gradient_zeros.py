@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from fathom.diagnosis.rules.rule import (
     Candidate,
@@ -22,8 +22,7 @@ ADDING = "torch::autograd::AccumulateGrad > aten::add_"
 PASSES = 3.0  # of the zeros' one: both gradients are read, and their sum is written
 
 
-@dataclass(frozen=True)
-class Adding:
+class Adding(msgspec.Struct, frozen=True):
     """Additions to gradients, and the share of them that adds to zeros: of the first micro-batch."""
 
     works: list[Work]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
 from math import prod
+
+import msgspec
+from msgspec.structs import replace
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
@@ -35,8 +37,7 @@ WORTH = 0.7  # of the time now
 Size = tuple[int, int]  # numbers, and the length of the last dimension
 
 
-@dataclass(frozen=True)
-class Norm:
+class Norm(msgspec.Struct, frozen=True):
     """The forward and backward work of norms in one function over tensors of one size, `calls` a step."""
 
     works: list[Work]
