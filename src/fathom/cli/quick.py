@@ -1,4 +1,4 @@
-"""What makes commands that only read quicker: unchecked arguments, few threads, rare collections of garbage."""
+"""Makes commands that only read quicker: unchecked arguments, few threads, rare collections of garbage."""
 
 from __future__ import annotations
 
