@@ -145,7 +145,7 @@ def counts(folder: Path, name: str) -> dict[str, int]:
     return dict(fathom.open(folder / name).sql(sql).rows())
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_script_records_stretches_of_itself(tmp_path):
     done = script(tmp_path, SCRIPT)
     assert done.returncode == 0, done.stderr
@@ -160,7 +160,7 @@ def test_a_script_records_stretches_of_itself(tmp_path):
         assert not (tmp_path / name / "raw").exists()
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_what_fails_inside_comes_out_and_leaves_a_sounding(tmp_path):
     text = "import fathom, torch\nwith fathom.record('a.fathom', step_on='mark'):\n"
     text += "    for i in range(9): fathom.step()\n    raise LookupError('mine')\n"
@@ -169,7 +169,7 @@ def test_what_fails_inside_comes_out_and_leaves_a_sounding(tmp_path):
     assert fathom.open(tmp_path / "a.fathom").manifest.ended == "crashed"
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_under_fathom_run_it_stands_back(tmp_path):
     (tmp_path / "script.py").write_text(
         SCRIPT.replace("print(", "print(recording.sounding) if True else print(")

@@ -23,7 +23,7 @@ for step in range(2000):
 """
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_slow_step_is_kept_with_a_ledger_of_its_own_and_outside_the_means(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     output = tmp_path / "slow.fathom"

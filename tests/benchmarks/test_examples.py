@@ -36,7 +36,7 @@ def test_the_book_is_complete_and_of_a_size_to_ship():
     assert "gutenberg" not in book.lower()
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_the_example_learns(tmp_path):
     small = ["--layers", 2, "--width", 64, "--batch", 4, "--steps", 60, "--workers", 1, "--device", "cpu"]
     losses = re.findall(
@@ -46,7 +46,7 @@ def test_the_example_learns(tmp_path):
     assert len(json.loads((tmp_path / "t.json").read_text())["steps_s"]) == 60
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("program", ["launch_bound", "many_events", "cuda_graph"])
 def test_programs_run_on_a_cpu_and_time_themselves(program, tmp_path):
     times = tmp_path / "t.json"
@@ -56,7 +56,7 @@ def test_programs_run_on_a_cpu_and_time_themselves(program, tmp_path):
     assert 0 < sum(found["steps_s"]) <= found["total_s"]
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_planted_delays_are_as_long_as_they_say(tmp_path):
     plants = ["--plant", "loader:20ms", "--plant", "python:10ms", "--plant", "checkpoint:30ms"]
     truth = tmp_path / "truth.json"

@@ -51,7 +51,7 @@ def test_a_line_is_read_from_either_way_of_writing_it():
     assert line_of("a/gan.py", "gan.py") == 0
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_runs_two_steps(name, form, tmp_path):

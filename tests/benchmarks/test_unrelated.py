@@ -57,7 +57,7 @@ def test_faults_differ_and_are_spread():
 # programs
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_form_runs_on_a_processor_and_learns_the_same(name: str):
     needed = ("torch", "PIL") if name == "diffusion" else ("torch",)

@@ -31,7 +31,7 @@ def test_compiled_functions_that_go_on_within_another_are_a_broken_graph():
     assert raised(layers, "host-graph-breaks") == {}
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize(("how", "resumed"), [("within", 2.0), ("apart", 0.0)])
 def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, resumed):
     pytest.importorskip("torch")
@@ -101,7 +101,7 @@ def test_a_broken_graph_names_its_reasons_with_the_most_places_first():
 GIVEN_UP = {"loop": ["looping"], "between": [], "none": [], "elsewhere": []}
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("how", [*GIVEN_UP, "eager"])
 def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
     pytest.importorskip("torch")

@@ -316,7 +316,7 @@ def test_python_on_a_processor_is_found_by_its_share_of_the_step():
     assert "host-python" not in raised(small, "host-python")
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_loop_in_python_is_found_on_a_processor_and_not_on_its_mended_twin(tmp_path):
     pytest.importorskip("torch")
     steps = {}

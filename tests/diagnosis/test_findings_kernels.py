@@ -293,7 +293,7 @@ def test_a_mask_over_few_long_heads_costs_the_same_whichever_op_is_recorded():
     assert float(change[0].rpartition("=")[2]) == pytest.approx(0.165, abs=0.002)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize(
     ("op", "rest"),
     [

@@ -42,7 +42,7 @@ def decoding(tmp_path_factory: pytest.TempPathFactory) -> fathom.Sounding:
     return recorded(tmp_path_factory.mktemp("decoding"), "decode.py", PROMPTS, NEW, LENGTH, steps=30)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_prefill_and_decode_of_a_loop_by_hand_are_told_and_counted(decoding: fathom.Sounding) -> None:
     found = {one.name: one for one in decoding.examine().kinds}
     assert set(found) == {"prefill", "decode"}
@@ -53,7 +53,7 @@ def test_prefill_and_decode_of_a_loop_by_hand_are_told_and_counted(decoding: fat
     assert [one.used for one in decoding.examine().kinds] == [True, False]
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_mean_is_of_the_same_steps_as_its_median_wherever_it_is_told(decoding: fathom.Sounding) -> None:
     found = decoding.examine()
     used = next(kind for kind in found.kinds if kind.used)
@@ -71,7 +71,7 @@ def test_tokens_are_counted_where_the_ids_are_known_to_be_such(decoding: fathom.
         assert one.samples_per_s == pytest.approx(one.tokens_per_s / a_step * BATCH)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("kind", ["prefill", "decode", "1", "2"])
 def test_each_kind_has_a_ledger_that_sums_to_its_windows(decoding: fathom.Sounding, kind: str) -> None:
     found = decoding.examine(kind)
@@ -84,7 +84,7 @@ def test_each_kind_has_a_ledger_that_sums_to_its_windows(decoding: fathom.Soundi
         assert whole == sum(w.end_ns - w.start_ns for w in windows)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_the_shapes_of_one_kind_say_nothing_of_another(decoding: fathom.Sounding) -> None:
     store = decoding.store
     shaped = set(store.table("steps").filter(phase="attribution").collect()["kind"])
@@ -95,7 +95,7 @@ def test_the_shapes_of_one_kind_say_nothing_of_another(decoding: fathom.Sounding
         assert any(one.what == f"work of {kind} steps" for one in found.abstained) == (kind not in shaped)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_the_report_tells_the_kinds_and_each_is_diagnosed(decoding: fathom.Sounding) -> None:
     usual, other = (printed(decoding.examine(kind)) for kind in (None, "prefill"))
     assert all(words in usual for words in ("kinds of steps", "1 decode", "2 prefill", "\n findings"))
@@ -112,7 +112,7 @@ def test_the_report_tells_the_kinds_and_each_is_diagnosed(decoding: fathom.Sound
         assert [one.id for one in second.findings] == told
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Sounding, tmp_path: Path) -> None:
     done = run_fathom("report", decoding.path, "--kind", "prefill", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["step"]["kind"] == "prefill"
@@ -127,7 +127,7 @@ def test_the_command_takes_a_kind_and_says_which_there_are(decoding: fathom.Soun
             decoding.examine(kind)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_validation_without_a_loader_is_a_kind_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     sounding = recorded(tmp_path, "validate.py", 120)

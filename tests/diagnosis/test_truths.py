@@ -44,7 +44,7 @@ def test_the_end_of_a_program_is_told_as_it_was(ended: str, status: int, words: 
     assert not (status < 128 and "crashed" in text(found))
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize(
     ("last", "words"),
     [
@@ -138,7 +138,7 @@ def test_what_a_loader_does_not_compute_is_not_called_reading() -> None:
     assert "system calls and waits 38.7 ms" in page and "read 38.7" not in page
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("torch", [True, False])
 def test_a_program_without_steps_is_told_to_call_step(tmp_path: Path, torch: bool) -> None:
     (tmp_path / "short.py").write_text("import torch\n" if torch else "print(1)\n")

@@ -154,7 +154,7 @@ def losses() -> dict[str, dict[str, float]]:
     return found
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.xdist_group("faults")
 @pytest.mark.parametrize("program", [p for p in programs() if p.id in SAMPLE], ids=lambda p: p.id)
 def test_both_forms_run_on_a_processor_and_agree(program: Program, losses):
@@ -382,7 +382,7 @@ with parallel.turn():
     assert (tmp_path / "said").read_text().split() == ["in", "out"] * 3
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_what_optimizers_import_is_imported_before_the_turn(tmp_path):
     """A real program, whose turn is watched."""
     if not importlib.util.find_spec("torch"):

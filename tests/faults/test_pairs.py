@@ -171,7 +171,7 @@ FINDINGS = "findings: [device-power-limit, kernels-divergence]"
 PLAN = Plan(depth="surface", steps=5, settle=3, step_on="mark", stop_after="recorded")
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_both_forms_are_recorded(tmp_path: Path) -> None:
     path = tmp_path / "sample.py"
     path.write_text(SAMPLE + "\n\nimport torch\n")  # a program without it has no steps

@@ -180,7 +180,7 @@ def test_other_ranks_are_told_of_the_group(tmp_path, monkeypatch):
 # in a program
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_bursts_leave_records_files_and_traces_that_belong_together(tmp_path):
     run = counted(tmp_path, "ticks")
     assert run.status == 0
@@ -220,7 +220,7 @@ def _sounding_has_them(run: Run, records: list[dict[str, Any]]) -> None:
         assert abs(first - anchors[burst][0]) < 1e6
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_failing_collector_costs_the_counters_alone(tmp_path):
     run = counted(tmp_path, "breaks")
     words = "sampling failed (RuntimeError: odd)"

@@ -11,7 +11,7 @@ from fathom.probe.plan import Plan
 from tests.support.paths import SOURCE
 from tests.support.probe_programs import launch
 
-pytestmark = pytest.mark.torch
+pytestmark = pytest.mark.programs
 COMPILED = ("module", "method", "inner", "bound", "function")
 of_training = pytest.mark.xdist_group("probe: training")  # one recording serves them all
 of_compiled = pytest.mark.xdist_group("probe: compiled")
@@ -39,7 +39,7 @@ def test_a_training_loop_goes_through_all_phases(training):
 
 
 def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
-    run = launch(tmp_path, "train.py", "30", plan={"settle": 4})
+    run = launch(tmp_path, "by_hand.py", "30", plan={"settle": 4})
     assert run.phases["clean"] >= 8 and run.phases["timeline"] >= 4
 
 
@@ -229,7 +229,7 @@ def test_a_process_without_steps_says_nothing(tmp_path):
 
 
 def test_the_hosts_window_where_no_step_is_wanted(tmp_path):
-    run = launch(tmp_path, "train.py", "1500", plan={"step_on": "none"})
+    run = launch(tmp_path, "by_hand.py", "1500", plan={"step_on": "none"})
     assert run.status == 0 and run.err == ""
     assert [mark["source"] for mark in run.marks] == ["host", "host"]
     names = {event.get("name") for event in run.traces()[0]["traceEvents"]}
@@ -259,26 +259,26 @@ def test_a_fault_of_the_probe_is_one_line_and_the_program_runs_on(tmp_path):
 
 
 def test_surface_records_no_timeline(tmp_path):
-    run = launch(tmp_path, "train.py", "60", plan={"depth": "surface"})
+    run = launch(tmp_path, "by_hand.py", "60", plan={"depth": "surface"})
     assert set(run.phases) == {"settle", "clean"} and not run.of("trace")
 
 
 def test_a_timeline_begins_where_it_is_asked_for(tmp_path):
-    run = launch(tmp_path, "train.py", "120", plan={"at": [30, 70], "steps": 3})
+    run = launch(tmp_path, "by_hand.py", "120", plan={"at": [30, 70], "steps": 3})
     begun = [record["k0"] for record in run.of("trace") if record["phase"] == "timeline"]
     assert any(30 <= k <= 33 for k in begun) and any(70 <= k <= 73 for k in begun)
     assert not any(k < 30 for k in begun)
 
 
 def test_a_number_of_steps_is_enough(tmp_path):
-    run = launch(tmp_path, "train.py", "60", plan={"stop_after": 20})
+    run = launch(tmp_path, "by_hand.py", "60", plan={"stop_after": 20})
     assert int((run.raw / "stop").read_text()) == 20
 
 
 def test_another_sitecustomize_still_runs(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.stderr.write('theirs\\n')\n")
-    run = launch(tmp_path, "train.py", "30", PYTHONPATH=str(tmp_path / "site"))
+    run = launch(tmp_path, "by_hand.py", "30", PYTHONPATH=str(tmp_path / "site"))
     assert run.err == "theirs\n" and len(run.marks) == 30
 
 

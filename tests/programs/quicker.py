@@ -3,9 +3,10 @@
 import time
 
 import torch
+from by_hand import SGD
 
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+optimizer = SGD(model.parameters(), lr=1e-3)
 for step in range(400):
     model(torch.randn(4, 8)).square().mean().backward()
     optimizer.step()

@@ -1,6 +1,7 @@
 """Breaks the probe from within, and trains on."""
 
 import torch
+from by_hand import SGD
 
 import fathom.probe.kineto as kineto
 
@@ -12,7 +13,7 @@ def broken(self, *args, **kwargs):
 kineto.Kineto.prepare = broken
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+optimizer = SGD(model.parameters(), lr=1e-3)
 for _ in range(60):
     loss = model(torch.randn(4, 8)).square().mean()
     loss.backward()

@@ -5,9 +5,10 @@ import time
 from pathlib import Path
 
 import torch
+from by_hand import SGD
 
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+optimizer = SGD(model.parameters(), lr=1e-3)
 for step in range(120):
     if step == 80:
         (Path(sys.argv[1]) / "trigger").touch()

@@ -128,7 +128,7 @@ def test_a_python_that_is_none_is_an_answer():
     assert "failed" in ask_python("false")["error"]
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_this_python_has_torch():
     torch = pytest.importorskip("torch")
     answers = ask_python(sys.executable)

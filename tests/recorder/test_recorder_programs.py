@@ -12,7 +12,7 @@ import pytest
 from fathom.api import open as open_sounding
 from tests.support.running import PYTHON, record, run_fathom, start_fathom
 
-pytestmark = [pytest.mark.torch]
+pytestmark = [pytest.mark.programs]
 pytest.importorskip("torch")
 
 # By hand, for an optimizer imports Dynamo, which takes as long again as torch.

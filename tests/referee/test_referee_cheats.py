@@ -23,7 +23,7 @@ from tests.support.paths import CHEATS
 
 NAMES = sorted(path.stem for path in CHEATS.glob("[!_]*.py") if not path.stem.startswith(("honest", "gpu_")))
 # Those in torch share a process that has imported it.
-TORCH = (pytest.mark.torch, pytest.mark.xdist_group("referee-torch"))
+TORCH = (pytest.mark.programs, pytest.mark.xdist_group("referee-torch"))
 SETTINGS = Settings(block_s=0.01, seed=7)
 Judges = dict[str, tuple[Fork, Opponent]]
 

@@ -134,7 +134,7 @@ def test_bars_are_as_long_as_the_ratio_says() -> None:
     assert baseline == 51 and candidate == pytest.approx(baseline / 2, abs=1)
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_prove_says_where_it_stands_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(ALIKE)
     words = ("prove", "pair.py:a", "pair.py:b", "--budget", "1", "--margin", "0.0001", "--fresh", "fork")

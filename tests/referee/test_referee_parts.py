@@ -81,7 +81,7 @@ def test_what_is_held_stays_though_buffers_are_used_again(tmp_path: Any) -> None
     assert told["mutated"] == ["inputs[0][0]"]
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_bytes_of_tensors_of_every_layout() -> None:
     torch = pytest.importorskip("torch")
     x = torch.arange(12.0).reshape(3, 4)

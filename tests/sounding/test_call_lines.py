@@ -52,7 +52,7 @@ LINES = {  # of the program above, counted from 1
 }
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_ops_carry_the_line_that_ran(tmp_path: Path) -> None:
     script, trace = tmp_path / "program.py", tmp_path / "trace-1-1-attribution.json"
     script.write_text(PROGRAM)

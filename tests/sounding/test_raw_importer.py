@@ -314,7 +314,7 @@ def test_the_clocks_offset_is_found_within_its_spread(offset, jitter):
     assert (moved["ns"] - here["ns"]).unique().to_list() == [found.offset_ns]
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_recorded_training_has_windows_with_work_in_them(tmp_path):
     run = launch(tmp_path, "loader.py", "2", "fork", "4", "map")
     store = import_raw(run.folder)
@@ -330,7 +330,7 @@ def test_a_recorded_training_has_windows_with_work_in_them(tmp_path):
     assert set(found["worker"]) == {0, 1} and store.manifest.ended == "finished"
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 def test_a_killed_program_is_a_sounding_that_says_so(tmp_path):
     run = launch(tmp_path, "endings.py", "kill")
     store = import_raw(run.folder)
