@@ -12,8 +12,8 @@ from fathom.errors import BadInputError
 from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, recall, seconds
 from fathom.gauges.child import Child
 from fathom.gauges.conditions import Sensors, Watch, summary
+from fathom.gauges.contention import SHARED, BusyGpuError, processes, refuse_busy, traces
 from fathom.gauges.keeping import merge
-from fathom.gauges.others import SHARED, BusyGpuError, processes, refuse_busy, traces
 from fathom.gauges.planning import Plan, batches, choose
 from fathom.machine import Ceiling, MachineFileError, Missing
 from fathom.machine.nvml import NvmlMissingError

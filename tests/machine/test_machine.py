@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fathom.machine import fingerprint, gpus, host, inventory
+from fathom.machine import cgroup, fingerprint, gpus, inventory, surroundings, system
 from fathom.machine.nvml import NvmlMissingError, visible
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -134,7 +134,7 @@ def test_the_host_as_the_kernel_describes_it(tmp_path):
     (root / "etc/os-release").write_text('NAME="x"\nPRETTY_NAME="Some OS 12"\n')
     for node in ("node0", "node1"):
         (root / "sys/devices/system/node" / node).mkdir(parents=True)
-    read = host.read(root)
+    read = system.read(root)
     assert read["cpu"]["model"] == "Some CPU @ 2 GHz" and read["cpu"]["numa_nodes"] == 2
     assert read["memory_bytes"] == 1_024_000 and read["os"] == "Some OS 12"
     assert read["virtual_machine"] == "yes" and read["container"] is None
@@ -147,15 +147,15 @@ def test_limits_of_the_control_group(tmp_path, limit, cores):
     root = written(tmp_path, sys__fs__cgroup__x=limit, proc__meminfo="MemTotal: 1000 kB\n")
     (root / "sys/fs/cgroup/cpu.max").write_text(limit)
     (root / "sys/fs/cgroup/memory.max").write_text("4096\n")
-    assert host.quota(root) == cores and host.memory_bytes(root) == 4096
+    assert cgroup.quota(root) == cores and system.memory_bytes(root) == 4096
 
 
 def test_an_empty_root_is_a_poor_machine_and_no_error(tmp_path):
-    assert host.read(tmp_path)["memory_bytes"] is None
+    assert system.read(tmp_path)["memory_bytes"] is None
 
 
 @pytest.mark.parametrize(("mark", "name"), [(".dockerenv", "docker"), ("run/.containerenv", "podman")])
 def test_containers_are_known_by_their_marks(tmp_path, mark, name):
     (tmp_path / mark).parent.mkdir(exist_ok=True)
     (tmp_path / mark).write_text("")
-    assert host.container(tmp_path) == name
+    assert surroundings.container(tmp_path) == name

@@ -14,12 +14,11 @@ from fathom.machine import (
     cpu,
     cpulist,
     disks,
-    host,
     libraries,
     network,
-    numa,
     pci,
     surroundings,
+    system,
 )
 from tests.support.machine_fakes import link, pci_device, write
 
@@ -95,7 +94,7 @@ def test_nodes_with_their_memory_and_distances(tmp_path):
             f"sys/devices/system/node/node{node}/meminfo": f"Node {node} MemTotal:  1000 kB\n",
             f"sys/devices/system/node/node{node}/distance": distance + "\n",
         })  # fmt: skip
-    assert numa.nodes(tmp_path) == [
+    assert cpu.numa_nodes(tmp_path) == [
         {"node": 0, "cpus": "0-7", "memory_bytes": 1_024_000, "distances": [10, 21]},
         {"node": 1, "cpus": "8-15", "memory_bytes": 1_024_000, "distances": [21, 10]},
     ]
@@ -266,7 +265,7 @@ def test_the_product_is_the_firmware_s_word(tmp_path):
 
 
 def test_an_empty_root_gives_an_inventory_all_the_same(tmp_path):
-    read = host.read(tmp_path)
+    read = system.read(tmp_path)
     assert read["numa"] == read["disks"] == read["rdma"] == read["filesystems"] == []
     assert json.loads(json.dumps(read)) == read
 
@@ -290,7 +289,7 @@ def test_odd_files_are_no_error(tmp_path, content):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    json.dumps(host.read(tmp_path))
+    json.dumps(system.read(tmp_path))
 
 
 @given(st.lists(st.integers(0, 500), unique=True))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
+    from fathom.gauges.contention import BusyGpuError
     from fathom.gauges.keeping import keep, merge, quick_missing, recall
-    from fathom.gauges.others import BusyGpuError
     from fathom.gauges.parent import Progress, measure, seconds
     from fathom.gauges.planning import Plan, plan
 

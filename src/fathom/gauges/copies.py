@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from fathom.gauges.double_buffer import DoubleBuffer
 from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.trials import Trial, best
@@ -19,6 +18,7 @@ FULL_SIZES = (MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB)
 BUDGET_S = {"pinned": 1.0, "pageable": 1.5}
 LONGER_S = 2.0  # for the fastest way with pageable memory, whose times vary with the load of the host
 Ways = dict[str, Callable[[], object]]
+CHUNK = 16 << 20  # bytes: one buffer is filled while the link drains the other
 
 
 def _pinned(way: str, job: Job) -> Ceiling:
@@ -82,3 +82,42 @@ GAUGES = {
     for way in ("h2d", "d2h")
     for kind, measure in (("pinned", _pinned), ("pageable", _pageable))
 }
+
+
+class DoubleBuffer:
+    """Copies the bytes of `source` to `to`, one of them in pageable memory; returns when done."""
+
+    def __init__(self, torch: Any, to: Any, source: Any) -> None:
+        self._buffers = [torch.empty(CHUNK, dtype=torch.uint8, pin_memory=True) for _ in range(2)]
+        self._moved = [torch.cuda.Event() for _ in range(2)]
+        self._parts = list(zip(to.split(CHUNK), source.split(CHUNK), strict=True))
+
+    def to_device(self) -> None:
+        for number, (there, here) in enumerate(self._parts):
+            buffer, moved = self._turn(number, here)
+            moved.synchronize()
+            buffer.copy_(here)
+            there.copy_(buffer, non_blocking=True)
+            moved.record()
+        self._moved[(len(self._parts) - 1) % 2].synchronize()
+
+    def to_host(self) -> None:
+        for number, (_, there) in enumerate(self._parts):
+            self._fetch(number, there)
+            if number:
+                self._store(number - 1)
+        self._store(len(self._parts) - 1)
+
+    def _fetch(self, number: int, there: Any) -> None:
+        buffer, moved = self._turn(number, there)
+        buffer.copy_(there, non_blocking=True)
+        moved.record()
+
+    def _store(self, number: int) -> None:
+        here, _ = self._parts[number]
+        buffer, moved = self._turn(number, here)
+        moved.synchronize()
+        here.copy_(buffer)
+
+    def _turn(self, number: int, part: Any) -> tuple[Any, Any]:
+        return self._buffers[number % 2][: len(part)], self._moved[number % 2]

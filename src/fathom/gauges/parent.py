@@ -9,7 +9,7 @@ from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, LINKS, scope
 from fathom.gauges.child import Child, records
-from fathom.gauges.others import refuse_busy, traces
+from fathom.gauges.contention import refuse_busy, traces
 from fathom.gauges.planning import Batch, Plan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 

@@ -1,4 +1,4 @@
-"""The processor: sockets, cores, caches, clocks, and the instruction sets that matter for AI workloads."""
+"""The processor: sockets, cores, caches, clocks, NUMA nodes, relevant instruction sets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 
 from fathom.machine import cgroup
 from fathom.machine.cpulist import parse_list
-from fathom.machine.files import names, number, text
+from fathom.machine.files import integer, names, number, text
 
-ROOT = Path("/")
 # fmt: off
 MATTER = (
     "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16", "avx_vnni",
@@ -20,6 +19,7 @@ MATTER = (
     "bf16", "svebf16", "i8mm", "sme",
 )
 # fmt: on
+ROOT = Path("/")
 
 
 def read(root: Path = ROOT) -> dict[str, Any]:
@@ -108,3 +108,19 @@ def _cache(path: Path) -> dict[str, Any]:
 def _features(info: str) -> list[str]:
     flags = set((_field(info, "flags|Features") or "").split())
     return [name for name in MATTER if name in flags]
+
+
+def numa_nodes(root: Path = ROOT) -> list[dict[str, Any]]:
+    """Return one dict per node: `node`, `cpus` (ranges), `memory_bytes`, `distances` to every node."""
+    folder = root / "sys/devices/system/node"
+    return [_node(folder / name) for name in names(folder) if re.fullmatch(r"node\d+", name)]
+
+
+def _node(path: Path) -> dict[str, Any]:
+    size = re.search(r"MemTotal:\s+(\d{1,20}) kB", text(path / "meminfo"))
+    return {
+        "node": int(path.name.removeprefix("node")),
+        "cpus": text(path / "cpulist").strip(),
+        "memory_bytes": int(size.group(1)) * 1024 if size else None,
+        "distances": [d for word in text(path / "distance").split() if (d := integer(word)) is not None],
+    }

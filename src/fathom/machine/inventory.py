@@ -8,13 +8,13 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from fathom.machine import gpus, host, libraries
+from fathom.machine import gpus, libraries, system
 from fathom.version import VERSION
 
 
 def inventory(
     read_gpus: Callable[[], dict[str, Any]] = gpus.read,
-    read_host: Callable[[], dict[str, Any]] = host.read,
+    read_host: Callable[[], dict[str, Any]] = system.read,
     read_libraries: Callable[[], dict[str, str]] = libraries.versions,
 ) -> dict[str, Any]:
     """Return GPUs, links, processor, memory, system and versions as a JSON-able dict; works without a GPU."""

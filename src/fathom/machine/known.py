@@ -1,12 +1,14 @@
-"""The present inventory together with the ceilings measured earlier."""
+"""This machine as known: the present inventory together with the ceilings measured earlier."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.ceilings import from_machine, missing_from
+from fathom.machine import disks
+from fathom.machine.ceilings import Ceiling, Missing, from_machine, missing_from
+from fathom.machine.datasheet import beside, find, find_host
 from fathom.machine.inventory import inventory
 from fathom.machine.store import MachineFileError, place, remembered
 
@@ -36,3 +38,30 @@ def sound(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
     for read in (from_machine, missing_from):
         read(before, str(place(fingerprint, folder)))
     return before
+
+
+def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Describe this machine, including the file systems of `folders`.
+
+    Damaged stored data is left out; `abstained` says why.
+    """
+    present = inventory() if machine is None else dict(machine)
+    present["host"]["filesystems"] += filter(None, map(disks.filesystem, folders))
+    why: list[str] = []
+    known = known_machine(lambda: present, say=why.append)
+    return known | {"abstained": [{"what": "ceilings", "why": reason} for reason in why]}
+
+
+def measured(machine: dict[str, Any], name: str) -> tuple[list[Ceiling], list[Missing]]:
+    """Return the measured ceilings of a machine file and the missing ones. Raises MachineFileError."""
+    return from_machine(machine, name), missing_from(machine, name)
+
+
+def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
+    """Add the published figure to each ceiling as `datasheet`, or None if there is none."""
+    if "ceilings" not in machine:
+        return machine
+    sheets = {gpu["index"]: find(gpu) for gpu in machine["gpus"]} | {None: find_host(machine["host"])}
+    figures = [beside(c, sheets.get(c.device)) for c in from_machine(machine)]
+    pairs = zip(machine["ceilings"], figures, strict=True)
+    return {**machine, "ceilings": [{**record, "datasheet": figure} for record, figure in pairs]}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import counters_of, inventory, known_machine, may_count, why_no_counters
-from fathom.machine.host import free_bytes
+from fathom.machine.system import free_bytes
 from fathom.probe.counters import why_not
 from fathom.recorder.counters import QUALIFY
 from fathom.recorder.finish import missing_libraries

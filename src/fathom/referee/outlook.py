@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from fathom.timing import SETTLED, Ratio
-from fathom.timing.decision import SHARE
+from fathom.timing.ratio import SHARE
 
 LONG_S = 120.0  # from here on times are shown in minutes
 

@@ -1,10 +1,8 @@
 """Clock, intervals, robust statistics and decisions about timings."""
 
-from fathom.timing.bootstrap import RESAMPLES, interval
 from fathom.timing.clock import Clock, SystemClock
-from fathom.timing.decision import MARGIN, SETTLED, Decision, decide, settled
-from fathom.timing.ratio import Ratio, compare, widened_tail
-from fathom.timing.robust import mad, median, midmean
+from fathom.timing.ratio import MARGIN, SETTLED, Decision, Ratio, compare, decide, settled, widened_tail
+from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean
 
 __all__ = [
     "MARGIN",

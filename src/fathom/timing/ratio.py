@@ -1,4 +1,4 @@
-"""Compare two sides timed in alternating blocks: a ratio with its interval."""
+"""Compare two sides timed in alternating blocks: a ratio with its interval, and what it means."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import NormalDist
+from typing import Literal
 
 import numpy as np
 
-from fathom.timing.bootstrap import RESAMPLES
-from fathom.timing.robust import midmean
+from fathom.timing.statistics import RESAMPLES, midmean
 
 CONFIDENCE = 0.99
 LEAST_PAIRS = 5  # fewer blocks say too little about how processes differ
 Blocks = Sequence[Sequence[float]]
+Decision = Literal["faster", "slower", "same", "ambiguous"]
+MARGIN = 0.01
+SETTLED = 0.25  # of the margin: how narrow an ambiguous interval must become
+SHARE = 0.1  # of a gain: how wide its interval may be to either side
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,26 @@ def student(probability: float, freedom: int) -> float:
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
     return z + first / freedom + second / freedom**2 + third / freedom**3 + fourth / freedom**4
+
+
+def decide(ratio: Ratio | None, margin: float = MARGIN) -> Decision:
+    """Return `same` if the whole interval is within 1 ± margin, `faster` or `slower` if all of it is beyond,
+    else `ambiguous`."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return "ambiguous"
+    if 1 - margin <= ratio.low and ratio.high <= 1 + margin:
+        return "same"
+    if ratio.high < 1 - margin:
+        return "faster"
+    return "slower" if ratio.low > 1 + margin else "ambiguous"
+
+
+def settled(ratio: Ratio | None, margin: float = MARGIN) -> bool:
+    """Whether the interval is narrow enough for the decision: to either side at most half the margin
+    or a tenth of the gain or loss; a quarter of the margin if it is still ambiguous."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return False
+    half = (ratio.high - ratio.low) / 2
+    if decide(ratio, margin) == "ambiguous":
+        return half <= margin * SETTLED
+    return half <= max(margin / 2, SHARE * abs(1 - ratio.value))

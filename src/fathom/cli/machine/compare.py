@@ -48,7 +48,7 @@ def _names(a: Path, b: Path | None) -> tuple[str, str]:
 
 def _machine(path: Path | None) -> dict[str, Any]:
     from fathom.machine import store
-    from fathom.machine.described import described
+    from fathom.machine.known import described
 
     if path is None:
         return described()

@@ -32,7 +32,7 @@ def show(
     """Show the inventory of this machine, and its ceilings where they were measured."""
     if context.invoked_subcommand:
         return
-    from fathom.machine.described import described, measured, with_datasheet
+    from fathom.machine.known import described, measured, with_datasheet
     from fathom.report.machine import print_machine
 
     machine = described([folder.resolve() for folder in data or []])

@@ -11,7 +11,7 @@ from typing import Any
 
 from fathom.errors import FathomError
 from fathom.gauges.child import Child
-from fathom.gauges.others import refuse_busy
+from fathom.gauges.contention import refuse_busy
 from fathom.gauges.parent import StartChild
 from fathom.gauges.planning import seen_devices
 from fathom.machine import counters_of, remember, remembered, why_no_counters

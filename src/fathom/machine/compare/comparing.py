@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
+from fathom.machine.ceilings import Ceiling
+from fathom.machine.compare.contract import (
+    CHECK,
+    KEPT,
+    LOST,
+    ORDER,
+    Comparison,
+    Difference,
+    Kind,
+    Ratio,
+    Severity,
+    Side,
+    Unknown,
+)
 from fathom.machine.compare.facts import Facts, facts
-from fathom.machine.compare.headline import headline, summary
-from fathom.machine.compare.ratios import ratios
 from fathom.machine.compare.readers import Value, value
-from fathom.machine.compare.results import ORDER, Comparison, Difference, Kind, Severity, Side, Unknown
 from fathom.machine.compare.rules import Rule, rules
 
 UNSAID = "the same, whatever it is"
+MOST_CAUSES = 3
 
 
 def compare(
@@ -137,3 +149,91 @@ _SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not ca
 def _worst(touching: Sequence[Difference], worst: int) -> Iterator[str]:
     """Yield the ids of the differences that decide."""
     return (d.id for d in touching if ORDER[d.severity] == worst)
+
+
+def summary(machine: Facts) -> str:
+    """Summarise a machine in a few words: its GPUs, or its processor if it has none."""
+    names = [gpu.name or "unknown GPU" for gpu in machine.gpus]
+    if not names:
+        return f"no GPU, {machine.host.cpu.model or 'unknown CPU'}"
+    return ", ".join(f"{names.count(n)} × {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names))
+
+
+def headline(a: Side, b: Side, kinds: Sequence[Kind], differences: Sequence[Difference]) -> str:
+    """Say in one to three sentences what does not carry over and why, what to check, and what does."""
+    lost, check, kept = ([k.what for k in kinds if k.severity == s] for s in (LOST, CHECK, KEPT))
+    if len(kept) == len(kinds):
+        return f"Everything compared carries over from {a.name} to {b.name}."
+    sentences = []
+    if lost:
+        what = "nothing carries" if len(lost) == len(kinds) else f"{_list(lost)} {_do(lost)} not carry"
+        sentences.append(f"From {a.name} to {b.name} {what} over: {_reason(a, b, differences)}.")
+    if check:
+        sentences.append(f"Check again{'' if lost else f' from {a.name} to {b.name}'}: {_list(check)}.")
+    if kept:
+        sentences.append(f"What carries over: {_list(kept)}.")
+    return " ".join(sentences)
+
+
+def _reason(a: Side, b: Side, differences: Sequence[Difference]) -> str:
+    """Give the reason: a missing GPU, or the first differences with both values."""
+    if bool(a.gpus) != bool(b.gpus):
+        with_gpu, without = (a, b) if a.gpus else (b, a)
+        return f"{without.name} has no GPU, {with_gpu.name} has {with_gpu.summary}"
+    causes = [d for d in differences if d.severity == LOST]
+    more = f", and {len(causes) - MOST_CAUSES} more" if len(causes) > MOST_CAUSES else ""
+    return "; ".join(f"{d.what} {d.a} → {d.b}" for d in causes[:MOST_CAUSES]) + more
+
+
+def _do(parts: Sequence[str]) -> str:
+    return "does" if len(parts) == 1 else "do"
+
+
+def _list(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], list[Unknown]]:
+    """Return a row for each ceiling that both measured on their first GPU or host, and the unmatched ones."""
+    of_a, of_b = _first(a), _first(b)
+    bare = [name for name, ceilings in ((name_a, of_a), (name_b, of_b)) if not ceilings]
+    if bare:
+        why = "; `fathom machine measure` measures them"
+        names = [*dict.fromkeys(bare)]
+        who = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} none"
+        return [], [Unknown(what="ceilings", why=who + why)]
+    shared = [
+        (of_a[name], of_b[name]) for name in of_a if name in of_b and of_a[name].unit == of_b[name].unit
+    ]
+    unmatched = [_only(of_a, of_b, name_a), _only(of_b, of_a, name_b)]
+    return [_ratio(x, y) for x, y in shared], [ceilings for ceilings in unmatched if ceilings]
+
+
+def _first(machine: Facts) -> dict[str, Ceiling]:
+    """Return the ceilings of the host and of the first measured GPU, by id."""
+    ordered = sorted(machine.ceilings, key=lambda c: -1 if c.device is None else c.device, reverse=True)
+    latest = {ceiling.id: ceiling for ceiling in ordered}
+    return {c.id: latest[c.id] for c in machine.ceilings}
+
+
+def _only(ceilings: dict[str, Ceiling], other: dict[str, Ceiling], name: str) -> Unknown | None:
+    ids = [i for i in ceilings if i not in other or ceilings[i].unit != other[i].unit]
+    return Unknown(what=", ".join(ids), why=f"measured on {name} only") if ids else None
+
+
+def _ratio(a: Ceiling, b: Ceiling) -> Ratio:
+    low, high = b.low / a.high, b.high / a.low
+    verdict: Literal["same", "faster", "slower"] = "same"
+    if not low <= 1 <= high:
+        more = low > 1
+        verdict = "faster" if more != (a.unit == "s") else "slower"
+    return Ratio(
+        id=a.id,
+        unit=a.unit,
+        a=a.value,
+        b=b.value,
+        ratio=b.value / a.value,
+        low=low,
+        high=high,
+        verdict=verdict,
+    )

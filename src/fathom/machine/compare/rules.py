@@ -9,8 +9,8 @@ from typing import Literal
 import msgspec
 
 from fathom.data import load
+from fathom.machine.compare.contract import Severity
 from fathom.machine.compare.readers import Value
-from fathom.machine.compare.results import Severity
 
 
 class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from fathom.data import load
 from fathom.machine.architectures import GUIDE, architecture
-from fathom.machine.datasheet.files import load
 from fathom.machine.datasheet.sheet import Figure, Sheet, quantity
 
 FILES = ("ampere", "ada", "hopper", "blackwell", "cdna3")
@@ -26,7 +26,7 @@ def find(gpu: dict[str, Any]) -> Sheet | None:
 @cache
 def sheets() -> list[tuple[str, Sheet]]:
     """Return every datasheet with the pattern of its driver names."""
-    rows = [row for name in FILES for row in load(name)]
+    rows = [row for name in FILES for row in load("fathom.machine.datasheet", name)]
     return [(row["matches"], Sheet(row["name"], dict(_figures(row)))) for row in rows]
 
 

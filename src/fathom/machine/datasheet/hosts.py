@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from fathom.machine.datasheet.files import load
+from fathom.data import load
 from fathom.machine.datasheet.sheet import Figure, Sheet
 
 
@@ -24,7 +24,7 @@ def find_host(host: dict[str, Any]) -> Sheet | None:
 
 @cache
 def _rules() -> dict[str, Any]:
-    return load("cpus")
+    return load("fathom.machine.datasheet", "cpus")
 
 
 def _bandwidth(cpu: dict[str, Any], product: str) -> Iterator[tuple[str, Figure]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fathom.machine import host as machine_host
+from fathom.machine import surroundings
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import UNLIMITED, Host, NotOfferedError, UnreadableError
 from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
@@ -25,7 +25,7 @@ LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANK
 def _contained(host: Host) -> str | None:
     """Return the container's runtime, or None outside a container."""
     kubernetes = "kubernetes" if "KUBERNETES_SERVICE_HOST" in host.environment else None
-    return kubernetes or machine_host.container(host.root)
+    return kubernetes or surroundings.container(host.root)
 
 
 @reader("container.shm")

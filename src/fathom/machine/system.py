@@ -8,25 +8,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from fathom.machine import cgroup, disks, network, numa, surroundings
-from fathom.machine import cpu as processor
-from fathom.machine.cgroup import quota
-from fathom.machine.cpu import model as cpu_model
+from fathom.machine import cgroup, cpu, disks, network, surroundings
 from fathom.machine.files import text
-from fathom.machine.surroundings import container, virtual_machine
-
-__all__ = [
-    "container",
-    "cpu",
-    "cpu_model",
-    "free_bytes",
-    "memory_bytes",
-    "os_name",
-    "quota",
-    "read",
-    "text",
-    "virtual_machine",
-]
 
 ROOT = Path("/")
 
@@ -39,25 +22,20 @@ def read(root: Path = ROOT) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "product": surroundings.product(root),
-        "cpu": cpu(root),
+        "cpu": cpu.read(root),
         "memory_bytes": memory_bytes(root),
-        "numa": numa.nodes(root),
+        "numa": cpu.numa_nodes(root),
         "disks": disks.disks(root),
         "filesystems": disks.here(root),
         "network": network.interfaces(root),
         "rdma": network.rdma(root),
         "kernel": platform.release(),
         "os": os_name(root),
-        "container": container(root),
-        "virtual_machine": virtual_machine(root),
+        "container": surroundings.container(root),
+        "virtual_machine": surroundings.virtual_machine(root),
         "limits": {**cgroup.limits(root), "shm_bytes": disks.size_of_shm(root)},
         "kubernetes": surroundings.kubernetes(root),
     }
-
-
-def cpu(root: Path = ROOT) -> dict[str, Any]:
-    """Describe model, cores, usable cores, NUMA nodes, caches, clocks and instruction sets."""
-    return processor.read(root)
 
 
 def memory_bytes(root: Path = ROOT) -> int | None:

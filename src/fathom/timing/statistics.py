@@ -1,4 +1,4 @@
-"""Bootstrap confidence intervals."""
+"""Robust statistics, and bootstrap confidence intervals."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 
 RESAMPLES = 2000
 CHUNK = 1_000_000  # values drawn at once, to bound memory for any length of recording
+NORMAL = 1.4826  # turns a median deviation into the standard deviation of a normal distribution
 
 
 def interval(
@@ -34,3 +35,27 @@ def interval(
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def median(values: Sequence[float] | np.ndarray) -> float:
+    """Return the median. Raises ValueError for no values."""
+    if not len(values):
+        raise ValueError("the median of no values")
+    return float(np.median(values))
+
+
+def mad(values: Sequence[float] | np.ndarray) -> float:
+    """Return the median absolute deviation, scaled to a standard deviation. Raises ValueError for none."""
+    return NORMAL * median(np.abs(np.asarray(values, float) - median(values)))
+
+
+def midmean(values: Sequence[float] | np.ndarray) -> float:
+    """Return the mean of the middle half: as robust as the median, but finer on a coarse clock.
+
+    Raises ValueError for no values.
+    """
+    if not len(values):
+        raise ValueError("the midmean of no values")
+    ordered = np.sort(np.asarray(values, float))
+    cut = len(ordered) // 4
+    return float(ordered[cut : len(ordered) - cut].mean())
