@@ -48,9 +48,9 @@ class Sounding:
         `fathom.toml`. Raises BadInputError for a kind that was not recorded, and for what is no price.
         """
         from fathom.analysis.cost import priced
-        from fathom.machine.price import configured, price_of
+        from fathom.machine import configured_price, parse_price
 
-        known = configured() if price is None else price_of(price)
+        known = configured_price() if price is None else parse_price(price)
         found = self._examination if kind is None else self._examined(kind)
         return found if known is None else priced(found, known)
 
@@ -64,7 +64,7 @@ class Sounding:
         from fathom import cache
         from fathom.analysis.results import Examination
         from fathom.errors import FathomError
-        from fathom.machine.store import bounding
+        from fathom.machine import bounding
 
         machine = bounding(self.store.machine, self._machine)
         key = self._key("examination", machine, kind)
@@ -135,7 +135,7 @@ class Sounding:
 
         from fathom import cache
         from fathom.analysis.measures.results import Portrait
-        from fathom.machine.store import bounding
+        from fathom.machine import bounding
 
         machine = bounding(self.store.machine, self._machine)
         key = self._key("kernels", machine, rank)

@@ -25,7 +25,7 @@ def modest(monkeypatch):
     monkeypatch.setattr(host, "SIZES", (128,))
     monkeypatch.setattr(loader, "SIZES", (2**20,))
     monkeypatch.setattr(loader, "WORKERS", (1,))
-    monkeypatch.setattr(disk.disks, "filesystem", lambda place: None)  # tests may lie in memory themselves
+    monkeypatch.setattr(disk, "filesystem", lambda place: None)  # tests may lie in memory themselves
 
 
 @pytest.mark.parametrize("name", sorted(host.GAUGES))
@@ -89,7 +89,7 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(monkeypatch, modest, tmp_pat
 
 
 def test_memory_is_no_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(disk.disks, "filesystem", lambda place: {"type": "tmpfs"})
+    monkeypatch.setattr(disk, "filesystem", lambda place: {"type": "tmpfs"})
     with pytest.raises(NotHereError, match="is in memory"):
         disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path), pace=PACE))
 

@@ -223,7 +223,7 @@ class FakeKvikio:
 def test_files_are_read_into_the_gpu(monkeypatch, tmp_path, compatible):
     stand_in_gpu.install(monkeypatch)
     monkeypatch.setattr(gds, "import_module", lambda name: FakeKvikio(compatible))
-    monkeypatch.setattr("fathom.gauges.disk.disks.filesystem", lambda place: None)
+    monkeypatch.setattr("fathom.gauges.disk.filesystem", lambda place: None)
     found = gds.GAUGES["disk.read.gds"](Job(ids=("disk.read.gds",), data=str(tmp_path), pace=PACE))
     assert found.value > 0 and (gds.THROUGH_HOST in found.flags) == compatible
     assert list(tmp_path.iterdir()) == []

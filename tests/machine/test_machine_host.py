@@ -61,7 +61,7 @@ def two_sockets(root: Path) -> Path:
 
 
 def test_sockets_cores_threads_caches_and_instructions(tmp_path):
-    read = cpu.read(two_sockets(tmp_path))
+    read = cpu.read_cpu(two_sockets(tmp_path))
     assert (read["sockets"], read["physical_cores"], read["threads_per_core"], read["smt"]) == (2, 4, 2, True)
     assert (read["vendor"], read["family"], read["model_number"]) == ("GenuineIntel", 6, 143)
     assert read["clock_max_mhz"] == 3800
@@ -74,7 +74,7 @@ def test_sockets_cores_threads_caches_and_instructions(tmp_path):
 
 def test_a_clock_may_stand_in_the_name(tmp_path):
     write(tmp_path, {"proc/cpuinfo": "model name\t: Intel(R) Xeon(R) Processor @ 2.50GHz\n"})
-    assert cpu.read(tmp_path)["clock_nominal_mhz"] == 2500
+    assert cpu.read_cpu(tmp_path)["clock_nominal_mhz"] == 2500
 
 
 def test_an_arm_processor(tmp_path):
@@ -82,7 +82,7 @@ def test_an_arm_processor(tmp_path):
         tmp_path,
         {"proc/cpuinfo": "CPU implementer\t: 0x41\nCPU part\t: 0xd4f\nFeatures\t: asimd sve2 bf16\n"},
     )
-    read = cpu.read(tmp_path)
+    read = cpu.read_cpu(tmp_path)
     assert (read["vendor"], read["model_number"]) == ("0x41", 0xD4F)
     assert read["features"] == ["asimd", "sve2", "bf16"]
 

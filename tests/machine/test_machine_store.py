@@ -34,9 +34,9 @@ def test_other_files_are_refused(tmp_path, text):
 
 def test_a_missing_or_unreadable_file_says_so(tmp_path):
     with pytest.raises(MachineFileError, match="cannot be read"):
-        store.read(tmp_path / "none.json")
+        store.read_machine(tmp_path / "none.json")
     with pytest.raises(MachineFileError, match="cannot be read"):
-        store.read(tmp_path)
+        store.read_machine(tmp_path)
 
 
 def test_a_home_that_cannot_be_written_is_told(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from fathom.analysis.cost import priced
 from fathom.analysis.results import Money, Step
 from fathom.errors import BadInputError
-from fathom.machine.price import Price, configured, price_of
+from fathom.machine.price import Price, configured_price, parse_price
 from fathom.report import money, opening
 from tests.support import kept_reports
 from tests.support.running import run_fathom
@@ -28,7 +28,7 @@ from tests.support.small_sounding import make
     ],
 )
 def test_prices_as_people_write_them(text, expected):
-    assert price_of(text) == expected
+    assert parse_price(text) == expected
 
 
 BAD = [
@@ -50,7 +50,7 @@ BAD = [
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_no_price_is_refused_in_one_sentence(text):
     with pytest.raises(BadInputError) as refused:
-        price_of(text)
+        parse_price(text)
     assert "3.50/h" in str(refused.value) and "\n" not in str(refused.value)
 
 
@@ -59,20 +59,20 @@ def test_the_working_directory_comes_before_the_users_settings(tmp_path: Path, m
     for folder in (settings / "fathom", here):
         folder.mkdir(parents=True)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(settings))
-    assert configured(here) is None
+    assert configured_price(here) is None
     (settings / "fathom" / "fathom.toml").write_text('[cost]\nprice = "2/h"\n')
-    assert configured(here) == Price(2.0)
+    assert configured_price(here) == Price(2.0)
     (here / "fathom.toml").write_text("[other]\nkey = 1\n")
-    assert configured(here) == Price(2.0)
+    assert configured_price(here) == Price(2.0)
     (here / "fathom.toml").write_text('[cost]\nprice = "3 EUR/h"\n')
-    assert configured(here) == Price(3.0, "EUR")
+    assert configured_price(here) == Price(3.0, "EUR")
 
 
 @pytest.mark.parametrize("text", ["[cost\n", "[cost]\nprice = 'cheap'\n", "[cost]\nprice = 3\n", "\x00"])
 def test_bad_settings_are_named(tmp_path: Path, text: str) -> None:
     (tmp_path / "fathom.toml").write_text(text)
     with pytest.raises(BadInputError, match=r"fathom\.toml"):
-        configured(tmp_path)
+        configured_price(tmp_path)
 
 
 def test_a_step_a_million_tokens_and_a_finding_have_their_price():

@@ -440,7 +440,7 @@ def test_who_ends_early_is_told_how_far_it_came():
     assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
     run.finish()
     assert gc.isenabled()
-    assert told[0][0] == "what-if gc" and "ended after 0 trials" in told[0][1]
+    assert told[0][0] == "what-if gc" and "ended after 0 of the" in told[0][1]
 
 
 def _labels(plan, steps, refused=(), unsettled=range(0)):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.errors import BadInputError
-from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
+from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve_command
 from fathom.recorder.launch import INJECT, child_environment
 from fathom.recorder.plan import Plan
 from fathom.recorder.redact import HIDDEN, allowed_environment, redact_command
@@ -66,7 +66,7 @@ def test_flags_of_the_program_itself_are_not_pythons(command):
 def test_a_bare_script_goes_to_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("pass")
-    path, command = resolve(["train.py", "--lr", "3"])
+    path, command = resolve_command(["train.py", "--lr", "3"])
     assert command[1:] == ["train.py", "--lr", "3"] and "python" in path
 
 
@@ -74,7 +74,7 @@ def test_a_script_with_its_own_interpreter_keeps_it(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("#!/bin/sh\n")
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    assert resolve([str(script)]) == (str(script), [str(script)])
+    assert resolve_command([str(script)]) == (str(script), [str(script)])
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_a_script_with_its_own_interpreter_keeps_it(tmp_path):
 )
 def test_what_cannot_run_answers_as_a_shell_does(command, status):
     with pytest.raises(CannotLaunchError) as error:
-        resolve(command)
+        resolve_command(command)
     assert error.value.status == status
 
 
 def test_a_file_without_permission_is_126(tmp_path):
     (tmp_path / "tool").write_text("#!/bin/sh\n")
     with pytest.raises(CannotLaunchError) as error:
-        resolve([str(tmp_path / "tool")])
+        resolve_command([str(tmp_path / "tool")])
     assert error.value.status == 126
 
 

@@ -241,7 +241,7 @@ def test_without_anybody_who_samples_the_program_goes_on(tmp_path: Path) -> None
 
 def test_frames_that_are_not_understood_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fathom.probe.frames.layout.verified", lambda *_: False)
-    with pytest.raises(NotHereError, match="not those that Python reports"):
+    with pytest.raises(NotHereError, match="differ from those that Python reports"):
         calibrate()
     monkeypatch.setattr(sys, "version_info", (3, 10, 1))
     with pytest.raises(NotHereError, match=r"3\.11 or later"):

@@ -30,8 +30,8 @@ from fathom.analysis.steps import (
 from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
 from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
+from fathom.machine import limits_of, peaks_of
 from fathom.machine.datasheet import find as sheet_named
-from fathom.machine.limits import limits_of, peaks_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 from fathom.timing import median

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fathom.analysis.results import Cost, Examination, Finding, Money
-from fathom.machine.price import Price
+from fathom.machine import Price
 
 HOUR_MS, DAY_H, MILLION = 3.6e6, 24.0, 1e6
 

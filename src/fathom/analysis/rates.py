@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fathom.analysis.device import COMMUNICATION, COPY, ENTRIES, MOVING
 from fathom.analysis.results import Entry
+from fathom.machine import Limits
 from fathom.machine.datasheet import Sheet
-from fathom.machine.limits import Limits
 from fathom.units import MS_PER_S
 
 BEYOND = 1.1  # times the ceiling: what is above it is no rate

@@ -17,7 +17,7 @@ from fathom.analysis.processor import OPS, processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
-from fathom.machine.limits import Limits, limits_of
+from fathom.machine import Limits, limits_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
 

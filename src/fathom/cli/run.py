@@ -68,7 +68,7 @@ def _meant_for_it(rest: list[str]) -> bool:
 
 def _kinds(rest: list[str]) -> str:
     """Takes the kinds of trials from the front of `rest`."""
-    from fathom.recorder.plan import TRIALS
+    from fathom.recorder import TRIALS
 
     kinds: list[str] = []
     while rest and set(rest[0].split(",")) <= {*TRIALS, "checkpoint", "all"}:

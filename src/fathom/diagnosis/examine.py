@@ -17,7 +17,7 @@ from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.diagnosis.verdict import conclude, limited_of
-from fathom.machine.limits import limits_of
+from fathom.machine import limits_of
 from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval

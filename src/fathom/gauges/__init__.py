@@ -7,17 +7,22 @@ from typing import TYPE_CHECKING, Any
 from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
+    from fathom.gauges.conditions import DOUBTFUL, Sensors
     from fathom.gauges.contention import BusyGpuError
+    from fathom.gauges.cuda import core_of_cuda
     from fathom.gauges.keeping import keep, merge, quick_missing, recall
     from fathom.gauges.parent import Progress, measure, seconds
     from fathom.gauges.planning import Plan, plan
 
 __all__ = [
+    "DOUBTFUL",
     "FULL",
     "QUICK",
     "BusyGpuError",
     "Plan",
     "Progress",
+    "Sensors",
+    "core_of_cuda",
     "keep",
     "measure",
     "merge",
@@ -28,6 +33,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "DOUBTFUL": "conditions",
+    "Sensors": "conditions",
+    "core_of_cuda": "cuda",
     "BusyGpuError": "others",
     "Plan": "planning",
     "Progress": "parent",

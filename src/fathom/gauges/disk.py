@@ -24,7 +24,7 @@ from fathom.gauges.gpu import effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import sample
 from fathom.gauges.trials import NotHereError, Trial, best
-from fathom.machine import Ceiling, disks, system
+from fathom.machine import Ceiling, filesystem, free_bytes
 from fathom.units import GIB, KIB, MIB
 
 FILE_BYTES, SMALLEST = 4 * GIB, 64 * MIB
@@ -69,10 +69,10 @@ def random_file(folder: str, wanted: int) -> Iterator[File]:
     place = Path(folder)
     if not place.is_dir():
         raise NotHereError(f"{folder} is not a folder")
-    mount = disks.filesystem(place.absolute())
+    mount = filesystem(place.absolute())
     if mount and mount["type"] in IN_MEMORY:
         raise NotHereError(f"{folder} is in memory ({mount['type']}); choose another with --data")
-    size = file_bytes(system.free_bytes(place), wanted)
+    size = file_bytes(free_bytes(place), wanted)
     try:
         file = tempfile.NamedTemporaryFile(dir=place, prefix=".fathom-disk-")  # noqa: SIM115
     except OSError as error:

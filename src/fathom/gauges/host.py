@@ -12,7 +12,7 @@ from fathom.gauges.gpu import Work, effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import Trial, best
-from fathom.machine import Ceiling, cpu, system
+from fathom.machine import Ceiling, memory_bytes, read_cpu
 
 CACHES = 4  # an array is this many times the last-level cache, as STREAM requires
 SMALLEST, LARGEST = 2**26, 2**31  # bytes per array
@@ -42,7 +42,7 @@ def array_bytes(cache_bytes: int, memory_bytes: int | None) -> int:
 
 def cores() -> int:
     """Return the cores that this process may use, including a control group's quota."""
-    info = cpu.read()
+    info = read_cpu()
     usable, quota = info["usable_cores"] or 1, info["quota_cores"]
     return max(1, min(usable, round(quota))) if quota else usable
 
@@ -69,7 +69,7 @@ def _array(size: int) -> Any:
 
 def _memory(kind: str, job: Job) -> Ceiling:
     torch = _torch()
-    size = array_bytes(last_level_bytes(cpu.read()), system.memory_bytes())
+    size = array_bytes(last_level_bytes(read_cpu()), memory_bytes())
     arrays = [_array(size) for _ in range(ARRAYS[kind])]
     to, source = arrays[0], arrays[-1]
     works: dict[str, Work] = {

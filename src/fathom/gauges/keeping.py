@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.gauges.catalogue import HOST, QUICK, scope
-from fathom.machine import Ceiling, Missing, remember
-from fathom.machine.ceilings import to_records
-from fathom.machine.known import sound
+from fathom.machine import Ceiling, Missing, remember, stored_machine, to_records
 from fathom.version import VERSION
 
 Record = dict[str, Any]
@@ -33,7 +31,7 @@ def keep(
 
 def recall(machine: Mapping[str, Any], folder: Path | None = None) -> Record:
     """Return the stored file of this machine, or {} if there is none. Raises MachineFileError."""
-    return sound(machine["fingerprint"], folder)
+    return stored_machine(machine["fingerprint"], folder)
 
 
 def merge(

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fathom.gauges.cuda import core_of_cuda
+from fathom.gauges import core_of_cuda
 from fathom.lab.driver import allow_shared, device_runtime_library, link_device_runtime
 from fathom.lab.technique import INCLUDE
 

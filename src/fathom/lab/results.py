@@ -9,8 +9,7 @@ from pathlib import Path
 import msgspec
 
 from fathom.lab.technique import Technique
-from fathom.machine import MachineFileError
-from fathom.machine.store import HOME, home
+from fathom.machine import HOME, MachineFileError, home
 from fathom.referee.verdict import Verdict
 
 

@@ -1,21 +1,75 @@
-"""This machine: inventory, fingerprint, the ceilings measured on it, and the store that keeps them."""
+"""This machine: inventory, fingerprint, the ceilings measured on it, and the store that keeps them.
 
-from fathom.machine.ceilings import Ceiling, Missing
+Public besides this face: `checks`, `compare`, `datasheet` and `nvml`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fathom.machine.architectures import architecture
+from fathom.machine.ceilings import Ceiling, Missing, find_ceiling, from_machine, missing_from, to_records
 from fathom.machine.counters import counters_of, may_count, why_no_counters
-from fathom.machine.inventory import fingerprint, inventory
-from fathom.machine.known import known_machine
-from fathom.machine.store import MachineFileError, remember, remembered
+from fathom.machine.cpu import read_cpu
+from fathom.machine.disks import filesystem
+from fathom.machine.known import described, known_machine, stored_machine, with_datasheet
+from fathom.machine.store import HOME, MachineFileError, bounding, home, read_machine, remember, remembered
+from fathom.machine.survey import fingerprint, inventory
+from fathom.machine.system import free_bytes, memory_bytes
+
+if TYPE_CHECKING:
+    from fathom.machine.limits import Limits, limits_of, peaks_of
+    from fathom.machine.price import Price, configured_price, parse_price
 
 __all__ = [
+    "HOME",
     "Ceiling",
+    "Limits",
     "MachineFileError",
     "Missing",
+    "Price",
+    "architecture",
+    "bounding",
+    "configured_price",
     "counters_of",
+    "described",
+    "filesystem",
+    "find_ceiling",
     "fingerprint",
+    "free_bytes",
+    "from_machine",
+    "home",
     "inventory",
     "known_machine",
+    "limits_of",
     "may_count",
+    "memory_bytes",
+    "missing_from",
+    "parse_price",
+    "peaks_of",
+    "read_cpu",
+    "read_machine",
     "remember",
     "remembered",
+    "stored_machine",
+    "to_records",
     "why_no_counters",
+    "with_datasheet",
 ]
+
+# Loaded on first use: limits need NumPy and YAML, which a target that only records may lack.
+_LATER = {
+    "Limits": "limits",
+    "limits_of": "limits",
+    "peaks_of": "limits",
+    "Price": "price",
+    "configured_price": "price",
+    "parse_price": "price",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

@@ -98,7 +98,7 @@ def _checked(row: Any, known: set[str]) -> dict[str, Any]:
     return {name: row[name] for name in known & row.keys()}
 
 
-def find(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
+def find_ceiling(ceilings: Sequence[Ceiling], name: str, device: int | None = None) -> Ceiling | None:
     """Return the ceiling `name` of `device`, or of the first GPU measured if `device` was not."""
     named = [c for c in ceilings if c.id == name]
     return next((c for c in named if c.device == device), named[0] if named else None)

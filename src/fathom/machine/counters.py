@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine.files import text
-from fathom.probe.counters.reasons import PRIVILEGE
+from fathom.probe.counters import PRIVILEGE
 
 MIG = "every GPU is partitioned by MIG, and a MIG slice has no counters; use a full GPU"
 SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN

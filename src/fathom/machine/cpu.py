@@ -22,7 +22,7 @@ MATTER = (
 ROOT = Path("/")
 
 
-def read(root: Path = ROOT) -> dict[str, Any]:
+def read_cpu(root: Path = ROOT) -> dict[str, Any]:
     """Describe the processor as a JSON-able dict; fields that the kernel hides are None."""
     info = text(root / "proc/cpuinfo")
     return {

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import disks
-from fathom.machine.ceilings import Ceiling, Missing, from_machine, missing_from
-from fathom.machine.datasheet import beside, find, find_host
-from fathom.machine.inventory import inventory
+from fathom.machine.ceilings import from_machine, missing_from
 from fathom.machine.store import MachineFileError, place, remembered
+from fathom.machine.survey import inventory
 
 _REMEMBERED = ("ceilings", "missing", "counters", "measured_ns", "tool")
 
@@ -23,14 +22,14 @@ def known_machine(
     """Return the inventory with its stored ceilings; a damaged file is reported through `say`."""
     machine = read()
     try:
-        before = sound(machine["fingerprint"], folder)
+        before = stored_machine(machine["fingerprint"], folder)
     except MachineFileError as error:
         say(str(error))
         before = {}
     return machine | {name: before[name] for name in _REMEMBERED if name in before}
 
 
-def sound(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
+def stored_machine(fingerprint: str, folder: Path | None = None) -> dict[str, Any]:
     """Return the stored machine file, or {} if there is none. Raises MachineFileError if it is damaged."""
     before = remembered(fingerprint, folder)
     if before is None:
@@ -52,15 +51,12 @@ def described(folders: Sequence[Path] = (), machine: dict[str, Any] | None = Non
     return known | {"abstained": [{"what": "ceilings", "why": reason} for reason in why]}
 
 
-def measured(machine: dict[str, Any], name: str) -> tuple[list[Ceiling], list[Missing]]:
-    """Return the measured ceilings of a machine file and the missing ones. Raises MachineFileError."""
-    return from_machine(machine, name), missing_from(machine, name)
-
-
 def with_datasheet(machine: dict[str, Any]) -> dict[str, Any]:
     """Add the published figure to each ceiling as `datasheet`, or None if there is none."""
     if "ceilings" not in machine:
         return machine
+    from fathom.machine.datasheet import beside, find, find_host  # reads YAML
+
     sheets = {gpu["index"]: find(gpu) for gpu in machine["gpus"]} | {None: find_host(machine["host"])}
     figures = [beside(c, sheets.get(c.device)) for c in from_machine(machine)]
     pairs = zip(machine["ceilings"], figures, strict=True)

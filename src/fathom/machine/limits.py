@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fathom.machine import datasheet
-from fathom.machine.ceilings import Ceiling, find, from_machine
+from fathom.machine.ceilings import Ceiling, find_ceiling, from_machine
 
 MATRIX = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "fp4")
 _MIXED = ("hbm.read", "hbm.copy", "hbm.triad")  # which access pattern is fastest differs between chips
@@ -113,7 +113,7 @@ class _Known:
     device: int | None
 
     def rate(self, name: str) -> float | None:
-        ceiling = find(self.ceilings, name, self.device)
+        ceiling = find_ceiling(self.ceilings, name, self.device)
         return ceiling.value if ceiling else None
 
     def rates(self, prefix: str, names: Sequence[str]) -> dict[str, float]:

@@ -30,7 +30,7 @@ class Price:
     currency: str = DEFAULT
 
 
-def price_of(text: str, where: str = "--price") -> Price:
+def parse_price(text: str, where: str = "--price") -> Price:
     """Parse the hourly price of one GPU: `3.50/h`, `$3.50/h`, `3.50 EUR/h` or `USD/h 3.50`.
 
     Raises BadInputError for anything else, naming `where` the price was given.
@@ -52,7 +52,7 @@ def price_of(text: str, where: str = "--price") -> Price:
     return Price(amount, _SYMBOLS.get(unit, unit.upper()))
 
 
-def configured(folder: Path | None = None) -> Price | None:
+def configured_price(folder: Path | None = None) -> Price | None:
     """Return `price` from `[cost]` in `fathom.toml`, of the working directory or of the user's settings.
 
     None if neither has one. Raises BadInputError for a file or a price that cannot be read.
@@ -80,4 +80,4 @@ def _of_file(file: Path) -> Price | None:
         raise BadInputError(f"{file} is not valid TOML: {error}.") from None
     cost = settings.get("cost", {})
     price = cost.get("price") if isinstance(cost, dict) else None
-    return None if price is None else price_of(str(price), f"`price` in {file}")
+    return None if price is None else parse_price(str(price), f"`price` in {file}")

@@ -41,7 +41,7 @@ def remembered(fingerprint: str, folder: Path | None = None) -> dict[str, Any] |
     except OSError as error:
         raise MachineFileError(f"{path} cannot be accessed: {error.strerror}.") from None
     try:
-        return read(path) if known else None
+        return read_machine(path) if known else None
     except MachineFileError as error:
         raise MachineFileError(f"{str(error).rstrip('.')}; remove it, and measure again.") from None
 
@@ -55,13 +55,13 @@ def bounding(
     `recorded` itself if none has ceilings. Raises MachineFileError.
     """
     if given is not None:
-        return read(given)
+        return read_machine(given)
     if recorded.get("ceilings") or not recorded.get("fingerprint"):
         return recorded
     return remembered(recorded["fingerprint"], folder) or recorded
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_machine(path: Path) -> dict[str, Any]:
     """Read one machine file. Raises MachineFileError."""
     try:
         machine = json.loads(path.read_bytes())

@@ -22,7 +22,7 @@ def read(root: Path = ROOT) -> dict[str, Any]:
     return {
         "hostname": platform.node(),
         "product": surroundings.product(root),
-        "cpu": cpu.read(root),
+        "cpu": cpu.read_cpu(root),
         "memory_bytes": memory_bytes(root),
         "numa": cpu.numa_nodes(root),
         "disks": disks.disks(root),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fathom.recorder.command import CannotLaunchError
-from fathom.recorder.finish import finish, missing_libraries
+from fathom.recorder.command import CannotLaunchError, resolve_command
+from fathom.recorder.finishing import finish, missing_libraries
 from fathom.recorder.folding import fold, folded
-from fathom.recorder.plan import DEPTHS, STEP_ON, Plan, number_or_word, trials
-from fathom.recorder.record import Recording, leave, record
+from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, trials
+from fathom.recorder.recording import Recording, leave, record
 
 if TYPE_CHECKING:
     from fathom.recorder.doctor import Check, Diagnosis, examine_host
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEPTHS",
     "STEP_ON",
+    "TRIALS",
     "CannotLaunchError",
     "Check",
     "Diagnosis",
@@ -34,6 +35,7 @@ __all__ = [
     "missing_libraries",
     "number_or_word",
     "record",
+    "resolve_command",
     "trials",
 ]
 

@@ -29,7 +29,7 @@ class CannotLaunchError(FathomError):
         self.status = status
 
 
-def resolve(command: list[str], environment: Mapping[str, str] = os.environ) -> tuple[str, list[str]]:
+def resolve_command(command: list[str], environment: Mapping[str, str] = os.environ) -> tuple[str, list[str]]:
     """Return the program's path and the command to run: a bare `train.py` is run by Python.
 
     Raises CannotLaunchError with status 127 (not found) or 126 (not executable).
@@ -38,7 +38,7 @@ def resolve(command: list[str], environment: Mapping[str, str] = os.environ) -> 
         raise CannotLaunchError("No command was given; add it after --: fathom run -- python train.py.", 127)
     program = command[0]
     if program.endswith(".py") and not _executable(program) and Path(program).is_file():
-        return resolve([_python(environment), *command], environment)
+        return resolve_command([_python(environment), *command], environment)
     path = shutil.which(program, path=environment.get("PATH"))
     if path is None:
         raise _why_not(program)

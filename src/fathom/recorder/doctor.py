@@ -13,11 +13,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fathom.machine import counters_of, inventory, known_machine, may_count, why_no_counters
-from fathom.machine.system import free_bytes
+from fathom.machine import counters_of, free_bytes, inventory, known_machine, may_count, why_no_counters
 from fathom.probe.counters import why_not
 from fathom.recorder.counters import QUALIFY
-from fathom.recorder.finish import missing_libraries
+from fathom.recorder.finishing import missing_libraries
 from fathom.recorder.launch import INJECT
 from fathom.recorder.stacks import rehearse, why_no_stacks
 from fathom.units import GIB

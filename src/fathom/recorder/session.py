@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fathom.machine import known_machine
 from fathom.probe.frames import allow
 from fathom.recorder.counters import met
-from fathom.recorder.finish import finish
+from fathom.recorder.finishing import finish
 from fathom.recorder.folder import NewFolder
 from fathom.recorder.launch import PACKAGE, RAW, write_launch
 from fathom.recorder.plan import Plan

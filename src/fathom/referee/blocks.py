@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fathom.gauges.conditions import DOUBTFUL, Sensors
+from fathom.gauges import DOUBTFUL, Sensors
 from fathom.referee.compare.decode import Saved
 from fathom.referee.samples import Block
 from fathom.referee.settings import Settings

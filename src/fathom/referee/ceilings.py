@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.machine import datasheet
-from fathom.machine.limits import Limits, limits_of
+from fathom.machine import Limits, datasheet, limits_of
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.verdict import Comparison, Fraction, Reason
 from fathom.units import GB, NS_PER_S

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from fathom.timing import SETTLED, Ratio
-from fathom.timing.ratio import SHARE
+from fathom.timing import SETTLED, SHARE, Ratio
 
 LONG_S = 120.0  # from here on times are shown in minutes
 

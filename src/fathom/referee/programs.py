@@ -165,10 +165,10 @@ def _words(command: str) -> Command:
 
 
 def _resolved(words: Command) -> list[str]:
-    from fathom.recorder.command import CannotLaunchError, resolve
+    from fathom.recorder import CannotLaunchError, resolve_command
 
     try:
-        path, command = resolve(list(words))
+        path, command = resolve_command(list(words))
     except CannotLaunchError as error:
         raise BadInputError(str(error)) from None
     return [path, *command[1:]]

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from fathom.machine.store import home
+from fathom.machine import home
 
 try:
     import fcntl

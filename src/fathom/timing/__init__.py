@@ -1,13 +1,24 @@
 """Clock, intervals, robust statistics and decisions about timings."""
 
 from fathom.timing.clock import Clock, SystemClock
-from fathom.timing.ratio import MARGIN, SETTLED, Decision, Ratio, compare, decide, settled, widened_tail
+from fathom.timing.ratio import (
+    MARGIN,
+    SETTLED,
+    SHARE,
+    Decision,
+    Ratio,
+    compare,
+    decide,
+    settled,
+    widened_tail,
+)
 from fathom.timing.statistics import RESAMPLES, interval, mad, median, midmean
 
 __all__ = [
     "MARGIN",
     "RESAMPLES",
     "SETTLED",
+    "SHARE",
     "Clock",
     "Decision",
     "Ratio",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fathom.analysis.measures.occupancy import Chip, Occupancy, chip, occupancy
-from fathom.machine import datasheet
-from fathom.machine.architectures import architecture
-from fathom.machine.limits import Limits, limits_of, peaks_of
+from fathom.machine import Limits, architecture, datasheet, limits_of, peaks_of
 
 _CORES_PER_WARP = 32
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.machine.limits import Limits
+from fathom.machine import Limits
 from fathom.units import NS_PER_S
 
 NEED = {"need_ns": pl.Float64, "bound": pl.String, "unbounded": pl.String, "unit": pl.String}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
 from fathom.analysis.results import Device, Entry, Utilisation
-from fathom.machine.limits import Limits
+from fathom.machine import Limits
 from fathom.units import MS_PER_S
 
 WORK, LAUNCHES = "work", "launches"

@@ -9,7 +9,7 @@ from fathom.analysis.roofline import needs
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import evaluate, is_product
 from fathom.analysis.work.tree import grow
-from fathom.machine.limits import Limits
+from fathom.machine import Limits
 
 PARTS = "its parts carry its work"
 NO_FORMULA = "no formula for this operator"

@@ -14,7 +14,7 @@ from fathom.analysis.work.links import connect
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import is_product
 from fathom.analysis.work.tree import Rows
-from fathom.machine.limits import Limits
+from fathom.machine import Limits
 
 _LISTS = "TensorList"
 _ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element

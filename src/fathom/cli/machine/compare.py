@@ -47,12 +47,11 @@ def _names(a: Path, b: Path | None) -> tuple[str, str]:
 
 
 def _machine(path: Path | None) -> dict[str, Any]:
-    from fathom.machine import store
-    from fathom.machine.known import described
+    from fathom.machine import described, read_machine
 
     if path is None:
         return described()
-    return _of_sounding(path) if path.is_dir() or _packed(path) else store.read(path)
+    return _of_sounding(path) if path.is_dir() or _packed(path) else read_machine(path)
 
 
 def _packed(path: Path) -> bool:

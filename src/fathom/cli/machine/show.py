@@ -32,11 +32,12 @@ def show(
     """Show the inventory of this machine, and its ceilings where they were measured."""
     if context.invoked_subcommand:
         return
-    from fathom.machine.known import described, measured, with_datasheet
+    from fathom.machine import described, from_machine, missing_from, with_datasheet
     from fathom.report.machine import print_machine
 
     machine = described([folder.resolve() for folder in data or []])
     if json:
         print(json_library.dumps(with_datasheet(machine), indent=1))
     else:
-        print_machine(machine, *measured(machine, "this machine"))
+        name = "this machine"
+        print_machine(machine, from_machine(machine, name), missing_from(machine, name))

@@ -18,7 +18,7 @@ from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
 from fathom.diagnosis.signals.value import signal
-from fathom.machine.limits import limits_of
+from fathom.machine import limits_of
 from fathom.sounding.compiler import FACT
 from fathom.units import NS_PER_MS, NS_PER_S
 

@@ -13,7 +13,7 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import signal
-from fathom.machine.ceilings import find, from_machine
+from fathom.machine import find_ceiling, from_machine
 from fathom.sounding.loaders import FACT as LOADERS
 from fathom.sounding.loaders import Loader
 from fathom.units import NS_PER_MS
@@ -149,7 +149,7 @@ def samples(recorded: Recorded) -> float:
 @signal("input.transport", "B/ms")
 def transport(recorded: Recorded) -> float:
     """The measured rate at which workers hand tensors to the program."""
-    found = find(from_machine(recorded.machine), "host.loader")
+    found = find_ceiling(from_machine(recorded.machine), "host.loader")
     if found is None or not found.value:
         raise UnknownSignalError("the rate of the loader's transport was not measured on this machine")
     return found.value / 1e3

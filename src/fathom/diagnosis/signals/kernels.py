@@ -12,7 +12,7 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Family, Work
 from fathom.diagnosis.signals.shapes import blocks_of
 from fathom.diagnosis.signals.value import signal
-from fathom.machine.limits import limits_of
+from fathom.machine import limits_of
 from fathom.units import NS_PER_MS, NS_PER_US
 
 _ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}

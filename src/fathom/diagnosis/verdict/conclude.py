@@ -8,7 +8,7 @@ from fathom.analysis.results import Device, Finding, Lead, Part, Step, Verdict
 from fathom.diagnosis.verdict.account import account_of
 from fathom.diagnosis.verdict.pieces import pieces
 from fathom.diagnosis.verdict.verdict import verdict_of
-from fathom.machine.limits import Limits
+from fathom.machine import Limits
 
 
 def conclude(

@@ -9,8 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from fathom.gauges.counters.wanted import table
-from fathom.probe.counters.collector import CLOCK, TIME
-from fathom.probe.counters.cupti import CuptiCollector
+from fathom.probe.counters import CLOCK, TIME, CuptiCollector
 
 TRIES, SECONDS = 3, 0.03
 BUFFER_BYTES = 128 << 20

@@ -15,9 +15,7 @@ from fathom.gauges.contention import refuse_busy
 from fathom.gauges.parent import StartChild
 from fathom.gauges.planning import seen_devices
 from fathom.machine import counters_of, remember, remembered, why_no_counters
-from fathom.probe.counters import why_not
-from fathom.probe.counters.budget import INTERVAL_NS
-from fathom.probe.counters.reasons import OLDEST, installed
+from fathom.probe.counters import INTERVAL_NS, OLDEST, installed, why_not
 
 PATIENCE_S = 300.0
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 from fathom.machine.architectures import architecture
-from fathom.machine.ceilings import find as find_ceiling
+from fathom.machine.ceilings import find_ceiling
 from fathom.machine.compare.facts import Facts, Gpu
 from fathom.machine.datasheet import find as find_sheet
 

@@ -1,6 +1,21 @@
 """Hardware counters by PM sampling: collectors, burst sizes, and reasons why sampling is impossible."""
 
-from fathom.probe.counters.collector import Chunk, Collector, OverflowedError
-from fathom.probe.counters.reasons import explain, why_not
+from fathom.probe.counters.budget import INTERVAL_NS
+from fathom.probe.counters.collector import CLOCK, TIME, Chunk, Collector, OverflowedError
+from fathom.probe.counters.cupti import CuptiCollector
+from fathom.probe.counters.reasons import OLDEST, PRIVILEGE, explain, installed, why_not
 
-__all__ = ["Chunk", "Collector", "OverflowedError", "explain", "why_not"]
+__all__ = [
+    "CLOCK",
+    "INTERVAL_NS",
+    "OLDEST",
+    "PRIVILEGE",
+    "TIME",
+    "Chunk",
+    "Collector",
+    "CuptiCollector",
+    "OverflowedError",
+    "explain",
+    "installed",
+    "why_not",
+]

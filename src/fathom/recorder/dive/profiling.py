@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fathom.errors import FathomError
-from fathom.recorder.command import resolve
+from fathom.recorder.command import resolve_command
 from fathom.recorder.launch import RAW, flush_output
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def profile(
 ) -> Path:
     """Run `command` under ncu and return the report in `folder`. Raises CannotProfileError."""
     ncu = find_ncu(environment)
-    path, words = resolve(command, environment)
+    path, words = resolve_command(command, environment)
     report, log = folder / "kernel.ncu-rep", folder / "ncu.log"
     arguments = [*ncu_command(ncu, target, sections, report, log), path, *words[1:]]
     own = {name: value for name, value in environment.items() if name != RAW}

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.machine.ceilings import Ceiling, Missing
+from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
 from fathom.report.bars import bar

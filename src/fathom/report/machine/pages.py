@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from fathom.machine.ceilings import Ceiling, Missing
+from fathom.machine import Ceiling, Missing
 from fathom.report.machine import ceilings as ceilings_table
 from fathom.report.machine import inventory
 from fathom.report.machine.show import show, width, wrapped

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.machine.ceilings import Ceiling
+from fathom.machine import Ceiling
 from fathom.report import units
 
 _NAME, _CELL = 26, 10

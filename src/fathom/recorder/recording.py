@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import known_machine
-from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve
+from fathom.recorder.command import CannotLaunchError, default_name, free_output, prevented, resolve_command
 from fathom.recorder.counters import met, unsampled
 from fathom.recorder.folder import NewFolder, check_free
 from fathom.recorder.launch import child_environment, flush_output, spawn, write_launch
@@ -51,7 +51,7 @@ def record(
     Raises CannotLaunchError if the program was not started, BadInputError if `output` cannot be created, and
     NotSampledError if counters were requested by name but cannot be sampled.
     """
-    path, command = resolve(command, environment)
+    path, command = resolve_command(command, environment)
     folder = output or free_output(default_name(command), Path())
     check_free(folder, replace)
     if warning := prevented(command):
