@@ -14,7 +14,6 @@ from fathom.gauges import (
     caches,
     copies,
     cuda,
-    double_buffer,
     gds,
     gpu,
     latency,
@@ -258,9 +257,9 @@ def test_cuda_core_is_found_under_either_name(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 7, 8, 20, 24])
 def test_every_byte_goes_through_the_buffers(monkeypatch, size):
-    monkeypatch.setattr(double_buffer, "CHUNK", 8)
+    monkeypatch.setattr(copies, "CHUNK", 8)
     source = torch.randint(0, 255, (size,), dtype=torch.uint8)
     for copy in ("to_device", "to_host"):
         to = torch.zeros_like(source)
-        getattr(double_buffer.DoubleBuffer(stand_in_gpu.Torch((9, 0)), to, source), copy)()
+        getattr(copies.DoubleBuffer(stand_in_gpu.Torch((9, 0)), to, source), copy)()
         assert torch.equal(to, source)

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.machine import Ceiling, Missing, ceilings, fingerprint, gpus, inventory, pci, store
-from fathom.machine.known import described, measured, with_datasheet
+from fathom.machine.known import described, with_datasheet
 from fathom.report.machine import print_ceilings, print_machine
 from fathom.report.machine.show import spans
 from tests.machine.test_machine_compare import recorded
@@ -192,7 +192,10 @@ def test_what_is_remembered_comes_with_the_inventory(tmp_path, monkeypatch):
     assert "ceilings" not in described(machine=machine)
     store.remember({**machine, "ceilings": ceilings.to_records(MEASURED), "measured_ns": 5})
     found = described(machine=machine)
-    assert measured(found, "it") == (MEASURED, []) and found["measured_ns"] == 5
+    assert ceilings.from_machine(found) == MEASURED and ceilings.missing_from(found) == []
+    assert found[
+        "measured_ns"
+    ] == 5
     first, *_ = with_datasheet(found)["ceilings"]
     assert first["datasheet"]["value"] == 4.8e12 and first["datasheet"]["fraction"] == pytest.approx(
         0.921, abs=1e-3

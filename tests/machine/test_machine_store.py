@@ -58,9 +58,9 @@ def test_the_home_needs_no_library(monkeypatch):
 
 def test_another_gpu_stands_in_where_one_was_not_measured():
     second = dataclasses.replace(COPY, device=2, value=4.0e12)
-    assert ceilings.find([COPY, second], "hbm.copy", 2) is second
-    assert ceilings.find([COPY, second], "hbm.copy", 1) is COPY
-    assert ceilings.find([COPY], "hbm.read", 0) is None
+    assert ceilings.find_ceiling([COPY, second], "hbm.copy", 2) is second
+    assert ceilings.find_ceiling([COPY, second], "hbm.copy", 1) is COPY
+    assert ceilings.find_ceiling([COPY], "hbm.read", 0) is None
 
 
 def test_what_could_not_be_measured_is_kept_apart():
