@@ -193,9 +193,7 @@ def test_what_is_remembered_comes_with_the_inventory(tmp_path, monkeypatch):
     store.remember({**machine, "ceilings": ceilings.to_records(MEASURED), "measured_ns": 5})
     found = described(machine=machine)
     assert ceilings.from_machine(found) == MEASURED and ceilings.missing_from(found) == []
-    assert found[
-        "measured_ns"
-    ] == 5
+    assert found["measured_ns"] == 5
     first, *_ = with_datasheet(found)["ceilings"]
     assert first["datasheet"]["value"] == 4.8e12 and first["datasheet"]["fraction"] == pytest.approx(
         0.921, abs=1e-3
