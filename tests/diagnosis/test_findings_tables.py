@@ -56,7 +56,7 @@ def test_on_a_processor_the_share_of_the_clean_step_is_gained() -> None:
     assert raised(given, KIND)[KIND].gain_ms == pytest.approx(3.0 * (1 - 4 * 0.01))
 
 
-@pytest.mark.torch
+@pytest.mark.programs
 @pytest.mark.parametrize("form", ["faulty", "mended"])
 def test_a_recorded_program_is_told_from_its_mended_form(form: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
