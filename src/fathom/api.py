@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from fathom.analysis.results import Examination, Finding, Step
     from fathom.recorder import Session
     from fathom.sounding import Manifest, Store
+    from fathom.tips import Scores
 
 _DERIVED = ("windows", "ledger", "profiled_ledger")
 
@@ -116,6 +118,20 @@ class Sounding:
     def findings(self) -> list[Finding]:
         """Named causes of loss."""
         return self.examine().findings
+
+    def tips(self, price: str | None = None, areas: Sequence[str] = ()) -> Scores:
+        """The performance checklist, scored on the recorded program and its machine: `counts`, `tips`.
+
+        Broken tips come first, those that cost most of the program's time at the top. `price` is that of
+        `examine`, `areas` are those of `fathom tips --area`, all of them by default. Raises BadInputError for
+        an unknown area.
+        """
+        from fathom.machine.checks import recalled
+        from fathom.tips import chosen, of_sounding, score
+
+        which = chosen(areas)
+        machine = self.store.machine
+        return score(of_sounding(self.examine(price=price), machine, recalled(machine)), which)
 
     def kernel(self, pattern: str | None = None, rank: int | None = None) -> list[Portrait]:
         """The kernel families that `pattern` names, or all: time, launches, counters, measures, limits.

@@ -23,6 +23,7 @@ from fathom.cli import (
     query,
     report,
     run,
+    tips,
     what_if,
 )
 from fathom.cli.console import explain, say
@@ -99,6 +100,7 @@ app.command(
 app.command("report", epilog=report.EXAMPLES)(report.report)
 app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
 app.command("explain", epilog=explain_.EXAMPLES)(explain_.explain)
+app.command("tips", epilog=tips.EXAMPLES)(tips.tips)
 app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
 app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
 app.command("dive", epilog=dive.EXAMPLES)(dive.dive)

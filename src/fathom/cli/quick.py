@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-READING = ("report", "findings", "explain", "kernel", "what-if", "import", "query", "pack")
+READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import", "query", "pack")
 # Tables of a step are small: threads cost more time to start and to wake than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GARBAGE = 100_000  # objects between collections: imports make many that stay, and each pass visits them all

@@ -49,6 +49,7 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
 
 
 def _make(folder: Path, say: Callable[[str], None]) -> Store:
+    from fathom.recorder.checking import note_checks
     from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
@@ -56,6 +57,7 @@ def _make(folder: Path, say: Callable[[str], None]) -> Store:
     patience.daemon = True
     patience.start()
     try:
+        note_checks(folder / "raw")
         store = fold(import_raw(folder), say)
     finally:
         patience.cancel()

@@ -1,7 +1,7 @@
 """The craft's checklist as data, a file an area, and how this machine and program score on it."""
 
 from fathom.tips.catalogue import AREAS, CONDITIONS, PLANNED, By, Tip, tips
-from fathom.tips.evidence import Evidence, of_machine, of_sounding
+from fathom.tips.evidence import Evidence, Loss, of_machine, of_sounding
 from fathom.tips.scoring import STATUSES, Score, Scores, Status, chosen, score
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "STATUSES",
     "By",
     "Evidence",
+    "Loss",
     "Score",
     "Scores",
     "Status",

@@ -19,8 +19,22 @@ _TRAINING, _INFERENCE = ("train",), ("prefill", "decode", "inference")
 
 
 @dataclass(frozen=True)
+class Loss:
+    """A finding, and the kind of steps that it is about, which take `of_time` of the program's time."""
+
+    finding: Finding
+    step_kind: str = ""
+    of_time: float = 1.0
+
+    @property
+    def share(self) -> float:
+        """Of the program's time."""
+        return (self.finding.share or 0.0) * self.of_time
+
+
+@dataclass(frozen=True)
 class Evidence:
-    """Checks by id, findings by kind, and why others are missing.
+    """Checks by id, findings by kind (`losses`), and why others are missing.
 
     `not_analysed` holds kinds of findings with the reason; `why_no_findings` is set where none was analysed.
     `facts` say which CONDITIONS hold; a condition that is missing there is unknown. `unanswered` are checks
@@ -29,7 +43,7 @@ class Evidence:
 
     checks: Mapping[str, Result] = field(default_factory=dict)
     why_no_checks: str = NO_CHECKS
-    findings: Mapping[str, list[Finding]] = field(default_factory=dict)
+    losses: Mapping[str, list[Loss]] = field(default_factory=dict)
     not_analysed: Mapping[str, str] = field(default_factory=dict)
     why_no_findings: str = ""
     facts: Mapping[str, bool] = field(default_factory=dict)
@@ -59,7 +73,7 @@ def of_sounding(
     return Evidence(
         checks=results,
         why_no_checks=why_no_checks,
-        findings=_by_kind(examination),
+        losses=_losses(examination),
         not_analysed={
             abstained.what.removeprefix(_FINDING): abstained.why
             for abstained in examination.abstained
@@ -71,13 +85,17 @@ def of_sounding(
     )
 
 
-def _by_kind(examination: Examination) -> dict[str, list[Finding]]:
-    """The findings of all kinds of steps."""
-    kinds: dict[str, list[Finding]] = {}
-    others = (finding for step_kind in examination.kinds for finding in step_kind.findings)
-    for finding in (*examination.findings, *others):
-        kinds.setdefault(finding.id, []).append(finding)
-    return kinds
+def _losses(examination: Examination) -> dict[str, list[Loss]]:
+    """The findings of all kinds of steps, by their own kind."""
+    main = next((kind for kind in examination.kinds if kind.used), None)
+    of_time = (main.share_of_time if main else None) or 1.0
+    losses = [Loss(finding, examination.step.kind, of_time) for finding in examination.findings]
+    for kind in examination.kinds:
+        losses += (Loss(finding, kind.name, kind.share_of_time or 0.0) for finding in kind.findings)
+    by_kind: dict[str, list[Loss]] = {}
+    for loss in losses:
+        by_kind.setdefault(loss.finding.id, []).append(loss)
+    return by_kind
 
 
 def _of_manifests(checks: Mapping[str, Result]) -> dict[str, str]:

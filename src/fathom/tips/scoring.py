@@ -31,8 +31,9 @@ NOT_CHECKED = "this check is newer than the recording"
 class Score(msgspec.Struct, frozen=True, kw_only=True):
     """A tip and its status, with the reason: the observation behind it, or the data that is missing.
 
-    `gain_ms` is what mending its costliest finding saves of a step, with the interval of the prediction;
-    null where no finding says so. `weight` orders the other broken ones, the costliest first.
+    `gain_ms` is the time that fixing its costliest finding saves of a step of kind `step_kind`, with the
+    interval of the prediction; null where no finding says so. `weight` orders the other broken ones, the
+    costliest first.
     """
 
     id: str
@@ -45,7 +46,9 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     gain_ms: float | None = None
     low_ms: float | None = None
     high_ms: float | None = None
-    share: float | None = None  # of the step
+    share: float | None = None  # of that step
+    step_kind: str = ""
+    of_program: float = 0.0  # share of the program's time
     saves_per_day: Money | None = None  # and GPU; null without a price or a gain
     weight: int = 0
     findings: tuple[str, ...] = ()  # kinds that are present
@@ -86,7 +89,7 @@ def chosen(areas: Iterable[str]) -> list[Tip]:
 
 
 def _order(entry: Score) -> tuple[int, float, int]:
-    return STATUSES.index(entry.status), -(entry.gain_ms or 0.0), -entry.weight
+    return STATUSES.index(entry.status), -entry.of_program, -entry.weight
 
 
 def _score(tip: Tip, evidence: Evidence) -> Score:
@@ -112,15 +115,18 @@ def _costed(broken: Score, decisive: list[_Answer], evidence: Evidence) -> Score
     """The score with the cost of its costliest finding: several together save less than their sum."""
     sources = {answer.source for answer in decisive}
     kinds = tuple(kind for kind in broken.by.findings if kind in sources)
-    findings = [finding for kind in kinds for finding in evidence.findings[kind]]
-    costliest = max(findings, key=lambda finding: finding.gain_ms or 0.0, default=None)
-    return msgspec.structs.replace(
+    scored = msgspec.structs.replace(
         broken,
         weight=max(answer.weight for answer in decisive),
         findings=kinds,
         checks=tuple(name for name in broken.by.checks if name in sources),
-        **({name: getattr(costliest, name) for name in _COSTS} if costliest else {}),
     )
+    losses = [loss for kind in kinds for loss in evidence.losses[kind]]
+    if not losses:
+        return scored
+    costliest = max(losses, key=lambda loss: loss.share)
+    costs = {name: getattr(costliest.finding, name) for name in _COSTS}
+    return msgspec.structs.replace(scored, step_kind=costliest.step_kind, of_program=costliest.share, **costs)
 
 
 def _of_checks(tip: Tip, evidence: Evidence) -> Iterator[_Answer]:
@@ -137,8 +143,8 @@ def _of_checks(tip: Tip, evidence: Evidence) -> Iterator[_Answer]:
 
 def _of_findings(tip: Tip, evidence: Evidence) -> Iterator[_Answer]:
     for kind in tip.by.findings:
-        if findings := evidence.findings.get(kind):
-            yield _Answer("broken", _evident(findings[0]), kind)
+        if losses := evidence.losses.get(kind):
+            yield _Answer("broken", _evident(losses[0].finding), kind)
         elif why := evidence.not_analysed.get(kind) or evidence.why_no_findings:
             yield _Answer("unknown", why)
         else:

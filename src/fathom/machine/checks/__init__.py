@@ -10,6 +10,7 @@ from fathom.machine.checks.manifest import pods
 from fathom.machine.checks.model import Check, Finding, Result, as_json, conclude
 from fathom.machine.checks.registry import read
 from fathom.machine.checks.script import fix_script
+from fathom.machine.checks.storing import recalled, stored
 from fathom.machine.checks.tables import GROUPS, checks, chosen
 
 __all__ = [
@@ -24,6 +25,8 @@ __all__ = [
     "examine",
     "fix_script",
     "pods",
+    "recalled",
+    "stored",
     "this_host",
 ]
 

@@ -1,0 +1,140 @@
+"""Tips as text: broken ones with their cost, then the reasons of unknown ones and a table by area."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.report import units
+from fathom.report.screen import cells, console_or_default, put
+from fathom.tips import AREAS, STATUSES, Score, Scores, Status
+
+INDENT = 3
+LABEL = 6  # columns
+NAMED = 3  # ids of tips with one reason
+WORDS: dict[Status, str] = {
+    "broken": "broken",
+    "unknown": "unknown",
+    "to-be-read": "to be read",
+    "kept": "kept",
+    "not-applicable": "not applicable",
+}
+_SIGNS: dict[Status, tuple[str, str]] = {
+    "broken": ("!!", "bold red"),
+    "unknown": ("??", "yellow"),
+    "to-be-read": ("··", "cyan"),
+    "kept": ("ok", "green"),
+    "not-applicable": ("--", "dim"),
+}
+ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
+MORE = "List tips with --area and --status, like: fathom tips --area {area} --status to-be-read"
+
+
+def print_tips(scores: Scores, console: Console | None = None, *, listed: bool = False) -> None:
+    """Print broken tips, reasons of unknown ones, and counts by area; `listed`: every tip instead."""
+    console = console_or_default(console)
+    width = cells(console)
+    put(_list(scores, width) if listed else _overview(scores, width), console)
+
+
+def _overview(scores: Scores, width: int) -> Iterator[Text]:
+    broken = [entry for entry in scores.tips if entry.status == "broken"]
+    for entry in broken:
+        yield from _entry(entry, width)
+        yield Text()
+    if sum(entry.gain_ms is not None for entry in broken) > 1:
+        yield Text(ALONE, "dim")
+        yield Text()
+    yield _counts(scores)
+    yield from _reasons(scores.tips, width)
+    yield Text()
+    yield from _areas(scores.tips)
+    readable = next((entry.area for entry in scores.tips if entry.status == "to-be-read"), "os")
+    yield Text()
+    yield Text(MORE.format(area=readable), "dim")
+
+
+def _list(scores: Scores, width: int) -> Iterator[Text]:
+    for entry in scores.tips:
+        yield from _entry(entry, width)
+    yield _counts(scores)
+
+
+def _entry(entry: Score, width: int) -> Iterator[Text]:
+    """Title and id, cost, advice, and the reason of its status."""
+    sign, style = _SIGNS[entry.status]
+    yield Text.assemble((f"{sign} ", style), (entry.title, "bold"), f"  {entry.id}")
+    if cost := _cost(entry):
+        yield from _labelled("saves", cost, width, "green")
+    yield from _labelled("", entry.text, width)
+    yield from _labelled(_label(entry.status), entry.reason, width, style)
+    if look := _look(entry):
+        yield from _labelled("see", look, width, "cyan")
+
+
+def _label(status: Status) -> str:
+    return {"broken": "found", "kept": "found", "to-be-read": "see"}.get(status, "why")
+
+
+def _cost(entry: Score) -> str:
+    """`3.2 ms (2.1–4.3), 12 % of a decode step · 22.7 USD per day and GPU`; empty where nothing is known."""
+    if entry.gain_ms is None:
+        return ""
+    low, high = (entry.gain_ms if end is None else end for end in (entry.low_ms, entry.high_ms))
+    figures = [units.significant(value, 2) for value in (entry.gain_ms, low, high)]
+    share = (
+        "" if entry.share is None else f", {100 * entry.share:.0f} % of a {entry.step_kind or 'program'} step"
+    )
+    parts = ["{} ms ({}–{})".format(*figures) + share.replace("a step step", "a step")]
+    if entry.saves_per_day is not None:
+        money = entry.saves_per_day
+        parts.append(f"{units.significant(money.amount)} {money.currency} per day and GPU")
+    return " · ".join(parts)
+
+
+def _look(entry: Score) -> str:
+    """Commands that say more about a broken tip."""
+    ways = [f"fathom explain {kind}" for kind in entry.findings]
+    ways += [f"fathom machine check --only {name}" for name in entry.checks]
+    return " · ".join([*ways, *(f"fathom lab run {name}" for name in entry.by.techniques if entry.findings)])
+
+
+def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
+    room = width - INDENT - LABEL
+    for number, line in enumerate(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)):
+        yield Text.assemble((f"{'':{INDENT}}{label if number == 0 else '':<{LABEL}}", "dim"), (line, style))
+
+
+def _counts(scores: Scores) -> Text:
+    parts = [f"{scores.counts[status]} {WORDS[status]}" for status in STATUSES]
+    return Text(" · ".join(parts), "bold red" if scores.counts["broken"] else "bold green")
+
+
+def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
+    """Unknown tips, grouped by reason: those that most tips share first."""
+    reasons: dict[str, list[str]] = {}
+    for entry in scores:
+        if entry.status == "unknown":
+            reasons.setdefault(entry.reason, []).append(entry.id)
+    for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        named = ", ".join(ids) if len(ids) <= NAMED else f"{len(ids)} tips"
+        yield from _hanging("?? ", f"{named}: {reason}", width)
+
+
+def _hanging(sign: str, text: str, width: int) -> Iterator[Text]:
+    for number, line in enumerate(textwrap.wrap(text, width - 5, break_on_hyphens=False)):
+        yield Text.assemble((sign if number == 0 else "     ", "yellow"), (line, "dim"))
+
+
+def _areas(scores: Sequence[Score]) -> Iterator[Text]:
+    """One row per area, one column per status."""
+    wide = max(map(len, AREAS)) + 2
+    yield Text(f"{'area':<{wide}}" + "".join(f"{WORDS[status]:>16}" for status in STATUSES), "bold dim")
+    for area in AREAS:
+        statuses = [entry.status for entry in scores if entry.area == area]
+        if statuses:
+            cells_ = (statuses.count(status) for status in STATUSES)
+            yield Text(f"{area:<{wide}}" + "".join(f"{count or units.MISSING:>16}" for count in cells_))

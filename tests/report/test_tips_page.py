@@ -1,0 +1,87 @@
+"""The page of tips: broken ones with their cost, reasons of unknown ones, counts by area."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from msgspec.structs import replace
+from rich.console import Console
+
+from fathom.analysis.results import Money
+from fathom.report.tips import ALONE, print_tips
+from fathom.tips import STATUSES, By, Score, Scores
+
+BROKEN = Score(
+    id="data.workers",
+    area="data",
+    title="Load data with enough worker processes",
+    text="More help as long as there are cores for them.",
+    status="broken",
+    reason="Too few workers (batches are late: 41 %)",
+    by=By(findings=("input-too-few-workers",), techniques=("loader-workers",)),
+    gain_ms=3.21,
+    low_ms=2.0,
+    high_ms=4.04,
+    share=0.12,
+    step_kind="train",
+    of_program=0.12,
+    saves_per_day=Money(22.68, "USD"),
+    findings=("input-too-few-workers",),
+)
+UNKNOWN = Score(
+    id="os.boost",
+    area="os",
+    title="Keep boost on",
+    text="It pays.",
+    status="unknown",
+    reason="no switch",
+    by=By(),
+)
+
+
+def page(*entries: Score, width: int = 100, **options) -> str:
+    counts = {status: sum(entry.status == status for entry in entries) for status in STATUSES}
+    console = Console(file=StringIO(), width=width, force_terminal=False, color_system=None)
+    print_tips(Scores(counts, list(entries)), console, **options)
+    return console.file.getvalue()
+
+
+def test_a_broken_tip_shows_its_cost_its_evidence_and_where_to_look():
+    text = page(BROKEN, UNKNOWN)
+    for part in (
+        "!! Load data with enough worker processes  data.workers",
+        "saves 3.2 ms (2.0–4.0), 12 % of a train step · 22.7 USD per day and GPU",
+        "found Too few workers (batches are late: 41 %)",
+        "fathom explain input-too-few-workers · fathom lab run loader-workers",
+        "1 broken · 1 unknown · 0 to be read · 0 kept · 0 not applicable",
+        "?? os.boost: no switch",
+    ):
+        assert part in text
+    assert ALONE not in text and ALONE in page(BROKEN, replace(BROKEN, id="data.other"))
+
+
+def test_a_failed_check_costs_no_milliseconds_and_names_its_command():
+    failed = replace(
+        BROKEN, gain_ms=None, share=None, saves_per_day=None, findings=(), checks=("kernel.turbo",)
+    )
+    text = page(failed)
+    assert (
+        "fathom machine check --only kernel.turbo" in text and "saves" not in text and "lab run" not in text
+    )
+
+
+def test_reasons_that_many_tips_share_take_one_line():
+    text = page(*(replace(UNKNOWN, id=f"os.{number}") for number in range(9)))
+    assert "?? 9 tips: no switch" in text and "os.3" not in text
+
+
+def test_a_list_shows_every_tip_with_its_text():
+    kept = replace(UNKNOWN, id="os.kept", status="kept", reason="as observed")
+    text = page(BROKEN, UNKNOWN, kept, listed=True)
+    assert text.count("It pays.") == 2 and "ok Keep boost on  os.kept" in text and "area" not in text
+
+
+def test_no_line_is_wider_than_120_columns():
+    long = replace(BROKEN, text="word " * 90, reason="word " * 90)
+    for listed in (False, True):
+        assert max(map(len, page(long, width=200, listed=listed).splitlines())) <= 120
