@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Job:
-    """What one process measures. `devices` are the inventory's numbers of the GPUs visible to it."""
+    """The job of one process. `devices` are the inventory's numbers of the GPUs visible to it."""
 
     ids: tuple[str, ...]
     devices: tuple[int, ...] = ()

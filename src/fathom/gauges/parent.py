@@ -17,7 +17,7 @@ PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports t
 DEATHS = 4  # processes per batch that may die before the rest of it is given up
 START_S = 8.0  # for a process that imports torch and creates a CUDA context
 
-Found = tuple[list[Ceiling], list[Missing]]
+Outcome = tuple[list[Ceiling], list[Missing]]
 StartChild = Callable[[str, Mapping[str, str]], Child]
 
 
@@ -34,7 +34,7 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
-def measure(plan: Plan, progress: Report | None = None, start: StartChild = Child) -> Found:
+def measure(plan: Plan, progress: Report | None = None, start: StartChild = Child) -> Outcome:
     """Measure `plan`; `progress` is called as each gauge begins.
 
     A ceiling that cannot be measured is among the Missing, with its reason. Raises BusyGpuError if another
@@ -74,7 +74,7 @@ class _Session:
         self.missing: list[Missing] = []
         self.done_s, self.total_s = 0.0, sum(map(_expected, todo))
 
-    def run(self) -> Found:
+    def run(self) -> Outcome:
         for batch in self.todo:
             self._batch(batch)
         return self.ceilings, self.missing

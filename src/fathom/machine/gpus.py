@@ -1,4 +1,4 @@
-"""What the driver reports about each GPU and the links between them."""
+"""The driver's description of each GPU and of the links between them."""
 
 from __future__ import annotations
 

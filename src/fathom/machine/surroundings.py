@@ -1,4 +1,4 @@
-"""What this system runs inside: a virtual machine, a container, a Kubernetes pod."""
+"""The surroundings of this system: a virtual machine, a container, a Kubernetes pod."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Conductor:
                 os.unlink(self._trigger)
                 self.phases.request()
 
-    # what comes in between
+    # between marks
 
     def read_events(self) -> list[dict[str, Any]]:
         """Return `device` records of the completed events."""

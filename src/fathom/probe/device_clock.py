@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-APART_NS = 2_000_000  # for steps below 2 ms, not every mark gets an event
+LEAST_DISTANCE_NS = 2_000_000  # for steps below 2 ms, not every mark gets an event
 REBASE_MS = 1_000.0  # elapsed times are float32 and lose resolution beyond a second
 
 
@@ -39,7 +39,7 @@ class DeviceClock:
         The `closing` one is always recorded: if short steps are launched far ahead of the device, only
         it and the first one give their length.
         """
-        if (now_ns - self._last_ns < APART_NS and not closing) or not self._cuda.is_initialized():
+        if (now_ns - self._last_ns < LEAST_DISTANCE_NS and not closing) or not self._cuda.is_initialized():
             return
         if self._cuda.is_current_stream_capturing():
             return

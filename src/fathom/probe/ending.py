@@ -6,7 +6,7 @@ import sys
 import threading
 from typing import Any
 
-CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # what a thread raises when its peers are gone
+CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that loses its peers
 
 
 def end_quietly() -> None:

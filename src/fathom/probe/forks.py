@@ -1,4 +1,4 @@
-"""What a fork needs after Kineto has run."""
+"""Let forks exit cleanly after Kineto has run."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Orders:
-    """What to do at a mark, and the label of the step that opens there. The same object means no change."""
+    """The orders at a mark, and the label of the step that opens there. The same object means no change."""
 
     phase: str
     burst: int

@@ -25,7 +25,7 @@ STACKS_BELOW = 20_000  # events per step: stacks multiply them
 # Of a timeline of sampled stacks alone, which costs the program nothing.
 SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
-LIGHT_BURST, LIGHT_MORE_NS, LIGHT_APART = 2, 3_000_000_000, 6
+LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
 OPS_AN_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
 DEEP_MOST = 3  # steps of an attribution burst
 
@@ -70,7 +70,7 @@ class Phases:
         self._more = 0  # timeline windows that come later, between clean steps
         self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each recent burst
 
-    # what the driver asks and tells
+    # calls of the conductor
 
     @property
     def following(self) -> int:
@@ -164,7 +164,7 @@ class Phases:
             self._jobs.append(Job("timeline", self._fitting(self.plan.steps)))
 
     def appoint(self, appointments: dict[int, Job | None]) -> None:
-        """Follow another rank's decisions instead of our own."""
+        """Follow another rank's decisions instead of deciding."""
         self.appointments.update(appointments)
 
     # decisions
@@ -273,7 +273,7 @@ class Phases:
 
     def _schedule_burst(self, windows: int) -> None:
         """Schedule the next timeline burst, separated from the last one by clean steps."""
-        if self._in_phase >= LIGHT_APART:
+        if self._in_phase >= LIGHT_DISTANCE:
             self._jobs.append(Job("timeline", self._fitting(windows)))
 
     def _counter_jobs(self) -> list[Job]:

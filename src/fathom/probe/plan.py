@@ -14,7 +14,7 @@ MOST_SETTLING_NS = 60_000_000_000
 
 @dataclass
 class Plan:
-    """What to record. `settle` is None for auto; `stop_after` is None, "recorded" or a number of steps."""
+    """The options. `settle` is None for auto; `stop_after` is None, "recorded" or a number of steps."""
 
     depth: str = "auto"
     steps: int = 10

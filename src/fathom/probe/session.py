@@ -81,7 +81,7 @@ class Session:
         self._stopped = self._ended = False
         self._host = HostWindow(self) if plan.step_on == "none" else None
 
-    # what hooks call
+    # calls of the hooks
 
     def signal(
         self,

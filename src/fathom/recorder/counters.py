@@ -15,7 +15,7 @@ from fathom.recorder.plan import Plan
 
 QUALIFY = "no counters have been qualified here; run `fathom machine measure --only counters`"
 SHARED = "process {} also uses the GPU, so counters would mix both; end it"
-TOLD = ("groups", "interval_ns", "trigger", "rounds", "steps")
+PLANNED = ("groups", "interval_ns", "trigger", "rounds", "steps")
 TOO_SHORT = "the program ended before the steps reserved for counters; let it run more steps"
 
 
@@ -78,7 +78,7 @@ def to_sample(
     known = counters_of(machine)
     if known is None:
         return None, machine.get("why_no_counters") or QUALIFY
-    return {name: known[name] for name in TOLD if name in known}, None
+    return {name: known[name] for name in PLANNED if name in known}, None
 
 
 def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> list[int]:

@@ -26,7 +26,7 @@ ENOUGH_BYTES = 2 * GIB
 # Run by the program's Python, so that Fathom itself never imports torch.
 QUESTIONS = """
 import importlib.metadata, importlib.util, json, sys
-found = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
+result = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
 if importlib.util.find_spec("torch"):
     import torch
     from torch.profiler import ProfilerActivity, kineto_available, supported_activities
@@ -50,7 +50,7 @@ class Check:
 
     what: str
     ok: bool | None  # None: a remark that does not block anything
-    found: str
+    found: str  # words: ok (a key of --json)
     fix: str = ""
 
 
@@ -124,9 +124,9 @@ def _version(words: str) -> tuple[int, ...]:
 def _python(program: str, answers: dict[str, Any]) -> Check:
     if "error" in answers:
         return Check("Python", False, answers["error"], "give the program's Python with --python")
-    found = f"{answers['python']} at {answers.get('executable', program)}"
+    result = f"{answers['python']} at {answers.get('executable', program)}"
     old = _version(answers["python"]) < OLDEST_PYTHON
-    return Check("Python", not old, found, "use Python 3.10 or later for the program")
+    return Check("Python", not old, result, "use Python 3.10 or later for the program")
 
 
 def _torch(answers: dict[str, Any]) -> Check:
@@ -218,17 +218,20 @@ def _stacks(program: str) -> Check:
 
 def _libraries() -> Check:
     missing = missing_libraries()
-    found = f"missing here: {', '.join(missing)}" if missing else "all installed"
+    result = f"missing here: {', '.join(missing)}" if missing else "all installed"
     return Check(
-        "table libraries", not missing, found, "record with --raw, then import where fathom-perf is installed"
+        "table libraries",
+        not missing,
+        result,
+        "record with --raw, then import where fathom-perf is installed",
     )
 
 
 def _disk() -> Check:
     free = free_bytes(Path.cwd())
-    found = "unknown" if free is None else f"{free / GIB:.1f} GiB free in {Path.cwd()}"
+    result = "unknown" if free is None else f"{free / GIB:.1f} GiB free in {Path.cwd()}"
     return Check(
-        "disk", free is None or free >= ENOUGH_BYTES, found, "free 2 GiB, or record elsewhere with -o"
+        "disk", free is None or free >= ENOUGH_BYTES, result, "free 2 GiB, or record elsewhere with -o"
     )
 
 

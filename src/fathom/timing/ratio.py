@@ -49,7 +49,7 @@ def compare(
     Should Know About the Bootstrap, 2015, section 3.2). If other load slows single pairs of few, up to a
     hundredfold, percentiles end at the smallest of the others, and these lie on one side of
     zero by chance. So if too few pairs agree on the side for a sign test, the interval reaches as far
-    as Student's, whose width grows with such pairs.
+    as Student's, whose width grows with the scatter of pairs.
     """
     usable = [(a, b) for a, b in zip(baseline, candidate, strict=False) if len(a) and len(b)]
     if not usable:

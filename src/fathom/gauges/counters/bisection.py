@@ -9,8 +9,8 @@ from typing import Protocol
 UNKNOWN = "this chip lacks it"
 PASSES = "it takes {} passes even alone"
 ABSENT = "its samples are never complete: the unit that counts it is missing here"
-CROWDED = "it does not fit into one pass with {}, which every group requires"
-TOGETHER = "its samples are incomplete together with {}, which every group requires"
+NO_ROOM = "it does not fit into one pass with {}, which every group requires"
+INCOMPLETE = "its samples are incomplete together with {}, which every group requires"
 
 
 class Chip(Protocol):
@@ -42,7 +42,7 @@ def qualify(names: Sequence[str], chip: Chip, anchors: Sequence[str] = ()) -> Qu
     while rest:
         group, left = fill(anchor, rest, chip)
         if left == rest:
-            result.refused |= dict.fromkeys(left, CROWDED.format(*anchor))
+            result.refused |= dict.fromkeys(left, NO_ROOM.format(*anchor))
             break
         result.groups += _complete(anchor, group[len(anchor) :], chip, result)
         rest = left
@@ -96,7 +96,7 @@ def _complete(anchor: list[str], names: list[str], chip: Chip, result: Qualified
     if chip.completes([*anchor, *names]):
         return [[*anchor, *names]]
     if len(names) == 1:
-        result.refused[names[0]] = TOGETHER.format(*anchor) if anchor else ABSENT
+        result.refused[names[0]] = INCOMPLETE.format(*anchor) if anchor else ABSENT
         return []
     half = len(names) // 2
     parts = (names[:half], names[half:])

@@ -2,7 +2,7 @@
 
 extern "C" __global__ void empty() {}
 
-// Tells the host that the kernel has begun, through pinned memory that both see.
+// Shows the host that the kernel has begun, through pinned memory that both see.
 extern "C" __global__ void raise_flag(volatile int* flag, int value) {
     *flag = value;
     __threadfence_system();

@@ -89,7 +89,7 @@ def product(pod: Pod, pods: Iterable[Pod]) -> str:
 
 
 def _chosen(pod: Pod) -> tuple[str, str] | None:
-    """Return the pod's node selector for the GPU; of its own labels, only names of node labels count."""
+    """Return the pod's node selector for the GPU; of its labels, only names of node labels count."""
     own = {**pod.annotations, **pod.labels}
     labels = {name: own[name] for name in (NVIDIA_PRODUCT, *PRODUCT.values()) if name in own}
     labels |= mapping(pod.spec.get("nodeSelector"))

@@ -171,7 +171,7 @@ def headline(a: Side, b: Side, kinds: Sequence[Kind], differences: Sequence[Diff
     if check:
         sentences.append(f"Check again{'' if lost else f' from {a.name} to {b.name}'}: {_list(check)}.")
     if kept:
-        sentences.append(f"What carries over: {_list(kept)}.")
+        sentences.append(f"The rest carries over: {_list(kept)}.")
     return " ".join(sentences)
 
 

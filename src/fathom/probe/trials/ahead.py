@@ -68,7 +68,7 @@ class Ahead(Trial):
         """Whether prefetched batches remain."""
         return any(self._ready.values())
 
-    # what the hooks tell and ask
+    # calls of the hooks
 
     def reset(self, iterator: Any) -> None:
         """The program starts a new epoch and does not want the rest of this one."""

@@ -82,7 +82,7 @@ class Silence(Trial):
             except Exception as error:
                 sys.stderr.write(f"fathom: buffered output could not be written: {error}\n")
 
-    # what the hooks ask: no other thread ever waits for the lock, whose holder may wait for a handler's
+    # calls of the hooks: no other thread ever waits for the lock, whose holder may wait for a handler's
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether the call was buffered; otherwise it must be made now, after everything buffered before."""

@@ -152,7 +152,7 @@ class Trials:
         trial.why = why
         if trial.kind not in self._reported:
             self._reported.add(trial.kind)
-            self._note(f"what-if {trial.kind}", why)
+            self._note(f"what-if {trial.kind}", why)  # words: ok
 
     def _set_alarm(self, seconds: float) -> None:
         self._timer = threading.Timer(seconds, self._lapse)

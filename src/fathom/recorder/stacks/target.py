@@ -17,7 +17,7 @@ AGAIN = 2  # read the stack twice for every so many samples
 MOST_KNOWN = 50_000  # chains to remember
 
 # Whether the thread went on between two reads, nanoseconds between them, and the share of the time since the
-# last such look that it had a processor.
+# previous look that it had a processor.
 Moves = tuple[()] | tuple[bool, int, float | None]
 
 
@@ -80,7 +80,7 @@ class Target:
             self._write()
 
     def _moves(self, chain: Chain, began: int) -> Moves:
-        """Read the stack once more: the interpreter has gone on since, or sits in a call of native code.
+        """Read the stack again: the interpreter has gone on since, or sits in a call of native code.
 
         A loop may be back at the same instruction, with other values at hand.
         """

@@ -1,4 +1,4 @@
-"""What a container withholds from its processes: shared memory, capabilities, namespaces."""
+"""Limits of a container: shared memory, capabilities, namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a manifest's pods request: resources, shared memory, capabilities."""
+"""The requests of a manifest's pods: resources, shared memory, capabilities."""
 
 from __future__ import annotations
 
