@@ -26,7 +26,7 @@ ENOUGH_BYTES = 2 * GIB
 # Run by the program's Python, so that Fathom itself never imports torch.
 QUESTIONS = """
 import importlib.metadata, importlib.util, json, sys
-result = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
+found = {"python": sys.version.split()[0], "executable": sys.executable, "torch": None}
 if importlib.util.find_spec("torch"):
     import torch
     from torch.profiler import ProfilerActivity, kineto_available, supported_activities
@@ -218,7 +218,7 @@ def _stacks(program: str) -> Check:
 
 def _libraries() -> Check:
     missing = missing_libraries()
-    result = f"missing here: {', '.join(missing)}" if missing else "all installed"
+    text = f"missing here: {', '.join(missing)}" if missing else "all installed"
     return Check(
         "table libraries",
         not missing,
