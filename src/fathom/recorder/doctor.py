@@ -218,11 +218,11 @@ def _stacks(program: str) -> Check:
 
 def _libraries() -> Check:
     missing = missing_libraries()
-    text = f"missing here: {', '.join(missing)}" if missing else "all installed"
+    present = f"missing here: {', '.join(missing)}" if missing else "all installed"
     return Check(
         "table libraries",
         not missing,
-        result,
+        present,
         "record with --raw, then import where fathom-perf is installed",
     )
 
