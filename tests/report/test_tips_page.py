@@ -57,7 +57,16 @@ def test_a_broken_tip_shows_its_cost_its_evidence_and_where_to_look():
         "?? os.boost: no switch",
     ):
         assert part in text
-    assert ALONE not in text and ALONE in page(BROKEN, replace(BROKEN, id="data.other"))
+    assert ALONE not in text
+
+
+def test_tips_for_one_loss_share_its_cost():
+    other = replace(BROKEN, id="data.other", title="Load less data")
+    text = page(BROKEN, other)
+    assert (
+        text.count("saves 3.2 ms") == 1 and "or    Load less data  data.other" in text and ALONE not in text
+    )
+    assert ALONE in page(BROKEN, replace(other, findings=("input-collate",)))
 
 
 def test_a_failed_check_costs_no_milliseconds_and_names_its_command():

@@ -6,7 +6,18 @@ import pytest
 from msgspec.structs import replace
 
 from fathom.analysis.cost import priced
-from fathom.analysis.results import Abstained, Examination, Finding, Integrity, Shown, Step, StepKind, Where
+from fathom.analysis.results import (
+    Abstained,
+    Device,
+    Entry,
+    Examination,
+    Finding,
+    Integrity,
+    Shown,
+    Step,
+    StepKind,
+    Where,
+)
 from fathom.errors import BadInputError
 from fathom.machine.checks import Result, checks
 from fathom.machine.price import Price
@@ -59,10 +70,10 @@ def finding(kind: str, gain_ms: float | None) -> Finding:
     )
 
 
-def examination(*findings: Finding, abstained=(), step: Step = STEP, **more) -> Examination:
+def examination(*findings: Finding, abstained=(), step: Step = STEP, devices=(), **more) -> Examination:
     return Examination(
         step=step,
-        devices=[],
+        devices=list(devices),
         integrity=Integrity(True, []),
         input=None,
         memory=None,
@@ -197,9 +208,24 @@ def test_conditions_of_a_program(names, training, inference):
     assert [status == "to-be-read" for status in statuses] == [training, inference]
 
 
-def test_recorded_ranks_make_several_devices_of_a_machine_with_one():
-    evidence = of_sounding(examination(sounding={"ranks": 2}), H100)
-    assert only(evidence, tip(["several"], techniques=("tf32",))).status == "to-be-read"
+def devices(*entries: str) -> list[Device]:
+    ledger = [Entry(entry, "", 1.0) for entry in entries]
+    return [Device(0, "cuda:0", [], 1.0, ledger, None)]
+
+
+@pytest.mark.parametrize(
+    ("about", "ledger", "applies"),
+    [
+        ({"made_by": "run", "ranks": 1}, ["compute"], False),  # whatever else the machine has
+        ({"made_by": "run", "ranks": 2}, ["compute"], True),
+        ({"made_by": "run", "ranks": 1}, ["compute", "communication"], True),
+        ({"made_by": "import", "ranks": 1}, ["compute"], True),  # perhaps one rank of many
+    ],
+)
+def test_a_program_on_one_device_needs_no_advice_on_several(about, ledger, applies):
+    eight = {"gpus": [{}] * 8, "host": {"rdma": []}}
+    evidence = of_sounding(examination(sounding=about, devices=devices(*ledger)), eight)
+    assert (only(evidence, tip(["several"], techniques=("tf32",))).status == "to-be-read") == applies
 
 
 def test_a_pod_is_judged_by_its_manifest_alone():

@@ -41,11 +41,13 @@ def print_tips(scores: Scores, console: Console | None = None, *, listed: bool =
 
 
 def _overview(scores: Scores, width: int) -> Iterator[Text]:
-    broken = [entry for entry in scores.tips if entry.status == "broken"]
-    for entry in broken:
-        yield from _entry(entry, width)
+    causes = _causes(entry for entry in scores.tips if entry.status == "broken")
+    for first, *others in causes:
+        yield from _entry(first, width)
+        for entry in others:
+            yield from _labelled("or", f"{entry.title}  {entry.id}", width)
         yield Text()
-    if sum(entry.gain_ms is not None for entry in broken) > 1:
+    if sum(first.gain_ms is not None for first, *_ in causes) > 1:
         yield Text(ALONE, "dim")
         yield Text()
     yield _counts(scores)
@@ -55,6 +57,14 @@ def _overview(scores: Scores, width: int) -> Iterator[Text]:
     readable = next((entry.area for entry in scores.tips if entry.status == "to-be-read"), "os")
     yield Text()
     yield Text(MORE.format(area=readable), "dim")
+
+
+def _causes(broken: Iterable[Score]) -> list[list[Score]]:
+    """Broken tips that the same findings or checks show, together: they are ways to fix one loss."""
+    causes: dict[tuple[tuple[str, ...], tuple[str, ...]], list[Score]] = {}
+    for entry in broken:
+        causes.setdefault((entry.findings, entry.checks), []).append(entry)
+    return list(causes.values())
 
 
 def _list(scores: Scores, width: int) -> Iterator[Text]:

@@ -119,8 +119,10 @@ def _facts_of_program(examination: Examination) -> dict[str, bool]:
     devices = {(device.rank, device.device) for device in examination.devices}
     if devices:
         facts["gpu"] = any(device != "cpu" for _, device in devices)
-    if len(devices) > 1 or (examination.sounding.get("ranks") or 0) > 1:
+    if len(devices) > 1 or (examination.sounding.get("ranks") or 0) > 1 or _communicates(examination):
         facts["several"] = True
+    elif devices and examination.sounding.get("made_by") == "run":  # a trace may be of one rank of many
+        facts["several"] = False
     names = {part for kind in examination.kinds for part in kind.name.split("+")}
     trains = any(name.startswith(_TRAINING) for name in names)
     infers = any(name.startswith(_INFERENCE) for name in names)
@@ -129,3 +131,7 @@ def _facts_of_program(examination: Examination) -> dict[str, bool]:
     if names:
         facts["loader"] = examination.input is not None
     return facts
+
+
+def _communicates(examination: Examination) -> bool:
+    return any(row.entry == "communication" for device in examination.devices for row in device.ledger)
