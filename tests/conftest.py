@@ -13,20 +13,36 @@ settings.register_profile("fathom", deadline=None)
 settings.load_profile("fathom")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups next
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put modules with long tests first: a worker that began one last would leave the other worker idle."""
     turns: dict[pytest.Item | None, int] = {}
     for item in items:
         module = item.getparent(pytest.Module)
+        _keep_together(item)
         turns[module] = min(turns.get(module, 2), _turn(item))
     items.sort(key=lambda item: turns[item.getparent(pytest.Module)])
 
 
 def _turn(item: pytest.Item) -> int:
-    """Tests that share an examination come before programs, programs before all others."""
+    """Groups, which one worker runs from end to end, come before programs, programs before all others."""
     if item.get_closest_marker("xdist_group"):
         return 0
     return 1 if item.get_closest_marker("programs") else 2
+
+
+def _keep_together(item: pytest.Item) -> None:
+    """Tests that share a fixture of their module share a worker, so that it is made once."""
+    if item.get_closest_marker("xdist_group") or not isinstance(item, pytest.Function):
+        return
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    shared = [
+        f"{name}={parameters.get(name)}"
+        for name, found in sorted(item._fixtureinfo.name2fixturedefs.items())
+        if found[-1].scope == "module"
+    ]
+    if shared:
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {' '.join(shared)}"))
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from tests.support.paths import EXAMPLES, TRACES
 from tests.support.simulator import US, Do, Machine, simulate
 from tests.support.timelines import OTHER, Timeline, store_of
 
-REAL = sorted(path.name.split(".")[0] for path in TRACES.glob("*.json.gz"))
+REAL = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 EXAMPLE = EXAMPLES / "train_gpt-h200.fathom.zip"
 SMALL = [Do("launch", 5 * US, 40 * US, name) for name in ("gemm", "softmax", "gemm")]
 

@@ -25,7 +25,7 @@ from tests.support.running import run_fathom
 from tests.support.small_sounding import MS, START, make
 
 EXAMPLE = EXAMPLES / "train_gpt-h200.fathom.zip"
-REAL = sorted(path.name.split(".")[0] for path in TRACES.glob("*.json.gz"))
+REAL = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 
 
 def check(examination) -> None:
