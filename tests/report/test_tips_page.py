@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from io import StringIO
 
+import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
 from fathom.analysis.results import Money
 from fathom.report.tips import ALONE, print_tips
-from fathom.tips import STATUSES, By, Score, Scores
+from fathom.tips import STATUSES, By, Score, Scores, tips
 
 BROKEN = Score(
     id="data.workers",
@@ -39,9 +40,9 @@ UNKNOWN = Score(
 )
 
 
-def page(*entries: Score, width: int = 100, **options) -> str:
+def page(*entries: Score, width: int = 100, terminal: bool = False, **options) -> str:
     counts = {status: sum(entry.status == status for entry in entries) for status in STATUSES}
-    console = Console(file=StringIO(), width=width, force_terminal=False, color_system=None)
+    console = Console(file=StringIO(), width=width, force_terminal=terminal, color_system=None)
     print_tips(Scores(counts, list(entries)), console, **options)
     return console.file.getvalue()
 
@@ -90,7 +91,12 @@ def test_a_list_shows_every_tip_with_its_text():
     assert text.count("It pays.") == 2 and "ok Keep boost on  os.kept" in text and "area" not in text
 
 
-def test_no_line_is_wider_than_120_columns():
-    long = replace(BROKEN, text="word " * 90, reason="word " * 90)
+@pytest.mark.parametrize(("terminal", "most"), [(40, 80), (80, 80), (200, 120)])
+def test_no_line_is_wider_than_the_terminal(terminal, most):
+    every = [
+        replace(UNKNOWN, id=tip.id, area=tip.area, title=tip.title, text=tip.text, reason=tip.text)
+        for tip in tips()
+    ]
     for listed in (False, True):
-        assert max(map(len, page(long, width=200, listed=listed).splitlines())) <= 120
+        text = page(BROKEN, *every, width=terminal, terminal=True, listed=listed)
+        assert max(map(len, text.splitlines())) <= most

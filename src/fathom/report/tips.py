@@ -14,6 +14,7 @@ from fathom.tips import AREAS, STATUSES, Score, Scores, Status
 
 INDENT = 3
 LABEL = 6  # columns
+COLUMN = 10
 NAMED = 3  # ids of tips with one reason
 WORDS: dict[Status, str] = {
     "broken": "broken",
@@ -30,7 +31,7 @@ _SIGNS: dict[Status, tuple[str, str]] = {
     "not-applicable": ("--", "dim"),
 }
 ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
-MORE = "List tips with --area and --status, like: fathom tips --area {area} --status to-be-read"
+MORE = "Add options to list tips, like: --area {area} --status to-be-read"
 
 
 def print_tips(scores: Scores, console: Console | None = None, *, listed: bool = False) -> None:
@@ -76,13 +77,22 @@ def _list(scores: Scores, width: int) -> Iterator[Text]:
 def _entry(entry: Score, width: int) -> Iterator[Text]:
     """Title and id, cost, advice, and the reason of its status."""
     sign, style = _SIGNS[entry.status]
-    yield Text.assemble((f"{sign} ", style), (entry.title, "bold"), f"  {entry.id}")
+    yield from _title(Text(f"{sign} ", style), entry, width)
     if cost := _cost(entry):
         yield from _labelled("saves", cost, width, "green")
     yield from _labelled("", entry.text, width)
     yield from _labelled(_label(entry.status), entry.reason, width, style)
     if look := _look(entry):
         yield from _labelled("see", look, width, "cyan")
+
+
+def _title(sign: Text, entry: Score, width: int) -> Iterator[Text]:
+    """The title with its id behind it, or below it where both do not fit."""
+    if INDENT + len(entry.title) + 2 + len(entry.id) <= width:
+        yield Text.assemble(sign, (entry.title, "bold"), (f"  {entry.id}", "dim"))
+        return
+    yield Text.assemble(sign, (entry.title, "bold"))
+    yield Text(f"{'':{INDENT + LABEL}}{entry.id}", "dim")
 
 
 def _label(status: Status) -> str:
@@ -141,10 +151,11 @@ def _hanging(sign: str, text: str, width: int) -> Iterator[Text]:
 
 def _areas(scores: Sequence[Score]) -> Iterator[Text]:
     """One row per area, one column per status."""
-    wide = max(map(len, AREAS)) + 2
-    yield Text(f"{'area':<{wide}}" + "".join(f"{WORDS[status]:>16}" for status in STATUSES), "bold dim")
+    wide = max(map(len, AREAS))
+    heads = ("broken", "unknown", "to read", "kept", "n/a")
+    yield Text(f"{'area':<{wide}}" + "".join(f"{head:>{COLUMN}}" for head in heads), "bold dim")
     for area in AREAS:
         statuses = [entry.status for entry in scores if entry.area == area]
         if statuses:
-            cells_ = (statuses.count(status) for status in STATUSES)
-            yield Text(f"{area:<{wide}}" + "".join(f"{count or units.MISSING:>16}" for count in cells_))
+            counts = [statuses.count(status) or units.MISSING for status in STATUSES]
+            yield Text(f"{area:<{wide}}" + "".join(f"{count:>{COLUMN}}" for count in counts))
