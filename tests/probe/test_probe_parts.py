@@ -11,11 +11,10 @@ from pathlib import Path
 
 from fathom.probe import faults, imports, records
 from fathom.probe.chooser import Signal
-from fathom.probe.deferred import DeferredMarks
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.phases import Job
 from fathom.probe.plan import Plan
-from fathom.probe.runs import Label, MarkRuns
+from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.schedule import Schedule
 
 INJECT = Path(records.__file__).parent / "inject"
@@ -202,7 +201,7 @@ def test_a_torch_of_another_kind_is_one_warning(tmp_path):
 
 def test_similar_marks_are_deferred_for_a_while(monkeypatch):
     now = [1_000_000_000]
-    monkeypatch.setattr("fathom.probe.deferred.time.time_ns", lambda: now[0])
+    monkeypatch.setattr("fathom.probe.runs.time.time_ns", lambda: now[0])
     deferred = DeferredMarks()
     assert not deferred.takes("optimizer", 1)
     deferred.begin(Signal("optimizer", 1, now[0], 1))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from fathom.recorder import sensors
-from fathom.recorder.sensors import COLUMNS, Gpu, Host, Rapl
+from fathom.recorder.sensors import COLUMNS, GpuSensors, HostSensors, Rapl
 from fathom.recorder.telemetry import Telemetry
 from fathom.recorder.tree import Tree
 
@@ -106,7 +106,7 @@ class Nvml:
 
 
 def test_a_gpus_row_is_in_the_tables_units_and_leaves_out_what_is_not_there():
-    assert Gpu(Nvml(), "handle", 3).read() == {
+    assert GpuSensors(Nvml(), "handle", 3).read() == {
         "device": 3,
         "power_w": 512.345,
         "energy_j": 7.5,
@@ -120,7 +120,7 @@ def test_a_gpus_row_is_in_the_tables_units_and_leaves_out_what_is_not_there():
 
 
 def test_no_links_no_link_bytes():
-    assert "link_rx_bytes" not in Gpu(Nvml(links=False), "handle", 0).read()
+    assert "link_rx_bytes" not in GpuSensors(Nvml(links=False), "handle", 0).read()
 
 
 def zone(root, name, energy, wrap=1000):
@@ -145,7 +145,7 @@ def test_rapl_adds_packages_once_and_survives_the_wrap(tmp_path):
 
 
 def test_the_host_reports_the_programs_memory(tmp_path):
-    row = Host(Tree(os.getpid()), Rapl(tmp_path)).read()
+    row = HostSensors(Tree(os.getpid()), Rapl(tmp_path)).read()
     assert row["device"] == -1 and row["energy_j"] is None
     assert row["memory_bytes"] > 1 << 20
 
@@ -156,7 +156,7 @@ def test_without_a_driver_there_is_a_host_and_a_reason(monkeypatch):
 
     monkeypatch.setattr(sensors, "load", absent)
     found, why = sensors.all_sensors(os.getpid(), {})
-    assert [type(sensor) for sensor in found] == [Host] and why == "no driver"
+    assert [type(sensor) for sensor in found] == [HostSensors] and why == "no driver"
 
 
 def test_a_driver_that_fails_midway_costs_only_the_gpus(monkeypatch):
@@ -166,4 +166,4 @@ def test_a_driver_that_fails_midway_costs_only_the_gpus(monkeypatch):
 
     monkeypatch.setattr(sensors, "load", Lost)
     found, why = sensors.all_sensors(os.getpid(), {})
-    assert [type(sensor) for sensor in found] == [Host] and "GPU is lost" in why
+    assert [type(sensor) for sensor in found] == [HostSensors] and "GPU is lost" in why

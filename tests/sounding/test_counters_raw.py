@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.probe.counters import Chunk
-from fathom.probe.counters.files import Samples
+from fathom.probe.counters.sampler import Samples
 from fathom.sounding import import_raw
 from fathom.sounding.raw import ticks
 from tests.sounding.test_raw_importer import MS, T0, clock, marks, process, write

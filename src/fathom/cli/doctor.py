@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from fathom.recorder import Check, Diagnosis
+    from fathom.recorder import Diagnosis, DoctorCheck
 
 EXAMPLE = "Example: fathom doctor --python ~/venv/bin/python"
 
@@ -37,7 +37,7 @@ def _print(diagnosis: Diagnosis) -> None:
         print(_line(check))
 
 
-def _line(check: Check) -> str:
+def _line(check: DoctorCheck) -> str:
     sign = {True: "ok", False: "!!", None: "--"}[check.ok]
     fix = f"\n{'':24}fix: {check.fix}" if check.ok is False else ""
     return f"{sign} {check.what:20} {check.found}{fix}"

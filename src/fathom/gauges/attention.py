@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError, Trial, best, is_fatal
 from fathom.machine import Ceiling
@@ -50,7 +50,7 @@ def _measure(way: str, job: Job) -> Ceiling:
     return best(f"attention.{way}.bf16", trials)
 
 
-def _trial(here: Gpu, way: str, length: int, backend: str, job: Job, seconds: float) -> Trial:
+def _trial(here: MeasuredGpu, way: str, length: int, backend: str, job: Job, seconds: float) -> Trial:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     batch = max(1, TOKENS // length)
@@ -60,7 +60,7 @@ def _trial(here: Gpu, way: str, length: int, backend: str, job: Job, seconds: fl
         return here.trial(at, work, flops(way, batch, length), effort(job, seconds))
 
 
-def _work(here: Gpu, way: str, batch: int, length: int) -> Work:
+def _work(here: MeasuredGpu, way: str, batch: int, length: int) -> Workload:
     """Return a function that runs it once on tensors in the layout of a transformer's projections."""
     torch = here.torch
     attend = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
@@ -75,7 +75,7 @@ def _work(here: Gpu, way: str, batch: int, length: int) -> Work:
     return lambda: torch.autograd.grad(out, inputs, gradient, retain_graph=True)
 
 
-def _projected(here: Gpu, batch: int, length: int) -> Any:
+def _projected(here: MeasuredGpu, batch: int, length: int) -> Any:
     """Return random [batch, heads, length, depth] in the memory order of [batch, length, heads, depth]."""
     values = here.random(batch, length, HEADS, DEPTH, dtype=here.torch.bfloat16)
     return values.transpose(1, 2)

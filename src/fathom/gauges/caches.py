@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from fathom.gauges import cuda
-from fathom.gauges.gpu import Gpu, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
@@ -28,7 +28,7 @@ def read_bytes(blocks: int, count: int) -> int:
     return blocks * count * TILE
 
 
-def blocks(here: Gpu) -> int:
+def blocks(here: MeasuredGpu) -> int:
     """Return the number of blocks that fill the multiprocessors exactly once."""
     return here.multiprocessors * max(1, int(here.properties.max_threads_per_multi_processor) // THREADS)
 

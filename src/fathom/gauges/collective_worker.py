@@ -19,7 +19,7 @@ HEAD_START = 2_000_000  # clock cycles: about a millisecond
 PATIENCE_S = 60
 ELEMENT_BYTES = 2  # bf16, like gradients and activations
 
-Work = Callable[[], object]
+Workload = Callable[[], object]
 
 
 def main() -> None:
@@ -63,11 +63,11 @@ def measure(torch: Any, dist: Any, kind: str, size: int, pace: float) -> dict[st
     return {"kind": kind, "bytes": size, "seconds": seconds, "repetitions": REPETITIONS}
 
 
-def works(dist: Any, kind: str, buffer: Any, source: Any) -> Work:
+def works(dist: Any, kind: str, buffer: Any, source: Any) -> Workload:
     """Return the collective on full-size buffers; a rank's share lies at their start."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     share = len(source) // ranks
-    calls: dict[str, Work] = {
+    calls: dict[str, Workload] = {
         "all_reduce": lambda: dist.all_reduce(buffer),
         "all_gather": lambda: dist.all_gather_into_tensor(buffer, source[:share]),
         "reduce_scatter": lambda: dist.reduce_scatter_tensor(buffer[:share], source),
@@ -84,7 +84,7 @@ def _pass_on(dist: Any, buffer: Any, source: Any, after: int, before: int) -> No
         request.wait()
 
 
-def timed(torch: Any, dist: Any, work: Work, refresh: Work) -> Run:
+def timed(torch: Any, dist: Any, work: Workload, refresh: Workload) -> Run:
     """Return the slowest rank's device time of `count` calls, on fresh data for each sample."""
 
     def run(count: int) -> float:

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from fathom.gauges.gpu import Work, gpu
+from fathom.gauges.gpu import Workload, gpu
 from fathom.gauges.trials import NotHereError
 
 SOURCES = Path(__file__).parent / "kernels"
@@ -30,7 +30,7 @@ class Kernel:
     core: Any
     handle: Any
 
-    def launcher(self, grid: int, block: int, *arguments: Any) -> Work:
+    def launcher(self, grid: int, block: int, *arguments: Any) -> Workload:
         """Return a function that launches the kernel on tensors, or on numbers with a ctypes type."""
         config = self.core.LaunchConfig(grid=grid, block=block)
         given = [a.data_ptr() if hasattr(a, "data_ptr") else a for a in arguments]

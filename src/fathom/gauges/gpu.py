@@ -12,13 +12,13 @@ from fathom.gauges.timer import Effort, Sample, sample
 from fathom.gauges.trials import NotHereError, Trial
 from fathom.units import MS_PER_S
 
-Work = Callable[[], object]
+Workload = Callable[[], object]
 CYCLES_A_SECOND = 2e9  # about
 AWAKE_S = 0.5  # the longest that an idle GPU takes to raise its clocks
 SHARE = 0.8  # of the free memory that one measurement may use
 
 
-class Gpu:
+class MeasuredGpu:
     """`torch`, the device's properties, and a new stream made current."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Gpu:
             return torch.randint(limits.min, limits.max, shape, dtype=dtype, device="cuda")
         return torch.randn(shape, dtype=dtype, device="cuda")
 
-    def seconds(self, work: Work, count: int, lead_s: float = 0.0) -> float:
+    def seconds(self, work: Workload, count: int, lead_s: float = 0.0) -> float:
         """Return the device time of `count` repetitions, from the first start to the last end.
 
         An idle host issues the first one slowly; a kernel of `lead_s` ahead hides that.
@@ -77,12 +77,12 @@ class Gpu:
         end.synchronize()
         return float(begin.elapsed_time(end)) / MS_PER_S
 
-    def sample(self, work: Work, effort: Effort) -> Sample:
+    def sample(self, work: Workload, effort: Effort) -> Sample:
         """Take samples of `work`'s device time."""
         return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
     def trial(
-        self, at: dict[str, Any], work: Work, amount: float, effort: Effort, flags: tuple[str, ...] = ()
+        self, at: dict[str, Any], work: Workload, amount: float, effort: Effort, flags: tuple[str, ...] = ()
     ) -> Trial:
         """Measure `work`, which does `amount` per call, with the conditions meanwhile."""
         with Watch(self.sensors) as watch:
@@ -95,9 +95,9 @@ class Gpu:
 
 
 @cache
-def gpu() -> Gpu:
+def gpu() -> MeasuredGpu:
     """Return this process's GPU. Raises NotHereError, and ImportError without torch."""
-    return Gpu()
+    return MeasuredGpu()
 
 
 def effort(job: Job, seconds: float, **more: float) -> Effort:

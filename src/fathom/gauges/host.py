@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from fathom.gauges.catalogue import HOST_DTYPES
-from fathom.gauges.gpu import Work, effort
+from fathom.gauges.gpu import Workload, effort
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Run, sample
 from fathom.gauges.trials import Trial, best
@@ -72,7 +72,7 @@ def _memory(kind: str, job: Job) -> Ceiling:
     size = array_bytes(last_level_bytes(read_cpu()), memory_bytes())
     arrays = [_array(size) for _ in range(ARRAYS[kind])]
     to, source = arrays[0], arrays[-1]
-    works: dict[str, Work] = {
+    works: dict[str, Workload] = {
         "read": lambda: torch.sum(to),
         "copy": lambda: to.copy_(source),
         "triad": lambda: torch.add(arrays[1], source, alpha=0.5, out=to),
@@ -82,7 +82,7 @@ def _memory(kind: str, job: Job) -> Ceiling:
     return best(f"host.{kind}", [Trial(at, sample(_timed(works[kind]), effort(job, BUDGET_S)), moved)])
 
 
-def _timed(work: Work) -> Run:
+def _timed(work: Workload) -> Run:
     def run(count: int) -> float:
         started = perf_counter()
         for _ in range(count):

@@ -21,7 +21,7 @@ import numpy as np
 
 from fathom.gauges import cuda
 from fathom.gauges.conditions import Watch
-from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Effort, Run, Sample, sample
 from fathom.gauges.trials import NotHereError, Trial, best, ceiling
@@ -33,10 +33,10 @@ BUDGET_S = 0.3
 PATIENCE_S = 1.0
 
 
-def _ways(here: Gpu) -> dict[str, Work]:
+def _ways(here: MeasuredGpu) -> dict[str, Workload]:
     """Return launches of nearly empty kernels, the emptiest first."""
     element = here.random(1)
-    ways: dict[str, Work] = {}
+    ways: dict[str, Workload] = {}
     if hasattr(here.torch.cuda, "_sleep"):
         ways["torch's spin kernel"] = partial(here.torch.cuda._sleep, 0)
     ways["torch's negation of one element"] = element.neg_
@@ -45,18 +45,18 @@ def _ways(here: Gpu) -> dict[str, Work]:
     return ways
 
 
-def _empty(here: Gpu) -> Work:
+def _empty(here: MeasuredGpu) -> Workload:
     return next(iter(_ways(here).values()))
 
 
-def _host(here: Gpu, run: Run, at: dict[str, Any], pace: Effort) -> Trial:
+def _host(here: MeasuredGpu, run: Run, at: dict[str, Any], pace: Effort) -> Trial:
     """Measure on the host's clock. Sensors are read only at the end, because reading them delays launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
     return Trial(at, taken, 1.0, watch.conditions, watch.flags)
 
 
-def _each(call: Work, before: Work | None = None) -> Run:
+def _each(call: Workload, before: Workload | None = None) -> Run:
     """Time `call` alone, after an untimed `before`."""
 
     def run(count: int) -> float:
@@ -72,7 +72,7 @@ def _each(call: Work, before: Work | None = None) -> Run:
     return run
 
 
-def _queued(here: Gpu, work: Work) -> Run:
+def _queued(here: MeasuredGpu, work: Workload) -> Run:
     """Time QUEUE calls of `work` until all are done, per call."""
 
     def run(count: int) -> float:
@@ -100,7 +100,7 @@ def _launch(job: Job) -> Ceiling:
     return ceiling
 
 
-def _until_begun(here: Gpu) -> Run:
+def _until_begun(here: MeasuredGpu) -> Run:
     """Time from the call until the host sees the flag that the kernel sets in pinned memory."""
     pinned = here.torch.zeros(1, dtype=here.torch.int32, pin_memory=True)
     seen = pinned.numpy()
@@ -143,7 +143,7 @@ def _graph_node(job: Job) -> Ceiling:
     return ceiling("latency.graph_node", trial, series)
 
 
-def _replay(here: Gpu, work: Work, nodes: int, job: Job) -> Trial:
+def _replay(here: MeasuredGpu, work: Workload, nodes: int, job: Job) -> Trial:
     graph = here.torch.cuda.CUDAGraph()
     with here.torch.cuda.graph(graph):
         for _ in range(nodes):

@@ -10,7 +10,7 @@ from typing import Any
 
 from fathom.gauges.catalogue import DTYPES
 from fathom.gauges.conditions import Watch
-from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Effort, Sample
 from fathom.gauges.trials import NotHereError, Trial, best
@@ -58,12 +58,12 @@ def _best(dtype: str, job: Job) -> Ceiling:
     return best(f"matmul.{dtype}", [*quickest, *(trial for trial, _, _ in tried)])
 
 
-def _at(here: Gpu, dtype: str, shape: Shape, layout: str, pace: Effort) -> Trial:
+def _at(here: MeasuredGpu, dtype: str, shape: Shape, layout: str, pace: Effort) -> Trial:
     work = product(here, dtype, shape, layout)
     return here.trial({"shape": list(shape), "layout": layout}, work, flops(shape), pace)
 
 
-def _fits(here: Gpu, shape: Shape) -> bool:
+def _fits(here: MeasuredGpu, shape: Shape) -> bool:
     """Whether two sets of operands and result, plus one temporary copy, fit at eight bytes per number."""
     rows, columns, length = shape
     return 24 * (rows * length + columns * length + rows * columns) <= here.room()
@@ -83,7 +83,7 @@ def _sustained(dtype: str, job: Job) -> Ceiling:
     return best(f"matmul.{dtype}.sustained", [trial])
 
 
-def _run(here: Gpu, work: Work, count: int, seconds: float) -> list[float]:
+def _run(here: MeasuredGpu, work: Workload, count: int, seconds: float) -> list[float]:
     """Keep the device busy in chunks of `count` calls; return the seconds per call of each chunk.
 
     One more chunk is always queued than the one waited for.
@@ -98,7 +98,7 @@ def _run(here: Gpu, work: Work, count: int, seconds: float) -> list[float]:
     return [begin.elapsed_time(end) / MS_PER_S / count for begin, end in pairs]
 
 
-def _chunk(here: Gpu, work: Work, count: int) -> Any:
+def _chunk(here: MeasuredGpu, work: Workload, count: int) -> Any:
     for _ in range(count):
         work()
     end = here.torch.cuda.Event(enable_timing=True)
@@ -106,7 +106,7 @@ def _chunk(here: Gpu, work: Work, count: int) -> Any:
     return end
 
 
-def product(here: Gpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Work:
+def product(here: MeasuredGpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Workload:
     """Return a function that multiplies random matrices. Raises NotHereError if this chip cannot."""
     if here.capability < SINCE.get(dtype, (0, 0)):
         since = ".".join(map(str, SINCE[dtype]))
@@ -118,7 +118,7 @@ def product(here: Gpu, dtype: str, shape: Shape, layout: str = LAYOUTS[0]) -> Wo
     return {"int8": _int8, "fp8": _fp8, "fp4": _fp4}[dtype](here, shape)
 
 
-def _plain(here: Gpu, dtype: str, shape: Shape, layout: str) -> Work:
+def _plain(here: MeasuredGpu, dtype: str, shape: Shape, layout: str) -> Workload:
     torch, (rows, columns, length) = here.torch, shape
     kind = getattr(torch, PLAIN[dtype])
     left, right = here.random(rows, length, dtype=kind), here.random(columns, length, dtype=kind).t()
@@ -132,7 +132,7 @@ def _plain(here: Gpu, dtype: str, shape: Shape, layout: str) -> Work:
     return work
 
 
-def _int8(here: Gpu, shape: Shape) -> Work:
+def _int8(here: MeasuredGpu, shape: Shape) -> Workload:
     torch, (rows, columns, length) = here.torch, shape
     left = here.random(rows, length, dtype=torch.int8)
     right = here.random(columns, length, dtype=torch.int8).t()
@@ -140,7 +140,7 @@ def _int8(here: Gpu, shape: Shape) -> Work:
     return lambda: torch._int_mm(left, right, out=out)
 
 
-def _fp8(here: Gpu, shape: Shape) -> Work:
+def _fp8(here: MeasuredGpu, shape: Shape) -> Workload:
     """Return e4m3 products with one scale per matrix and fast accumulation, as in training, to bf16."""
     torch, (rows, columns, length) = here.torch, shape
     left, right = _fp8_matrix(here, rows, length), _fp8_matrix(here, columns, length).t()
@@ -149,12 +149,12 @@ def _fp8(here: Gpu, shape: Shape) -> Work:
     return lambda: torch._scaled_mm(left, right, scale_a=scale, scale_b=scale, **options)
 
 
-def _fp8_matrix(here: Gpu, rows: int, columns: int) -> Any:
+def _fp8_matrix(here: MeasuredGpu, rows: int, columns: int) -> Any:
     values = here.random(rows, columns, dtype=here.torch.bfloat16)
     return values.clamp(-FP8_MAX, FP8_MAX).to(here.torch.float8_e4m3fn)
 
 
-def _fp4(here: Gpu, shape: Shape) -> Work:
+def _fp4(here: MeasuredGpu, shape: Shape) -> Workload:
     """Return NVFP4 products to bf16: two e2m1 values per byte, and an e4m3 scale per sixteen of them."""
     torch, (rows, columns, length) = here.torch, shape
     if not hasattr(torch, "float4_e2m1fn_x2"):
@@ -165,13 +165,13 @@ def _fp4(here: Gpu, shape: Shape) -> Work:
     return lambda: torch._scaled_mm(left, right, scale_a=scales[0], scale_b=scales[1], **options)
 
 
-def _fp4_matrix(here: Gpu, rows: int, columns: int) -> Any:
+def _fp4_matrix(here: MeasuredGpu, rows: int, columns: int) -> Any:
     torch = here.torch
     packed = torch.randint(0, 256, (rows, columns // 2), dtype=torch.uint8, device="cuda")
     return packed.view(torch.float4_e2m1fn_x2)
 
 
-def _fp4_scales(here: Gpu, rows: int, columns: int) -> Any:
+def _fp4_scales(here: MeasuredGpu, rows: int, columns: int) -> Any:
     """Return scales in cuBLASLt's blocks of 128 rows by 4, all about 1, so that order does not matter."""
     count = -(-rows // 128) * 128 * (-(-(columns // 16) // 4) * 4)
     return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fathom.gauges import cuda
-from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
@@ -42,10 +42,10 @@ def _measure(kind: str, job: Job) -> Ceiling:
     return best(f"hbm.{kind}", trials)
 
 
-def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
+def _at(here: MeasuredGpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
     """Measure every way of moving arrays of `size` bytes."""
     arrays = [here.torch.rand(size // 4, device="cuda") for _ in range(ARRAYS[kind])]
-    ours, flags = dict[str, Work](), tuple[str, ...]()
+    ours, flags = dict[str, Workload](), tuple[str, ...]()
     try:
         ours = _kernels(here, kind, arrays, size)
     except NotHereError as error:
@@ -58,9 +58,9 @@ def _at(here: Gpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial
     ]
 
 
-def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
+def _operations(here: MeasuredGpu, kind: str, arrays: list[Any]) -> dict[str, Workload]:
     torch, to, source = here.torch, arrays[0], arrays[-1]
-    works: dict[str, Work] = {
+    works: dict[str, Workload] = {
         "read": lambda: torch.sum(to),
         "write": lambda: to.fill_(0.7),  # a nonzero constant
         "copy": lambda: to.copy_(source),
@@ -69,7 +69,7 @@ def _operations(here: Gpu, kind: str, arrays: list[Any]) -> dict[str, Work]:
     return {"torch": works[kind]}
 
 
-def _kernels(here: Gpu, kind: str, arrays: list[Any], size: int) -> dict[str, Work]:
+def _kernels(here: MeasuredGpu, kind: str, arrays: list[Any], size: int) -> dict[str, Workload]:
     """Return our kernel with one block per tile, and with a grid-stride loop. Raises NotHereError."""
     compiled = cuda.kernel("memory", f"{kind}_words")
     words, tiles = cuda.int64(size // WORD), size // TILE

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from fathom.gauges import cuda
-from fathom.gauges.gpu import Gpu, Work, effort, gpu
+from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
 from fathom.gauges.job import Job
 from fathom.gauges.timer import Effort
 from fathom.gauges.trials import best
@@ -24,7 +24,7 @@ def work_of(kind: str, blocks: int, passes: int) -> int:
     return FLOPS[kind] * blocks * THREADS * CHAINS * STEPS * passes
 
 
-def blocks(here: Gpu) -> int:
+def blocks(here: MeasuredGpu) -> int:
     """Return the number of blocks that fill the multiprocessors exactly once."""
     return here.multiprocessors * (int(here.properties.max_threads_per_multi_processor) // THREADS)
 
@@ -42,7 +42,7 @@ def _measure(kind: str, job: Job) -> Ceiling:
     return best(f"vector.{kind}", [here.trial(at, work, work_of(kind, grid, passes), effort(job, BUDGET_S))])
 
 
-def _launcher(here: Gpu, kind: str, grid: int, passes: int) -> Work:
+def _launcher(here: MeasuredGpu, kind: str, grid: int, passes: int) -> Workload:
     torch = here.torch
     dtype = torch.float64 if kind == "fp64" else torch.float32
     start = torch.rand(THREADS * CHAINS, dtype=dtype, device="cuda")

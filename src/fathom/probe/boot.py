@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from fathom.probe import current, faults, forks, threads
+from fathom.probe import current, ending, faults, threads
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
 from fathom.probe.plain import is_plain, torch_or_stand_in
@@ -95,7 +95,7 @@ def _after_fork() -> None:
         inherited.records.forget()
         threads.forget()
         if inherited.conductor.used_kineto:
-            forks.skip_destructors()
+            ending.skip_destructors()
         _silence()
         inherited.trials.forget()
         inherited.trials.hand_over()

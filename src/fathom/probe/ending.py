@@ -1,7 +1,8 @@
-"""End a program interrupted by `--stop-after` without tracebacks of the interruption."""
+"""How a process ends: a fork that has inherited Kineto, a program interrupted by `--stop-after`."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import threading
 from typing import Any
@@ -22,3 +23,15 @@ def end_quietly() -> None:
             tell_of_thread(failure)
 
     sys.excepthook, threading.excepthook = of_main, of_thread
+
+
+def skip_destructors() -> None:
+    """Let this forked process exit without C++ destructors.
+
+    They include Kineto's wait for a thread that the fork lacks, which would hang a program that did not hang
+    before. `exit` runs handlers last in, first out: streams are flushed, then `_exit(status)` ends it.
+    """
+    library = ctypes.CDLL(None)
+    if all(hasattr(library, name) for name in ("on_exit", "fcloseall", "_exit")):
+        library.on_exit(library._exit, None)
+        library.on_exit(library.fcloseall, None)

@@ -6,17 +6,22 @@ import ctypes
 import json
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fathom.probe.device import device_in_use
-from fathom.probe.lines import call_lines
-from fathom.probe.quiet import quiet
 from fathom.probe.uncollected import uncollected
 from fathom.probe.whole import whole
 
 MARK = "fathom.mark#"
 BYTES_AN_EVENT = 300  # of Kineto's JSON, without shapes or stacks
 EVERYWHERE = "profile_all_threads"  # before torch had this, a burst covered only its own thread
+NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
+MOST_SECONDS = 3.0  # steps with more calls are skipped
+LIBRARIES = ("torch/", "torchgen/", "functorch/", "triton/", "fathom/", "<")
+
+CallLine = tuple[int, str, str, int]  # nanoseconds, file, function, line
 
 
 class Kineto:
@@ -142,3 +147,64 @@ def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Drop Kineto's lines from stderr; output of other threads is passed on afterwards."""
+    try:
+        captured = os.memfd_create("fathom-stderr", os.MFD_CLOEXEC)
+        kept = os.dup(2)
+    except (AttributeError, OSError):
+        yield
+        return
+    os.dup2(captured, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        _pass_on(captured)
+        os.close(kept)
+
+
+def _pass_on(captured: int) -> None:
+    with os.fdopen(captured, "rb") as file:
+        file.seek(0)
+        for line in file:
+            if not line.startswith(NOISE):
+                os.write(2, line)
+
+
+def call_lines(result: Any) -> list[CallLine]:
+    """Return when a program's function was entered or made a call, and its line then, in time order.
+
+    A frame in the trace has the first line of its function or, if it was open when the profiler began, the line
+    reached by then. But each call also has its caller's line: the line that actually ran.
+
+    Empty if this version of torch does not report lines, or if reading them takes too long.
+    """
+    rows: list[CallLine] = []
+    known: dict[str, bool] = {}
+    waiting = list(result.experimental_event_tree())
+    until = time.monotonic() + MOST_SECONDS
+    while waiting:
+        event = waiting.pop()
+        waiting.extend(event.children)
+        fields = event.extra_fields
+        caller = getattr(fields, "caller", None)
+        if caller is None:
+            continue
+        here = getattr(fields, "callsite", None)
+        for frame in (caller, here if hasattr(here, "line_number") else None):
+            if frame is not None and _is_program(frame.file_name, known):
+                rows.append((event.start_time_ns, frame.file_name, frame.function_name, frame.line_number))
+        if time.monotonic() > until:
+            return []
+    return sorted(rows)
+
+
+def _is_program(file: str, known: dict[str, bool]) -> bool:
+    if file not in known:
+        standard = "/lib/python3" in file and "-packages/" not in file
+        known[file] = not (standard or file.startswith(LIBRARIES))
+    return known[file]

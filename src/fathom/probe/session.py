@@ -11,16 +11,15 @@ from typing import Any
 
 from fathom.probe.chooser import Chooser, Signal
 from fathom.probe.conductor import Conductor
-from fathom.probe.deferred import DeferredMarks
 from fathom.probe.ending import end_quietly
-from fathom.probe.host import HostWindow
+from fathom.probe.host_window import HostWindow
 from fathom.probe.kineto import Kineto
 from fathom.probe.phases import Orders
 from fathom.probe.plain import Region
 from fathom.probe.plan import Plan
 from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
-from fathom.probe.runs import Label, MarkRuns
+from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.steps import StepFacts
 from fathom.probe.threads import native_id
 from fathom.probe.trials import Trials

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable collection meanwhile, and so in the program's next step on our account."""
+    """Disable garbage collection, so that allocations in the block trigger none in the next step."""
     enabled = gc.isenabled()
     gc.disable()
     try:

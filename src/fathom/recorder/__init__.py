@@ -12,7 +12,7 @@ from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, 
 from fathom.recorder.recording import Recording, leave, record
 
 if TYPE_CHECKING:
-    from fathom.recorder.doctor import Check, Diagnosis, examine_host
+    from fathom.recorder.doctor import Diagnosis, DoctorCheck, examine_host
     from fathom.recorder.imports import import_any
     from fathom.recorder.session import Session
 
@@ -21,8 +21,8 @@ __all__ = [
     "STEP_ON",
     "TRIALS",
     "CannotLaunchError",
-    "Check",
     "Diagnosis",
+    "DoctorCheck",
     "Plan",
     "Recording",
     "Session",
@@ -41,7 +41,7 @@ __all__ = [
 
 # Loaded on first use: reports of profiled kernels need little of this package.
 _LATER = {
-    "Check": "doctor",
+    "DoctorCheck": "doctor",
     "Diagnosis": "doctor",
     "examine_host": "doctor",
     "import_any": "imports",

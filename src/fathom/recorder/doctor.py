@@ -1,4 +1,4 @@
-"""Check which recording depths work here, and explain why others do not."""
+"""DoctorCheck which recording depths work here, and explain why others do not."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps(found))
 
 
 @dataclass(frozen=True)
-class Check:
+class DoctorCheck:
     """One check; `fix` says what to do if `ok` is false."""
 
     what: str
@@ -59,7 +59,7 @@ class Diagnosis:
     """All checks, and for each depth why it does not work here (empty if it does)."""
 
     depths: dict[str, str]
-    checks: list[Check]
+    checks: list[DoctorCheck]
     machine: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def examine_host(
     ask: Ask | None = None,
     machine: dict[str, Any] | None = None,
 ) -> Diagnosis:
-    """Check this machine and the program's Python: `python`, or the first one on PATH."""
+    """DoctorCheck this machine and the program's Python: `python`, or the first one on PATH."""
     machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)
@@ -95,8 +95,8 @@ def _why_no_counters(machine: dict[str, Any], answers: dict[str, Any], root: Pat
     return why or why_not(answers.get("cuda_built"), answers.get("cupti_python")) or ""
 
 
-def _depths(torch: list[Check], gpu: list[Check]) -> dict[str, str]:
-    def reasons(checks: list[Check]) -> str:
+def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:
+    def reasons(checks: list[DoctorCheck]) -> str:
         return "; ".join(check.found for check in checks if check.ok is False)
 
     return {
@@ -121,29 +121,29 @@ def _version(words: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", words)[:2])
 
 
-def _python(program: str, answers: dict[str, Any]) -> Check:
+def _python(program: str, answers: dict[str, Any]) -> DoctorCheck:
     if "error" in answers:
-        return Check("Python", False, answers["error"], "give the program's Python with --python")
+        return DoctorCheck("Python", False, answers["error"], "give the program's Python with --python")
     result = f"{answers['python']} at {answers.get('executable', program)}"
     old = _version(answers["python"]) < OLDEST_PYTHON
-    return Check("Python", not old, result, "use Python 3.10 or later for the program")
+    return DoctorCheck("Python", not old, result, "use Python 3.10 or later for the program")
 
 
-def _torch(answers: dict[str, Any]) -> Check:
+def _torch(answers: dict[str, Any]) -> DoctorCheck:
     version = answers.get("torch")
     if not version:
-        return Check("torch", False, "torch was not found", "give the program's Python with --python")
+        return DoctorCheck("torch", False, "torch was not found", "give the program's Python with --python")
     old = _version(version) < OLDEST_TORCH
-    return Check(
+    return DoctorCheck(
         "torch", not old, f"torch {version}" + (" is too old" if old else ""), "use torch 2.4 or later"
     )
 
 
-def _kineto(answers: dict[str, Any]) -> Check:
+def _kineto(answers: dict[str, Any]) -> DoctorCheck:
     if not answers.get("torch"):
-        return Check("Kineto", None, "unknown without torch")
+        return DoctorCheck("Kineto", None, "unknown without torch")
     able = bool(answers.get("kineto"))
-    return Check(
+    return DoctorCheck(
         "Kineto",
         able,
         "available" if able else "torch was built without Kineto",
@@ -151,75 +151,79 @@ def _kineto(answers: dict[str, Any]) -> Check:
     )
 
 
-def _gpu(machine: dict[str, Any]) -> Check:
+def _gpu(machine: dict[str, Any]) -> DoctorCheck:
     names = [gpu["name"] for gpu in machine["gpus"]]
     if names:
-        return Check(
+        return DoctorCheck(
             "NVML", True, f"{', '.join(map(str, names))}, driver {machine['versions'].get('driver')}"
         )
-    return Check("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
+    return DoctorCheck("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
 
 
-def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("torch"):
-        return Check("CUDA", None, "not needed: programs are recorded on the CPU")
+        return DoctorCheck("CUDA", None, "not needed: programs are recorded on the CPU")
     if answers.get("cuda"):
-        return Check("CUDA", True, f"CUDA {answers['cuda_built']}, {len(answers['devices'])} visible")
+        return DoctorCheck("CUDA", True, f"CUDA {answers['cuda_built']}, {len(answers['devices'])} visible")
     if not answers.get("cuda_built"):
-        return Check("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
-    return Check(
+        return DoctorCheck("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
+    return DoctorCheck(
         "CUDA", False, "torch sees no CUDA device", "check the driver's version and CUDA_VISIBLE_DEVICES"
     )
 
 
-def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("torch"):
-        return Check("CUPTI", None, "not needed: there is no GPU to trace")
+        return DoctorCheck("CUPTI", None, "not needed: there is no GPU to trace")
     able = bool(answers.get("cupti"))
-    return Check(
+    return DoctorCheck(
         "CUPTI", able, "available" if able else "torch cannot trace kernels", "install nvidia-cuda-cupti"
     )
 
 
-def _permission(machine: dict[str, Any], root: Path) -> Check:
+def _permission(machine: dict[str, Any], root: Path) -> DoctorCheck:
     allowed = may_count(root)
     if not machine["gpus"] or allowed is None:
-        return Check("counters' permission", None, "no NVIDIA kernel module")
+        return DoctorCheck("counters' permission", None, "no NVIDIA kernel module")
     if allowed:
-        return Check("counters' permission", True, "hardware counters are readable")
+        return DoctorCheck("counters' permission", True, "hardware counters are readable")
     # Tracing kernels does not need this right: only the depth `counters` does.
     fix = "load the nvidia module with NVreg_RestrictProfilingToAdminUsers=0, or run as root"
-    return Check("counters' permission", None, f"only root may read hardware counters; {fix}")
+    return DoctorCheck("counters' permission", None, f"only root may read hardware counters; {fix}")
 
 
-def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> Check:
+def _sampling(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("cuda_built"):
-        return Check("cupti-python", None, "not needed: there is no GPU to sample")
+        return DoctorCheck("cupti-python", None, "not needed: there is no GPU to sample")
     version = answers.get("cupti_python")
     why = why_not(answers["cuda_built"], version)
-    return Check("cupti-python", None if why else True, why or f"cupti-python {version}")
+    return DoctorCheck("cupti-python", None if why else True, why or f"cupti-python {version}")
 
 
-def _qualified(machine: dict[str, Any]) -> Check:
+def _qualified(machine: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"]:
-        return Check("counters", None, "not needed: there is no GPU to sample")
+        return DoctorCheck("counters", None, "not needed: there is no GPU to sample")
     known = counters_of(machine)
     if known is None:
-        return Check("counters", None, QUALIFY)
+        return DoctorCheck("counters", None, QUALIFY)
     groups = known["groups"]
-    return Check("counters", True, f"{sum(map(len, groups))} available, in {len(groups)} single-pass groups")
+    return DoctorCheck(
+        "counters", True, f"{sum(map(len, groups))} available, in {len(groups)} single-pass groups"
+    )
 
 
-def _stacks(program: str) -> Check:
+def _stacks(program: str) -> DoctorCheck:
     """Rehearse: sample a child process that runs the program's Python."""
     why = why_no_stacks() or rehearse(program)
-    return Check("host stacks", None if why else True, f"not sampled: {why}" if why else "can be sampled")
+    return DoctorCheck(
+        "host stacks", None if why else True, f"not sampled: {why}" if why else "can be sampled"
+    )
 
 
-def _libraries() -> Check:
+def _libraries() -> DoctorCheck:
     missing = missing_libraries()
     present = f"missing here: {', '.join(missing)}" if missing else "all installed"
-    return Check(
+    return DoctorCheck(
         "table libraries",
         not missing,
         present,
@@ -227,23 +231,23 @@ def _libraries() -> Check:
     )
 
 
-def _disk() -> Check:
+def _disk() -> DoctorCheck:
     free = free_bytes(Path.cwd())
     result = "unknown" if free is None else f"{free / GIB:.1f} GiB free in {Path.cwd()}"
-    return Check(
+    return DoctorCheck(
         "disk", free is None or free >= ENOUGH_BYTES, result, "free 2 GiB, or record elsewhere with -o"
     )
 
 
-def _path(environment: Mapping[str, str]) -> Check:
+def _path(environment: Mapping[str, str]) -> DoctorCheck:
     others = [p for p in environment.get("PYTHONPATH", "").split(os.pathsep) if p and p != str(INJECT)]
     hooks = [p for p in others if (Path(p) / "sitecustomize.py").is_file()]
     if not hooks:
-        return Check("PYTHONPATH", True, "no other startup hook")
-    return Check("PYTHONPATH", True, f"the startup hook in {', '.join(hooks)} runs after Fathom's")
+        return DoctorCheck("PYTHONPATH", True, "no other startup hook")
+    return DoctorCheck("PYTHONPATH", True, f"the startup hook in {', '.join(hooks)} runs after Fathom's")
 
 
-def _container(machine: dict[str, Any]) -> Check:
+def _container(machine: dict[str, Any]) -> DoctorCheck:
     host = machine["host"]
     inside = [word for word in (host["container"], host["virtual_machine"] and "a virtual machine") if word]
-    return Check("container", None, f"inside {' in '.join(inside)}" if inside else "none found")
+    return DoctorCheck("container", None, f"inside {' in '.join(inside)}" if inside else "none found")

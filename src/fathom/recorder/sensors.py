@@ -16,11 +16,11 @@ COLUMNS = (
     *("device", "time_ns", "power_w", "energy_j", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
     *("busy_percent", "memory_bytes", "throttle", "link_rx_bytes", "link_tx_bytes"),
 )
-Row = dict[str, Any]
+TelemetryRow = dict[str, Any]
 _ALL_LINKS = 0xFFFFFFFF  # scope of an NVLink counter: all links of the device
 
 
-class Gpu:
+class GpuSensors:
     """Sensors of one GPU; `device` is its index in the program."""
 
     def __init__(self, nvml: Any, handle: Any, device: int) -> None:
@@ -57,15 +57,18 @@ class Gpu:
         received, sent = (value.value.ullVal * 1024 for value in values)
         return received, sent
 
-    def read(self) -> Row:
+    def read(self) -> TelemetryRow:
         """Return one row. Sensors that the device lacks are omitted; a failed reading is None."""
-        row: Row = {"device": self.device, **{name: reading(read) for name, read in self._sensors.items()}}
+        row: TelemetryRow = {
+            "device": self.device,
+            **{name: reading(read) for name, read in self._sensors.items()},
+        }
         if self._links and (links := self._read_links()):
             row["link_rx_bytes"], row["link_tx_bytes"] = links
         return row
 
 
-class Host:
+class HostSensors:
     """Host sensors: energy of the processor packages, load, resident memory of the program."""
 
     def __init__(self, tree: Tree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +76,7 @@ class Host:
         self._refreshed = clock()
         self._busy = _cpu_percent()
 
-    def read(self) -> Row:
+    def read(self) -> TelemetryRow:
         """Return one row; `busy_percent` covers all processors since the last reading."""
         if self.clock() - self._refreshed >= 1.0:  # walking all processes costs milliseconds
             self.tree.refresh()
@@ -129,12 +132,12 @@ def _number(file: Path) -> int | None:
 
 def all_sensors(
     program: int, environment: Mapping[str, str] = os.environ
-) -> tuple[list[Gpu | Host], str | None]:
+) -> tuple[list[GpuSensors | HostSensors], str | None]:
     """Return all sensors for the program with process id `program`, and why GPUs are missing (else None)."""
-    host = Host(Tree(program), Rapl())
+    host = HostSensors(Tree(program), Rapl())
     try:
         nvml = load()
-        gpus = [Gpu(nvml, handle, device) for device, handle in enumerate(visible(nvml, environment))]
+        gpus = [GpuSensors(nvml, handle, device) for device, handle in enumerate(visible(nvml, environment))]
     except NvmlMissingError as error:
         return [host], str(error)
     except Exception as error:  # such as a GPU that fell off the bus; the program is already running

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import fathom.machine.checks.readers  # noqa: F401  (registers them)
 from fathom.machine.checks.host import Host, this_host
 from fathom.machine.checks.manifest import pods
-from fathom.machine.checks.model import Check, Finding, Result, as_json, conclude
+from fathom.machine.checks.model import Check, Observation, Result, as_json, conclude
 from fathom.machine.checks.registry import read
 from fathom.machine.checks.script import fix_script
 from fathom.machine.checks.storing import recalled, stored
@@ -16,8 +16,8 @@ from fathom.machine.checks.tables import GROUPS, checks, chosen
 __all__ = [
     "GROUPS",
     "Check",
-    "Finding",
     "Host",
+    "Observation",
     "Result",
     "as_json",
     "checks",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Finding, abstained, unfit
+from fathom.machine.checks.model import Observation, abstained, unfit
 from fathom.machine.cpulist import natural
 from fathom.machine.nvml import visible
 
@@ -93,8 +93,8 @@ def mine(host: Host) -> list[Gpu]:
 
 
 def each(
-    host: Host, look: Callable[[Gpu], Finding | None], among: list[Gpu] | None = None
-) -> Iterator[Finding]:
+    host: Host, look: Callable[[Gpu], Observation | None], among: list[Gpu] | None = None
+) -> Iterator[Observation]:
     """Apply `look` to every GPU and name it in its result; a GPU that cannot be queried abstains."""
     for gpu in gpus(host) if among is None else among:
         try:
@@ -105,4 +105,4 @@ def each(
             finding = unfit(str(error))
         if finding is not None:
             fill = {"gpu": str(gpu.index), **finding.fill}
-            yield Finding(status=finding.status, observed=finding.observed, subject=gpu.name, fill=fill)
+            yield Observation(status=finding.status, observed=finding.observed, subject=gpu.name, fill=fill)

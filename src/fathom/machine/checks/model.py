@@ -48,7 +48,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return self.id.partition(".")[0]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """One reader's answer for one subject: a GPU, a container of a manifest, or the host (no name).
 
     `observed` is the value in words, or the reason why it could not be read or does not apply.
@@ -81,29 +81,29 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""  # the title of a failure
 
 
-def passed(observed: str, **more: Any) -> Finding:
-    return Finding(status="pass", observed=observed, **more)
+def passed(observed: str, **more: Any) -> Observation:
+    return Observation(status="pass", observed=observed, **more)
 
 
-def failed(observed: str, subject: str = "", **fill: str) -> Finding:
-    return Finding(status="fail", observed=observed, subject=subject, fill=fill)
+def failed(observed: str, subject: str = "", **fill: str) -> Observation:
+    return Observation(status="fail", observed=observed, subject=subject, fill=fill)
 
 
-def judged(good: bool, observed: str, subject: str = "", **fill: str) -> Finding:
+def judged(good: bool, observed: str, subject: str = "", **fill: str) -> Observation:
     """Pass or fail, by one observation."""
-    return Finding(status="pass" if good else "fail", observed=observed, subject=subject, fill=fill)
+    return Observation(status="pass" if good else "fail", observed=observed, subject=subject, fill=fill)
 
 
-def unfit(reason: str, subject: str = "") -> Finding:
+def unfit(reason: str, subject: str = "") -> Observation:
     """The check does not apply here."""
-    return Finding(status="not_applicable", observed=reason, subject=subject)
+    return Observation(status="not_applicable", observed=reason, subject=subject)
 
 
-def abstained(reason: str, subject: str = "") -> Finding:
-    return Finding(status="abstained", observed=reason, subject=subject)
+def abstained(reason: str, subject: str = "") -> Observation:
+    return Observation(status="abstained", observed=reason, subject=subject)
 
 
-def conclude(check: Check, findings: Iterable[Finding]) -> Result:
+def conclude(check: Check, findings: Iterable[Observation]) -> Result:
     """Combine all subjects into one result: the gravest status, in the words of its subjects."""
     answers = [*findings] or [unfit("there is nothing to check")]
     status = min((f.status for f in answers), key=GRAVITY.__getitem__)
@@ -128,7 +128,7 @@ def conclude(check: Check, findings: Iterable[Finding]) -> Result:
     )
 
 
-def _words(findings: list[Finding]) -> str:
+def _words(findings: list[Observation]) -> str:
     """Join the observations; subjects with the same one share a phrase."""
     said: dict[str, list[str]] = {}
     for finding in findings:
@@ -144,12 +144,12 @@ def _named(names: list[str]) -> str:
     return ", ".join(named[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _filled(commands: list[str], findings: list[Finding]) -> list[str]:
+def _filled(commands: list[str], findings: list[Observation]) -> list[str]:
     """Fill each command once per distinct set of values; drop commands whose placeholders have no value."""
     return [*dict.fromkeys(line for command in commands for line in _fillings(command, findings))]
 
 
-def _fillings(command: str, findings: list[Finding]) -> list[str]:
+def _fillings(command: str, findings: list[Observation]) -> list[str]:
     """Fill one command; comments that differ between subjects name their subjects."""
     said: dict[str, list[str]] = {}
     for finding in findings:
@@ -166,7 +166,7 @@ def _fill(command: str, fill: Mapping[str, str]) -> str | None:
     return _BLANK.sub(lambda blank: plain(fill[blank.group(1)]), command)
 
 
-def _subject(finding: Finding) -> dict[str, str]:
+def _subject(finding: Observation) -> dict[str, str]:
     return {
         "subject": plain(finding.subject),
         "status": finding.status,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, abstained, unfit
+from fathom.machine.checks.model import Check, Observation, abstained, unfit
 
-Answer = Finding | Iterable[Finding]
+Answer = Observation | Iterable[Observation]
 Reader = Callable[[Host, Check], Answer]
 READERS: dict[str, Reader] = {}
 
@@ -22,11 +22,11 @@ def reader(*names: str) -> Callable[[Reader], Reader]:
     return register
 
 
-def read(host: Host, check: Check) -> list[Finding]:
+def read(host: Host, check: Check) -> list[Observation]:
     """Run the check's reader; any error in it becomes an abstention."""
     try:
         answer = READERS[check.reader or check.id](host, check)
-        return [answer] if isinstance(answer, Finding) else [*answer]
+        return [answer] if isinstance(answer, Observation) else [*answer]
     except UnreadableError as error:
         return [abstained(str(error))]
     except NotOfferedError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
-from fathom.machine.checks.model import Finding, Result, Status, conclude
+from fathom.machine.checks.model import Observation, Result, Status, conclude
 from fathom.machine.checks.tables import checks
 
 KEY = "checks"
@@ -24,7 +24,7 @@ def recalled(machine: Mapping[str, Any]) -> list[Result]:
     kept = machine.get(KEY)
     rows = kept if isinstance(kept, dict) else {}
     return [
-        conclude(check, [Finding(status=row["status"], observed=str(row.get("observed", "")))])
+        conclude(check, [Observation(status=row["status"], observed=str(row.get("observed", "")))])
         for check in checks()
         if isinstance(row := rows.get(check.id), dict) and row.get("status") in get_args(Status)
     ]

@@ -1,6 +1,6 @@
 """Compare two machines: whether results carry over from one to the other, and by how much ceilings differ."""
 
 from fathom.machine.compare.comparing import compare
-from fathom.machine.compare.contract import Comparison, Difference, Kind, Ratio, Side, Unknown
+from fathom.machine.compare.contract import CeilingRatio, Comparison, Difference, ResultKind, Side, Unknown
 
-__all__ = ["Comparison", "Difference", "Kind", "Ratio", "Side", "Unknown", "compare"]
+__all__ = ["CeilingRatio", "Comparison", "Difference", "ResultKind", "Side", "Unknown", "compare"]

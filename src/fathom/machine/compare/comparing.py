@@ -11,10 +11,10 @@ from fathom.machine.compare.contract import (
     KEPT,
     LOST,
     ORDER,
+    CeilingRatio,
     Comparison,
     Difference,
-    Kind,
-    Ratio,
+    ResultKind,
     Severity,
     Side,
     Unknown,
@@ -134,13 +134,15 @@ def words(read: Value, unit: str) -> str:
 
 def _kind(
     name: str, what: str, differences: Sequence[Difference], unknown: Sequence[tuple[Rule, str]]
-) -> Kind:
+) -> ResultKind:
     """Return the worst severity for this kind; anything unknown must be checked."""
     touching = [d for d in differences if name in d.spoils and d.severity != "carries over"]
     silent = [rule.what for rule, _ in unknown if name in rule.spoils and rule.severity != "carries over"]
     worst = max((ORDER[d.severity] for d in touching), default=0)
     severity: Severity = _SEVERITIES[max(worst, 1 if silent else 0)]
-    return Kind(id=name, what=what, severity=severity, because=list(_worst(touching, worst)), unknown=silent)
+    return ResultKind(
+        id=name, what=what, severity=severity, because=list(_worst(touching, worst)), unknown=silent
+    )
 
 
 _SEVERITIES: tuple[Severity, ...] = ("carries over", "check again", "does not carry over")
@@ -159,7 +161,7 @@ def summary(machine: Facts) -> str:
     return ", ".join(f"{names.count(n)} × {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names))
 
 
-def headline(a: Side, b: Side, kinds: Sequence[Kind], differences: Sequence[Difference]) -> str:
+def headline(a: Side, b: Side, kinds: Sequence[ResultKind], differences: Sequence[Difference]) -> str:
     """Say in one to three sentences what does not carry over and why, what to check, and what does."""
     lost, check, kept = ([k.what for k in kinds if k.severity == s] for s in (LOST, CHECK, KEPT))
     if len(kept) == len(kinds):
@@ -193,7 +195,7 @@ def _list(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
-def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[Ratio], list[Unknown]]:
+def ratios(a: Facts, b: Facts, name_a: str, name_b: str) -> tuple[list[CeilingRatio], list[Unknown]]:
     """Return a row for each ceiling that both measured on their first GPU or host, and the unmatched ones."""
     of_a, of_b = _first(a), _first(b)
     bare = [name for name, ceilings in ((name_a, of_a), (name_b, of_b)) if not ceilings]
@@ -221,13 +223,13 @@ def _only(ceilings: dict[str, Ceiling], other: dict[str, Ceiling], name: str) ->
     return Unknown(what=", ".join(ids), why=f"measured on {name} only") if ids else None
 
 
-def _ratio(a: Ceiling, b: Ceiling) -> Ratio:
+def _ratio(a: Ceiling, b: Ceiling) -> CeilingRatio:
     low, high = b.low / a.high, b.high / a.low
     verdict: Literal["same", "faster", "slower"] = "same"
     if not low <= 1 <= high:
         more = low > 1
         verdict = "faster" if more != (a.unit == "s") else "slower"
-    return Ratio(
+    return CeilingRatio(
         id=a.id,
         unit=a.unit,
         a=a.value,

@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, kw_only=True):
     spoils: list[str]
 
 
-class Kind(msgspec.Struct, kw_only=True):
+class ResultKind(msgspec.Struct, kw_only=True):
     """A kind of result, whether it carries over, and the differences that decide.
 
     `unknown` lists the properties that would also have to be known.
@@ -46,7 +46,7 @@ class Kind(msgspec.Struct, kw_only=True):
     unknown: list[str] = []
 
 
-class Ratio(msgspec.Struct, kw_only=True):
+class CeilingRatio(msgspec.Struct, kw_only=True):
     """A ceiling of both machines: `ratio` is b / a, from `low` to `high` by the quartiles of both.
 
     `verdict` is `same` if the two spreads overlap, else `faster` or `slower` for B.
@@ -75,7 +75,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     a: Side
     b: Side
     headline: str
-    kinds: list[Kind]
+    kinds: list[ResultKind]
     differences: list[Difference]
-    ceilings: list[Ratio]
+    ceilings: list[CeilingRatio]
     abstained: list[Unknown]

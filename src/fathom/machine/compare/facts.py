@@ -10,7 +10,7 @@ from fathom.machine.ceilings import Ceiling
 from fathom.machine.store import MachineFileError
 
 
-class Cpu(msgspec.Struct):
+class CpuFacts(msgspec.Struct):
     """Part of the inventory's `cpu`."""
 
     model: str | None = None
@@ -23,55 +23,55 @@ class Cpu(msgspec.Struct):
     features: list[str] | None = None
 
 
-class Limits(msgspec.Struct):
+class LimitsFacts(msgspec.Struct):
     """Part of the inventory's `limits`."""
 
     shm_bytes: int | None = None
 
 
-class Disk(msgspec.Struct):
+class DiskFacts(msgspec.Struct):
     """Part of one of the inventory's `disks`."""
 
     name: str | None = None
     kind: str | None = None
 
 
-class Filesystem(msgspec.Struct):
+class FilesystemFacts(msgspec.Struct):
     """Part of one of the inventory's `filesystems`."""
 
     type: str | None = None
     disk: str | None = None
 
 
-class Port(msgspec.Struct):
+class PortFacts(msgspec.Struct):
     """Part of a port of an RDMA device."""
 
     rate_gbps: float | None = None
     link_layer: str | None = None
 
 
-class Adapter(msgspec.Struct):
+class AdapterFacts(msgspec.Struct):
     """Part of one of the inventory's RDMA devices."""
 
-    ports: list[Port] = []
+    ports: list[PortFacts] = []
 
 
-class Host(msgspec.Struct):
+class HostFacts(msgspec.Struct):
     """Part of the inventory's `host`."""
 
     hostname: str | None = None
-    cpu: Cpu = msgspec.field(default_factory=Cpu)
+    cpu: CpuFacts = msgspec.field(default_factory=CpuFacts)
     memory_bytes: int | None = None
     kernel: str | None = None
     container: str | None = None
     virtual_machine: str | None = None
-    limits: Limits | None = None
-    disks: list[Disk] | None = None
-    filesystems: list[Filesystem] | None = None
-    rdma: list[Adapter] | None = None
+    limits: LimitsFacts | None = None
+    disks: list[DiskFacts] | None = None
+    filesystems: list[FilesystemFacts] | None = None
+    rdma: list[AdapterFacts] | None = None
 
 
-class Gpu(msgspec.Struct):
+class GpuFacts(msgspec.Struct):
     """Part of one of the inventory's `gpus`."""
 
     index: int = 0
@@ -92,7 +92,7 @@ class Gpu(msgspec.Struct):
     mig: bool | None = None
 
 
-class Links(msgspec.Struct):
+class LinksFacts(msgspec.Struct):
     """The inventory's `links`."""
 
     names: list[str] = []
@@ -103,10 +103,10 @@ class Facts(msgspec.Struct):
     """The part of one machine file that a comparison reads."""
 
     fingerprint: str
-    host: Host
-    gpus: list[Gpu]
+    host: HostFacts
+    gpus: list[GpuFacts]
     versions: dict[str, str] = {}
-    links: Links | None = None
+    links: LinksFacts | None = None
     ceilings: list[Ceiling] = []
     measured_ns: int | None = None
 

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from fathom.machine.architectures import architecture
 from fathom.machine.ceilings import find_ceiling
-from fathom.machine.compare.facts import Facts, Gpu
+from fathom.machine.compare.facts import Facts, GpuFacts
 from fathom.machine.datasheet import find as find_sheet
 
 Value = str | float | None
@@ -67,7 +67,7 @@ def pcie(machine: Facts) -> Value:
     return _pcie(machine.gpus[0])
 
 
-def _pcie(gpu: Gpu) -> float | None:
+def _pcie(gpu: GpuFacts) -> float | None:
     generation = gpu.pcie_generation_max or gpu.pcie_generation  # an idle link may have slowed down
     width = gpu.pcie_width_max or gpu.pcie_width
     lane = _LANE_GBPS.get(generation or 0)

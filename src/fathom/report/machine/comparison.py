@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.machine.compare import Comparison, Difference, Kind, Ratio
+from fathom.machine.compare import CeilingRatio, Comparison, Difference, ResultKind
 from fathom.report import units
 from fathom.report.machine.ceilings import value
 from fathom.report.machine.show import joined, paragraph
@@ -39,7 +39,7 @@ def lines(comparison: Comparison, cells: int) -> Iterator[Text]:
     yield Text()
 
 
-def _kinds(kinds: Sequence[Kind]) -> Iterator[Text]:
+def _kinds(kinds: Sequence[ResultKind]) -> Iterator[Text]:
     yield Text(f"  {'result':<{_KIND}}because of", "dim underline")
     for kind in kinds:
         sign, colour = _LOOK[kind.severity]
@@ -71,7 +71,7 @@ def _difference(difference: Difference, cells: int) -> Iterator[Text]:
     )
 
 
-def _ceilings(ratios: Sequence[Ratio]) -> Iterator[Text]:
+def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:
     if not ratios:
         return
     yield Text()

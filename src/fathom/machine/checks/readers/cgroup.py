@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, judged, unfit
+from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
 from fathom.machine.cpulist import format_list, natural, parse_list
 from fathom.units import GIB
@@ -52,7 +52,7 @@ def _limit(host: Host, path: str) -> int | None:
 
 
 @reader("container.cpu_throttled")
-def cpu_throttled(host: Host, check: Check) -> Finding:
+def cpu_throttled(host: Host, check: Check) -> Observation:
     counts = host.table(_find(host, "cpu", "cpu.stat"))
     periods = counts.get("nr_periods", 0)
     if not periods:
@@ -95,7 +95,7 @@ def _covering_cpus(host: Host, allowed: float | None) -> str:
 
 
 @reader("container.cpu_quota")
-def cpu_quota(host: Host, check: Check) -> Finding:
+def cpu_quota(host: Host, check: Check) -> Observation:
     allowed = quota(host)
     if allowed is None:
         return unfit("no CPU quota is set")
@@ -107,7 +107,7 @@ def cpu_quota(host: Host, check: Check) -> Finding:
 
 
 @reader("container.cpuset_nodes")
-def cpuset_nodes(host: Host, check: Check) -> Finding:
+def cpuset_nodes(host: Host, check: Check) -> Observation:
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
     every = frozenset[int]().union(*host.nodes.values())
@@ -135,7 +135,7 @@ def memory_bound(host: Host) -> int | None:
 
 
 @reader("container.memory_limit")
-def memory_limit(host: Host, check: Check) -> Finding:
+def memory_limit(host: Host, check: Check) -> Observation:
     path = _find(host, "memory", *MEMORY)
     limit = _limit(host, path)
     if not limit:
@@ -150,14 +150,14 @@ def memory_limit(host: Host, check: Check) -> Finding:
 
 
 @reader("container.memory_events")
-def memory_events(host: Host, check: Check) -> Finding:
+def memory_events(host: Host, check: Check) -> Observation:
     counts = host.table(_find(host, "memory", "memory.events", "memory.oom_control"))
     killed, throttled = counts.get("oom_kill", 0), counts.get("high", 0)
     return judged(not killed + throttled, f"{killed} processes killed and {throttled} throttled for memory")
 
 
 @reader("container.memory_pressure")
-def memory_pressure(host: Host, check: Check) -> Finding:
+def memory_pressure(host: Host, check: Check) -> Observation:
     text = host.text(_find(host, "memory", "memory.pressure"))
     full = [line for line in text.splitlines() if line.startswith("full")]
     values = dict(word.split("=", 1) for line in full for word in line.split() if "=" in word)
@@ -169,7 +169,7 @@ def memory_pressure(host: Host, check: Check) -> Finding:
 
 
 @reader("container.processes")
-def processes(host: Host, check: Check) -> Finding:
+def processes(host: Host, check: Check) -> Observation:
     path = _find(host, "pids", "pids.max")
     limit = _limit(host, path)
     if limit is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fathom.machine.checks.gpu import Gpu, each
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, judged
+from fathom.machine.checks.model import Check, Observation, judged
 from fathom.machine.checks.registry import Answer, reader
 from fathom.units import NS_PER_S
 
@@ -22,7 +22,7 @@ FLEETING = 1.0  # seconds; less since the driver was loaded is negligible
 
 @reader("gpu.clock_limit")
 def clock_limit(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         top, now = gpu.ask("MaxClockInfo", SM), gpu.ask("ClockInfo", SM)
         set_, usual = _application_clocks(gpu)
         if set_ is not None and usual is not None and set_ < usual:
@@ -49,7 +49,7 @@ def _reasons(gpu: Gpu) -> int:
 
 @reader("gpu.power_cap")
 def power_cap(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         usual = gpu.ask("PowerManagementDefaultLimit")
         enforced = gpu.ask("EnforcedPowerLimit")
         words = f"limited to {enforced / 1000:.0f} W, {usual / 1000:.0f} W by default"
@@ -60,7 +60,7 @@ def power_cap(host: Host, check: Check) -> Answer:
 
 @reader("gpu.throttling")
 def throttling(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         reasons = _reasons(gpu)
         active = [name for bit, name in THROTTLES.items() if reasons & bit]
         return judged(not active, ", ".join(active) or "not throttled now")
@@ -70,7 +70,7 @@ def throttling(host: Host, check: Check) -> Answer:
 
 @reader("gpu.throttling_history")
 def throttling_history(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         times = {
             why: gpu.ask("ViolationStatus", policy).violationTime / NS_PER_S
             for policy, why in POLICIES.items()
@@ -83,7 +83,7 @@ def throttling_history(host: Host, check: Check) -> Answer:
 
 @reader("gpu.auto_boost")
 def auto_boost(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         enabled, usual = gpu.ask("AutoBoostedClocksEnabled")
         return judged(bool(enabled) or not usual, f"auto boost is {'on' if enabled else 'off'}")
 

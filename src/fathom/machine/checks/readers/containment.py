@@ -7,7 +7,7 @@ import re
 from fathom.machine import surroundings
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import UNLIMITED, Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import memory_bound
 from fathom.machine.checks.readers.sharing import capabilities
 from fathom.machine.checks.readers.versions import kind_at, mounted
@@ -29,7 +29,7 @@ def _contained(host: Host) -> str | None:
 
 
 @reader("container.shm")
-def shm(host: Host, check: Check) -> Finding:
+def shm(host: Host, check: Check) -> Observation:
     for line in reversed(host.text("proc/self/mountinfo").splitlines()):
         before, _, after = line.partition(" - ")
         if len(before.split()) > 4 and before.split()[4] == "/dev/shm":
@@ -53,7 +53,7 @@ def _half(host: Host) -> str:
 
 
 @reader("container.ipc_lock")
-def ipc_lock(host: Host, check: Check) -> Finding:
+def ipc_lock(host: Host, check: Check) -> Observation:
     if not _contained(host):
         return unfit("not in a container")
     if not host.paths("sys/class/infiniband/*"):
@@ -65,7 +65,7 @@ def ipc_lock(host: Host, check: Check) -> Finding:
 
 
 @reader("container.sys_nice")
-def sys_nice(host: Host, check: Check) -> Finding:
+def sys_nice(host: Host, check: Check) -> Observation:
     if not _contained(host):
         return unfit("not in a container")
     if len(host.nodes) < 2:
@@ -75,7 +75,7 @@ def sys_nice(host: Host, check: Check) -> Finding:
 
 
 @reader("container.ipc")
-def ipc(host: Host, check: Check) -> Finding:
+def ipc(host: Host, check: Check) -> Observation:
     if not _contained(host):
         return unfit("not in a container")
     gpus(host)
@@ -99,7 +99,7 @@ def _namespace(host: Host) -> int:
 
 
 @reader("container.data_on_overlay")
-def data_on_overlay(host: Host, check: Check) -> Finding:
+def data_on_overlay(host: Host, check: Check) -> Observation:
     if not _contained(host):
         return unfit("not in a container")
     mounts = mounted(host)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fathom.machine.checks.gpu import Gpu, ask, each, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, abstained, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, abstained, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.cpulist import natural
 from fathom.units import GIB
@@ -32,7 +32,7 @@ DMABUF_KERNEL = (5, 12)
 
 @reader("gpu.pcie_width")
 def pcie_width(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         now = gpu.ask("CurrPcieLinkWidth")
         own = f"{PCI}/{gpu.address}/max_link_width"
         top = max(gpu.ask("MaxPcieLinkWidth"), host.number(own) if host.exists(own) else 0)
@@ -43,7 +43,7 @@ def pcie_width(host: Host, check: Check) -> Answer:
 
 @reader("gpu.pcie_generation")
 def pcie_generation(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         own, system = gpu.ask("GpuMaxPcieLinkGeneration"), gpu.ask("MaxPcieLinkGeneration")
         if system < own:
             return failed(f"the slot supports generation {system}, the GPU {own}")
@@ -53,7 +53,7 @@ def pcie_generation(host: Host, check: Check) -> Answer:
     return each(host, look)
 
 
-def _link(gpu: Gpu, now: int, top: int, words: str) -> Finding:
+def _link(gpu: Gpu, now: int, top: int, words: str) -> Observation:
     if now >= top:
         return passed(words)
     if gpu.idle:
@@ -63,7 +63,7 @@ def _link(gpu: Gpu, now: int, top: int, words: str) -> Finding:
 
 @reader("gpu.bar1")
 def bar1(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         window, memory = gpu.ask("BAR1MemoryInfo").bar1Total, gpu.ask("MemoryInfo").total
         words = f"BAR1 shows {window / GIB:.2f} of {memory / GIB:.1f} GiB"
         return judged(window >= memory, words)
@@ -73,7 +73,7 @@ def bar1(host: Host, check: Check) -> Answer:
 
 @reader("gpu.nvlink")
 def nvlink(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         states = [*_link_states(gpu)]
         if not any(states):
             return unfit("no GPU uses NVLink")
@@ -91,7 +91,7 @@ def _link_states(gpu: Gpu) -> Iterator[bool]:
 
 
 @reader("gpu.peer_access")
-def peer_access(host: Host, check: Check) -> Iterator[Finding]:
+def peer_access(host: Host, check: Check) -> Iterator[Observation]:
     devices = gpus(host)
     if len(devices) < 2:
         raise NotOfferedError("there is only one GPU")
@@ -112,7 +112,7 @@ def fabric_manager(host: Host, check: Check) -> Answer:
     return judged(running, f"nv-fabricmanager is {'running' if running else 'not running'}")
 
 
-def _registered(state: int, name: str) -> Finding:
+def _registered(state: int, name: str) -> Observation:
     words = {NOT_STARTED: "not started", IN_PROGRESS: "still in progress", COMPLETED: "completed"}
     return judged(state == COMPLETED, f"registration with the fabric: {words.get(state, 'unknown')}", name)
 
@@ -151,7 +151,7 @@ def iommu(host: Host, check: Check) -> Answer:
     if host.architecture != "x86_64":
         return unfit("GPUs need the IOMMU on this processor")
 
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         folder = f"{PCI}/{gpu.address}/iommu_group"
         if not host.exists(folder):
             return passed("no IOMMU translation")
@@ -162,7 +162,7 @@ def iommu(host: Host, check: Check) -> Answer:
 
 
 @reader("gpu.acs")
-def acs(host: Host, check: Check) -> Finding:
+def acs(host: Host, check: Check) -> Observation:
     if len(gpus(host)) < 2 and not host.paths("sys/class/infiniband/*"):
         return unfit("no other device could reach a GPU")
     bridges = [p.removesuffix("/class") for p in host.paths(f"{PCI}/*/class") if _is_bridge(host, p)]
@@ -193,7 +193,7 @@ def _acs_control(config: bytes) -> int:
 
 
 @reader("gpu.peermem")
-def peermem(host: Host, check: Check) -> Finding:
+def peermem(host: Host, check: Check) -> Observation:
     gpus(host)
     if not host.paths("sys/class/infiniband/*"):
         return unfit("there is no RDMA device")
@@ -210,7 +210,7 @@ def _kernel(host: Host) -> tuple[int, ...]:
 
 
 @reader("gpu.storage")
-def storage(host: Host, check: Check) -> Finding:
+def storage(host: Host, check: Check) -> Observation:
     gpus(host)
     users = [name for name in host.distributions if name.startswith(("kvikio", "nvidia-dali"))]
     if not users:

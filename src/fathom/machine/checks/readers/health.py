@@ -7,7 +7,7 @@ from collections import Counter
 
 from fathom.machine.checks.gpu import Gpu, each, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed
 from fathom.machine.checks.registry import Answer, reader
 
 UNCORRECTED = 1
@@ -26,7 +26,7 @@ OF_PROGRAMS = {
 
 @reader("gpu.ecc_mode")
 def ecc_mode(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         current, pending = gpu.ask("EccMode")
         if current != pending:
             return failed(f"ECC is {_switch(current)}, and {_switch(pending)} after the next reset")
@@ -41,7 +41,7 @@ def _switch(value: int) -> str:
 
 @reader("gpu.ecc_errors")
 def ecc_errors(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         recent = gpu.ask("TotalEccErrors", UNCORRECTED, VOLATILE)
         ever = gpu.ask("TotalEccErrors", UNCORRECTED, AGGREGATE)
         words = f"uncorrected memory errors: {recent} since the driver was loaded, {ever} in total"
@@ -55,7 +55,7 @@ def memory_repair(host: Host, check: Check) -> Answer:
     return each(host, lambda gpu: _remapped(gpu) or _retired(gpu))
 
 
-def _remapped(gpu: Gpu) -> Finding | None:
+def _remapped(gpu: Gpu) -> Observation | None:
     """Check row remapping (Ampere and newer); None if the GPU retires pages instead."""
     try:
         corrected, lost, pending, broken = gpu.ask("RemappedRows")
@@ -65,13 +65,13 @@ def _remapped(gpu: Gpu) -> Finding | None:
     return judged(not (pending or broken), f"{corrected + lost} rows remapped, {state}")
 
 
-def _retired(gpu: Gpu) -> Finding:
+def _retired(gpu: Gpu) -> Observation:
     pending = gpu.ask("RetiredPagesPendingStatus")
     return judged(not pending, "a page retirement is pending" if pending else "no page retirement is pending")
 
 
 @reader("gpu.xid")
-def xid(host: Host, check: Check) -> Finding:
+def xid(host: Host, check: Check) -> Observation:
     gpus(host)
     messages = XID.findall(_kernel_log(host))
     severe = Counter((address, code) for address, code in messages if code not in OF_PROGRAMS)
@@ -100,7 +100,7 @@ def _kernel_log(host: Host) -> str:
 
 @reader("gpu.temperature")
 def temperature(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         now = gpu.ask("Temperature", CORE_SENSOR)
         limit = gpu.ask("TemperatureThreshold", SLOWDOWN)
         return judged(now <= limit - MARGIN, f"{now} °C, throttles at {limit} °C")
@@ -113,12 +113,12 @@ def persistence(host: Host, check: Check) -> Answer:
     return each(host, lambda gpu: _persistence(gpu.ask("PersistenceMode")))
 
 
-def _persistence(mode: int) -> Finding:
+def _persistence(mode: int) -> Observation:
     return judged(bool(mode), f"persistence mode is {_switch(mode)}")
 
 
 @reader("gpu.uniform")
-def uniform(host: Host, check: Check) -> Finding:
+def uniform(host: Host, check: Check) -> Observation:
     devices = gpus(host)
     if len(devices) < 2:
         raise NotOfferedError("there is only one GPU")

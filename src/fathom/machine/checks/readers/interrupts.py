@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from fathom.machine.checks.host import Host, NotOfferedError
-from fathom.machine.checks.model import Check, Finding, judged, unfit
+from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
 from fathom.machine.cpulist import format_list, parse_list
 
@@ -16,7 +16,7 @@ PORTS = "sys/class/infiniband/*/ports/*"
 
 
 @reader("kernel.irq_affinity")
-def irq_affinity(host: Host, check: Check) -> Finding:
+def irq_affinity(host: Host, check: Check) -> Observation:
     interrupts = re.findall(r"^\s*(\d+):.*?\s(\S+)$", host.text("proc/interrupts"), re.M)
     fast = [number for number, name in interrupts if FAST.search(name.lower())]
     if len(fast) < FEW:
@@ -33,7 +33,7 @@ def _where(host: Host, number: str) -> str:
 
 
 @reader("kernel.rdma_ports")
-def rdma_ports(host: Host, check: Check) -> Iterator[Finding]:
+def rdma_ports(host: Host, check: Check) -> Iterator[Observation]:
     ports = host.paths(PORTS)
     if not ports:
         raise NotOfferedError("there is no RDMA device")

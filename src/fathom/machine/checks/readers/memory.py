@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fathom.machine.checks.host import Host, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
 
 HUGE = "sys/kernel/mm/transparent_hugepage"
@@ -22,7 +22,7 @@ def _selected(host: Host, path: str) -> str:
 
 
 @reader("kernel.transparent_huge_pages")
-def huge_pages_enabled(host: Host, check: Check) -> Finding:
+def huge_pages_enabled(host: Host, check: Check) -> Observation:
     if not host.exists(HUGE):
         return unfit("this kernel does not support transparent huge pages")
     choice = _selected(host, f"{HUGE}/enabled")
@@ -30,7 +30,7 @@ def huge_pages_enabled(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.huge_page_defrag")
-def huge_page_defrag(host: Host, check: Check) -> Finding:
+def huge_page_defrag(host: Host, check: Check) -> Observation:
     if not host.exists(HUGE) or _selected(host, f"{HUGE}/enabled") == "never":
         return unfit("transparent huge pages are off")
     choice = _selected(host, f"{HUGE}/defrag")
@@ -38,7 +38,7 @@ def huge_page_defrag(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.huge_pages")
-def huge_pages(host: Host, check: Check) -> Finding:
+def huge_pages(host: Host, check: Check) -> Observation:
     memory = host.table(MEMINFO)
     try:
         total, free, size = (
@@ -52,7 +52,7 @@ def huge_pages(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.swappiness")
-def swappiness(host: Host, check: Check) -> Finding:
+def swappiness(host: Host, check: Check) -> Observation:
     if not host.table(MEMINFO).get("SwapTotal"):
         return unfit("there is no swap")
     value = host.number("proc/sys/vm/swappiness")
@@ -60,7 +60,7 @@ def swappiness(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.swapped")
-def swapped(host: Host, check: Check) -> Finding:
+def swapped(host: Host, check: Check) -> Observation:
     memory = host.table(MEMINFO)
     if not memory.get("SwapTotal"):
         return unfit("there is no swap")
@@ -71,7 +71,7 @@ def swapped(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.dirty_ratio")
-def dirty_ratio(host: Host, check: Check) -> Finding:
+def dirty_ratio(host: Host, check: Check) -> Observation:
     if host.number("proc/sys/vm/dirty_bytes"):
         return passed("limits are set in bytes")
     hard = host.number("proc/sys/vm/dirty_ratio")
@@ -81,7 +81,7 @@ def dirty_ratio(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.numa_balancing")
-def numa_balancing(host: Host, check: Check) -> Finding:
+def numa_balancing(host: Host, check: Check) -> Observation:
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
     value = host.number("proc/sys/kernel/numa_balancing")
@@ -89,7 +89,7 @@ def numa_balancing(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.zone_reclaim")
-def zone_reclaim(host: Host, check: Check) -> Finding:
+def zone_reclaim(host: Host, check: Check) -> Observation:
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
     value = host.number("proc/sys/vm/zone_reclaim_mode")
@@ -97,7 +97,7 @@ def zone_reclaim(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.memory_errors")
-def memory_errors(host: Host, check: Check) -> Finding:
+def memory_errors(host: Host, check: Check) -> Observation:
     controllers = host.paths("sys/devices/system/edac/mc/mc[0-9]*")
     if not controllers:
         return unfit("the kernel does not monitor memory errors (no EDAC driver)")
@@ -107,7 +107,7 @@ def memory_errors(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.disk_scheduler")
-def disk_scheduler(host: Host, check: Check) -> Finding:
+def disk_scheduler(host: Host, check: Check) -> Observation:
     paths = host.paths("sys/block/nvme*/queue/scheduler")
     if not paths:
         return unfit("there is no NVMe disk")

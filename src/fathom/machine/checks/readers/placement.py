@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fathom.machine.checks.gpu import Gpu, each, gpus, mine
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.cpulist import format_list, parse_list
 
 
 @reader("kernel.numa_binding")
-def numa_binding(host: Host, check: Check) -> Finding:
+def numa_binding(host: Host, check: Check) -> Observation:
     """Check that the CPUs allowed to this process lie on one node."""
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
@@ -39,7 +39,7 @@ def gpu_locality(host: Host, check: Check) -> Answer:
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
 
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         near = parse_list(host.text(f"sys/bus/pci/devices/{gpu.address}/local_cpulist"))
         if not near or not host.affinity:
             raise UnreadableError("the firmware does not report the local CPUs")

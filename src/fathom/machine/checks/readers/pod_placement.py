@@ -8,7 +8,7 @@ from typing import Any
 from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host
 from fathom.machine.checks.manifest import TRAINING, Pod, mapping, mappings
-from fathom.machine.checks.model import Check, Finding, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, judged, passed, unfit
 from fathom.machine.checks.readers.pods import each_pod
 from fathom.machine.checks.registry import Answer, reader
 
@@ -26,7 +26,7 @@ def _distributed(pod: Pod) -> bool:
 
 @reader("kubernetes.topology")
 def topology(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not _distributed(pod):
             return unfit("no multi-pod GPU work")
         hints = [name for name in ({**pod.labels, **pod.annotations}) if TOPOLOGY.fullmatch(str(name))]
@@ -41,7 +41,7 @@ def topology(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.host_network")
 def host_network(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not _distributed(pod):
             return unfit("no multi-pod GPU work")
         if pod.spec.get("hostNetwork") is True:
@@ -63,7 +63,7 @@ def host_network(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.restart_policy")
 def restart_policy(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not resources.pod_wants_gpu(pod) or (pod.kind != "Pod" and pod.kind not in TRAINING):
             return unfit("not a training pod")
         named = pod.spec.get("restartPolicy") or pod.parent.get("restartPolicy")
@@ -75,7 +75,7 @@ def restart_policy(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.gpu_model")
 def gpu_model(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not resources.pod_wants_gpu(pod):
             return unfit("requests no GPU")
         keys = [key for key in _node_keys(pod.spec) if figures.MODEL.fullmatch(key)]
@@ -97,7 +97,7 @@ def _node_keys(spec: dict[str, Any]) -> list[str]:
 
 @reader("kubernetes.priority")
 def priority(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not resources.pod_wants_gpu(pod):
             return unfit("requests no GPU")
         named = pod.spec.get("priorityClassName")
@@ -111,7 +111,7 @@ def priority(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.grace_period")
 def grace_period(host: Host, check: Check) -> Answer:
-    def look(pod: Pod) -> Finding:
+    def look(pod: Pod) -> Observation:
         if not resources.pod_wants_gpu(pod) or pod.kind not in (*TRAINING, "Pod"):
             return unfit("not a training pod")
         seconds = resources.quantity(pod.spec.get("terminationGracePeriodSeconds", 30)) or 0

@@ -10,7 +10,7 @@ import msgspec
 from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host, NotOfferedError
 from fathom.machine.checks.manifest import TRAINING, Pod, mapping
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.variables import refused
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.checks.tables import checks
@@ -18,7 +18,7 @@ from fathom.machine.checks.tables import checks
 Container = dict[str, Any]
 
 
-def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
+def each_pod(host: Host, look: Callable[[Pod], Observation]) -> Iterator[Observation]:
     """Apply `look` to each pod, named by its object's kind and name."""
     if host.pods is None:
         raise NotOfferedError("no manifest was given")
@@ -26,7 +26,7 @@ def each_pod(host: Host, look: Callable[[Pod], Finding]) -> Iterator[Finding]:
         yield msgspec.structs.replace(look(pod), subject=pod.title)
 
 
-def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Finding]:
+def each(host: Host, look: Callable[[Pod, Container], Observation]) -> Iterator[Observation]:
     """Apply `look` to each container, named by its object and itself."""
     if host.pods is None:
         raise NotOfferedError("no manifest was given")
@@ -38,7 +38,7 @@ def each(host: Host, look: Callable[[Pod, Container], Finding]) -> Iterator[Find
 
 @reader("kubernetes.guaranteed")
 def guaranteed(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         asked, most = resources.requests(pod, container), resources.limits(pod, container)
         missing = [name for name in ("cpu", "memory") if resources.quantity(most.get(name)) is None]
         own = {"cpus": figures.cpus(pod, container), "memory": figures.memory(pod, container)}
@@ -55,7 +55,7 @@ def guaranteed(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.whole_cpus")
 def whole_cpus(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         cpu = resources.requests(pod, container).get("cpu")
         count = resources.quantity(cpu)
         if count is None:
@@ -67,7 +67,7 @@ def whole_cpus(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.huge_pages")
 def huge_pages(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         asked, most = resources.requests(pod, container), resources.limits(pod, container)
         pages = {name: amount for name, amount in asked.items() if str(name).startswith("hugepages-")}
         if not pages:
@@ -85,7 +85,7 @@ def huge_pages(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.gpu")
 def gpu(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         asked = resources.matching(resources.requests(pod, container), resources.GPU)
         most = resources.matching(resources.limits(pod, container), resources.GPU)
         if not resources.wants_gpu(pod, container):
@@ -104,7 +104,7 @@ def gpu(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.shm")
 def shm(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         if not resources.wants_gpu(pod, container):
             return unfit("requests no GPU")
         if pod.spec.get("hostIPC") is True:
@@ -121,7 +121,7 @@ def shm(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.shm_size")
 def shm_size(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         volume = resources.mounted(pod, container, "/dev/shm")
         if volume is None:
             return unfit("nothing is mounted at /dev/shm")
@@ -138,7 +138,7 @@ def shm_size(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.rdma")
 def rdma(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         if pod.peers < 2 or not resources.wants_gpu(pod, container):
             return unfit("no multi-pod GPU work")
         asked = resources.matching(resources.requests(pod, container), resources.RDMA)
@@ -150,7 +150,7 @@ def rdma(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.ipc_lock")
 def ipc_lock(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         if not resources.wants_rdma(pod, container):
             return unfit("requests no RDMA device")
         added = resources.capabilities(container)
@@ -163,7 +163,7 @@ def ipc_lock(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.image")
 def image(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         name = str(container.get("image") or "")
         tag = name.rpartition("/")[2].partition(":")[2]
         good = "@sha256:" in name or tag not in ("", "latest")
@@ -177,7 +177,7 @@ def image(host: Host, check: Check) -> Answer:
 def environment(host: Host, check: Check) -> Answer:
     rows = [row for row in checks() if row.reader == "variable"]
 
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         settings = resources.environment(container)
         left = {name: value for row in rows for name, value in refused(row, settings).items()}
         words = ", ".join(f"{n}={v}" for n, v in left.items()) or "no debugging variables"
@@ -188,7 +188,7 @@ def environment(host: Host, check: Check) -> Answer:
 
 @reader("kubernetes.omp_threads")
 def omp_threads(host: Host, check: Check) -> Answer:
-    def look(pod: Pod, container: Container) -> Finding:
+    def look(pod: Pod, container: Container) -> Observation:
         cpu = resources.limits(pod, container).get("cpu")
         if resources.quantity(cpu) is None:
             return unfit("has no CPU limit")

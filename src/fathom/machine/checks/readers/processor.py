@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fathom.machine.checks.gpu import how_many
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
 from fathom.machine.cpulist import format_list, natural, parse_list
 
@@ -29,7 +29,7 @@ def _policies(host: Host, name: str) -> dict[str, str]:
 
 
 @reader("kernel.governor")
-def governor(host: Host, check: Check) -> Finding:
+def governor(host: Host, check: Check) -> Observation:
     governors = sorted({*_policies(host, "scaling_governor").values()})
     if governors == ["performance"]:
         return passed("`performance` on every core")
@@ -41,7 +41,7 @@ def governor(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.turbo")
-def turbo(host: Host, check: Check) -> Finding:
+def turbo(host: Host, check: Check) -> Observation:
     for path, boosted in ((f"{CPU}/intel_pstate/no_turbo", 0), (f"{CPU}/cpufreq/boost", 1)):
         if host.exists(path):
             good = host.number(path) == boosted
@@ -50,7 +50,7 @@ def turbo(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.cpu_clock_cap")
-def clock_cap(host: Host, check: Check) -> Finding:
+def clock_cap(host: Host, check: Check) -> Observation:
     caps = _policies(host, "scaling_max_freq")
     worst = 1.0
     for path, cap in caps.items():
@@ -63,7 +63,7 @@ def clock_cap(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.cstates")
-def cstates(host: Host, check: Check) -> Finding:
+def cstates(host: Host, check: Check) -> Observation:
     slow: dict[str, int] = {}
     states = host.paths(f"{CPU}/cpu[0-9]*/cpuidle/state[0-9]*/latency")
     if not states:
@@ -78,7 +78,7 @@ def cstates(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.smt")
-def smt(host: Host, check: Check) -> Finding:
+def smt(host: Host, check: Check) -> Observation:
     if how_many(host):
         return unfit("the GPUs compute, and sibling threads serve loader workers")
     if not host.exists(f"{CPU}/smt/active") or not host.number(f"{CPU}/smt/active"):
@@ -97,7 +97,7 @@ def smt(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.offline_cpus")
-def offline_cpus(host: Host, check: Check) -> Finding:
+def offline_cpus(host: Host, check: Check) -> Observation:
     missing = parse_list(host.text(f"{CPU}/present")) - parse_list(host.text(f"{CPU}/online"))
     control = host.text(f"{CPU}/smt/control").strip() if host.exists(f"{CPU}/smt/control") else ""
     if missing and control in ("off", "forceoff"):
@@ -106,7 +106,7 @@ def offline_cpus(host: Host, check: Check) -> Finding:
 
 
 @reader("kernel.cpu_throttling")
-def throttling(host: Host, check: Check) -> Iterator[Finding]:
+def throttling(host: Host, check: Check) -> Iterator[Observation]:
     paths = host.paths(f"{CPU}/cpu[0-9]*/thermal_throttle/package_throttle_count")
     if not paths:
         raise NotOfferedError("this processor does not count throttling events")
@@ -115,7 +115,7 @@ def throttling(host: Host, check: Check) -> Iterator[Finding]:
 
 
 @reader("kernel.clocksource")
-def clocksource(host: Host, check: Check) -> Finding:
+def clocksource(host: Host, check: Check) -> Observation:
     source = host.text("sys/devices/system/clocksource/clocksource0/current_clocksource").strip()
     if not source:
         raise UnreadableError("the kernel does not name a clock source")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fathom.machine.checks.host import UNLIMITED, Host, UnreadableError
-from fathom.machine.checks.model import Check, Finding, judged, unfit
+from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
 
 
 @reader("number")
-def number(host: Host, check: Check) -> Finding:
+def number(host: Host, check: Check) -> Observation:
     """Check that the number in `path` is within `at_least` … `at_most`; the path `only_with` must exist."""
     using = check.using
     if "only_with" in using and not host.paths(using["only_with"]):
@@ -19,7 +19,7 @@ def number(host: Host, check: Check) -> Finding:
 
 
 @reader("limit")
-def limit(host: Host, check: Check) -> Finding:
+def limit(host: Host, check: Check) -> Observation:
     """Check that this process's soft limit `name` is at least `at_least`, in its unit."""
     using = check.using
     if "only_with" in using and not host.paths(using["only_with"]):

@@ -7,7 +7,7 @@ import re
 
 from fathom.machine.checks.gpu import Gpu, each, gpus, how_many
 from fathom.machine.checks.host import Host, NotOfferedError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.nvml import visible
 
@@ -19,7 +19,7 @@ PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
 @reader("gpu.mig")
 def mig(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         current, pending = gpu.ask("MigMode")
         if current != pending:
             return failed(f"MIG is {_switch(current)}, and {_switch(pending)} after the next reset")
@@ -38,7 +38,7 @@ def _others(gpu: Gpu) -> list[int]:
 
 @reader("gpu.other_processes")
 def other_processes(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         pids = _others(gpu)
         return judged(not pids, f"in use by process {', '.join(map(str, pids))}" if pids else "free")
 
@@ -52,7 +52,7 @@ def mps(host: Host, check: Check) -> Answer:
         gpus(host)
         return failed(f"{PERCENTAGE} leaves programs {share} % of the multiprocessors")
 
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         pids, served = _others(gpu), _served(gpu)
         words = f"{len(pids)} processes, {served} through MPS"
         return judged(len(pids) < 2 or served > 0, words)
@@ -73,7 +73,7 @@ def _served(gpu: Gpu) -> int:
 
 @reader("gpu.compute_mode")
 def compute_mode(host: Host, check: Check) -> Answer:
-    def look(gpu: Gpu) -> Finding:
+    def look(gpu: Gpu) -> Observation:
         mode = gpu.ask("ComputeMode")
         return judged(mode != PROHIBITED, f"compute mode: {MODES.get(mode, mode)}")
 
@@ -81,7 +81,7 @@ def compute_mode(host: Host, check: Check) -> Answer:
 
 
 @reader("gpu.counters")
-def counters(host: Host, check: Check) -> Finding:
+def counters(host: Host, check: Check) -> Observation:
     gpus(host)
     restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d)", host.text("proc/driver/nvidia/params"), re.M)
     if not restricted or restricted.group(1) == "0":
@@ -100,7 +100,7 @@ def capabilities(host: Host, which: str) -> int:
 
 
 @reader("libraries.visible_devices")
-def visible_devices(host: Host, check: Check) -> Finding:
+def visible_devices(host: Host, check: Check) -> Observation:
     count = how_many(host)
     gpus(host)
     wanted = host.environment.get("CUDA_VISIBLE_DEVICES")

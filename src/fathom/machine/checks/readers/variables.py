@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from fathom.machine.checks.gpu import gpus, how_many
 from fathom.machine.checks.host import Host, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import quota_or_none
 from fathom.machine.checks.registry import reader
 from fathom.machine.cpulist import natural
@@ -18,7 +18,7 @@ MANY = 4  # usable cores per GPU; with more, a single thread leaves most of them
 
 
 @reader("variable")
-def variable(host: Host, check: Check) -> Finding:
+def variable(host: Host, check: Check) -> Observation:
     """Check that no variable in `names` has a value matching `refuse`, given at least `gpus` GPUs."""
     if how_many(host) < check.using.get("gpus", 0):
         gpus(host)
@@ -50,7 +50,7 @@ def _settings(host: Host, check: Check) -> Mapping[str, str]:
 
 
 @reader("libraries.omp_threads")
-def omp_threads(host: Host, check: Check) -> Finding:
+def omp_threads(host: Host, check: Check) -> Observation:
     cores = len(host.affinity)
     if not cores:
         raise UnreadableError("this system does not report a process's CPUs")
@@ -70,7 +70,7 @@ def omp_threads(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.allocator")
-def allocator(host: Host, check: Check) -> Finding:
+def allocator(host: Host, check: Check) -> Observation:
     gpus(host)
     settings = {name: host.environment[name] for name in ALLOCATOR if host.environment.get(name)}
     words = ", ".join(f"{name}={value}" for name, value in settings.items())

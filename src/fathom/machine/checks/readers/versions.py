@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 from fathom.machine.checks.gpu import ask, gpus
 from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Check, Finding, failed, judged, passed, unfit
+from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
 
 SHADOWS = ("libcudart.so", "libcublas.so", "libcudnn.so", "libnccl.so", "libcublasLt.so")
@@ -49,7 +49,7 @@ def _families(distributions: Mapping[str, str]) -> dict[int, list[str]]:
 
 
 @reader("libraries.cuda_mixed")
-def cuda_mixed(host: Host, check: Check) -> Finding:
+def cuda_mixed(host: Host, check: Check) -> Observation:
     families = _families(host.distributions)
     if not families:
         return unfit("no CUDA libraries are installed as Python packages")
@@ -62,7 +62,7 @@ def cuda_mixed(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.cuda_versions")
-def cuda_versions(host: Host, check: Check) -> Finding:
+def cuda_versions(host: Host, check: Check) -> Observation:
     built = _torch_cuda(host)
     if not built:
         return unfit("torch is not installed, or its version does not name a CUDA version")
@@ -81,7 +81,7 @@ def cuda_versions(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.cudnn_mixed")
-def cudnn_mixed(host: Host, check: Check) -> Finding:
+def cudnn_mixed(host: Host, check: Check) -> Observation:
     installed = [
         f"{n} {v}" for n, v in host.distributions.items() if re.fullmatch(r"nvidia-cudnn(-cu\d+)?", n)
     ]
@@ -91,7 +91,7 @@ def cudnn_mixed(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.shadowed")
-def shadowed(host: Host, check: Check) -> Finding:
+def shadowed(host: Host, check: Check) -> Observation:
     if "torch" not in host.distributions:
         return unfit("torch is not installed")
     folders = [f for f in host.environment.get("LD_LIBRARY_PATH", "").split(":") if f.startswith("/")]
@@ -105,7 +105,7 @@ def shadowed(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.torch_without_cuda")
-def torch_without_cuda(host: Host, check: Check) -> Finding:
+def torch_without_cuda(host: Host, check: Check) -> Observation:
     gpus(host)
     version = host.distributions.get("torch")
     if version is None:
@@ -125,7 +125,7 @@ def _build(host: Host, builds: list[str]) -> dict[str, str]:
 
 
 @reader("libraries.nccl_version")
-def nccl_version(host: Host, check: Check) -> Finding:
+def nccl_version(host: Host, check: Check) -> Observation:
     devices = gpus(host)
     if len(devices) < 2 and not host.paths("sys/class/infiniband/*"):
         return unfit("there is only one GPU and no fabric")
@@ -140,7 +140,7 @@ def nccl_version(host: Host, check: Check) -> Finding:
 
 
 @reader("gpu.driver_version")
-def driver_version(host: Host, check: Check) -> Finding:
+def driver_version(host: Host, check: Check) -> Observation:
     gpus(host)
     built = _torch_cuda(host)
     if not built:
@@ -154,7 +154,7 @@ def driver_version(host: Host, check: Check) -> Finding:
 
 
 @reader("libraries.compiler_cache")
-def compiler_cache(host: Host, check: Check) -> Finding:
+def compiler_cache(host: Host, check: Check) -> Observation:
     """Check that caches of compiled kernels lie on a local disk."""
     if "torch" not in host.distributions:
         return unfit("torch is not installed")
