@@ -103,7 +103,7 @@ def test_without_a_gpu_there_is_no_gpu():
     if torch.cuda.is_available():
         pytest.skip("there is one")
     with pytest.raises(NotHereError, match="no CUDA device"):
-        gpu.Gpu()
+        gpu.MeasuredGpu()
 
 
 def test_collectives_do_what_their_names_say(tmp_path):

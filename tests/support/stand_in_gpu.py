@@ -185,7 +185,7 @@ def no_driver() -> None:
 
 def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0), *, core: bool = True) -> Core:
     """Let gauges stand on this GPU, with or without cuda-core; returns what was launched."""
-    here = gpu.Gpu.__new__(gpu.Gpu)
+    here = gpu.MeasuredGpu.__new__(gpu.MeasuredGpu)
     here.torch = Torch(capability)
     here.properties = here.torch.cuda.get_device_properties(0)
     here.stream = here.torch.cuda.current_stream()

@@ -178,8 +178,8 @@ def _pass_on(captured: int) -> None:
 def call_lines(result: Any) -> list[CallLine]:
     """Return when a program's function was entered or made a call, and its line then, in time order.
 
-    A frame in the trace has the first line of its function or, if it was open when the profiler began, the line
-    reached by then. But each call also has its caller's line: the line that actually ran.
+    A frame in the trace has the first line of its function or, if it was open when the profiler began,
+    the line reached by then. But each call also has its caller's line: the line that actually ran.
 
     Empty if this version of torch does not report lines, or if reading them takes too long.
     """
