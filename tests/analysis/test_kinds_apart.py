@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.apart import Known, by_time, in_turn, kinds_apart
-from fathom.sounding.raw.decoding import told
+from fathom.sounding.raw.decoding import classified
 from fathom.sounding.schema import conform
 
 MS = 1_000_000
@@ -169,7 +169,7 @@ NAMED = ["prefill", "decode", "decode", "decode"] * 2
 def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
     step: int, shapes: str, name: str
 ) -> None:
-    found = told(asked(LOOP), attention(step, shapes, name))
+    found = classified(asked(LOOP), attention(step, shapes, name))
     assert found["kind"].to_list() == NAMED
     assert found["tokens"].to_list() == [2 * length for length in LOOP]
 
@@ -187,10 +187,10 @@ def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
     ],
 )
 def test_without_attention_over_the_ids_the_steps_only_differ(shapes: str) -> None:
-    found = told(asked(LOOP), attention(1, shapes))
+    found = classified(asked(LOOP), attention(1, shapes))
     assert set(found["kind"]) == {"inference of one", "inference of many"}
     assert found["tokens"].null_count() == len(LOOP)
-    assert told(asked(LOOP), None)["kind"].equals(found["kind"])
+    assert classified(asked(LOOP), None)["kind"].equals(found["kind"])
 
 
 @pytest.mark.parametrize(
@@ -207,9 +207,9 @@ def test_without_attention_over_the_ids_the_steps_only_differ(shapes: str) -> No
 )
 def test_inputs_that_show_no_cache_leave_the_steps_alone(queries: list[int | None]) -> None:
     steps = asked(queries)
-    assert told(steps, None).equals(steps)
+    assert classified(steps, None).equals(steps)
 
 
 def test_steps_whose_kind_is_known_keep_it() -> None:
     steps = asked(LOOP, "train")
-    assert told(steps, None).equals(steps)
+    assert classified(steps, None).equals(steps)

@@ -110,7 +110,7 @@ def test_an_empty_table_can_be_asked(sounding):
 @pytest.mark.parametrize(
     ("sql", "says"),
     [
-        ("DROP TABLE steps", "asks for nothing; write a SELECT"),
+        ("DROP TABLE steps", "is not a query; write a SELECT"),
         ("DELETE FROM steps", "write a SELECT"),
         ("/* all */ TRUNCATE TABLE steps", "write a SELECT"),
         ("SELECT * FROM ledgers", "nearest: ledger"),

@@ -123,5 +123,5 @@ def test_the_last_events_before_the_tail_are_not_lost(tmp_path: Path, monkeypatc
 def test_an_event_longer_than_the_limit_is_refused(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(stream, "LONGEST", 1 << 20)
     path = write_text(tmp_path / "t.json", json.dumps([op("x" * (8 << 20), 1, 1)]))
-    with pytest.raises(Exception, match="more than 1 MiB of it hold no whole event"):
+    with pytest.raises(Exception, match="more than 1 MiB of it contain no complete event"):
         list(TraceStream(path))

@@ -61,7 +61,7 @@ def test_where_the_warps_wait(installed: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "word"),
-    [(b"", "empty"), (b"NVR\0bad", "cannot read it"), (b"NVR\0none", "holds no kernel")],
+    [(b"", "empty"), (b"NVR\0bad", "cannot read it"), (b"NVR\0none", "has no kernel")],
 )
 def test_bad_reports(installed: Path, tmp_path: Path, content: bytes, word: str) -> None:
     done = CliRunner().invoke(app, ["import", str(report(tmp_path, content)), "-o", str(tmp_path / "o")])

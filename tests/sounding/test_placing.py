@@ -137,7 +137,7 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
     steps = pl.DataFrame([step(0, "timeline", 4, 0, 300), step(9, "attribution", 9, 1000, 1600)])
     steps = steps.with_columns(parent=pl.lit(None, pl.Int64))
     placed = placing.place(made(known + wanted, ops), steps)
-    assert (placed.launches, placed.found) == (4, 3)
+    assert (placed.launches, placed.matched) == (4, 3)
     found = placed.tables["ops"].filter("inferred").sort("start_ns")
     times = {name: (a, b) for name, a, b in found.select("name", "start_ns", "end_ns").iter_rows()}
     assert times["aten::a"] == (

@@ -289,7 +289,7 @@ def test_a_trace_that_is_lost_or_damaged_is_a_problem(tmp_path, content):
 
 
 def test_what_is_no_recording_is_refused(tmp_path):
-    with pytest.raises(BadInputError, match="holds no raw records"):
+    with pytest.raises(BadInputError, match="has no raw records"):
         import_raw(tmp_path)
 
 

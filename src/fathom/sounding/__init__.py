@@ -40,7 +40,7 @@ __all__ = [
     "select",
 ]
 
-# Most commands only read: the importers' forty modules come on first use.
+# Most commands only read, so the importers' forty modules are loaded on first use.
 _IMPORTERS = {"import_traces": "importer", "import_ncu": "ncu", "is_ncu": "ncu", "import_raw": "raw"}
 
 

@@ -1,4 +1,4 @@
-"""CRC-32 of a sounding's tables: a flipped bit must not become a figure, nor a lost table an empty one."""
+"""CRC-32 of a sounding's tables, so that a flipped bit or a lost table is detected."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def checksum(file: Path) -> int:
 
 
 def require(file: Path, expected: int) -> None:
-    """Raises NotASoundingError where the file is missing, unreadable or not what was written."""
+    """Raise NotASoundingError if the file is missing, unreadable or changed."""
     try:
-        found = checksum(file)
+        actual = checksum(file)
     except FileNotFoundError:
         raise NotASoundingError(f"{file} is missing from the sounding; record or import again.") from None
     except OSError as error:
         raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
-    if found != expected:
-        raise NotASoundingError(f"{file} is damaged since it was written; record or import again.")
+    if actual != expected:
+        raise NotASoundingError(f"{file} was damaged after it was written; record or import again.")

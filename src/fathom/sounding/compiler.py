@@ -1,4 +1,4 @@
-"""What the compiler counted in a rank's process: the fact `compiler` of the manifest."""
+"""Counts of Dynamo in a rank's process: the fact `compiler` of the manifest."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import msgspec
 
 
 class Place(msgspec.Struct, omit_defaults=True):
-    """A frame by its file, the line and the name of its function; what is null was not known."""
+    """A frame by file, line and function name; null: not known."""
 
     file: str | None = None
-    line: int | None = None  # of a break; of a frame that was given up its function's first one
+    line: int | None = None  # of the break; for a frame that was given up, the function's first line
     function: str | None = None
     why: str | None = None
-    at: tuple[str, int] | None = None  # where a frame that was given up broke
+    at: tuple[str, int] | None = None  # for a frame that was given up, where it broke
 
 
 class Counted(msgspec.Struct):
-    """`frames` were tried and became `graphs`; `breaks` are of those, `given_up` became none."""
+    """`frames` were tried and became `graphs`; `breaks` are within these, `given_up` frames have none."""
 
     frames: int
     graphs: int = 0
-    reasons: list[tuple[str, int]] = []  # why graphs broke or frames were given up, and how often
+    reasons: list[tuple[str, int]] = []  # reasons for breaks and frames given up, with counts
     breaks: list[Place] = []
     given_up: list[Place] = []
 

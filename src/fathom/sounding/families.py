@@ -1,4 +1,4 @@
-"""Short, readable names of kernels, and the families that share a name and a launch shape."""
+"""Short names of kernels, and families of kernels with the same name and launch shape."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NAMESPACES = re.compile(
 )
 _LENGTH = re.compile(r"\d+")
 _CASTS = re.compile(r"\(\w[\w: ]*\)(?=-?\d)")  # (bool)1, (int)4: nvcc's spelling of constants
-# Template arguments that only wrap what a kernel computes: look within.
+# Template arguments that wrap the computation: their arguments are examined.
 _WRAPPERS = frozenset((
     "gpu_kernel_impl", "gpu_kernel_impl_nocast", "AUnaryFunctor", "BUnaryFunctor", "BinaryFunctor",
     "UnaryOpFunctor", "ReduceOp", "func_wrapper_t", "Kernel", "Kernel2", "device_kernel", "GemmUniversal",
     "kernel_wrapper",
 ))  # fmt: skip
-# Template arguments that tell nothing about what a kernel computes.
+# Template arguments that do not identify the computation.
 _NOISE = re.compile(
     r"(?:TensorList\w*Metadata|FusedOptimizer\w*|\w*OffsetCalculator|Load\w*Cast|Store\w*Cast|[Aa]rray"
     r"|integral_constant|integer_sequence|index_sequence|true_type|false_type|Policy\w*|\w*_?policy\w*|tuple"
@@ -39,7 +39,7 @@ _FLOATS = frozenset(("float", "double", "half", "bfloat16", "float8_e4m3fn", "fl
 
 @dataclass
 class _Name:
-    """A C++ name: `base<arguments>`; `called` are the argument types of the function or lambda it ends in."""
+    """A C++ name: `base<arguments>`; `called`: argument types of the function or lambda that it ends in."""
 
     base: str
     arguments: list[_Name] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Name:
 def short_name(name: str) -> str:
     """A kernel's name without return type, namespaces, argument list and most template arguments.
 
-    What tells kernels apart stays: `vectorized_elementwise_kernel<CUDAFunctor_add<float>>`.
+    Parts that distinguish kernels stay: `vectorized_elementwise_kernel<CUDAFunctor_add<float>>`.
     """
     if name.startswith("_Z"):
         return _mangled(name)
@@ -58,22 +58,22 @@ def short_name(name: str) -> str:
     if name.startswith(("Memcpy ", "Memset ")):
         return name.partition(" (")[0]
     parsed = _parse(_function(_plain(name)))
-    telling = _telling(parsed.arguments)[:2]
-    if parsed.base in _WRAPPERS and telling:
-        return telling[0]
-    if not telling:
-        telling = [_SCALARS[a.base] for a in parsed.arguments if _SCALARS.get(a.base) in _FLOATS][:1]
-    return f"{parsed.base}<{', '.join(telling)}>" if telling else parsed.base or name
+    chosen = _informative(parsed.arguments)[:2]
+    if parsed.base in _WRAPPERS and chosen:
+        return chosen[0]
+    if not chosen:
+        chosen = [_SCALARS[a.base] for a in parsed.arguments if _SCALARS.get(a.base) in _FLOATS][:1]
+    return f"{parsed.base}<{', '.join(chosen)}>" if chosen else parsed.base or name
 
 
 def _plain(name: str) -> str:
     name = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
-    name = name.replace(")>(", ")≥(").replace(")<(", ")≤(")  # comparisons are no brackets
+    name = name.replace(")>(", ")≥(").replace(")<(", ")≤(")  # comparison operators are not brackets
     return _NAMESPACES.sub("", _CASTS.sub("", name))
 
 
 def _function(text: str) -> str:
-    """`text` without the return type in front: what follows the last space outside of all brackets."""
+    """`text` without the return type: the part after the last space outside of brackets."""
     depth = start = 0
     for place, letter in enumerate(text):
         if letter in "<({[":
@@ -97,13 +97,13 @@ def _parse(text: str) -> _Name:
     inner, rest = _bracket(rest)
     if opening[0] == "<":
         return _Name(base, [_parse(part) for part in inner])
-    last = rest.rpartition("{lambda")[2].partition("#")[0]  # the dtype that a dispatched lambda was made for
+    last = rest.rpartition("{lambda")[2].partition("#")[0]  # the dtype of a dispatched lambda
     called = _bracket(last)[0] if last.startswith("(") else []
     return _Name(base, called=[_parse(part) for part in called])
 
 
 def _bracket(text: str) -> tuple[list[str], str]:
-    """(the parts of the bracket that `text` begins with, what follows it)."""
+    """Split the bracket at the start of `text`: (its parts, the rest)."""
     depth, start = 0, 1
     parts: list[str] = []
     for place, letter in enumerate(text):
@@ -120,16 +120,16 @@ def _bracket(text: str) -> tuple[list[str], str]:
     return parts, ""
 
 
-def _telling(arguments: list[_Name], dtype: str | None = None) -> list[str]:
-    """The arguments that say what a kernel computes, wrappers opened, with their (or the wrapper's) dtype."""
-    found: list[str] = []
+def _informative(arguments: list[_Name], dtype: str | None = None) -> list[str]:
+    """Arguments that identify the computation, wrappers opened, with their (or the wrapper's) dtype."""
+    chosen: list[str] = []
     for argument in arguments:
         own = dtype or _dtype(argument)
         if argument.base in _WRAPPERS:
-            found += _telling(argument.arguments, own)
+            chosen += _informative(argument.arguments, own)
         elif not _NOISE.fullmatch(argument.base.rpartition("::")[2]):
-            found.append(argument.base + (f"<{own}>" if own else ""))
-    return list(dict.fromkeys(found))
+            chosen.append(argument.base + (f"<{own}>" if own else ""))
+    return list(dict.fromkeys(chosen))
 
 
 def _dtype(name: _Name) -> str | None:
@@ -140,20 +140,20 @@ def _dtype(name: _Name) -> str | None:
 
 
 def _mangled(name: str) -> str:
-    """The nested name that a mangled one begins with, and the first word among its template arguments."""
+    """The nested name at the start of a mangled name, and the first word of its template arguments."""
     place = name.find("N", 0, 4) + 1 or 2
     base: list[str] = []
     while length := _LENGTH.match(name, place):
         place = length.end() + int(length[0])
         base.append(name[length.end() : place])
     words = _words(name, place) if name[place : place + 1] == "I" else iter(())
-    telling = next((word for word in words if len(word) > 1 and word not in base), None)
+    argument = next((word for word in words if len(word) > 1 and word not in base), None)
     short = "::".join(base)
-    return (f"{short}<{telling}>" if telling else short) or name
+    return (f"{short}<{argument}>" if argument else short) or name
 
 
 def _words(name: str, place: int) -> Iterator[str]:
-    """The words of a mangled name from `place` on; each stands behind its length."""
+    """The words of a mangled name from `place` on; each follows its length."""
     while length := _LENGTH.search(name, place):
         place = length.end() + int(length[0])
         if name[length.start() - 1] != "L" and name[length.start() - 2 : length.start() - 1] != "L":
@@ -163,7 +163,7 @@ def _words(name: str, place: int) -> Iterator[str]:
 
 
 def with_families(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Adds `family`: the short name, and the launch shape (grid and block) that tells equal names apart."""
+    """Add `family`: the short name with the launch shape (grid and block)."""
     names = kernels["name"].unique()
     short = dict(zip(names.to_list(), map(short_name, names.to_list()), strict=True))
     shape = pl.concat_str(pl.lit(" "), pl.col("grid"), pl.lit("·"), pl.col("block")).fill_null("")

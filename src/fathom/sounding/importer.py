@@ -1,4 +1,4 @@
-"""Kineto traces of one job, one file a rank, to a sounding."""
+"""Import of Kineto traces of one job, one file per rank."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _IN_A_NAME = re.compile(r"rank[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 def import_traces(
     paths: list[Path], output: Path, *, name: str | None = None, replace: bool = False
 ) -> Store:
-    """Make a sounding of Kineto traces (.json, .json.gz), one a rank.
+    """Make a sounding of Kineto traces (.json, .json.gz), one per rank.
 
     Steps come from marks of the profiler or of a serving engine, or else from repetition. Raises
-    BadInputError where a file is no trace, or two files are the same rank; nothing is left behind then.
+    BadInputError if a file is not a trace or two files have the same rank; then nothing is written.
     """
     if not paths:
-        raise BadInputError("No trace was given; name at least one .json or .json.gz file.")
+        raise BadInputError("No trace was given; give at least one .json or .json.gz file.")
     writer = Writer(output, replace=replace)
     manifest = Manifest(name=name or paths[0].name.split(".")[0], made_by="import", created_ns=time.time_ns())
     gpus: dict[int, dict[str, Any]] = {}
@@ -41,7 +41,7 @@ def import_traces(
 
 
 def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[dict[str, Any]]:
-    """Write one rank; returns what its trace tells of the devices that it used."""
+    """Write one rank. Returns the devices of its trace."""
     trace = read_trace(path)
     rank = _rank(trace, position, manifest, path)
     _mark_steps(trace, manifest)
@@ -62,10 +62,10 @@ def _add(writer: Writer, manifest: Manifest, path: Path, position: int) -> list[
 
 def _rank(trace: Trace, position: int, manifest: Manifest, path: Path) -> int:
     named = _IN_A_NAME.search(path.name)
-    told = trace.meta["rank"]
-    rank = told if told is not None else int(named[1]) if named else position
+    rank_of_trace = trace.meta["rank"]
+    rank = rank_of_trace if rank_of_trace is not None else int(named[1]) if named else position
     if any(other.rank == rank for other in manifest.ranks):
-        raise BadInputError(f"{path} is rank {rank}, which another trace already is; import them separately.")
+        raise BadInputError(f"{path} is rank {rank}, like another trace; import them separately.")
     return rank
 
 
@@ -91,7 +91,5 @@ def _missing_ranks(manifest: Manifest) -> None:
     world = max((rank.world or 0 for rank in manifest.ranks), default=0)
     missing = world - len(manifest.ranks)
     if missing > 0:
-        text = (
-            f"{missing} of the job's {world} ranks were not given, so waiting for peers cannot be told apart."
-        )
+        text = f"{missing} of the job's {world} ranks are missing, so waiting for peers is not distinguished."
         manifest.problems.append(Problem("ranks-missing", text, missing))

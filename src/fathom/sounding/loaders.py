@@ -1,4 +1,4 @@
-"""What data loaders are, as the probe saw them: the fact `loaders` of the manifest."""
+"""Data loaders as the probe saw them: the fact `loaders` of the manifest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ FACT = "loaders"
 
 
 class Loader(msgspec.Struct, omit_defaults=True):
-    """One data loader; what is null was not known.
+    """One data loader; null: not known.
 
-    `context` is how its workers start (fork, spawn, forkserver). `tensors` and `bytes` are of its first
-    batch. `items`: its data set fetches whole batches (`__getitems__`). `threads` are those that torch
-    computes with in the process that trains. `source` and `collate_source` are where the program's own code
-    of the data set and of the collate function begins, as file:line.
+    `context`: how its workers start (fork, spawn, forkserver). `tensors` and `bytes`: of its first batch.
+    `items`: its data set fetches whole batches (`__getitems__`). `threads`: torch's threads in the training
+    process. `source` and `collate_source`: first line of the program's data set and collate function, as
+    file:line.
     """
 
     loader: int

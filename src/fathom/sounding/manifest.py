@@ -1,4 +1,4 @@
-"""The manifest of a sounding: what was recorded, where, by what, and what is wrong with it."""
+"""The manifest of a sounding: command, machine, ranks, phases, versions, problems."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fathom.version import VERSION
 
 
 class Problem(msgspec.Struct, omit_defaults=True):
-    """Something damaged or missing in the recording. What it names is kept out of every sum."""
+    """Something damaged or missing in the recording. Damaged records are left out of every sum."""
 
     what: str  # a short id: "bad-duration", "stream-overlap", "graph-without-kernels", ...
     text: str  # one sentence for people
     count: int = 1
     rank: int | None = None
-    spoils: list[str] = []  # tables whose sums it may falsify
+    spoils: list[str] = []  # tables whose sums it may affect
 
 
 class Rank(msgspec.Struct, omit_defaults=True):
@@ -28,13 +28,13 @@ class Rank(msgspec.Struct, omit_defaults=True):
     host: str | None = None
     world: int | None = None
     devices: dict[int, str] = {}  # device index to name
-    step_on: str | None = None  # what its steps were counted by
-    clock_error_ns: int | None = None  # host marks against the profiler's clock
-    facts: dict[str, Any] = {}  # what the probe saw: peak memory, events lost, library versions ...
+    step_on: str | None = None  # the source of its steps
+    clock_error_ns: int | None = None  # spread of host marks against the profiler's clock
+    facts: dict[str, Any] = {}  # from the probe: peak memory, lost events, library versions ...
 
 
 class Phase(msgspec.Struct, omit_defaults=True):
-    """A stretch of one rank's run; `burst` matches the tables' column."""
+    """A stretch of one rank's run; `burst` is the tables' column."""
 
     rank: int
     phase: str

@@ -1,4 +1,4 @@
-"""A sounding in one file: a zip that is the same, byte for byte, for the same sounding."""
+"""A sounding in one file: a zip that is reproducible byte for byte."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest date that a zip can hold
 def pack(folder: Path, output: Path | None = None) -> Path:
     """Write the finished sounding in `folder` to one file, `NAME.fathom.zip` beside it by default.
 
-    Raises BadInputError where the file exists or cannot be written.
+    Raises BadInputError if the file exists or cannot be written.
     """
     target = output or packed_name(folder)
     if target.exists():
@@ -47,7 +47,7 @@ def packed_name(sounding: Path) -> Path:
 def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:
     entry = zipfile.ZipInfo(name, _EPOCH)
     entry.external_attr = (stat.S_IFREG | 0o644) << 16
-    entry.create_system = 3  # Unix, wherever this runs
+    entry.create_system = 3  # always Unix
     entry.compress_type = zipfile.ZIP_STORED if file.suffix == ".parquet" else zipfile.ZIP_DEFLATED
     entry.file_size = file.stat().st_size
     with file.open("rb") as source, archive.open(entry, "w") as sink:
@@ -55,10 +55,10 @@ def _add(archive: zipfile.ZipFile, file: Path, name: str) -> None:
 
 
 def unpack(file: Path) -> Path:
-    """Unpack a packed sounding into a temporary directory, which goes when this process ends.
+    """Unpack a packed sounding into a temporary directory, which is removed when this process ends.
 
-    Raises NotASoundingError for anything else, and for an archive that is damaged, too large, or that
-    would write outside its directory.
+    Raises NotASoundingError for other files, and for archives that are damaged, too large, or would write
+    outside their directory.
     """
     if not zipfile.is_zipfile(file):
         raise NotASoundingError(
@@ -91,6 +91,6 @@ def _check(file: Path, entries: list[zipfile.ZipInfo], free: int) -> None:
         path = PurePosixPath(entry.filename)
         regular = stat.S_IFMT(entry.external_attr >> 16) in (0, stat.S_IFREG)
         if path.is_absolute() or ".." in path.parts or "\\" in entry.filename or not regular:
-            raise NotASoundingError(f"{file} holds the entry '{entry.filename}', which no sounding has.")
+            raise NotASoundingError(f"{file} has the entry '{entry.filename}', which no sounding has.")
         if path.suffix not in _KEPT:
-            raise NotASoundingError(f"{file} holds '{entry.filename}', so it is not a packed sounding.")
+            raise NotASoundingError(f"{file} has '{entry.filename}', so it is not a packed sounding.")

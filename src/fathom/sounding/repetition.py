@@ -1,7 +1,7 @@
-"""Finds the step of a program that marks none: the period at which its work repeats.
+"""Finds the steps of a program without marks: the period at which its work repeats.
 
-Work is a sequence of symbols: kernel families in the order in which a stream ran them, or else the ops of a
-thread. Runs of symbols (grams) recur one step later; now and then a symbol more or less does not matter.
+Work is a sequence of symbols: kernel families in the order of a stream, or else the ops of a thread. Runs of
+symbols (grams) recur one step later; an occasional extra or missing symbol does not matter.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import polars as pl
 from fathom.sounding.schema import conform, empty
 
 LEAST_STEPS = 3
-LEAST_MATCH = 0.7  # share of the work that must stand again one period later
-EVEN = 0.1  # by how much of a period steps may differ from it, on average
-DRIFT = 0.02  # by how much of a period its length may vary
+LEAST_MATCH = 0.7  # share of the work that must recur one period later
+EVEN = 0.1  # mean relative deviation of steps from the period
+DRIFT = 0.02  # relative variation of the period's length
 GRAMS = (1, 2, 4, 8, 16, 32, 64)
-JUDGING = 2  # place in GRAMS of the runs that are compared: longer than chance, shorter than what varies
-_LONGEST = 1 << 18  # pieces of work in which the period is sought
-_CANDIDATES = 12  # periods that are tried for each length of gram
+JUDGING = 2  # index into GRAMS of the compared runs: longer than chance, shorter than varying parts
+_LONGEST = 1 << 18  # pieces of work searched for the period
+_CANDIDATES = 12  # periods tried per length of gram
 
 
 @dataclass
@@ -33,9 +33,9 @@ class _Runs:
 
 
 def steps_from_repetition(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """Steps of one rank, from the launches of its busiest stream, or else from the ops of its busiest thread.
+    """Steps of one rank, from the launches of its busiest stream, or else the ops of its busiest thread.
 
-    A step opens at the launch call of a recurring piece of work. Empty where work does not repeat thrice.
+    A step opens at the launch call of a recurring piece of work. Empty if work does not repeat three times.
     """
     work = _device_work(kernels, launches) if len(kernels) else _host_work(ops)
     codes = work["what"].rank("dense").fill_null(0).to_numpy().astype(np.int64)
@@ -56,7 +56,7 @@ def steps_from_repetition(kernels: pl.DataFrame, launches: pl.DataFrame, ops: pl
 
 
 def _device_work(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """thread and start of the launch, and family, of what the busiest stream ran."""
+    """thread and start of the launch, and family, for work of the busiest stream."""
     busy = (pl.col("end_ns") - pl.col("start_ns")).sum()
     busiest = kernels.group_by("device", "stream").agg(busy=busy).sort("busy")[-1:]
     calls = launches.select("correlation", "thread", called="start_ns").unique("correlation", keep="first")
@@ -77,16 +77,16 @@ def _host_work(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def find_anchors(codes: np.ndarray) -> np.ndarray:
-    """Positions in a sequence of symbols at which its period begins anew; empty if it has none."""
+    """Positions in a sequence of symbols at which a period begins; empty if there is none."""
     period = find_period(codes)
     if period is None:
         return np.empty(0, np.int64)
-    found = [_regular(runs, period) for runs in _grams(codes)]
-    return min((places for places in found if len(places)), key=lambda p: _merit(p, period), default=found[0])
+    places = [_regular(runs, period) for runs in _grams(codes)]
+    return min((place for place in places if len(place)), key=lambda p: _merit(p, period), default=places[0])
 
 
 def find_period(codes: np.ndarray) -> int | None:
-    """The smallest lag at which the sequence agrees with itself about as well as at any lag, or None."""
+    """The smallest lag at which the sequence agrees with itself about as well as at any other, or None."""
     codes = codes[:_LONGEST]
     longest = len(codes) // LEAST_STEPS
     runs = _grams(codes)
@@ -105,21 +105,21 @@ def find_period(codes: np.ndarray) -> int | None:
 
 def _grams(codes: np.ndarray) -> list[_Runs]:
     """Runs of 1, 2, 4 … symbols, numbered for each length; three of the longest fit into the sequence."""
-    found: list[_Runs] = []
+    runs: list[_Runs] = []
     for length in GRAMS:
         if length * LEAST_STEPS > len(codes):
             break
-        if found:
-            half = found[-1].codes
+        if runs:
+            half = runs[-1].codes
             codes = half[: len(half) - length // 2] * (int(half.max()) + 1) + half[length // 2 :]
         codes = np.unique(codes, return_inverse=True)[1].ravel()
         order = np.argsort(codes, kind="stable")
-        found.append(_Runs(codes, codes[order] * len(codes) + order, order))
-    return found
+        runs.append(_Runs(codes, codes[order] * len(codes) + order, order))
+    return runs
 
 
 def _likely(runs: _Runs, longest: int) -> list[int]:
-    """The commonest distances from a gram to its next like."""
+    """The most frequent distances between equal grams."""
     alike = np.diff(runs.codes[runs.order]) == 0
     distances = np.diff(runs.order)[alike]
     counts = np.bincount(distances[distances <= longest], minlength=1)
@@ -128,19 +128,19 @@ def _likely(runs: _Runs, longest: int) -> list[int]:
 
 
 def _agreement(runs: _Runs, lag: int, drift: float = DRIFT) -> float:
-    """Share of the grams that stand again one `lag` later, give or take `drift` of it."""
+    """Share of the grams that recur one `lag` later, within a relative `drift`."""
     size = len(runs.codes)
     slack = int(lag * drift)
     here = np.arange(size - lag)
     base = runs.codes[: size - lag] * size
     first = base + here + lag - slack
     last = base + np.minimum(here + lag + slack, size - 1)
-    found = runs.keys[np.minimum(np.searchsorted(runs.keys, first), size - 1)]
-    return float(np.mean((found >= first) & (found <= last)))
+    keys = runs.keys[np.minimum(np.searchsorted(runs.keys, first), size - 1)]
+    return float(np.mean((keys >= first) & (keys <= last)))
 
 
 def _regular(runs: _Runs, period: int) -> np.ndarray:
-    """Where the gram stands that recurs most faithfully once a period; nowhere if none does."""
+    """Positions of the gram that recurs most reliably once per period; empty if none does."""
     expected = len(runs.codes) / period
     counts = np.bincount(runs.codes)
     begins = np.concatenate(([0], np.cumsum(counts)))
@@ -152,13 +152,13 @@ def _regular(runs: _Runs, period: int) -> np.ndarray:
 
 
 def _trimmed(places: np.ndarray, period: int) -> np.ndarray:
-    """Without what stands at no period's distance before the first and after the last step."""
+    """Positions without those before the first and after the last step that are not a period away."""
     even = np.flatnonzero(np.abs(np.diff(places) / period - 1) < EVEN)
     return places[even[0] : even[-1] + 2] if len(even) else places[:0]
 
 
 def _merit(places: np.ndarray, period: int) -> tuple[int, float, int]:
-    """Sorts first what recurs most often, then most evenly, then earliest."""
+    """A sort key: most frequent first, then most even, then earliest."""
     return -len(places), round(_unevenness(places, period), 3), int(places[0])
 
 

@@ -1,8 +1,8 @@
-"""The tables of a sounding: one dict a table, column name to polars type.
+"""The tables of a sounding: one dict per table, from column name to polars type.
 
 Times are int64 nanoseconds since the epoch; a column that ends in `_ns` without being a time is a duration.
 Every table also gains a `rank` column when it is read through the store. `phase` is one of PHASES, and
-`burst` numbers the stretches of one phase that were recorded without a break.
+`burst` numbers the uninterrupted stretches of a phase.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS = {
     "thread": pl.Int64,
     "mark_ns": _TIME,  # host clock at the mark that opens the step
     "end_ns": _TIME,  # host clock at the mark that closes it
-    "device_ns": _TIME,  # device boundary at the opening mark, where a device event measured it
+    "device_ns": _TIME,  # device boundary at the opening mark, if a device event measured it
     "device_end_ns": _TIME,
     "stream": pl.Int64,  # stream that was current at the mark; null: not known
     "samples": pl.Int64,
@@ -47,11 +47,11 @@ OPS = {
     "shapes": pl.String,  # JSON as the profiler wrote it: [[64, 128], [], ...]
     "dtypes": pl.String,  # JSON: ["float", "", ...]
     "values": pl.String,  # JSON: the concrete scalar inputs
-    "provenance": pl.String,  # for compiled kernels: what they were made of
+    "provenance": pl.String,  # of compiled kernels: the ops they were generated from
     "module": pl.String,
     "source": pl.String,  # file(line): function of the user's innermost frame, by the function's first line
-    "line": pl.Int64,  # the line of that function that ran; null: not known
-    "inferred": pl.Boolean,  # placed between launches from attribution: times not measured
+    "line": pl.Int64,  # the line that ran in that function; null: not known
+    "inferred": pl.Boolean,  # joined from the attribution phase: times are not measured
     **_RECORDED,
 }
 LAUNCHES = {
@@ -90,25 +90,25 @@ WAITS = {
     "detail": pl.String,
     **_RECORDED,
 }
-STACKS = {  # one row a sample of one host thread, taken from outside the process
+STACKS = {  # one row per sample of one host thread, taken from outside the process
     "time_ns": _TIME,
     "thread": pl.Int64,
-    "running": pl.Boolean,  # on a processor or ready for one; false: blocked
-    "call": pl.String,  # the system call that it blocks in; null while it runs
+    "running": pl.Boolean,  # running or ready to run; false: blocked
+    "call": pl.String,  # the system call in which it is blocked; null while it runs
     "function": pl.String,  # of the program's innermost frame
     "source": pl.String,  # file:line of that frame
     "stack": pl.String,  # all frames, outermost first: "function (file:line);..."
-    "moved": pl.Boolean,  # whether another instruction ran when the stack was read again; null: read once
-    "apart_ns": pl.Int64,  # between the two reads
-    "on_processor": pl.Float32,  # of its runnable time since the last such read, the share on a processor
+    "moved": pl.Boolean,  # whether the stack's second reading showed another instruction; null: read once
+    "apart_ns": pl.Int64,  # between the two readings
+    "on_processor": pl.Float32,  # share of its runnable time since the last double reading that it ran
     **_RECORDED,
 }
 SAMPLES: Schema = {
     "device": pl.Int32,
-    "group": pl.Int32,  # which counters: index into the rank's fact `counter_groups`, lists of names
-    "start_ns": _TIME,  # as the sampling clock says; to be aligned with the kernels' clock, burst by burst
+    "group": pl.Int32,  # index into the rank's fact `counter_groups`, lists of counter names
+    "start_ns": _TIME,  # on the sampling clock, which is aligned with the kernels' clock per burst
     "end_ns": _TIME,
-    "values": pl.List(pl.Float32),  # one a counter, in the order of the group; NaN: not sampled
+    "values": pl.List(pl.Float32),  # one per counter, in the order of the group; NaN: not sampled
     **_RECORDED,
 }
 COUNTERS = {
@@ -128,15 +128,15 @@ INPUT = {
     "start_ns": _TIME,  # when the program asked for the batch
     "wait_ns": pl.Int64,
     "fetch_ns": pl.Int64,
-    "read_ns": pl.Int64,  # of fetch: in system calls, and waiting for them
-    "decode_ns": pl.Int64,  # of fetch: in decoders of libraries
+    "read_ns": pl.Int64,  # part of fetch: system calls and waits for them
+    "decode_ns": pl.Int64,  # part of fetch: decoders of libraries
     "transform_ns": pl.Int64,
     "collate_ns": pl.Int64,
     "pin_ns": pl.Int64,
     "copy_ns": pl.Int64,
-    "read_bytes": pl.Int64,  # from files while it was fetched; sockets are not counted
-    "threads": pl.Int32,  # that torch computes with in the worker
-    "cpu_wait_ns": pl.Int64,  # of fetch and collate: the worker was ready to run, and had no processor
+    "read_bytes": pl.Int64,  # read from files during fetch, without sockets
+    "threads": pl.Int32,  # of torch in the worker
+    "cpu_wait_ns": pl.Int64,  # part of fetch and collate in which the worker was runnable but not running
     "phase": pl.String,
 }
 MEMORY = {
@@ -153,7 +153,7 @@ TELEMETRY = {
     "device": pl.Int32,  # -1: the host
     "time_ns": _TIME,
     "power_w": pl.Float64,
-    "energy_j": pl.Float64,  # the counter, not a difference
+    "energy_j": pl.Float64,  # reading of the counter, not a difference
     "sm_clock_mhz": pl.Int32,
     "memory_clock_mhz": pl.Int32,
     "temperature_c": pl.Int32,
@@ -185,8 +185,8 @@ def empty(table: str) -> pl.DataFrame:
 
 
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with exactly the table's columns, in order: missing ones become null, others are dropped."""
-    if not frame.width:  # selecting literals from nothing would make a row
+    """Give `frame` exactly the table's columns, in order: missing ones become null, others are dropped."""
+    if not frame.width:  # because selecting literals from an empty frame makes a row
         return empty(table)
     return frame.select(
         (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)

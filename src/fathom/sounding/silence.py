@@ -1,4 +1,4 @@
-"""A hole in a recording that no program leaves: the machine slept, or its clock was set."""
+"""A gap in a recording that no program leaves: the machine slept, or its clock was set."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import numpy as np
 import polars as pl
 
-SILENCE = "silence"  # the problem that says so
-LONG_NS = 10_000_000_000  # between any two records: no step waits so long for anything
+SILENCE = "silence"  # id of the problem
+LONG_NS = 10_000_000_000  # between any two records: no step waits that long
 
 
 def hole_in(tables: Iterable[pl.DataFrame]) -> tuple[int, int] | None:
-    """From when until when there is no record, where that is longer than all else that was recorded."""
+    """Start and end of a gap without records that is longer than the rest of the recording, else None."""
     times = pl.concat([table.select("start_ns", "end_ns") for table in tables]).sort("start_ns")
     if times.height <= 1:
         return None

@@ -1,4 +1,4 @@
-"""SQL over named tables, with errors that name what there is."""
+"""SQL over named tables, with errors that list known names."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _CHANGES = re.compile(
     r"(?i)(?:\s|--[^\n]*\n|/\*.*?\*/)*(?:delete|insert|update|truncate|drop|create|alter)\b", re.S
 )
 _QUOTED = re.compile(r"""["'`]([^"'`]+)["'`]""")
-NO_CHANGE = "This SQL asks for nothing; write a SELECT, for a sounding is never changed."
+NO_CHANGE = "This SQL is not a query; write a SELECT, because a sounding is never changed."
 
 
 def select(frames: Mapping[str, pl.LazyFrame], query: str, others: Sequence[str] = ()) -> pl.DataFrame:
-    """Run one SELECT over `frames`. Raises BadInputError, with the nearest known name, where it cannot.
+    """Run one SELECT over `frames`. Raises BadInputError with the nearest known name if it cannot.
 
-    `others` are tables that there would be, had the query named them.
+    `others` are names of tables that exist but are not in `frames`.
     """
     if _CHANGES.match(query):
         raise BadInputError(NO_CHANGE)
     try:
-        found = pl.SQLContext(frames).execute(query).collect()
+        frame = pl.SQLContext(frames).execute(query).collect()
     except pl.exceptions.PolarsError as error:
         raise BadInputError(_explain(frames, [*frames, *others], error)) from None
-    if not found.width:
+    if not frame.width:
         raise BadInputError(NO_CHANGE)
-    return found
+    return frame
 
 
 def _explain(frames: Mapping[str, pl.LazyFrame], tables: list[str], error: Exception) -> str:

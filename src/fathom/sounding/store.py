@@ -46,7 +46,9 @@ class Store:
 
     @property
     def machine(self) -> dict[str, Any]:
-        """The machine's inventory when the sounding was taken; what an imported trace tells of it."""
+        """The machine's inventory when the sounding was taken; for an imported trace, its part in the
+        trace.
+        """
         path = self.path / MACHINE
         try:
             return json.loads(path.read_bytes()) if path.exists() else {}
@@ -56,7 +58,7 @@ class Store:
     def table(self, name: str, rank: int | None = None) -> pl.LazyFrame:
         """One table of one rank, or of all ranks; a `rank` column comes last.
 
-        Raises BadInputError for an unknown table, NotASoundingError where it is damaged or was lost.
+        Raises BadInputError for an unknown table, NotASoundingError if it is damaged or lost.
         """
         if name not in TABLES:
             raise BadInputError(f"There is no table '{name}'; the tables are {', '.join(TABLES)}.")
@@ -73,7 +75,7 @@ class Store:
 
 
 def _grown(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:
-    """With null for columns that the table has gained since it was written."""
+    """Add null columns that the table has gained since it was written."""
     there = frame.collect_schema().names()
     return frame.with_columns(
         pl.lit(None, kind).alias(new) for new, kind in TABLES[name].items() if new not in there
@@ -87,7 +89,7 @@ def _ranked(frame: pl.LazyFrame, rank: int) -> pl.LazyFrame:
 def open_store(path: str | Path) -> Store:
     """Open the sounding in the directory `path`, or in the file that `fathom pack` made of it.
 
-    Raises NotASoundingError where there is none, where it was never finished, or where its format is later.
+    Raises NotASoundingError if there is none, if it was never finished, or if its format is newer.
     """
     folder = Path(path)
     if os.path.isfile(folder):  # noqa: PTH113 - Path.is_file raises where it may not look
@@ -106,7 +108,7 @@ def _why_missing(folder: Path) -> str:
     if not folder.exists():
         return f"{folder} does not exist; give the path of a sounding (a directory NAME.fathom)."
     if (folder / "raw").is_dir():
-        return f"{folder} holds raw records only; make a sounding of it with `fathom import {folder}`."
+        return f"{folder} has raw records only; make a sounding of it with `fathom import {folder}`."
     return f"{folder} is not a sounding: it has no {MANIFEST}."
 
 
@@ -116,7 +118,7 @@ def _decode(file: Path, data: bytes) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise NotASoundingError(f"{file} is damaged: it is not valid JSON; record or import again.") from None
     if not isinstance(version, int):
-        raise NotASoundingError(f"{file} names no format version, so it is not a sounding's manifest.")
+        raise NotASoundingError(f"{file} has no format version, so it is not the manifest of a sounding.")
     if version > FORMAT:
         raise NotASoundingError(
             f"{file.parent} has format {version} and this Fathom reads up to {FORMAT}; upgrade fathom-perf."
@@ -128,7 +130,7 @@ def _decode(file: Path, data: bytes) -> Manifest:
 
 
 class Writer:
-    """Writes a new sounding: tables first, the manifest last, so that a broken one is never mistaken."""
+    """Writes a new sounding: tables first, the manifest last, so that an incomplete one is recognised."""
 
     def __init__(self, path: str | Path, *, replace: bool = False) -> None:
         self.path = Path(path)
@@ -159,7 +161,7 @@ class Writer:
             raise BadInputError(f"{folder} cannot be written: {error}.") from None
 
     def discard(self) -> None:
-        """Take back what was written so far; what stood in the directory before stays."""
+        """Remove everything written so far; earlier contents of the directory stay."""
         for table in self._written:
             table.unlink(missing_ok=True)
         for folder in (*{table.parent for table in self._written}, self.path):
@@ -184,9 +186,9 @@ class Writer:
 
 
 def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list[Rank]) -> Store:
-    """A sounding that was just made, with these tables (by rank and name) and these ranks in its manifest.
+    """Replace tables (by rank and name) and the manifest's ranks of a sounding that was just made.
 
-    Only for who made it: a sounding that others may read is never changed. Raises BadInputError.
+    Only its maker may do this: a sounding that others may read is never changed. Raises BadInputError.
     """
     manifest = copy(store.manifest)
     manifest.ranks, manifest.checksums = ranks, dict(store.manifest.checksums)

@@ -1,4 +1,4 @@
-"""Columns of a trace while it is read: integers that stand for texts, NULL that stands for nothing."""
+"""Columns of a trace while it is read: integers as indices of texts, NULL for missing values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-NULL = np.iinfo(np.int64).min  # stands for null in arrays of integers
-_WHOLE = re.compile(r"-?[0-9]+")
+NULL = np.iinfo(np.int64).min  # null in arrays of integers
+_INTEGER = re.compile(r"-?[0-9]+")
 
 Arrays = dict[str, np.ndarray]
 
 
 class Index(dict[Any, int]):
-    """Numbers keys as they come, and keeps the text that `make` makes of each."""
+    """Numbers keys in order of appearance, and keeps the text that `make` returns for each."""
 
     def __init__(self, make: Callable[[Any], str | None] = lambda key: key) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Table:
             parts.append(arrays[name])
 
     def take(self) -> Arrays:
-        """The whole columns. The parts are given up."""
+        """Return the joined columns and release the parts."""
         return {name: _joined(self._parts.pop(name)) for name in list(self._parts)}
 
 
@@ -60,14 +60,14 @@ def _joined(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def nullable(array: np.ndarray) -> pl.Series:
-    """A column in which NULL became null."""
+    """The array as a column with null for NULL."""
     column = pl.Series(array)
     missing = array == NULL
     return column.set(pl.Series(missing), None) if missing.any() else column
 
 
 def ints(values: Sequence[Any]) -> np.ndarray:
-    """int64 of what are whole numbers or their text, NULL for the others."""
+    """int64 from integers or their text, NULL for other values."""
     if all_missing(values):
         return np.full(len(values), NULL)
     try:
@@ -81,9 +81,9 @@ def ints(values: Sequence[Any]) -> np.ndarray:
 
 def _int(value: Any) -> int:
     if isinstance(value, str):  # as HIP writes some
-        value = int(value) if len(value) < 20 and _WHOLE.fullmatch(value) else None
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and NULL < value <= -(NULL + 1) else NULL
+        value = int(value) if len(value) < 20 and _INTEGER.fullmatch(value) else None
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_integer and NULL < value <= -(NULL + 1) else NULL
 
 
 def all_missing(values: Sequence[Any]) -> bool:

@@ -1,6 +1,6 @@
-"""Collects decoded events into arrays, block by block, so that the objects of a block die early.
+"""Collects decoded events into arrays in blocks, so that the objects of a block are freed early.
 
-Names and texts are kept once and referred to by number.
+Names and texts are stored once and referred to by number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DEVICE = (
 
 
 class Columns:
-    """What the tables need of a trace: ops (annotations among them), Python frames, calls, device work."""
+    """The parts of a trace that the tables need: ops and annotations, Python frames, calls, device work."""
 
     def __init__(self) -> None:
         self.ops, self.frames = Table(*_COMMON, *_OPS), Table(*_COMMON)
@@ -39,7 +39,7 @@ class Columns:
         self.device = Table("name", "start", "duration", *_DEVICE)
         self.allocator = Table("start", *_ALLOCATOR)
         self.pid: int | None = None  # of the program
-        self.phases: Counter[str | None] = Counter()  # of events that are no intervals
+        self.phases: Counter[str | None] = Counter()  # of events without a duration
         self.unread: Counter[str | None] = Counter()  # intervals of unknown categories
         self.names = Index()
         self.texts = Index(_compact)
@@ -59,7 +59,7 @@ class Columns:
         }
 
     def add(self, events: list[Event]) -> None:
-        """Take one block. Raises InexactError where the events' times should have been read as text."""
+        """Add one block. Raises InexactError if the events' times must be read as text."""
         for category, group in self._by_category(events).items():
             take = self._take.get(category or "")
             if take is None:
@@ -69,7 +69,9 @@ class Columns:
 
     def _by_category(self, events: list[Event]) -> dict[str | None, list[Event]]:
         if {event.ph for event in events} == {"X"} and len({event.cat for event in events}) == 1:
-            return {events[0].cat: events}  # most blocks: Kineto writes one kind of event after the other
+            return {
+                events[0].cat: events
+            }  # most blocks, because Kineto writes one kind of event after another
         groups: defaultdict[str | None, list[Event]] = defaultdict(list)
         for event in events:
             if event.ph == "X":
@@ -82,7 +84,7 @@ class Columns:
 
     @property
     def nameless(self) -> int:
-        """The number of the missing name; -1 where all have one."""
+        """The index of the missing name; -1 if all events have one."""
         return self.names.get(None, -1)
 
     def _common(self, events: list[Event]) -> Arrays:
@@ -158,11 +160,11 @@ class Columns:
 
 
 class _Frames(dict[str | None, bool]):
-    """Whether a Python frame tells module or source: few do, so that most are dropped at once."""
+    """Whether a Python frame shows module or source. Few do, so most are dropped at once."""
 
     def __missing__(self, name: str | None) -> bool:
-        self[name] = told = name is not None and (name.startswith(MODULE) or is_user_frame(name))
-        return told
+        self[name] = wanted = name is not None and (name.startswith(MODULE) or is_user_frame(name))
+        return wanted
 
 
 def _ignore(events: list[Event], category: str) -> None:
@@ -175,7 +177,7 @@ def _or(array: np.ndarray, others: list[Any]) -> np.ndarray:
 
 
 def _compact(raw: bytes) -> str | None:
-    """A slice of JSON on one line, as profilers write it when they don't indent."""
+    """A slice of JSON on one line, without indentation."""
     return msgspec.json.format(raw, indent=0).decode() if raw else None
 
 
@@ -191,13 +193,13 @@ def _texts(values: list[Any]) -> list[str | None]:
 
 
 def _values(args: list[Args]) -> list[bytes]:
-    """Concrete inputs; of a collective its name, element type, elements sent and received, and ranks."""
+    """Concrete inputs; for a collective its name, element type, elements sent and received, and ranks."""
     return [bytes(a.values) if a.collective is None else _collective(a) for a in args]
 
 
 def _collective(args: Args) -> bytes:
-    told = (args.collective, args.element, args.sent, args.received, args.ranks)
-    return msgspec.json.encode([str(one) for one in told])
+    fields = (args.collective, args.element, args.sent, args.received, args.ranks)
+    return msgspec.json.encode([str(value) for value in fields])
 
 
 def _provenances(args: list[Args]) -> list[str | None]:
@@ -207,8 +209,8 @@ def _provenances(args: list[Args]) -> list[str | None]:
 
 
 def _provenance(args: Args) -> str | None:
-    """What a compiler's kernel tells about its origin, as JSON."""
+    """The origin of a compiled kernel, as JSON."""
     if args.kernel_file is None and args.kernel_backend is None:
         return None
-    told = {"file": args.kernel_file, "backend": args.kernel_backend, "hash": args.kernel_hash}
-    return msgspec.json.encode({key: value for key, value in told.items() if value is not None}).decode()
+    facts = {"file": args.kernel_file, "backend": args.kernel_backend, "hash": args.kernel_hash}
+    return msgspec.json.encode({key: value for key, value in facts.items() if value is not None}).decode()

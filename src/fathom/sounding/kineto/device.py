@@ -1,4 +1,4 @@
-"""The device's side of a trace: kernels, copies and sets as a table."""
+"""Device work of a trace: kernels, copies and sets as a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = (
 
 
 def device_table(columns: Columns, base_ns: int, problems: list[Problem]) -> pl.DataFrame:
-    """Assemble the table of kernels, in the order of time; `columns` gives up what it holds of the device."""
+    """Build the table of kernels, ordered by time; `columns` releases its device work."""
     work = integrity.sound(columns.device.take(), base_ns, columns.nameless, "kernels", problems)
     order = np.argsort(work["start"], kind="stable")
     work = {name: array[order] for name, array in work.items()}
@@ -42,7 +42,7 @@ def device_table(columns: Columns, base_ns: int, problems: list[Problem]) -> pl.
 
 
 def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Adds what only the name tells: collectives, and the direction of copies."""
+    """Add facts that only names show: collectives, and the direction of copies."""
     named = kernels.select("name").unique()
     known = named.with_columns(
         collective=pl.col("name").str.contains(COLLECTIVES),
@@ -55,8 +55,8 @@ def _by_name(kernels: pl.DataFrame) -> pl.DataFrame:
 
 def _direction(name: str) -> str | None:
     """`Memcpy HtoD (Pinned -> Device)` is "HtoD pinned"."""
-    found = _COPY.match(name)
-    if not found:
+    match = _COPY.match(name)
+    if not match:
         return None
-    memory = next((side for side in found.groups()[1:] if side in ("Pinned", "Pageable")), None)
-    return f"{found[1]} {memory.lower()}" if memory else found[1]
+    memory = next((side for side in match.groups()[1:] if side in ("Pinned", "Pageable")), None)
+    return f"{match[1]} {memory.lower()}" if memory else match[1]

@@ -1,4 +1,4 @@
-"""The events of a Kineto trace as msgspec reads them: only the fields that the tables need."""
+"""Events of a Kineto trace for msgspec: only the fields that the tables need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_NUMBER = re.compile(rb"(?<=[:\[,\s])-?(?:nan|inf|NaN|Infinity)(?=\s*[,\]}])"
 
 
 class Args(msgspec.Struct, gc=False, frozen=True):
-    """`args` of an event, as loosely as profilers write them; Raw ones stay slices of the file."""
+    """`args` of an event, loosely typed because profilers differ; Raw fields stay slices of the file."""
 
     correlation: Any = None
     stream: Any = None

@@ -112,9 +112,9 @@ def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
 
 def _through(values: np.ndarray, rows: np.ndarray) -> pl.Series:
     """`values` at `rows`, null for NONE."""
-    found = values[np.maximum(rows, 0)] if len(values) else np.zeros(len(rows), np.int64)
-    return pl.Series(found).set(pl.Series(rows == NONE), None)
+    taken = values[np.maximum(rows, 0)] if len(values) else np.zeros(len(rows), np.int64)
+    return pl.Series(taken).set(pl.Series(rows == NONE), None)
 
 
-def _first(one: pl.Series, other: pl.Series) -> pl.Series:
-    return one.zip_with(one.is_not_null(), other)
+def _first(first: pl.Series, other: pl.Series) -> pl.Series:
+    return first.zip_with(first.is_not_null(), other)

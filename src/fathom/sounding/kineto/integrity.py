@@ -1,4 +1,4 @@
-"""What is wrong with a trace, found before any figure is computed from it. Nothing is repaired."""
+"""Problems of a trace, detected before any figure is computed. Nothing is repaired."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list
     missing = (start == DAMAGED) | (start < -base_ns) | (start >= _LAST_NS - base_ns)
     bad = ~missing & ((duration == DAMAGED) | (duration < 0) | (duration >= _LAST_NS))
     nobody = ~missing & ~bad & (events["name"] == nameless)
-    for found, name, lack in (
+    for rows, name, lack in (
         (missing, "bad-time", "no usable start"),
         (bad, "bad-duration", "no usable duration"),
         (nobody, "no-name", "no name"),
     ):
-        if count := int(found.sum()):
+        if count := int(rows.sum()):
             text = f"{count} {what} have {lack} and were left out."
             problems.append(Problem(name, text, count, spoils=[what]))
     good = ~(missing | bad | nobody)
@@ -62,7 +62,7 @@ OVERLAP = "stream-overlap"
 
 
 def resolution_ns(start: np.ndarray) -> int:
-    """What two times of the trace may differ by though they were the same: a microsecond in older traces."""
+    """The resolution of the trace's times in ns: 1,000 in older traces."""
     return 1000 if len(start) and not (start % 1000).any() else 1
 
 
@@ -99,7 +99,7 @@ def may_overlap() -> pl.Expr:
 
 
 def _unlaunched(work: pl.DataFrame, problems: list[Problem]) -> None:
-    """What a stream ran before its first launch in the trace was launched before the trace began."""
+    """Count work of streams before their first launch in the trace: it was launched earlier."""
     launched = work.filter(pl.col("call")).group_by("device", "stream").agg(first=pl.col("start_ns").min())
     orphans = work.filter(pl.col("call").is_null()).join(launched, on=["device", "stream"])
     if count := orphans.filter(pl.col("start_ns") > pl.col("first")).height:
@@ -125,7 +125,7 @@ def _silent_graphs(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list
 
 
 def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
-    """Steps whose times run against their numbers: the clock was set back, or traces were mixed."""
+    """Steps whose times contradict their order: the clock was set back, or traces were mixed."""
     back = steps.sort("thread", "step").filter(pl.col("mark_ns").diff().over("thread") < 0)
     if count := len(back):
         text = f"{count} steps begin before the step in front of them: the clock was set back."
@@ -133,7 +133,7 @@ def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
 
 
 def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
-    """A hole longer than all else that was recorded: work of the program leaves none."""
+    """A gap longer than the rest of the recording, which no program leaves."""
     if hole := hole_in(tables):
         lasts = (hole[1] - hole[0]) / NS_PER_S
         text = f"nothing was recorded for {lasts:,.0f} s: the machine slept, or its clock was set."
@@ -141,12 +141,12 @@ def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
 
 
 def lost(meta: dict[str, Any], problems: list[Problem]) -> None:
-    """The profiler's own word that it lost records."""
+    """Problems from the profiler's own reports of lost records."""
     notes = [note for key in ("INFO", "WARNING", "ERROR") for note in _texts(meta.get(key))]
-    told = [note for note in notes if _LOST.search(note)]
-    if told:
-        text = f'The profiler says that it lost records: "{told[0].strip()[-200:]}"'
-        problems.append(Problem("records-lost", text, len(told), spoils=["kernels", "launches"]))
+    reports = [note for note in notes if _LOST.search(note)]
+    if reports:
+        text = f'The profiler says that it lost records: "{reports[0].strip()[-200:]}"'
+        problems.append(Problem("records-lost", text, len(reports), spoils=["kernels", "launches"]))
 
 
 def _texts(value: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the framework's allocator did on devices, where the trace was recorded with `profile_memory`."""
+"""Events of the framework's allocator on devices, in traces recorded with `profile_memory`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fathom.sounding.schema import conform
 
 
 def memory_table(columns: Columns, base_ns: int, phase: str) -> pl.DataFrame:
-    """Allocations and frees in the order of time, then a device's peak while it was traced, one row each.
+    """Build the table: allocations and frees ordered by time, then a row with each device's peak.
 
-    The host's allocations are left out. `columns` gives up what it holds of the allocator.
+    Host allocations are left out. `columns` releases its allocator events.
     """
     events = columns.allocator.take()
     good = (events["device"] >= 0) & (events["start"] != DAMAGED)

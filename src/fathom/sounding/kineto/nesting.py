@@ -1,4 +1,4 @@
-"""Who called whom on the host: all events climb at once out of those that are over when they begin."""
+"""Nesting of host events: all events at once climb out of those that ended before they began."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OP, USER_FRAME, MODULE_FRAME, CALL = range(4)
 
 @dataclass
 class Nesting:
-    """For every event given, the row of the innermost op, user frame and module around it; else NONE."""
+    """For every event, the row of the innermost op, user frame and module around it, or NONE."""
 
     op: np.ndarray
     frame: np.ndarray
@@ -20,9 +20,9 @@ class Nesting:
 
 
 def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarray) -> Nesting:
-    """Nest intervals by time, thread by thread. Of two that begin together the longer is the outer one.
+    """Nest intervals by time, per thread. Of two that begin at the same time the longer is outside.
 
-    Ops and frames hold what begins while they last, calls hold nothing; `kind` is one of the constants above.
+    Ops and frames contain events that begin during them, calls contain none; `kind` is a constant above.
     """
     order = np.lexsort((kind, -end, start, thread))
     kind = kind[order]
@@ -35,7 +35,7 @@ def nest(thread: np.ndarray, start: np.ndarray, end: np.ndarray, kind: np.ndarra
 
 
 def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndarray:
-    """The innermost event around each: the one before it, or what is around that, if it is over by then."""
+    """The innermost event around each: its predecessor, or what surrounds that if it has ended."""
     around = np.arange(len(start)) - 1
     around[1:][thread[1:] != thread[:-1]] = NONE
     open_ended = np.flatnonzero(around != NONE)
@@ -48,7 +48,7 @@ def _around(thread: np.ndarray, start: np.ndarray, until: np.ndarray) -> np.ndar
 
 
 def _nearest(around: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The innermost of each event's surroundings that is `wanted`; what is not is skipped, ever further."""
+    """The innermost surrounding event that is `wanted`; others are skipped by doubling."""
     if not len(around):
         return around
     jump = around.copy()

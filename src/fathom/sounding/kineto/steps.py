@@ -1,4 +1,4 @@
-"""Marks and steps that the trace itself holds."""
+"""Marks and steps recorded in the trace itself."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from fathom.sounding.schema import conform
 
 MARK = "fathom.mark#"
 STEP = "ProfilerStep#"
-# vLLM's worker (annotate_profile): requests, and in brackets tokens, of prompts that are read and of those
-# that generate. Releases that tell more put the tokens of both in front, other figures into the brackets.
+# vLLM's worker (annotate_profile): requests and, in brackets, tokens of prefill and of decode. Releases with
+# more figures put the tokens of both in front and other figures into the brackets.
 ITERATION = r"^execute_(?:(\d+)_)?context_(\d+)\((\w*)\)_generation_(\d+)\((\w*)\)$"
-NOTES = (MARK, STEP, "execute_")  # what the names of marks and steps begin with
+NOTES = (MARK, STEP, "execute_")  # prefixes of the names of marks and steps
 _FIELDS = ("both", "reads", "read", "generates", "generated")
 
 
 def marks(ops: pl.DataFrame) -> pl.DataFrame:
-    """k, ns and thread of the annotations that Fathom's probe left, in the order of time."""
+    """k, ns and thread of the probe's annotations, ordered by time."""
     numbered = ops.select(k=_number(MARK), ns="start_ns", thread="thread")
     return numbered.drop_nulls("k").sort("ns")
 
 
 def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
-    """One row a ProfilerStep, or else an iteration of a serving engine, on the host.
+    """One row per ProfilerStep, else per iteration of a serving engine, on the host.
 
-    It ends where the next begins, the last one at its own end.
+    A step ends where the next begins, the last one at its own end.
     """
     numbered = ops.with_columns(step=_number(STEP), kind=pl.lit("step"), source=pl.lit("profiler"))
-    found = numbered.drop_nulls("step").sort("start_ns")
-    found = found.with_columns(tokens=pl.lit(None, pl.Int64)) if found.height else _iterations(ops)
-    rows = found.select(
+    ordered = numbered.drop_nulls("step").sort("start_ns")
+    ordered = ordered.with_columns(tokens=pl.lit(None, pl.Int64)) if ordered.height else _iterations(ops)
+    rows = ordered.select(
         "step",
         "thread",
         "kind",
@@ -44,10 +44,12 @@ def profiler_steps(ops: pl.DataFrame, phase: str, burst: int) -> pl.DataFrame:
 
 
 def _iterations(ops: pl.DataFrame) -> pl.DataFrame:
-    """Iterations of vLLM by what they do: read prompts, generate, or both."""
-    told = [pl.col("name").str.extract(ITERATION, group).alias(name) for group, name in enumerate(_FIELDS, 1)]
-    found = ops.with_columns(told).drop_nulls("reads").sort("start_ns")
-    numbers = found.with_columns(pl.col(_FIELDS).str.extract(r"^(\d+)(?:_|$)").cast(pl.Int64, strict=False))
+    """Iterations of vLLM by kind: prefill, decode, or both."""
+    fields = [
+        pl.col("name").str.extract(ITERATION, group).alias(name) for group, name in enumerate(_FIELDS, 1)
+    ]
+    ordered = ops.with_columns(fields).drop_nulls("reads").sort("start_ns")
+    numbers = ordered.with_columns(pl.col(_FIELDS).str.extract(r"^(\d+)(?:_|$)").cast(pl.Int64, strict=False))
     return numbers.with_columns(
         step=pl.int_range(pl.len(), dtype=pl.Int64),
         kind=pl.when(generates=0).then(pl.lit("prefill")).when(reads=0).then(pl.lit("decode"))

@@ -1,7 +1,7 @@
-"""Cuts a trace of any size into lists of whole events and decodes one list after the other.
+"""Cuts a trace of any size into lists of complete events and decodes them one after the other.
 
-A file is cut where its text looks like the seam between two events. Decoding shows whether it is one: only
-whole events leave no string and no bracket open. Where that fails, the piece is taken apart token by token.
+A file is cut where its text looks like the seam between two events. Decoding shows whether it is a seam: only
+complete events leave no string and no bracket open. If decoding fails, the piece is parsed token by token.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from fathom.sounding.kineto.events import Decoder, Event
 from fathom.sounding.kineto.source import Source
 from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
-LONGEST = 64 << 20  # bytes of one event, or of what stands before or after the events
-_SAMPLE = 1 << 16  # bytes that mostly hold two events
+LONGEST = 64 << 20  # bytes of one event, or of the keys before or after the events
+_SAMPLE = 1 << 16  # bytes that usually contain two events
 _PLACE = re.compile(r"\(byte (\d+)\)")
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
 _CUT_OFF = "it ends in the middle, as when a profiler is stopped while it writes; record it again"
-_OTHER = "it is JSON, but no trace: it has no list of traceEvents"
+_OTHER = "it is JSON but not a trace: it has no list of traceEvents"
 
 
 class TraceStream:
-    """Iterates over a trace's events, block by block; afterwards `meta` holds the other keys of the file.
+    """Iterates over a trace's events in blocks; afterwards `meta` has the other keys of the file.
 
-    With `exact` the events' times stay text. Raises BadInputError where the file is no trace, or cannot be
-    read to its end.
+    With `exact` the events' times stay text. Raises BadInputError if the file is not a trace or cannot be
+    read completely.
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
@@ -40,7 +40,7 @@ class TraceStream:
         self._source = Source(path)
         self._blocks = iter(self._source)
         self._bare = False  # a list of events without an object around it
-        self._seam = b""  # what stands between two events here, their brackets included
+        self._seam = b""  # text between two events of this file, with their brackets
 
     def __iter__(self) -> Iterator[list[Event]]:
         text, closed = self._open_list(), False
@@ -56,36 +56,36 @@ class TraceStream:
                 text += more
         self._read_tail(text)
 
-    def _more(self, held: int, what: str = "hold no whole event") -> bytes:
-        """At least as much of the file again as is `held`, so that long events take few attempts."""
-        if held > LONGEST:
+    def _more(self, pending: int, what: str = "contain no complete event") -> bytes:
+        """Read at least `pending` bytes more, so that long events take few attempts."""
+        if pending > LONGEST:
             raise self._source.bad(f"more than {LONGEST >> 20} MiB of it {what}")
         pieces, size = [], 0
-        while size <= held and (piece := next(self._blocks, b"")):
+        while size <= pending and (piece := next(self._blocks, b"")):
             pieces.append(piece)
             size += len(piece)
         return b"".join(pieces)
 
     def _take(self, text: bytes) -> tuple[list[Event], bytes, bool]:
-        """(the events that are whole, the text after them, whether their list ended there)."""
+        """Return complete events, the text after them, and whether the list ended there."""
         if text[:1] != b"{":
             text = text.lstrip(BETWEEN)
         self._seam = self._seam or _find_seam(text)
         end = len(text) if self._seam else 0
         while (cut := text.rfind(self._seam, 0, end)) > 0:
-            whole = b"".join((b"[", memoryview(text)[: cut + 1], b"]"))
+            array = b"".join((b"[", memoryview(text)[: cut + 1], b"]"))
             try:
-                return self._decoder.all(whole), text[cut + len(self._seam) - 1 :], False
+                return self._decoder.all(array), text[cut + len(self._seam) - 1 :], False
             except _UNDECODABLE as error:
                 end = min(_place(error), cut)
         return self._take_slowly(text)
 
     def _take_slowly(self, text: bytes) -> tuple[list[Event], bytes, bool]:
         try:
-            found = scan(text)
+            structure = scan(text)
         except MalformedError as error:
             raise self._source.bad(str(error)) from None
-        spans, closed = found.spans, found.closed
+        spans, closed = structure.spans, structure.closed
         if closed is not None:
             rest = text[closed + 1 :]
         else:
@@ -95,9 +95,9 @@ class TraceStream:
     def _decode(self, text: bytes, spans: list[tuple[int, int]]) -> list[Event]:
         if not spans:
             return []
-        whole = b"[" + text[spans[0][0] : spans[-1][1]] + b"]"
+        array = b"[" + text[spans[0][0] : spans[-1][1]] + b"]"
         try:
-            return self._decoder.all(whole)
+            return self._decoder.all(array)
         except _UNDECODABLE:
             return [self._decode_damaged(text[start:end]) for start, end in spans]
 
@@ -128,7 +128,7 @@ class TraceStream:
         raise self._source.bad(_why_no_list(text))
 
     def _read_head(self, text: bytes) -> bool:
-        """Whether `text` opens the list of the outermost object, and not of something within."""
+        """Whether `text` opens the list of the outermost object, not of a nested one."""
         try:
             self.meta = msgspec.json.decode(text.removeprefix(_BOM) + b"]}", type=dict[str, Any])
         except _UNDECODABLE:
@@ -152,19 +152,19 @@ class TraceStream:
             why = (
                 _CUT_OFF
                 if "truncated" in str(error)
-                else f"what follows its events is not valid JSON ({error})"
+                else f"the text after its events is not valid JSON ({error})"
             )
             raise self._source.bad(why) from None
         except _UNDECODABLE:
-            raise self._source.bad("what follows its events cannot be decoded") from None
+            raise self._source.bad("the text after its events cannot be decoded") from None
         if "traceEvents" in tail_keys:
-            raise self._source.bad("it holds traceEvents twice")
+            raise self._source.bad("it has traceEvents twice")
         del tail_keys[""]
         return tail_keys
 
 
 def _find_seam(text: bytes) -> bytes:
-    """What stands between the first two events, their brackets included: most others are alike."""
+    """The text between the first two events, with their brackets; most other seams are equal."""
     try:
         spans = scan(text[:_SAMPLE]).spans
     except MalformedError:
@@ -173,9 +173,9 @@ def _find_seam(text: bytes) -> bytes:
 
 
 def _place(error: Exception) -> int:
-    """Up to where the text decoded, as far as the error tells: the list of events may have ended there."""
-    found = _PLACE.search(str(error))
-    return int(found[1]) if found else 0
+    """The position of a decoding error, 0 if unknown: the list of events may have ended there."""
+    match = _PLACE.search(str(error))
+    return int(match[1]) if match else 0
 
 
 def _why_no_list(text: bytes) -> str:

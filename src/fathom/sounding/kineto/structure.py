@@ -1,4 +1,4 @@
-"""The structure of a piece of JSON, found token by token: exact, and slower than decoding."""
+"""The structure of a piece of JSON, parsed token by token: exact, but slower than decoding."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ _SEPARATOR = re.compile(rb"\s*,?\s*")
 
 
 class MalformedError(ValueError):
-    """The piece is no list of JSON objects."""
+    """The piece is not a list of JSON objects."""
 
 
 @dataclass
 class Structure:
-    """The `spans` of the whole objects in a piece of a list, and where the list is `closed`, if here."""
+    """The `spans` of complete objects in a piece of a list, and where the list is `closed`, if in this
+    piece.
+    """
 
     spans: list[tuple[int, int]] = field(default_factory=list)
     closed: int | None = None
@@ -25,7 +27,7 @@ class Structure:
 
 def scan(piece: bytes) -> Structure:
     """Find the objects of a list whose text goes on with `piece`. Raises MalformedError."""
-    found = Structure()
+    structure = Structure()
     depth = end = start = 0
     for token in _TOKEN.finditer(piece):
         mark = token[0]
@@ -40,20 +42,20 @@ def scan(piece: bytes) -> Structure:
         elif mark in b"]}":
             if depth == 0:
                 _nothing_between(piece, end, token.start())
-                found.closed = token.start() if mark == b"]" else None
+                structure.closed = token.start() if mark == b"]" else None
                 break
             depth -= 1
             if depth == 0:
                 end = token.end()
-                found.spans.append((start, end))
-    return found
+                structure.spans.append((start, end))
+    return structure
 
 
 def _is_object(mark: bytes) -> None:
     if mark != b"{":
-        raise MalformedError("its list of events holds something other than events")
+        raise MalformedError("its list of events has other entries than events")
 
 
 def _nothing_between(piece: bytes, end: int, start: int) -> None:
     if not _SEPARATOR.fullmatch(piece, end, start):
-        raise MalformedError("something stands between its events")
+        raise MalformedError("there is text between its events")

@@ -1,4 +1,4 @@
-"""Microseconds with decimals, as traces give them, to whole nanoseconds, exactly."""
+"""Exact conversion of a trace's decimal microseconds to integer nanoseconds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from msgspec import Raw
 
-DAMAGED = np.iinfo(np.int64).min  # stands for a time that is missing or cannot be
-FLOAT_HOLDS_US = 2.0**43  # up to here the nearest float64 is nearer than half a nanosecond
-_LIMIT_US = 2**52  # the year 2112: what lies beyond is damaged, and near int64's end in nanoseconds
+DAMAGED = np.iinfo(np.int64).min  # a time that is missing or impossible
+FLOAT_HOLDS_US = 2.0**43  # up to here float64 is exact to half a nanosecond
+_LIMIT_US = 2**52  # the year 2112: later times are damaged, and approach int64's limit in ns
 
 
 class InexactError(ValueError):
@@ -19,21 +19,21 @@ class InexactError(ValueError):
 
 
 def to_ns(values: Sequence[Any]) -> np.ndarray:
-    """Microseconds (int, float or None, or all of them slices of text) to int64 nanoseconds.
+    """Convert microseconds (int, float or None, or all slices of text) to int64 nanoseconds.
 
-    What is no time becomes DAMAGED. Raises InexactError where a float cannot tell nanoseconds apart.
+    Invalid times become DAMAGED. Raises InexactError if a float cannot resolve nanoseconds.
     """
     if values and isinstance(values[0], Raw):
         return np.array([_exact(bytes(value)) for value in values], np.int64)
     numbers = _numbers(values)
-    good = np.abs(numbers) < _LIMIT_US  # false for what is not a number
+    good = np.abs(numbers) < _LIMIT_US  # false for NaN
     numbers = np.where(good, numbers, 0)
     if numbers.dtype.kind == "i":
         return numbers * 1000 + np.where(good, 0, DAMAGED)
     if (np.abs(numbers) >= FLOAT_HOLDS_US).any():
         return _integers(values, good)
-    whole = np.floor(numbers)
-    exact = whole.astype(np.int64) * 1000 + np.rint((numbers - whole) * 1e3).astype(np.int64)
+    integers = np.floor(numbers)
+    exact = integers.astype(np.int64) * 1000 + np.rint((numbers - integers) * 1e3).astype(np.int64)
     return np.where(good, exact, DAMAGED)
 
 
@@ -55,7 +55,7 @@ def _approximate(value: int | float | None) -> float:
 
 
 def _integers(values: Sequence[Any], good: np.ndarray) -> np.ndarray:
-    """Large times among which some are missing: integers are exact still, floats are not."""
+    """Convert large times of which some are missing: integers are still exact, floats are not."""
     if any(isinstance(value, float) and value >= FLOAT_HOLDS_US for value in values):
         raise InexactError
     pairs = zip(values, good.tolist(), strict=True)
@@ -63,9 +63,9 @@ def _integers(values: Sequence[Any], good: np.ndarray) -> np.ndarray:
 
 
 def _exact(text: bytes) -> int:
-    whole, _, part = text.partition(b".")
-    if len(part) == 3 and part.isdigit() and len(whole) < 17 and whole.isdigit():
-        time = int(whole + part)
+    integer, _, part = text.partition(b".")
+    if len(part) == 3 and part.isdigit() and len(integer) < 17 and integer.isdigit():
+        time = int(integer + part)
         return time if time < _LIMIT_US * 1000 else DAMAGED
     try:
         number = Decimal(text.decode())

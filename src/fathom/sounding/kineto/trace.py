@@ -23,9 +23,9 @@ from fathom.sounding.schema import conform
 
 @dataclass
 class Trace:
-    """What a trace holds.
+    """The contents of a trace.
 
-    `tables`: ops, launches and kernels. `marks`: Fathom's own annotations (k, ns, thread), which are no ops.
+    `tables`: ops, launches and kernels. `marks`: Fathom's annotations (k, ns, thread), which are not ops.
     `steps`: the profiler's. `memory`: the allocator's events.
     `meta`: rank, world, host, pid, devices, versions, base_ns.
     """
@@ -39,11 +39,11 @@ class Trace:
 
 
 def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> Trace:
-    """Read a Kineto trace (.json or .json.gz, of any size); `phase` and `burst` go into the tables' columns.
+    """Read a Kineto trace (.json or .json.gz, of any size); `phase` and `burst` become columns of the tables.
 
-    Times are exact nanoseconds. Python frames are no ops: they give the ops their module and source. Damaged
-    events are left out and named in `problems`. Raises BadInputError where the file is no trace, or cannot be
-    read to its end.
+    Times are exact nanoseconds. Python frames become module and source of ops, not ops. Damaged events are
+    left out and listed in `problems`. Raises BadInputError if the file is not a trace or cannot be read
+    completely.
     """
     columns, keys = _read(Path(path))
     problems: list[Problem] = []
@@ -52,7 +52,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     kernels = device_table(columns, base, problems)
     tables = {"ops": host.ops, "launches": host.launches, "kernels": kernels}
     if not len(host.ops) and not len(kernels):
-        raise BadInputError(f"{path} cannot be imported: it holds neither operators nor device work.")
+        raise BadInputError(f"{path} cannot be imported: it has neither operators nor device work.")
     steps = profiler_steps(host.notes, phase, burst)
     integrity.unread(columns.phases, columns.unread, problems)
     integrity.check(kernels, host.launches, problems)
@@ -71,7 +71,9 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
 
 
 def _read(path: Path) -> tuple[Columns, dict[str, Any]]:
-    """Most traces' times fit float64; where they don't, the file is read again with its times as text."""
+    """Read times as float64, which suits most traces; if it is too coarse, read the file again with times
+    as text.
+    """
     try:
         return _read_as(path, exact=False)
     except InexactError:
@@ -86,15 +88,15 @@ def _read_as(path: Path, exact: bool) -> tuple[Columns, dict[str, Any]]:
 
 
 def _base_ns(keys: dict[str, Any]) -> int:
-    """Where the trace's clock starts: its times are relative to it."""
+    """The origin of the trace's times in ns since the epoch."""
     base = keys.get("baseTimeNanoseconds", 0)
     return base if isinstance(base, int) and 0 <= base < 2**61 else 0
 
 
 def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
-    """Rank, world, host, device names and versions as far as the file tells."""
-    told = keys.get("distributedInfo")
-    job: dict[str, Any] = told if isinstance(told, dict) else {}
+    """Rank, world size, host, device names and versions, if the file has them."""
+    distributed = keys.get("distributedInfo")
+    job: dict[str, Any] = distributed if isinstance(distributed, dict) else {}
     listed = keys.get("deviceProperties")
     devices = [d for d in listed if _is_device(d)] if isinstance(listed, list) else []
     names = {device.get("id"): str(device.get("name", "")) for device in devices}
@@ -114,19 +116,19 @@ def _about(keys: dict[str, Any], kernels: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _is_device(told: Any) -> bool:
-    return isinstance(told, dict) and _count(told.get("id")) is not None
+def _is_device(properties: Any) -> bool:
+    return isinstance(properties, dict) and _count(properties.get("id")) is not None
 
 
-def _gpu(told: dict[str, Any]) -> dict[str, Any]:
-    """What the trace tells of a device, as a row of a machine's inventory."""
-    major, minor = _count(told.get("computeMajor")), _count(told.get("computeMinor"))
+def _gpu(properties: dict[str, Any]) -> dict[str, Any]:
+    """A device of the trace as a row of the machine's inventory."""
+    major, minor = _count(properties.get("computeMajor")), _count(properties.get("computeMinor"))
     row = {
-        "index": told["id"],
-        "name": str(told.get("name", "")),
+        "index": properties["id"],
+        "name": str(properties.get("name", "")),
         "compute_capability": f"{major}.{minor or 0}" if major else None,
-        "multiprocessors": _count(told.get("numSms")) or None,
-        "memory_bytes": _count(told.get("totalGlobalMem")) or None,
+        "multiprocessors": _count(properties.get("numSms")) or None,
+        "memory_bytes": _count(properties.get("totalGlobalMem")) or None,
     }
     return {key: value for key, value in row.items() if value is not None}
 

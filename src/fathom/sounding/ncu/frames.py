@@ -1,4 +1,4 @@
-"""Launches to the tables `counters` and `kernels`."""
+"""The tables `counters` and `kernels` from launches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fathom.sounding.ncu.launch import DURATION, Launch
 from fathom.sounding.schema import conform
 
 SOURCE = "ncu"
-# What describes the device or names the launch is no counter.
+# Metrics that describe the device or name the launch are not counters.
 _NO_COUNTER = re.compile(
     r"(?:device__attribute|c2clink__|nvlink__|numa__|profiler__|launch__function_pcs"
     r"|launch__(?:context|device|stream|graph\w*)_id|launch__(?:grid|block)_dim)"
@@ -33,7 +33,7 @@ def families(launches: list[Launch]) -> list[str]:
 def counters(launches: list[Launch], named: list[str]) -> pl.DataFrame:
     """Mean, launches and standard error of every metric, by device and family; shares and rates over time.
 
-    The error is null where one launch alone was profiled, or where the file holds only a mean.
+    The error is null if only one launch was profiled, or if the file has only a mean.
     """
     groups: defaultdict[tuple[int, str, str], list[tuple[float, Launch]]] = defaultdict(list)
     for launch, family in zip(launches, named, strict=True):
@@ -63,7 +63,7 @@ def _row(device: int, family: str, counter: str, seen: list[tuple[float, Launch]
 
 
 def _weights(counter: str, launches: list[Launch]) -> list[float]:
-    """A share or a rate is a mean over a launch's time, so a longer launch of a family counts for more."""
+    """Weights of launches: shares and rates are means over time, so a longer launch weighs more."""
     counts = [float(launch.count) for launch in launches]
     lengths = [launch.values.get(DURATION, 0.0) for launch in launches]
     if not _OVER_TIME.search(counter) or not all(lengths):
@@ -72,10 +72,10 @@ def _weights(counter: str, launches: list[Launch]) -> list[float]:
 
 
 def kernels(launches: list[Launch], named: list[str]) -> pl.DataFrame:
-    """One row a launch, one after the other from 0 on: an ncu result tells no moment, only durations.
+    """One row per launch, placed one after the other from 0, because ncu records durations only.
 
-    Their phase is `counters`, which no analysis of time reads: ncu serialises, and flushes caches unless told
-    otherwise, so that its durations are no part of a step.
+    Their phase is `counters`, which no analysis of time reads: ncu serialises and by default flushes caches,
+    so its durations are not part of a step.
     """
     rows, now = [], 0
     for launch, family in zip(launches, named, strict=True):

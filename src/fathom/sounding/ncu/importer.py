@@ -1,4 +1,4 @@
-"""Files of ncu, one or more, to one sounding."""
+"""Import of one or more files of ncu."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _REPORTS = (".ncu-rep", ".ncu-repz")
 _MAGIC = b"NVR\0"
 _TABLE = ".csv"
 _BEGINNINGS = ("==PROF==", "==WARNING==", "==ERROR==")
-_NAMED = 5  # counters that a sentence lists
-REPLAYED = "an ncu result holds replayed, serialised launches; their durations are never part of a step"
+_NAMED = 5  # counters listed in a sentence
+REPLAYED = "ncu replays and serialises launches, so their durations are not part of a step"
 
 Rename = Callable[[Launch, str], str | None]
 
 
 def is_ncu(path: Path) -> bool:
-    """Whether the file is a report of ncu or its CSV, by what it holds; a folder is neither."""
+    """Whether the file's contents are a report of ncu or its CSV; a folder is neither."""
     if not path.is_file():
         return False
     if path.suffix in (*_REPORTS, _TABLE):
@@ -52,9 +52,9 @@ def import_ncu(
 ) -> Store:
     """Make a sounding of ncu's results: tables `counters` and `kernels`, hot spots among the rank's facts.
 
-    A process is a rank. `ncu` says where Nsight Compute is, `parent` which sounding asked for this one;
-    `rename(launch, family)` gives a launch the family's name that the parent knows, or None to leave it out.
-    Raises BadInputError where a file is no result of ncu; nothing is left behind then.
+    Each process becomes a rank. `ncu`: path of Nsight Compute; `parent`: the sounding that requested this
+    one; `rename(launch, family)` returns the parent's name of a launch's family, or None to leave the launch
+    out. Raises BadInputError if a file is not a result of ncu; then nothing is written.
     """
     problems: list[Problem] = []
     launches = [launch for path in paths for launch in _read(path, ncu, problems)]
@@ -64,7 +64,7 @@ def import_ncu(
         launches = [launch for launch, family in zip(launches, renamed, strict=True) if family is not None]
         named = [family for family in renamed if family is not None]
     if not launches:
-        raise BadInputError(f"{paths[0]} holds no launch of the kernel that was asked for.")
+        raise BadInputError(f"{paths[0]} has no launch of the requested kernel.")
     manifest = Manifest(name=name or output.stem, made_by="import", created_ns=time.time_ns(), parent=parent)
     manifest.command, manifest.problems = command or [], problems
     manifest.abstained = [{"what": "step time", "why": REPLAYED}, *_absent(launches)]
@@ -78,23 +78,21 @@ def _read(path: Path, ncu: Path | None, problems: list[Problem]) -> list[Launch]
     if path.suffix in _REPORTS or start.startswith(_MAGIC):
         launches = read_report(path, ncu)
         if not launches:
-            raise bad(path, "it holds no kernel; profile again")
+            raise bad(path, "it has no kernel; profile again")
         return launches
-    found = read_csv(path)
-    if found.strange:
-        text = f"{path.name} holds other output than ncu's, which was left out; lines: {found.strange}."
-        problems.append(Problem("lines-not-ncu", text, found.strange))
-    launches = list(found.launches.values())
+    file = read_csv(path)
+    if file.strange:
+        text = f"{path.name} has lines that are not ncu's, which were left out: {file.strange}."
+        problems.append(Problem("lines-not-ncu", text, file.strange))
+    launches = list(file.launches.values())
     if any(launch.grid is None for launch in launches):
-        text = (
-            f"{path.name} tells no launch shapes, so a kernel's families fall together; add them: --page raw."
-        )
+        text = f"{path.name} has no launch shapes, so a kernel's families are merged; export with --page raw."
         problems.append(Problem("no-launch-shape", text, spoils=["counters"]))
     return launches
 
 
 def _absent(launches: list[Launch]) -> list[dict[str, str]]:
-    """What ncu itself had no value for: said once, never a zero."""
+    """Counters without a value from ncu, as one entry."""
     names = sorted({name for launch in launches for name in launch.absent if name not in launch.values})
     if not names:
         return []
@@ -129,10 +127,10 @@ def _spots(launches: list[Launch], named: list[str]) -> list[dict[str, object]]:
 
 
 def _devices(launches: list[Launch]) -> dict[int, str]:
-    """Each device's name where the file has it, else its compute capability."""
-    found = {}
+    """Each device's name if the file has it, else its compute capability."""
+    devices = {}
     for launch in launches:
         cc = launch.texts.get("cc")
         name = launch.texts.get("device__attribute_display_name")
-        found[launch.device] = name or (f"compute capability {cc}" if cc else "unknown")
-    return found
+        devices[launch.device] = name or (f"compute capability {cc}" if cc else "unknown")
+    return devices

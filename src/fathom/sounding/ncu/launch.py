@@ -1,4 +1,4 @@
-"""One profiled launch of a kernel, wherever it was read from."""
+"""One profiled launch of a kernel."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ DURATION = "gpu__time_duration.sum"
 
 @dataclass
 class Launch:
-    """A launch with its metrics in base units; `count` launches where the file holds only their mean."""
+    """A launch with its metrics in base units; `count` launches if the file has only their mean."""
 
     name: str
     pid: int | None = None
@@ -23,5 +23,5 @@ class Launch:
     values: dict[str, float] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)  # metrics that ncu could not have
+    absent: set[str] = field(default_factory=set)  # metrics that ncu could not collect
     spots: list[dict[str, Any]] = field(default_factory=list)  # see `hot_spots`

@@ -1,4 +1,4 @@
-"""The lines of a text file of any encoding that `>` writes, one CSV row each; nothing unbounded is read."""
+"""CSV rows of a text file in any encoding that `>` writes, with bounded memory."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import BinaryIO
 from fathom.errors import BadInputError
 
 LONGEST = 16 << 20  # a header of three thousand metrics takes a few hundred kilobytes
-_MOST_JOINED = 100  # lines that one quoted text may stretch over
+_MOST_JOINED = 100  # lines of one quoted text
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 
 
 def bad(path: Path, why: str) -> BadInputError:
-    """The error that tells why a file of ncu cannot be imported."""
+    """Make the error for a file of ncu that cannot be imported."""
     return BadInputError(f"{path} cannot be imported: {why}.")
 
 
 def head(path: Path, size: int = 4096) -> bytes:
-    """The first bytes of a file. Raises BadInputError where it cannot be read."""
+    """The first bytes of a file. Raises BadInputError if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -30,12 +30,12 @@ def head(path: Path, size: int = 4096) -> bytes:
 
 
 def encoding(start: bytes) -> str:
-    """The encoding that the first bytes of a file tell; PowerShell's `>` writes UTF-16."""
+    """The encoding of a file, by its first bytes; PowerShell's `>` writes UTF-16."""
     return next((name for mark, name in _MARKS.items() if start.startswith(mark)), "utf-8")
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The rows of a file; one whose quotes stay open goes on in the next line. Raises BadInputError."""
+    """Yield the rows of a file; a row with an open quote continues on the next line. Raises BadInputError."""
     start = head(path)
     kind = encoding(start)
     if kind == "utf-8" and b"\0" in start:

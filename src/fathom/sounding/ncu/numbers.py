@@ -1,4 +1,4 @@
-"""Numbers as ncu prints them in the language of its machine: 1,234.5 or 1.234,5 or 1 234,5."""
+"""Numbers in the locale of ncu's machine: 1,234.5 or 1.234,5 or 1 234,5."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ _ABSENT = frozenset(("", "n/a", "nan", "-nan", "inf", "-inf", "-"))
 
 
 class TwoNotationsError(ValueError):
-    """Numbers of one file use both the point and the comma for decimals."""
+    """Numbers of one file use both the point and the comma as decimal mark."""
 
 
 def is_absent(text: str) -> bool:
-    """Whether ncu says that it has no value; `(!)` marks one that it does not trust."""
+    """Whether ncu reports no value; `(!)` marks one that it does not trust."""
     return text.lower() in _ABSENT or text.startswith("(!)")
 
 
 def plain(text: str) -> str | None:
-    """The number in `text` without grouping spaces and apostrophes; None where it is none."""
+    """The number in `text` without grouping spaces and apostrophes; None if it is not a number."""
     bare = _GROUPING.sub("", _INSTANCES.sub("", text.strip()))
     return bare if _NUMBER.fullmatch(bare) else None
 
 
 def decimal_mark(numbers: Iterable[str]) -> str:
-    """What separates decimals in `numbers`; a point where nothing tells. Raises TwoNotationsError."""
-    marks = {mark for number in numbers if (mark := _telling(number))}
+    """The decimal mark of `numbers`, by default the point. Raises TwoNotationsError."""
+    marks = {mark for number in numbers if (mark := _mark_of(number))}
     if len(marks) > 1:
         raise TwoNotationsError
     return marks.pop() if marks else "."
 
 
-def _telling(number: str) -> str | None:
-    """The decimal mark that one number gives away: 1,234 may be a thousand or a decimal fraction."""
+def _mark_of(number: str) -> str | None:
+    """The decimal mark of a number, None if ambiguous: 1,234 may be a thousand or a fraction."""
     digits = number.lower().partition("e")[0]
     point, comma = digits.rfind("."), digits.rfind(",")
     if point >= 0 and comma >= 0:
@@ -50,6 +50,6 @@ def _telling(number: str) -> str | None:
 
 
 def to_float(number: str, mark: str) -> float:
-    """The value of a plain number whose decimals are separated by `mark`."""
+    """The value of a plain number with decimal mark `mark`."""
     other = "," if mark == "." else "."
     return float(number.replace(other, "").replace(mark, "."))

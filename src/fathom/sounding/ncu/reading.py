@@ -1,11 +1,12 @@
-"""What `ncu_report` tells of a report's launches, in a process of its own: NVIDIA's library may end it.
+"""Reads the launches of a report with `ncu_report`, in a separate process, because NVIDIA's library may
+crash.
 
-    python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT
+python -m fathom.sounding.ncu.reading FOLDER REPORT RESULT
 
 Writes the launches to RESULT as JSON, or one line to stderr. The calls are those of
-https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). A metric's unit is told by its name:
-asking the reader for it is what ended the process (2025.3.1 on an H200), and without NVIDIA's performance
-library it knows hardly any.
+https://docs.nvidia.com/nsight-compute/PythonReportInterface (2025.3). Units follow from metric names: asking
+the reader for them crashed the process (2025.3.1 on an H200), and without NVIDIA's performance library it
+knows few.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fathom.sounding.ncu.units import base_unit, unit_of
 
 
 def main() -> int:
-    """Read the report that the command line names."""
+    """Read the report given on the command line."""
     folder, report, result = sys.argv[1:]
     faulthandler.enable()
     sys.path.insert(0, folder)
@@ -43,7 +44,7 @@ def main() -> int:
         text = json.dumps(launches, ensure_ascii=False)
     except Exception as error:
         return _failed(UNREADABLE, _first(error))
-    Path(result).write_bytes(text.encode("utf-8", "replace"))  # sources need not be UTF-8
+    Path(result).write_bytes(text.encode("utf-8", "replace"))  # sources may not be UTF-8
     return 0
 
 
@@ -97,4 +98,4 @@ def _dims(launch: Launch, what: str) -> str | None:
 if __name__ == "__main__":
     status = main()
     sys.stderr.flush()
-    os._exit(status)  # the library's own end is none of the result's business
+    os._exit(status)  # skip the library's exit handlers

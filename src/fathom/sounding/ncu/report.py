@@ -1,4 +1,4 @@
-"""`.ncu-rep` through NVIDIA's own reader, `ncu_report`, which lies beside an installed Nsight Compute."""
+"""`.ncu-rep` files through NVIDIA's reader `ncu_report`, a part of Nsight Compute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fathom.errors import BadInputError
 from fathom.sounding.ncu.launch import Launch
 from fathom.sounding.ncu.lines import bad
 
-VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder that Nsight Compute is installed in
+VARIABLE = "FATHOM_NCU"  # the ncu program, or the folder of Nsight Compute
 MODULE = "ncu_report"
 UNREADABLE, NOT_LOADED = 3, 4  # exit statuses of `reading`
 PATIENCE_S = 600
@@ -27,7 +27,7 @@ _INSTALLED = ("usr/local/cuda*/nsight-compute*", "opt/nvidia/nsight-compute/*", 
 
 
 class NoReaderError(BadInputError):
-    """NVIDIA's reader is not there, or does not work here (`why`); ncu's CSV can still be read."""
+    """NVIDIA's reader is missing or does not work (`why`); ncu's CSV can still be read."""
 
     def __init__(self, path: Path, why: str) -> None:
         exported = f"ncu --import {path.name} --page raw --csv > {path.stem}.csv"
@@ -36,7 +36,7 @@ class NoReaderError(BadInputError):
 
 
 def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
-    """The launches in a report. Raises NoReaderError, and BadInputError where the report cannot be read."""
+    """Read the launches of a report. Raises NoReaderError, and BadInputError if the report cannot be read."""
     folder = find_reader(path, ncu)
     with tempfile.TemporaryDirectory(prefix="fathom-ncu-") as own:
         result = Path(own) / "launches.json"
@@ -44,7 +44,7 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
         if status == UNREADABLE:
             raise bad(path, f"Nsight Compute's reader cannot read it ({said}); profile again")
         if status == NOT_LOADED:
-            raise NoReaderError(path, f"{folder / _FILE} does not load ({said}); mend its installation")
+            raise NoReaderError(path, f"{folder / _FILE} does not load ({said}); repair its installation")
         if status != 0:
             raise NoReaderError(
                 path, f"Nsight Compute's reader {_ended(status, said)}; try another version of it"
@@ -53,7 +53,7 @@ def read_report(path: Path, ncu: Path | None = None) -> list[Launch]:
 
 
 def _run(*words: Path) -> tuple[int | None, str]:
-    """The exit status of `reading`, None where it takes for ever, and the last that it said."""
+    """Run `reading`. Returns its exit status, None if it timed out, and its last message."""
     command = [sys.executable, "-m", "fathom.sounding.ncu.reading", *map(str, words)]
     how: dict[str, Any] = {"env": _environment(), "timeout": PATIENCE_S, "capture_output": True}
     try:
@@ -64,7 +64,7 @@ def _run(*words: Path) -> tuple[int | None, str]:
 
 
 def _environment() -> dict[str, str]:
-    """With this process's own places of modules, Fathom's among them, and not the current folder."""
+    """An environment with this process's module paths, without the working directory."""
     places = os.pathsep.join(filter(None, sys.path))
     return {**os.environ, "PYTHONPATH": places, "PYTHONSAFEPATH": "1"}
 
@@ -78,7 +78,7 @@ def _ended(status: int | None, said: str) -> str:
 
 
 def find_reader(path: Path, ncu: Path | None = None) -> Path:
-    """The folder of `ncu_report.py`. Raises NoReaderError that says what to do without it."""
+    """The folder of `ncu_report.py`. Raises NoReaderError with advice if there is none."""
     for folder in reader_folders(ncu):
         if (folder / _FILE).is_file():
             return folder
@@ -87,11 +87,11 @@ def find_reader(path: Path, ncu: Path | None = None) -> Path:
 
 
 def reader_folders(ncu: Path | None = None, root: Path = Path("/")) -> Iterator[Path]:
-    """Where the reader may lie: beside the ncu that is named, or on PATH, or where installers put it."""
+    """Candidate folders of the reader: beside the given ncu, beside the one on PATH, and default folders."""
     named = ncu or os.environ.get(VARIABLE)
     given = [Path(named)] if named else []
-    found = [Path(program)] if (program := shutil.which("ncu")) else []
-    for start in [*given, *found]:
+    programs = [Path(program)] if (program := shutil.which("ncu")) else []
+    for start in [*given, *programs]:
         for place in (start, *start.resolve().parents[:4]):
             yield place / _READER
             yield from sorted(place.glob(f"nsight-compute*/{_READER}"), reverse=True)

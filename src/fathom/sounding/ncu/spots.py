@@ -1,4 +1,4 @@
-"""Where in a kernel its warps wait: samples of the program counter by machine instruction and source line."""
+"""Hot spots of kernels: samples of the program counter by instruction and source line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 MOST = 20  # lines and instructions kept of each family
 _STALLED = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)")
-# Counts of wasted work that ncu keeps by instruction, and the word for each.
+# ncu's counts of wasted work per instruction, and their names.
 WASTE = {
     "derived__memory_l2_theoretical_sectors_global_excessive": "needless sectors",
     "derived__memory_l1_wavefronts_shared_excessive": "needless shared wavefronts",
@@ -18,7 +18,7 @@ WASTE = {
 
 
 def spots_of(action: Any) -> list[dict[str, Any]]:
-    """One entry an instruction that was sampled: file, line, its text in both languages, its samples."""
+    """One entry per sampled instruction: file, line, source and SASS text, samples."""
     reasons: defaultdict[int, Counter[str]] = defaultdict(Counter)
     waste: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for name in action.metric_names():
@@ -32,14 +32,14 @@ def spots_of(action: Any) -> list[dict[str, Any]]:
     return [_spot(action, place, reasons[place], waste[place], sources) for place in places]
 
 
-def _add(found: defaultdict[int, Counter[str]], word: str, metric: Any) -> None:
+def _add(counts: defaultdict[int, Counter[str]], word: str, metric: Any) -> None:
     if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
         return
     places = metric.correlation_ids()
     for number in range(metric.num_instances()):
         count = metric.as_double(number)
         if count:
-            found[places.as_uint64(number)][word] += count
+            counts[places.as_uint64(number)][word] += count
 
 
 def _sources(action: Any) -> dict[str, list[str]]:
@@ -73,14 +73,14 @@ def hot_spots(family: str, spots: Iterable[dict[str, Any]]) -> list[dict[str, An
     total = sum(sum(spot["reasons"].values()) for spot in spots)
     lines = [(f"{PurePath(s['file']).name}:{s['line']}", s["source"] or "", s) for s in spots if s["file"]]
     levels = {"sass": [(s["sass"], s["sass"], s) for s in spots if s["sass"]], "source": lines}
-    found = []
+    hottest = []
     for level, named in levels.items():
         ranked = sorted(_summed(named).values(), key=lambda row: (-row["samples"], row["where"]))[:MOST]
-        found += [
+        hottest += [
             {"family": family, "level": level, **row, "share": row["samples"] / total if total else 0.0}
             for row in ranked
         ]
-    return found
+    return hottest
 
 
 def _summed(named: list[tuple[str, str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""CSV of ncu: `--page raw` (a row a launch), the details page (a row a metric), and summaries of launches."""
+"""CSV of ncu: `--page raw` (rows are launches), the details page (rows are metrics), and summaries."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ HOW = "export it with `ncu --import X.ncu-rep --page raw --csv`"
 
 @dataclass
 class CsvFile:
-    """What a file of ncu's CSV holds; `strange` lines were none of ncu's (the program's own output)."""
+    """The contents of ncu's CSV; `strange`: lines of the program's own output."""
 
     path: Path
     launches: dict[tuple[int, str, str], Launch] = field(default_factory=dict)
     strange: int = 0
-    errors: list[str] = field(default_factory=list)  # what ncu itself said of errors
+    errors: list[str] = field(default_factory=list)  # ncu's own error messages
     _header: list[str] = field(default_factory=list)
     _tables: int = 0
     _units: list[str] | None = None
@@ -35,52 +35,52 @@ class CsvFile:
 
 
 def read_csv(path: Path) -> CsvFile:
-    """The launches in a file of ncu's CSV. Raises BadInputError where it holds none, or is damaged."""
-    found = CsvFile(path)
+    """Read the launches of a CSV file of ncu. Raises BadInputError if it has none or is damaged."""
+    file = CsvFile(path)
     for line in read_lines(path):
         if line.startswith("=="):
-            found.errors += _ERROR.findall(line)
+            file.errors += _ERROR.findall(line)
         elif line.strip():
-            _take(found, line)
-    if not found._header:
-        raise bad(path, f"it is no CSV of ncu (no header with Kernel Name){_said(found)}; {HOW}")
-    _convert(found)
-    if not any(launch.values for launch in found.launches.values()):
-        raise bad(path, f"it holds no launch with a value{_said(found)}; profile again, and {HOW}")
-    return found
+            _take(file, line)
+    if not file._header:
+        raise bad(path, f"it is not a CSV of ncu (no header with Kernel Name){_said(file)}; {HOW}")
+    _convert(file)
+    if not any(launch.values for launch in file.launches.values()):
+        raise bad(path, f"it has no launch with a value{_said(file)}; profile again, and {HOW}")
+    return file
 
 
-def _said(found: CsvFile) -> str:
-    return f" (ncu said: {found.errors[0].strip().rstrip('.')})" if found.errors else ""
+def _said(file: CsvFile) -> str:
+    return f" (ncu said: {file.errors[0].strip().rstrip('.')})" if file.errors else ""
 
 
-def _take(found: CsvFile, line: str) -> None:
+def _take(file: CsvFile, line: str) -> None:
     try:
         fields = next(csv.reader([line], strict=True, skipinitialspace=True))
     except csv.Error:
         fields = []
     if "Kernel Name" in fields:
-        _begin(found, [name.strip() for name in fields])
-    elif not found._header:
-        found.strange += 1
-    elif len(fields) == len(found._header) and (_DATA.match(line) or not fields[0]):
-        _row(found, fields)
+        _begin(file, [name.strip() for name in fields])
+    elif not file._header:
+        file.strange += 1
+    elif len(fields) == len(file._header) and (_DATA.match(line) or not fields[0]):
+        _row(file, fields)
     elif _DATA.match(line):
-        raise bad(found.path, f"its row {line[:40]!r} is damaged or cut off; export it again")
+        raise bad(file.path, f"its row {line[:40]!r} is damaged or cut off; export it again")
     else:
-        found.strange += 1
+        file.strange += 1
 
 
-def _begin(found: CsvFile, header: list[str]) -> None:
-    if found._header and _form(header) != _form(found._header):
-        raise bad(found.path, f"it mixes two pages of ncu; give one file a page, or {HOW}")
+def _begin(file: CsvFile, header: list[str]) -> None:
+    if file._header and _form(header) != _form(file._header):
+        raise bad(file.path, f"it mixes two pages of ncu; export each page to its own file, or {HOW}")
     if len(set(header)) < len(header):
         twice = next(name for name in header if header.count(name) > 1)
-        raise bad(found.path, f"its column {twice} stands there twice; export it again")
+        raise bad(file.path, f"it has the column {twice} twice; export it again")
     if _form(header) != "summary" and "ID" not in header:
-        raise bad(found.path, f"its column ID is gone, which tells its launches apart; {HOW}")
-    found._header, found._units = header, None
-    found._tables += 1
+        raise bad(file.path, f"it has no column ID, which identifies launches; {HOW}")
+    file._header, file._units = header, None
+    file._tables += 1
 
 
 def _form(header: list[str]) -> str:
@@ -89,48 +89,48 @@ def _form(header: list[str]) -> str:
     return "details" if "Metric Value" in header else "summary"
 
 
-def _row(found: CsvFile, fields: list[str]) -> None:
-    row = dict(zip(found._header, (field.strip() for field in fields), strict=True))
-    form = _form(found._header)
+def _row(file: CsvFile, fields: list[str]) -> None:
+    row = dict(zip(file._header, (field.strip() for field in fields), strict=True))
+    form = _form(file._header)
     if form == "raw":
-        _raw_row(found, fields, row)
+        _raw_row(file, fields, row)
     elif row["Metric Name"]:
         value = row.get("Metric Value" if form == "details" else "Average", "")
-        launch = _launch(found, row)
-        found._raw.append((launch, _metric(row), value, row.get("Metric Unit", "")))
+        launch = _launch(file, row)
+        file._raw.append((launch, _metric(row), value, row.get("Metric Unit", "")))
 
 
-def _raw_row(found: CsvFile, fields: list[str], row: dict[str, str]) -> None:
+def _raw_row(file: CsvFile, fields: list[str], row: dict[str, str]) -> None:
     if not row.get("Kernel Name"):
-        found._units = fields
+        file._units = fields
         return
-    if found._units is None:
-        raise bad(found.path, f"its row of units is gone; {HOW}")
-    launch = _launch(found, row)
-    for (name, text), unit in zip(row.items(), found._units, strict=True):
+    if file._units is None:
+        raise bad(file.path, f"it has no row of units; {HOW}")
+    launch = _launch(file, row)
+    for (name, text), unit in zip(row.items(), file._units, strict=True):
         if _METRIC.fullmatch(name):
-            found._raw.append((launch, name, text, unit))
+            file._raw.append((launch, name, text, unit))
 
 
-def _launch(found: CsvFile, row: dict[str, str]) -> Launch:
+def _launch(file: CsvFile, row: dict[str, str]) -> Launch:
     own = row.get("ID") or f"{row['Kernel Name']} {row.get('Grid Size')} {row.get('Block Size')}"
-    key = (found._tables, row.get("Process ID", ""), own)
-    if key not in found.launches:
-        found.launches[key] = Launch(
+    key = (file._tables, row.get("Process ID", ""), own)
+    if key not in file.launches:
+        file.launches[key] = Launch(
             name=row["Kernel Name"],
-            pid=_whole(row.get("Process ID")),
+            pid=_int(row.get("Process ID")),
             host=row.get("Host Name") or None,
-            device=_whole(row.get("Device")) or 0,
-            stream=_whole(row.get("Stream")),
+            device=_int(row.get("Device")) or 0,
+            stream=_int(row.get("Stream")),
             grid=_dims(row.get("Grid Size")),
             block=_dims(row.get("Block Size")),
-            count=_whole(row.get("Invocations")) or 1,
+            count=_int(row.get("Invocations")) or 1,
             texts={"cc": row["CC"]} if row.get("CC") else {},
         )
-    return found.launches[key]
+    return file.launches[key]
 
 
-def _whole(text: str | None) -> int | None:
+def _int(text: str | None) -> int | None:
     return int(text) if text and text.isdecimal() and len(text) < 19 else None
 
 
@@ -140,7 +140,7 @@ def _dims(text: str | None) -> str | None:
 
 
 def _metric(row: dict[str, str]) -> str:
-    """A metric's own name; for a label of the details page, from the table of labels."""
+    """The metric's name; for a label of the details page, from the table of labels."""
     label, section = row["Metric Name"], row.get("Section Name", "")
     if "__" in label:
         return label.rpartition("(")[2].rstrip(")") if "(" in label else label
@@ -152,26 +152,26 @@ def _labels() -> dict[str, dict[str, str]]:
     return load(__package__, "labels")
 
 
-def _convert(found: CsvFile) -> None:
-    """Texts become values, once all of them have told how this machine writes numbers."""
-    numbers = {text: plain(text) for _, _, text, _ in found._raw}
+def _convert(file: CsvFile) -> None:
+    """Convert texts to values, with the decimal mark found from all of them."""
+    numbers = {text: plain(text) for _, _, text, _ in file._raw}
     try:
         mark = decimal_mark(number for number in numbers.values() if number)
         values = {text: to_float(number, mark) for text, number in numbers.items() if number}
     except TwoNotationsError:
         raise bad(
-            found.path, "its numbers use both 1,234.5 and 1.234,5; give one file of one machine"
+            file.path, "its numbers use both 1,234.5 and 1.234,5; give a file from a single machine"
         ) from None
     except ValueError:
-        raise bad(found.path, "it holds a number that cannot be read; export it again") from None
-    for launch, metric, text, unit in found._raw:
+        raise bad(file.path, "it has a number that cannot be read; export it again") from None
+    for launch, metric, text, unit in file._raw:
         if text in values:
             scale, base = base_unit(unit)
             if metric == DURATION and base != "s":
-                raise bad(found.path, f"its {DURATION} is in '{unit}', which is no unit of time; {HOW}")
+                raise bad(file.path, f"its {DURATION} is in '{unit}', which is not a unit of time; {HOW}")
             launch.values[metric], launch.units[metric] = values[text] * scale, base
         elif is_absent(text):
             launch.absent.add(metric)
         else:
             launch.texts[metric] = text
-    found._raw.clear()
+    file._raw.clear()

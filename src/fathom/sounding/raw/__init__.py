@@ -1,4 +1,4 @@
-"""Makes a sounding of the raw records that the probe and its parent left behind."""
+"""Import of the raw records of the probe and the recorder."""
 
 from fathom.sounding.raw.importer import import_raw
 

@@ -1,4 +1,4 @@
-"""Host times of a Kineto burst, moved onto the profiler's clock."""
+"""Conversion of host times in a Kineto burst to the profiler's clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Shift:
-    """One burst's offset (profiler minus host, ns), its spread, and the host interval it holds for."""
+    """One burst's offset (profiler minus host, ns), its spread, and its host interval."""
 
     burst: int
     offset_ns: int
@@ -19,7 +19,7 @@ class Shift:
 
 
 def shift(burst: int, marked: pl.DataFrame, annotated: pl.DataFrame) -> Shift | None:
-    """The median offset of the marks (k, ns) that the trace also holds as annotations (k, ns)."""
+    """The median offset of the marks (k, ns) from their annotations in the trace (k, ns)."""
     both = annotated.select("k", there="ns").join(marked.select("k", "ns"), on="k")
     if both.is_empty():
         return None
@@ -30,10 +30,10 @@ def shift(burst: int, marked: pl.DataFrame, annotated: pl.DataFrame) -> Shift | 
 
 
 def move(frame: pl.DataFrame, times: list[str], by: list[Shift], when: str) -> pl.DataFrame:
-    """`frame` with the columns `times` moved where `when` lies in a burst's interval, both ends included."""
+    """Shift the columns `times` of rows whose `when` is in a burst's interval, ends included."""
     offset = pl.lit(0, dtype=pl.Int64)
-    for one in by:
-        inside = pl.col(when).is_between(one.start_ns, one.end_ns)
-        offset = pl.when(inside).then(pl.lit(one.offset_ns, dtype=pl.Int64)).otherwise(offset)
+    for burst_shift in by:
+        inside = pl.col(when).is_between(burst_shift.start_ns, burst_shift.end_ns)
+        offset = pl.when(inside).then(pl.lit(burst_shift.offset_ns, dtype=pl.Int64)).otherwise(offset)
     moved = frame.with_columns(_offset=offset)
     return moved.with_columns(pl.col(name) + pl.col("_offset") for name in times).drop("_offset")

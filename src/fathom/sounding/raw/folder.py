@@ -1,4 +1,4 @@
-"""The folder `raw/` as Python objects. Torn lines and missing files are what a crash leaves."""
+"""The folder `raw/` as Python objects. Torn lines and missing files are the traces of a crash."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Record = dict[str, Any]
 
 @dataclass
 class Process:
-    """The records of one process, by their kind `t`."""
+    """The records of one process by kind `t`."""
 
     pid: int
     records: dict[str, list[Record]] = field(default_factory=dict)
-    torn: int = 0  # lines that are no record, the last one aside
+    torn: int = 0  # lines that are not records, except the last
 
     def of(self, kind: str) -> list[Record]:
-        """All records of one kind, in the order they were written."""
+        """All records of one kind, in the order of writing."""
         return self.records.get(kind, [])
 
     @property
     def head(self) -> Record:
-        """The `process` record; empty where it was lost."""
+        """The `process` record; empty if it was lost."""
         return self.of("process")[0] if self.of("process") else {}
 
     @property
@@ -41,7 +41,7 @@ class Process:
 
     @property
     def clock(self) -> Record | None:
-        """The last `clock` record: from its step on, this is what steps were counted by."""
+        """The last `clock` record: the source of steps from its step on."""
         return self.of("clock")[-1] if self.of("clock") else None
 
 
@@ -57,7 +57,7 @@ class Raw:
     problems: list[str] = field(default_factory=list)
 
     def trace(self, file: str) -> Path | None:
-        """Where a trace lies that a process named: as it was written, or compressed since."""
+        """The path of a trace, as written or compressed."""
         for path in (self.path / file, self.path / f"{file}.gz"):
             if path.is_file():
                 return path
@@ -65,15 +65,15 @@ class Raw:
 
 
 def read(folder: Path) -> Raw:
-    """Read `folder/raw`. Raises BadInputError where there is none, or where it cannot be read."""
+    """Read `folder/raw`. Raises BadInputError if it does not exist or cannot be read."""
     path = folder / "raw"
     if not path.is_dir():
-        raise BadInputError(f"{folder} holds no raw records; give the folder that `fathom run --raw` wrote.")
+        raise BadInputError(f"{folder} has no raw records; give the folder that `fathom run --raw` wrote.")
     problems: list[str] = []
     try:
         processes = [_process(file) for file in sorted(path.glob("proc-*.jsonl"))]
         telemetry = list(_lines(path / "telemetry.jsonl", []))
-        launch, end = _whole(path / "launch.json", problems), _whole(path / "end.json", problems)
+        launch, end = _object(path / "launch.json", problems), _object(path / "end.json", problems)
     except OSError as error:
         raise BadInputError(f"{error.filename} cannot be read: {error.strerror}.") from None
     return Raw(path, launch, end, processes, telemetry, problems)
@@ -89,14 +89,14 @@ def _process(file: Path) -> Process:
         except (KeyError, TypeError, ValueError):
             torn.append(0)
             continue
-        for one in unpacked:
-            process.records.setdefault(str(one.get("t")), []).append(one)
+        for row in unpacked:
+            process.records.setdefault(str(row.get("t")), []).append(row)
     process.torn = len(torn)
     return process
 
 
 def _marks(run: Record) -> Iterator[Record]:
-    """A run of marks that differ only in their time, one by one."""
+    """Expand a run of marks that differ only in time."""
     about = {**run, "t": "mark"}
     for position, ns in enumerate(run["ns"]):
         yield {**about, "k": run["k"] + position, "ns": ns}
@@ -139,7 +139,7 @@ def _lines(file: Path, torn: list[int]) -> Iterator[Record]:
                 torn.append(number)
 
 
-def _whole(file: Path, problems: list[str]) -> Record:
+def _object(file: Path, problems: list[str]) -> Record:
     try:
         record = json.loads(file.read_bytes())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Raw records in, a sounding out."""
+"""Import of raw records into a sounding."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, overlaps, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.lines import with_lines
-from fathom.sounding.raw.samples import Found, samples
+from fathom.sounding.raw.samples import CounterSamples, samples
 from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import Recorded, manifest
 from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
 
-MOST_OTHERS = 7  # processes beside those with ranks that are kept: pools may have hundreds
-ENOUGH_PLACED = 0.8  # of the timeline's launches
+MOST_OTHERS = 7  # processes kept beside the ranks, because pools may have hundreds
+ENOUGH_PLACED = 0.8  # share of the timeline's launches
 
 
 def import_raw(folder: Path, output: Path | None = None, *, replace: bool = False) -> Store:
-    """Make a sounding of `folder/raw`, in `folder` itself or in `output`, where `replace` overwrites one.
+    """Make a sounding of `folder/raw`, in `folder` or in `output`, which `replace` may overwrite.
 
-    Raises BadInputError where there are no raw records or the output cannot be written. Whatever the program
-    did (crashed, was killed, never reached a step), the sounding is valid and its manifest says so.
+    Raises BadInputError if there are no raw records or the output cannot be written. If the program crashed,
+    was killed, or never reached a step, the sounding is still valid and its manifest says so.
     """
     raw = read(Path(folder))
     writer = Writer(output or folder, replace=replace and output is not None)
@@ -42,12 +42,12 @@ def import_raw(folder: Path, output: Path | None = None, *, replace: bool = Fals
 def _ranks(raw: Raw) -> dict[int, Process]:
     """The processes that ran steps, by rank.
 
-    Of several with one rank the one with most marks has it; the others are numbered after the last rank.
+    If several have the same rank, the one with most marks keeps it; the others are numbered after the last.
     """
     marked = sorted(raw.processes, key=lambda process: -len(process.of("mark")))
     by_rank: dict[int, Process] = {}
     others: list[Process] = []
-    for process in (one for one in marked if one.of("mark")):
+    for process in (candidate for candidate in marked if candidate.of("mark")):
         if by_rank.setdefault(process.rank, process) is not process:
             others.append(process)
     if not by_rank:
@@ -61,10 +61,12 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     settled = steps.settled_at(raw.processes)
     settled = max(settled, steps.first(process))
     marked = steps.rehearsed(steps.relabelled(steps.marks(process), settled), process)
-    found, shifts, problems = _traces(raw, process, marked, number, settled)
+    placed_tables, shifts, problems = _traces(raw, process, marked, number, settled)
     if process.of("region"):
-        told = conform("ops", tables.regions(process, marked))
-        found["ops"] = pl.concat([found["ops"], told]) if "ops" in found else told
+        own_regions = conform("ops", tables.regions(process, marked))
+        placed_tables["ops"] = (
+            pl.concat([placed_tables["ops"], own_regions]) if "ops" in placed_tables else own_regions
+        )
     sampled = samples(raw, process, number, settled)
     stacked, rate = stacks(raw.path, process.pid, marked)
     own = {
@@ -77,14 +79,14 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
         "telemetry": tables.telemetry(raw),
     }
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
-    placed = placing.place(found, own["steps"])
-    found = placed.tables
-    problems = overlaps.judged(problems, found)
-    own["steps"] = decoding.told(own["steps"], found.get("ops"))
+    placed = placing.place(placed_tables, own["steps"])
+    placed_tables = placed.tables
+    problems = overlaps.judged(problems, placed_tables)
+    own["steps"] = decoding.classified(own["steps"], placed_tables.get("ops"))
     own["stacks"] = clocks.move(own["stacks"], ["time_ns"], shifts, "time_ns")
     own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
     own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
-    for name, frame in {**found, **own}.items():
+    for name, frame in {**placed_tables, **own}.items():
         writer.write(number, name, frame)
     about = _about(process, number, shifts, sampled)
     about.facts.update(rate)
@@ -93,10 +95,10 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
 
 
 def _timeline(process: Process, placed: placing.Placed) -> Record:
-    """How the timeline was recorded, and the share of its launches whose ops were found in other steps."""
+    """The source of the timeline, and the share of its launches that were joined to ops of other steps."""
     ways = [record.get("way") or "kineto" for record in process.of("trace") if record["phase"] == "timeline"]
-    found = {"timeline": max(sorted(set(ways)), key=ways.count)} if ways else {}
-    return {**found, **({"placed": round(placed.share, 4)} if placed.share is not None else {})}
+    facts = {"timeline": max(sorted(set(ways)), key=ways.count)} if ways else {}
+    return {**facts, **({"placed": round(placed.share, 4)} if placed.share is not None else {})}
 
 
 def _not_placed(placed: placing.Placed) -> list[dict[str, str]]:
@@ -104,14 +106,16 @@ def _not_placed(placed: placing.Placed) -> list[dict[str, str]]:
     if share is None or share >= ENOUGH_PLACED:
         return []
     why = (
-        f"only {100 * share:.0f} % of the timeline's launches were found again in the steps that were "
-        "recorded with ops; the other launches have no op, module or source line"
+        f"only {100 * share:.0f} % of the timeline's launches matched steps that were recorded with ops; "
+        "the other launches have no op, module or source line"
     )
     return [{"what": "attribution", "why": why}]
 
 
 def _streams(frame: pl.DataFrame) -> pl.DataFrame:
-    """The profiler numbers the default stream 7; the numbers of others cannot be told from their handles."""
+    """Set the profiler's number of the default stream, 7; other streams' handles do not show their
+    numbers.
+    """
     default = pl.when(pl.col("stream") == 0).then(pl.lit(7, dtype=pl.Int64))
     return frame.with_columns(stream=default)
 
@@ -119,15 +123,15 @@ def _streams(frame: pl.DataFrame) -> pl.DataFrame:
 def _traces(
     raw: Raw, process: Process, marked: pl.DataFrame, number: int, settled: int
 ) -> tuple[dict[str, pl.DataFrame], list[clocks.Shift], list[Problem]]:
-    """Tables of all bursts together, the shift of each burst's clock, and what is wrong with them."""
+    """Tables of all bursts, the clock shift of each burst, and problems."""
     parts: dict[str, list[pl.DataFrame]] = {}
     shifts: list[clocks.Shift] = []
     problems: list[Problem] = []
     for record in process.of("trace"):
-        if 0 <= record["k0"] < settled:  # captures (-1) are as good as ever
+        if 0 <= record["k0"] < settled:  # captures (-1) stay valid
             continue
         try:
-            found, shift, wrong = _trace(raw, record, marked)
+            trace_tables, shift, wrong = _trace(raw, record, marked)
         except FathomError as error:
             problems.append(
                 Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
@@ -135,7 +139,7 @@ def _traces(
             continue
         problems += wrong
         shifts += [shift] if shift else []
-        for name, frame in found.items():
+        for name, frame in trace_tables.items():
             parts.setdefault(name, []).append(frame)
     return {name: pl.concat(frames) for name, frames in parts.items()}, shifts, problems
 
@@ -150,11 +154,11 @@ def _trace(
         raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
     trace = read_trace(path, phase=record["phase"], burst=record["burst"])
     shift = clocks.shift(record["burst"], marked, trace.marks)
-    found = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
-    return found, shift, list(trace.problems)
+    trace_tables = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
+    return trace_tables, shift, list(trace.problems)
 
 
-def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: Found) -> Rank:
+def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: CounterSamples) -> Rank:
     head = process.head
     return Rank(
         rank=number,
@@ -175,19 +179,23 @@ def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: F
 
 
 def _compiler(process: Process) -> Record:
-    """Counters only grow: the last record tells all."""
-    told = [{name: value for name, value in one.items() if name != "t"} for one in process.of("dynamo")]
-    return {FACT: told[-1]} if told else {}
+    """The compiler's counts: they only grow, so the last record has all."""
+    records = [
+        {name: value for name, value in record.items() if name != "t"} for record in process.of("dynamo")
+    ]
+    return {FACT: records[-1]} if records else {}
 
 
 def _loaders(process: Process) -> Record:
-    """Each loader as its first batch showed it."""
-    told = [{name: value for name, value in one.items() if name != "t"} for one in process.of("loader")]
-    return {LOADERS: told} if told else {}
+    """Facts about each loader, from its first batch."""
+    records = [
+        {name: value for name, value in record.items() if name != "t"} for record in process.of("loader")
+    ]
+    return {LOADERS: records} if records else {}
 
 
 def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:
-    """Every stretch of marks with one phase and burst; it ends where the next begins."""
+    """Stretches of marks with the same phase and burst; each ends where the next begins."""
     ends = marked.with_columns(end=pl.col("ns").shift(-1).fill_null(pl.col("ns")))
     stretches = ends.group_by("phase", "burst", maintain_order=True).agg(
         pl.col("ns").min(), pl.col("end").max(), pl.len()

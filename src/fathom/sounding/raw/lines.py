@@ -1,4 +1,4 @@
-"""Lines of ops that ran: Kineto's frames carry the line at which a function begins."""
+"""Source lines of ops; Kineto's frames only have the first line of a function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
 
 
 def with_lines(ops: pl.DataFrame, trace: Path) -> pl.DataFrame:
-    """`ops` with `line`, where the probe left lines beside the trace."""
+    """Add `line` to `ops` if the probe recorded lines beside the trace."""
     called = _read(trace)
     if called.is_empty() or ops["source"].null_count() == ops.height:
         return ops
@@ -33,7 +33,7 @@ def with_lines(ops: pl.DataFrame, trace: Path) -> pl.DataFrame:
 
 
 def _read(trace: Path) -> pl.DataFrame:
-    """ns, file, function, ran: the line that this function had reached; empty where nothing was left."""
+    """ns, file, function, ran (the line that the function had reached); empty if none were recorded."""
     schema = {"ns": pl.Int64, "file": pl.String, "function": pl.String, "ran": pl.Int64}
     path = trace.parent / f"lines-{trace.name.removesuffix('.gz')}"
     try:

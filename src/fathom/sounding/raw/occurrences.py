@@ -1,4 +1,4 @@
-"""What each step launched, in order, as numbers that can be compared."""
+"""The launches of each step, in order, as comparable numbers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KEY = ["phase", "burst", "correlation"]
 
 @dataclass
 class Occurrence:
-    """One step. Arrays over its pieces, calls that launched device work or waited for it, in their order.
+    """One step. Arrays over its pieces: calls that launched device work or waited for it, in order.
 
-    `codes`: the same number for the same work, launched in the same shape, in all steps; `names` for kernels
-    of the same name. `rows` of the table of launches.
+    `codes`: equal numbers for equal work with equal launch shape, in all steps; `names`: for kernels of equal
+    name; `rows`: of the table of launches.
     """
 
     phase: str
@@ -32,21 +32,21 @@ class Occurrence:
 
 
 def occurrences(tables: dict[str, pl.DataFrame], steps: pl.DataFrame) -> list[Occurrence]:
-    """The steps (phase, burst, kind, mark_ns, end_ns) with what was launched in each."""
+    """The steps (phase, burst, kind, mark_ns, end_ns) with their launches."""
     pieces = _pieces(tables["launches"], tables["kernels"], steps)
     by_burst = dict(iter(pieces.group_by("phase", "burst")))
-    found = []
+    result = []
     for step in steps.select("phase", "burst", "kind", "mark_ns", "end_ns").iter_rows(named=True):
         rows = by_burst.get((step["phase"], step["burst"]), pieces.clear())
         rows = rows.filter(pl.col("start_ns") >= step["mark_ns"], pl.col("start_ns") < step["end_ns"])
         columns = (rows[name].to_numpy() for name in ("code", "named", "row", "start_ns", "end_ns"))
         bounds = step["mark_ns"], step["end_ns"]
-        found.append(Occurrence(step["phase"], step["burst"], step["kind"], *bounds, *columns))
-    return found
+        result.append(Occurrence(step["phase"], step["burst"], step["kind"], *bounds, *columns))
+    return result
 
 
 def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """phase, burst, row, start_ns, end_ns, code and named (code of the name) of the calls, in their order."""
+    """phase, burst, row, start_ns, end_ns, code and named (code of the name) of the calls, in order."""
     bursts = steps.select("phase", "burst").unique()
     calls = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     calls = calls.drop_nulls("correlation").join(bursts, on=["phase", "burst"], how="semi")
@@ -63,6 +63,6 @@ def _pieces(launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame) 
 
 
 def _all_of_it(code: str) -> pl.Expr:
-    """One number for all that a call launched: a graph's launch starts many kernels."""
+    """One number for all work of a call, because the launch of a graph starts many kernels."""
     codes = pl.col(code)
     return pl.struct(codes.first(), codes.sum().alias("sum"), pl.len()).hash().alias(code)

@@ -1,4 +1,4 @@
-"""Kernels that were launched to begin before the one in front of them ends."""
+"""Overlaps of kernels that may begin before their predecessor ends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fathom.sounding.manifest import Problem
 
 
 def judged(problems: list[Problem], tables: dict[str, pl.DataFrame]) -> list[Problem]:
-    """`problems`, with overlaps on a stream judged over all bursts of the rank together.
+    """Judge overlaps on a stream over all bursts of the rank.
 
-    A burst that CUPTI recorded without runtime calls does not know how a kernel was launched: its launches
-    are derived from queue times. Other bursts know, and a kernel that one of them launched with leave to
+    A burst that CUPTI recorded without runtime calls does not show how a kernel was launched: its launches
+    are derived from queue times. Other bursts do, and a kernel that one of them launched with permission to
     overlap (programmatic dependent launch) may overlap in every burst.
     """
     kept = [problem for problem in problems if problem.what != integrity.OVERLAP]

@@ -1,9 +1,9 @@
-"""Ops of the attribution phase, placed in the steps of a timeline that was recorded without them.
+"""Ops of the attribution phase, placed in the steps of a timeline without ops.
 
-A timeline's launches are measured; the ops that made them were recorded in other steps, which tracing made
-longer. A step of the timeline is compared with those steps: what was launched, in order. Where both agree,
-the ops of the one are placed between the launches of the other: times in between are interpolated, so ops
-keep their nesting, and those whose launches were not found again stay out. Their times are no measurement.
+Launches of a timeline are measured; the ops that made them were recorded in other steps, which tracing
+lengthened. Both are aligned by the sequence of their launches. Where they agree, the ops are placed between
+the timeline's launches, with interpolated times, so they keep their nesting; ops without matching launches
+are left out. The times of placed ops are not measurements.
 """
 
 from __future__ import annotations
@@ -17,47 +17,45 @@ from fathom.sounding.raw import alignment
 from fathom.sounding.raw.occurrences import Occurrence, occurrences
 
 TIMELINES = ("timeline", "slow")
-_IDS_A_BURST = 1_000_000_000  # as the traces number their ops
+_IDS_A_BURST = 1_000_000_000  # like the ids of ops in traces
 _NONE = -1
-_ALIKE = (
-    0.5  # of a step's launches: below it kernels of one name count as the same, whatever their launch shape
-)
+_ALIKE = 0.5  # of a step's launches: below it kernels match by name alone, without launch shape
 _SHAPES = ("shapes", "dtypes", "values")
 Tables = dict[str, pl.DataFrame]
 
 
 @dataclass
 class Placed:
-    """The tables with placed ops, and how many of the launches in the timeline's steps have got one."""
+    """The tables with placed ops, and the number of the timeline's launches that were matched."""
 
     tables: Tables
     launches: int = 0
-    found: int = 0
+    matched: int = 0
 
     @property
     def share(self) -> float | None:
-        """Of the launches; None where nothing had to be placed."""
-        return self.found / self.launches if self.launches else None
+        """The matched share of the launches; None if nothing had to be placed."""
+        return self.matched / self.launches if self.launches else None
 
 
 def place(tables: Tables, steps: pl.DataFrame) -> Placed:
-    """Place ops in bursts of a timeline that have none; `steps` are on the clock of the tables.
+    """Place ops in bursts of a timeline that have none; `steps` use the clock of the tables.
 
-    Launches take over the thread, the call's name and the op of those that they correspond to.
+    Launches get thread, name of the call and op from their counterparts.
     """
     if any(tables.get(name) is None for name in ("ops", "launches", "kernels")):
         return Placed(tables)
     bare = _bare(tables["ops"], tables["launches"])
-    whole = steps.filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
-    known = whole.filter(phase="attribution")
-    wanted = whole.filter(pl.col("burst").is_in(bare), pl.col("phase").is_in(TIMELINES))
+    complete = steps.filter(pl.col("parent").is_null(), pl.col("end_ns").is_not_null())
+    known = complete.filter(phase="attribution")
+    wanted = complete.filter(pl.col("burst").is_in(bare), pl.col("phase").is_in(TIMELINES))
     if known.is_empty() or wanted.is_empty():
         return Placed(tables)
     return _place(tables, occurrences(tables, known), occurrences(tables, wanted))
 
 
 def _bare(ops: pl.DataFrame, launches: pl.DataFrame) -> list[int]:
-    """Bursts of a timeline with launches and without ops."""
+    """Bursts of a timeline with launches but without ops."""
     timeline = pl.col("phase").is_in(TIMELINES)
     with_ops = ops.filter(timeline, pl.col("kind") == "op")["burst"].unique()
     bursts = launches.filter(timeline)["burst"].drop_nulls().unique()
@@ -65,8 +63,8 @@ def _bare(ops: pl.DataFrame, launches: pl.DataFrame) -> list[int]:
 
 
 def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) -> Placed:
-    known = [one for one in known if len(one.codes)]
-    models = [_Model.of(tables["ops"], tables["launches"], one) for one in known]
+    known = [candidate for candidate in known if len(candidate.codes)]
+    models = [_Model.of(tables["ops"], tables["launches"], candidate) for candidate in known]
     added: list[pl.DataFrame] = []
     linked: list[pl.DataFrame] = []
     made: dict[int, int] = {}
@@ -78,11 +76,11 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
             continue
         pairs, shaped = _paired(known[chosen], step)
         first = step.burst * _IDS_A_BURST + made.get(step.burst, 0)
-        frame, links, found = models[chosen].placed(step, pairs, first)
+        frame, links, count = models[chosen].placed(step, pairs, first)
         if not shaped:
             frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in _SHAPES)
         made[step.burst] = made.get(step.burst, 0) + frame.height
-        placed.found += found
+        placed.matched += count
         added.append(frame)
         linked.append(links)
     if added:
@@ -92,11 +90,13 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
 
 
 def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
-    """The step that launched the same, else the one with most in common; of its own kind where there is one.
+    """The step with equal launches, else the one with most in common; of the same kind if there is one.
 
-    Later ones come first: the profiler's start falls into the first.
+    Later steps are preferred, because the profiler starts in the first.
     """
-    rows = [at for at, one in enumerate(known) if one.kind == step.kind] or list(range(len(known)))
+    rows = [at for at, candidate in enumerate(known) if candidate.kind == step.kind] or list(
+        range(len(known))
+    )
     same = [at for at in rows if np.array_equal(known[at].codes, step.codes)]
     if same:
         return same[-1]
@@ -105,7 +105,9 @@ def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
 
 
 def _paired(known: Occurrence, step: Occurrence) -> tuple[alignment.Pairs, bool]:
-    """What both launched, and whether with the same shapes: those of others say nothing of this step."""
+    """Pairs of matching launches, and whether their shapes are equal, without which ops' shapes do not
+    apply.
+    """
     pairs = alignment.pairs(known.codes, step.codes)
     if len(pairs) >= _ALIKE * len(step.codes):
         return pairs, True
@@ -114,7 +116,7 @@ def _paired(known: Occurrence, step: Occurrence) -> tuple[alignment.Pairs, bool]
 
 
 def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
-    """The launches with what their counterparts have: op, thread and name of the call."""
+    """The launches with op, thread and name of the call from their counterparts."""
     rows = launches.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     joined = rows.join(links, on="row", how="left", maintain_order="left")
     taken = [pl.coalesce(f"new_{name}", name).alias(name) for name in ("op", "thread", "api")]
@@ -123,7 +125,7 @@ def _linked(launches: pl.DataFrame, links: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass
 class _Model:
-    """One step with ops. Arrays over its ops; `owner` is the op of each piece, NONE where it has none."""
+    """One step with ops. Arrays over its ops; `owner`: the op of each piece, or NONE."""
 
     occurrence: Occurrence
     ops: pl.DataFrame
@@ -137,16 +139,17 @@ class _Model:
         inside = (pl.col("start_ns") >= step.start) & (pl.col("start_ns") < step.end)
         own = ops.filter(pl.col("phase") == "attribution", pl.col("burst") == step.burst, inside)
         pieces = launches[step.rows].select("op", "thread", "api")
-        number = {one: at for at, one in enumerate(own["id"].to_list())}
-        rows = [[number.get(one, _NONE) for one in ids] for ids in (own["parent"], pieces["op"])]
-        parent, owner = (np.array(one, np.int64).reshape(-1) for one in rows)
+        number = {column: at for at, column in enumerate(own["id"].to_list())}
+        rows = [[number.get(column, _NONE) for column in ids] for ids in (own["parent"], pieces["op"])]
+        parent, owner = (np.array(column, np.int64).reshape(-1) for column in rows)
         return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
 
     def placed(
         self, step: Occurrence, pairs: alignment.Pairs, first: int
     ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
-        """Ops for `step`, numbered from `first`; what its launches get (row, new_op, new_thread, new_api);
-        and how many of its launches got an op."""
+        """Ops for `step`, numbered from `first`; new columns of its launches (row, new_op, new_thread,
+        new_api); and the number of launches with an op.
+        """
         keep = self._kept(pairs[:, 0])
         ids = np.where(keep, first + np.cumsum(keep) - 1, _NONE)
         parent = self._climbed(self.parent, keep)
@@ -170,13 +173,13 @@ class _Model:
         return frame, links, int((owner != _NONE).sum())
 
     def _kept(self, matched: np.ndarray) -> np.ndarray:
-        """Ops with a launch that was found again, and those without any that lie in no gap of matches."""
+        """Ops with a matched launch, and ops without launches that are not in a gap between matches."""
         every = self._within(np.arange(len(self.owner)))
-        found = self._within(matched)
-        return (found > 0) | ((every == 0) & ~self._in_hole(matched))
+        matches = self._within(matched)
+        return (matches > 0) | ((every == 0) & ~self._in_hole(matched))
 
     def _within(self, pieces: np.ndarray) -> np.ndarray:
-        """How many of these pieces each op launched, itself or in its parts."""
+        """The number of these pieces that each op launched, itself or through nested ops."""
         counts = np.zeros(len(self.parent), np.int64)
         at = self.owner[pieces]
         at = at[at != _NONE]
@@ -187,7 +190,7 @@ class _Model:
         return counts
 
     def _in_hole(self, matched: np.ndarray) -> np.ndarray:
-        """Ops that begin between two pieces of which one was not found again."""
+        """Ops that begin between two pieces of which one was not matched."""
         missing = np.ones(len(self.owner), bool)
         missing[matched] = False
         if not missing.any():
@@ -198,7 +201,7 @@ class _Model:
         return padded[after] | padded[after + 1]
 
     def _climbed(self, rows: np.ndarray, keep: np.ndarray) -> np.ndarray:
-        """For each row the nearest kept op, itself or around it."""
+        """For each row the nearest kept op: itself or one around it."""
         rows = rows.copy()
         lost = (rows != _NONE) & ~keep[rows] if len(keep) else np.zeros(len(rows), bool)
         while lost.any():
@@ -207,7 +210,7 @@ class _Model:
         return rows
 
     def _moved(self, times: np.ndarray, step: Occurrence, pairs: alignment.Pairs) -> np.ndarray:
-        """Times of the ops on the clock of `step`, between what both launched on the same thread."""
+        """Times of the ops in `step`, between launches that both made on the same thread."""
         moved = np.empty(len(times), np.int64)
         of_piece = self.launches["thread"].fill_null(_NONE).to_numpy()[pairs[:, 0]]
         anchors = self._anchors(step, pairs)
@@ -217,7 +220,7 @@ class _Model:
         return moved
 
     def _anchors(self, step: Occurrence, pairs: alignment.Pairs) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end of each matched call here and there, and the steps' bounds at both ends."""
+        """Begin and end of each matched call in both steps, and the steps' bounds."""
         ours, theirs = self.occurrence, step
         here = np.stack([ours.starts[pairs[:, 0]], ours.ends[pairs[:, 0]]], axis=1).ravel()
         there = np.stack([theirs.starts[pairs[:, 1]], theirs.ends[pairs[:, 1]]], axis=1).ravel()
@@ -228,7 +231,9 @@ class _Model:
 
 
 def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A thread's anchors, and others' before its first and after its last; ascending on both clocks."""
+    """A thread's anchors, with other threads' before its first and after its last; ascending in both
+    steps.
+    """
     own = np.concatenate([own, [False, False]])
     if own.any():
         inside = (here > here[own].min()) & (here < here[own].max())
@@ -240,7 +245,7 @@ def _ordered(here: np.ndarray, there: np.ndarray, own: np.ndarray) -> tuple[np.n
 
 
 def _interpolated(times: np.ndarray, here: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """`times` moved as the anchors are; beyond the outer ones by as much as those."""
+    """`times` interpolated between the anchors; outside them shifted like the outermost."""
     base, target = int(here[0]), int(there[0])
     moved = np.interp(times - base, here - base, there - target)
     beyond = np.where(times > here[-1], times - here[-1], np.where(times < base, times - base, 0))

@@ -1,4 +1,4 @@
-"""The `samples` table from the bursts of the phase `counters`: one JSON record and one binary file each."""
+"""The `samples` table, from the bursts of the phase `counters`: a JSON record and a binary file each."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LostError(FathomError):
 
 
 @dataclass
-class Found:
-    """The table, the names of each group of counters, facts about each burst, and what was lost."""
+class CounterSamples:
+    """The table, the counters of each group, facts about each burst, and problems."""
 
     table: pl.DataFrame
     groups: list[list[str]] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Found:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the manifest keeps of a rank; empty where nothing was sampled."""
+        """Facts for the manifest; empty if nothing was sampled."""
         return {"counter_groups": self.groups, "sampling": self.bursts} if self.bursts else {}
 
 
@@ -52,26 +52,26 @@ class _Burst:
     dropped: int
 
 
-def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> Found:
-    """All bursts of one process; those before step `settled` don't count."""
-    found = Found(empty("samples"))
+def samples(raw: Raw, process: Process, rank: int, settled: int = 0) -> CounterSamples:
+    """Read all bursts of one process from step `settled` on."""
+    result = CounterSamples(empty("samples"))
     bursts: list[_Burst] = []
     for record in process.of("samples"):
         try:
             if record["k0"] >= settled:
                 bursts.append(_read(raw, record))
         except LostError as error:
-            found.problems.append(Problem("samples-lost", str(error), rank=rank, spoils=["samples"]))
+            result.problems.append(Problem("samples-lost", str(error), rank=rank, spoils=["samples"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             text = "A record of a burst of samples is damaged, so the burst was left out."
-            found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
+            result.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
     stamped = [burst.stamped for burst in bursts]
     speed = ticks.rate(stamped)
-    fitting = [one for one in stamped if speed is not None and one.holds(speed)]
-    frames = [frame for burst in bursts if (frame := _frame(burst, fitting, speed, found, rank)) is not None]
+    fitting = [burst for burst in stamped if speed is not None and burst.holds(speed)]
+    frames = [frame for burst in bursts if (frame := _frame(burst, fitting, speed, result, rank)) is not None]
     if frames:
-        found.table = pl.concat(frames)
-    return found
+        result.table = pl.concat(frames)
+    return result
 
 
 def _read(raw: Raw, record: Record) -> _Burst:
@@ -99,7 +99,7 @@ def _read(raw: Raw, record: Record) -> _Burst:
 
 
 def _began_with_sampling(starts: np.ndarray, ends: np.ndarray) -> bool:
-    """Whether the first sample is as long as the others: the driver may have it begin long before."""
+    """Whether the first sample is as long as the others; the driver may have begun it much earlier."""
     lengths = ends.astype(np.int64) - starts.astype(np.int64)
     return bool(lengths[0] <= TOO_LONG * np.median(lengths))
 
@@ -127,17 +127,17 @@ def _bytes(raw: Raw, record: Record, size: int) -> bytes:
 
 
 def _frame(
-    burst: _Burst, fitting: list[ticks.Stamped], speed: float | None, found: Found, rank: int
+    burst: _Burst, fitting: list[ticks.Stamped], speed: float | None, result: CounterSamples, rank: int
 ) -> pl.DataFrame | None:
     stamped = burst.stamped
     if not stamped.in_nanoseconds and (speed is None or not stamped.holds(speed)):
-        text = f"The clock of {burst.record['file']} cannot be told, so its burst of samples was left out."
-        found.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
+        text = f"The clock of {burst.record['file']} is unknown, so its burst of samples was left out."
+        result.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
         return None
     began = ticks.begin(stamped, fitting, speed or 1.0)
     starts, ends = ticks.nanoseconds(stamped, speed or 1.0, began.at)
-    group = _group(found.groups, burst.names)
-    found.bursts.append(_facts(burst, speed, began.unsure_ns) | {"group": group})
+    group = _group(result.groups, burst.names)
+    result.bursts.append(_facts(burst, speed, began.unsure_ns) | {"group": group})
     width = pl.Array(pl.Float32, len(burst.names))
     values = pl.Series("values", burst.values.astype(np.float32), dtype=width).cast(pl.List(pl.Float32))
     labels = {"device": burst.device, "group": group, "burst": burst.number}
@@ -147,21 +147,21 @@ def _frame(
 
 
 def _facts(burst: _Burst, speed: float | None, unsure_ns: int) -> Record:
-    """What the manifest keeps of a burst; times in ns."""
-    stamped, told = burst.stamped, burst.stamped.in_nanoseconds
+    """Facts about a burst for the manifest; times in ns."""
+    stamped, in_ns = burst.stamped, burst.stamped.in_nanoseconds
     unsure = unsure_ns + burst.dropped * (stamped.interval_ns or 0)
     return {name: burst.record.get(name) for name in KEPT} | {
         "dropped": burst.dropped,
-        "clock": "ns" if told else "ticks",
-        "ticks_per_ns": None if told else speed,
-        "clock_error_ns": 0 if told else unsure,
+        "clock": "ns" if in_ns else "ticks",
+        "ticks_per_ns": None if in_ns else speed,
+        "clock_error_ns": 0 if in_ns else unsure,
         "start_ns": list(stamped.started),
         "stop_ns": list(stamped.stopped),
     }
 
 
 def _group(groups: list[list[str]], names: list[str]) -> int:
-    """The place of these names among the groups met so far."""
+    """The index of these names among the groups so far."""
     if names not in groups:
         groups.append(names)
     return groups.index(names)

@@ -1,4 +1,4 @@
-"""The `stacks` table, from the samples that the recorder took of one process."""
+"""The `stacks` table, from the recorder's samples of one process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.units import NS_PER_S
 
 SAMPLED = ("timeline", "slow", "clean")  # phases whose samples are kept
 _PACKAGES = ("/site-packages/", "/dist-packages/")
-_TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs that have no file
+_TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
 Frame = tuple[str, str, int]  # function, file, line
 Row = tuple[Any, ...]  # time, thread, running, call, stack, and LOOKED
@@ -24,7 +24,7 @@ LOOKED = ("moved", "apart_ns", "on_processor")  # of samples that were read twic
 
 
 class Samples:
-    """Samples of one process as they were written: `frames` and `stacks` are numbered in order."""
+    """Samples of one process; `frames` and `stacks` are numbered in order of writing."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -33,7 +33,7 @@ class Samples:
         self.stretches: list[Record] = []
 
     def take(self, record: Record) -> None:
-        """Add one record. Raises KeyError, TypeError or ValueError where it is damaged."""
+        """Add one record. Raises KeyError, TypeError or ValueError if it is damaged."""
         kind = record["t"]
         if kind == "frames":
             self.frames += [(str(name), str(file), int(line)) for name, file, line in record["rows"]]
@@ -50,7 +50,7 @@ class Samples:
 
 
 def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Record]:
-    """The table, and facts about the sampling (empty where there was none)."""
+    """The table, and facts about the sampling (empty without any)."""
     samples = _read(raw / f"stacks-{pid}.jsonl")
     if not samples.rows:
         return empty("stacks"), {}
@@ -68,7 +68,7 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
 
 
 def _read(file: Path) -> Samples:
-    """Whatever can be read: a torn line ends it, for later lines count on earlier ones."""
+    """Read samples up to the first torn line, because later lines refer to earlier ones."""
     samples = Samples()
     if file.is_file():
         for line in file.read_bytes().split(b"\n"):
@@ -96,14 +96,14 @@ def _texts(stack: list[int], frames: list[Frame], about: Record) -> tuple[str, s
 
 
 def _programs(stack: list[Frame], about: Record) -> Iterator[Frame]:
-    """The program's frames, innermost first: neither libraries' nor Python's nor Fathom's."""
+    """The program's frames, innermost first, without those of libraries, Python and Fathom."""
     for frame in reversed(stack):
         if is_program(frame[1], about):
             yield frame
 
 
 def is_program(file: str, about: Record) -> bool:
-    """Whether a file is the program's own."""
+    """Whether a file belongs to the program."""
     if file.startswith("<"):
         return file.startswith(_TYPED)
     if any(package in file for package in _PACKAGES):
@@ -113,8 +113,8 @@ def is_program(file: str, about: Record) -> bool:
 
 
 def _facts(samples: Samples) -> dict[str, Any]:
-    """How many samples were taken and dropped, and how many a second."""
-    taken = sum(int(one.get("samples", 0)) for one in samples.stretches)
-    seconds = sum(one["end_ns"] - one["start_ns"] for one in samples.stretches) / NS_PER_S
-    dropped = sum(int(one.get("dropped", 0)) for one in samples.stretches)
+    """Numbers of samples taken and dropped, and samples per second."""
+    taken = sum(int(stretch.get("samples", 0)) for stretch in samples.stretches)
+    seconds = sum(stretch["end_ns"] - stretch["start_ns"] for stretch in samples.stretches) / NS_PER_S
+    dropped = sum(int(stretch.get("dropped", 0)) for stretch in samples.stretches)
     return {"samples": taken, "dropped": dropped, "per_s": taken / seconds if seconds else None}

@@ -1,4 +1,4 @@
-"""Steps from marks: one row a step that has both its ends."""
+"""Steps from marks: one row per step with both ends."""
 
 from __future__ import annotations
 
@@ -33,60 +33,60 @@ def marks(process: Process) -> pl.DataFrame:
 
 
 def first(process: Process) -> int:
-    """The step at which the final clock began; what was recorded before is of another one's steps."""
+    """The step at which the final clock began; earlier records use another source of steps."""
     return process.clock["k"] if process.clock else 0
 
 
 def settled_at(processes: list[Process]) -> int:
-    """The step at which the program last settled into another step time; 0 where it never did.
+    """The step at which the program last settled into another step time; 0 if it never did.
 
-    What was recorded before belongs to no phase but `settle`. Marks alone tell it to the probe, and a host
-    that launches faster is no quicker step: where device events show the same step time before and after, it
+    Earlier records belong to the phase `settle`. The probe decides by marks alone, and a host that launches
+    faster does not make steps shorter: if device events show the same step time before and after, the program
     did not settle there.
     """
-    told = (k for process in processes for k in _settlings(process))
-    return max(told, default=0)
+    candidates = (k for process in processes for k in _settlings(process))
+    return max(candidates, default=0)
 
 
 def _settlings(process: Process) -> list[int]:
-    timed = [one for record in process.of("device") for one in lengths(record.get("marks", []))]
+    timed = [length for record in process.of("device") for length in lengths(record.get("marks", []))]
     return [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
 
 
 def _as_before(timed: list[tuple[int, float]], settled: int) -> bool:
-    """Whether the device took as long for a step before `settled`; False where it was not timed."""
+    """Whether the device took as long for a step before `settled`; False if it was not timed."""
     before = [length for k, length in timed if k <= settled]
     after = [length for k, length in timed if k > settled]
     return bool(before and after) and median(before) <= (1 + LASTING) * median(after)
 
 
 def relabelled(marked: pl.DataFrame, settled: int) -> pl.DataFrame:
-    """`marked` with every step before `settled` in the phase settle."""
+    """`marked` with steps before `settled` in the phase settle."""
     return marked.with_columns(
         phase=pl.when(pl.col("k") < settled).then(pl.lit("settle")).otherwise(pl.col("phase"))
     )
 
 
 def rehearsed(marked: pl.DataFrame, process: Process) -> pl.DataFrame:
-    """`marked` with the steps of bursts that were only tried in the phase transition."""
+    """`marked` with the steps of rehearsal bursts in the phase transition."""
     bursts = [record["burst"] for record in process.of("rehearsal")]
     phase = pl.when(pl.col("burst").is_in(bursts)).then(pl.lit("transition")).otherwise(pl.col("phase"))
     return marked.with_columns(phase=phase)
 
 
 def micro(process: Process) -> pl.DataFrame:
-    """Openings of micro-steps: k of the step that they belong to, ns, source, thread."""
+    """Openings of micro-steps: k of their step, ns, source, thread."""
     return _frame(process.of("micro"), {name: _MARK[name] for name in ("k", "ns", "source", "thread")})
 
 
 def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl.DataFrame:
     """The `steps` table without clock alignment.
 
-    A step is whole where the next mark exists; what it was (kind, samples, tokens, query) stands at the mark
-    that ends it. `device` has columns k, device_ns.
+    A step is complete if the next mark exists; the mark that ends it has its kind, samples, tokens and query.
+    `device` has columns k, device_ns.
     """
     following = pl.col("k").shift(-1) == pl.col("k") + 1
-    whole = marked.join(device, on="k", how="left").with_columns(
+    complete = marked.join(device, on="k", how="left").with_columns(
         end_ns=pl.when(following).then(pl.col("ns").shift(-1)),
         device_end_ns=pl.when(following).then(pl.col("device_ns").shift(-1)),
         kind=pl.col("kind").shift(-1),
@@ -94,12 +94,12 @@ def steps(marked: pl.DataFrame, inner: pl.DataFrame, device: pl.DataFrame) -> pl
         tokens=pl.col("tokens").shift(-1),
         query=pl.col("query").shift(-1),
     )
-    outer = whole.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
+    outer = complete.filter(pl.col("end_ns").is_not_null()).rename({"k": "step", "ns": "mark_ns"})
     return pl.concat([outer, _micro_steps(outer, inner)], how="diagonal_relaxed").sort("mark_ns", "step")
 
 
 def _micro_steps(outer: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
-    """Micro-steps tile their step from the first opening on; they are numbered by their step."""
+    """Micro-steps, which tile their step from the first opening on and have its number."""
     ends = outer.select("step", "phase", "burst", close="end_ns")
     return (
         inner.sort("k", "ns")
@@ -116,18 +116,18 @@ def _micro_steps(outer: pl.DataFrame, inner: pl.DataFrame) -> pl.DataFrame:
 
 
 def device_boundaries(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """k, device_ns: device events of the clean phase, set on the host's clock.
+    """k, device_ns: device events of the clean phase on the host's clock.
 
-    Only differences of device events are exact. The offset is chosen so that no boundary lies before its
-    mark: the device cannot have reached it earlier.
+    Only differences of device events are exact. The offset is chosen so that no boundary precedes its mark,
+    which the device cannot have reached earlier.
     """
     rows = [
         {"k": k, "elapsed": elapsed, "burst": record["burst"]}
         for record in process.of("device")
         for k, elapsed in record.get("marks", [])
     ]
-    found = pl.DataFrame(rows, schema={"k": pl.Int64, "elapsed": pl.Int64, "burst": pl.Int32})
-    joined = found.join(marked.select("k", "ns"), on="k")
+    measured = pl.DataFrame(rows, schema={"k": pl.Int64, "elapsed": pl.Int64, "burst": pl.Int32})
+    joined = measured.join(marked.select("k", "ns"), on="k")
     offset = (pl.col("ns") - pl.col("elapsed")).max().over("burst")
     return joined.select("k", device_ns=pl.col("elapsed") + offset).unique("k")
 

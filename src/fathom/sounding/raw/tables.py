@@ -1,4 +1,4 @@
-"""Waits, loader stages, memory and telemetry from the records of a rank."""
+"""The tables of waits, loader stages, memory and telemetry, from the records of a rank."""
 
 from __future__ import annotations
 
@@ -43,19 +43,24 @@ def _input_wait(record: Record) -> Record:
 
 
 def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
-    """Regions of the program as rows of `ops`; a profiler that ran has them in its trace instead."""
+    """Regions of the program as rows of `ops`, except those that a profiler recorded in its trace."""
     rows = [
-        {"thread": one["thread"], "name": one["name"], "start_ns": one["start"], "end_ns": one["end"]}
-        for one in process.of("region")
+        {
+            "thread": record["thread"],
+            "name": record["name"],
+            "start_ns": record["start"],
+            "end_ns": record["end"],
+        }
+        for record in process.of("region")
     ]
     names = ("thread", "name", "start_ns", "end_ns")
     frame = pl.DataFrame(rows, schema={name: TABLES["ops"][name] for name in names}, strict=False)
-    ids = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # a trace's count up from 0
+    ids = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # ids in traces count up from 0
     return in_phases(frame.with_columns(kind=pl.lit("annotation"), id=ids), "start_ns", marked)
 
 
 def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl.DataFrame:
-    """The `input` table: what the program saw of each batch, joined to what its worker did for it."""
+    """The `input` table: batches as the program received them, joined to their worker's records."""
     made: dict[tuple[Any, Any, Any], Record] = {
         (worker.pid, record.get("epoch"), record.get("nth")): record
         for worker in others
@@ -106,7 +111,7 @@ def _peaks(record: Record) -> list[Record]:
 
 
 def _events(record: Record) -> list[Record]:
-    """The allocator's actions; a block is free when its release is complete, not when it was asked for."""
+    """The allocator's events; a block is free when its release is complete, not when requested."""
     device = record.get("device")
     return [
         {"time_ns": ns, "device": device, "event": _ACTIONS.get(event, event), "size": size}
@@ -123,6 +128,6 @@ def telemetry(raw: Raw) -> pl.DataFrame:
 
 
 def in_phases(frame: pl.DataFrame, when: str, marked: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with the phase and burst of the step that `when` lies in; null before the first mark."""
+    """Add phase and burst of the step that contains `when`; null before the first mark."""
     opened = marked.select(pl.col("ns").alias(when), "phase", "burst").sort(when)
     return frame.sort(when).join_asof(opened, on=when, strategy="backward")

@@ -1,9 +1,10 @@
-"""The clock of samples: nanoseconds since the epoch, or ticks of a counter whose rate the data tell.
+"""The clock of samples: nanoseconds since the epoch, or ticks of a counter whose rate is derived from the
+data.
 
 While Kineto traces, the driver stamps samples with the clock that Kineto registered. Each burst has two
-anchors, the host's times around the calls that start and stop it. On a busy host such a call may take
-80 ms, and sampling begins somewhere within it; all bursts of a process share one clock, so those whose calls
-were quick tell when the others began.
+anchors: the host's times around the calls that start and stop it. On a busy host these calls may take 80 ms,
+and sampling begins somewhere within; all bursts of a process share a clock, so those with short calls
+determine when the others began.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-SLACK_NS = 1_000_000_000  # a clock further off than this is no clock of the host
-APART_NS = 1_000_000_000  # starts this far apart give a rate to about 1 in 10,000 or better
-NEAR = 0.2  # relative; beyond it two estimates of one rate contradict each other
-TRUSTED = 0.03  # what the latencies of start and stop may amount to
-LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may have been full before its end
-QUICK_NS = 1_000_000  # a call to start that took no longer tells well enough when sampling began
-NEARBY_NS = 60_000_000_000  # bursts no further apart than this: the clocks drift little meanwhile
-WANDER_NS = 500_000  # and by no more than this
+SLACK_NS = 1_000_000_000  # a clock that is further off is not the host's
+DISTANT_NS = 1_000_000_000  # distance of starts that gives the rate to about 1 in 10,000
+NEAR = 0.2  # relative difference beyond which two estimates of a rate contradict each other
+TRUSTED = 0.03  # share of a burst that latencies of start and stop may take
+LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may fill up early
+QUICK_NS = 1_000_000  # a shorter start call gives the begin of sampling well enough
+NEARBY_NS = 60_000_000_000  # distance of bursts within which clocks drift little
+WANDER_NS = 500_000  # and at most by this
 
 
 @dataclass(frozen=True)
@@ -33,27 +34,27 @@ class Stamped:
     ends: np.ndarray
     started: tuple[int, int]
     stopped: tuple[int, int]
-    interval_ns: int | None  # None: counted in cycles, whose length is not known
+    interval_ns: int | None  # None: in cycles of unknown length
 
     @property
     def in_nanoseconds(self) -> bool:
-        """Whether the stamps lie between the anchors as they are."""
+        """Whether the stamps are in ns, between the anchors."""
         first, last = int(self.starts[0]), int(self.ends[-1])
         return self.started[0] - SLACK_NS <= first and last <= self.stopped[1] + SLACK_NS
 
     @property
     def begun(self) -> float:
-        """The latest time at which sampling began: as a quick call to start it returns, or 30 µs before."""
+        """The latest time at which sampling began: 0 to 30 µs before a quick start call returned."""
         return float(self.started[1])
 
     @property
     def took(self) -> int:
-        """Nanoseconds of the call that starts, within which sampling began."""
+        """Duration of the start call in ns, within which sampling began."""
         return self.started[1] - self.started[0]
 
     @property
     def quick(self) -> bool:
-        """Whether the call that starts says well enough when sampling began."""
+        """Whether the start call was short enough to give the begin of sampling."""
         return self.took <= QUICK_NS
 
     @property
@@ -61,23 +62,23 @@ class Stamped:
         return int(self.ends[-1]) - int(self.starts[0])
 
     def by_interval(self) -> float | None:
-        """Ticks a nanosecond if the interval was kept; None where it was counted in cycles."""
+        """Ticks per ns from the sampling interval; None if that is in cycles."""
         return float(np.median(self.ends - self.starts)) / self.interval_ns if self.interval_ns else None
 
     def by_anchors(self) -> float:
-        """Ticks a nanosecond if the samples fill the burst: too few where the last ones were lost."""
+        """Ticks per ns if the samples fill the burst; too few if the last ones were lost."""
         span = sum(self.stopped) / 2 - self.begun
         return self._ticks / span if span > 0 else 0.0
 
     def kept_interval(self) -> float | None:
-        """Ticks a nanosecond by the interval; None where the samples would not fit between the anchors."""
+        """Ticks per ns from the interval; None if the samples would not fit between the anchors."""
         keeping = self.by_interval()
         if keeping is None or keeping <= 0 or not self.holds(keeping):
             return None
         return keeping if self.by_anchors() >= LEAST_FILLED * keeping else None
 
     def own_rate(self) -> float | None:
-        """Ticks a nanosecond from this burst alone; None where its stamps contradict its anchors."""
+        """Ticks per ns from this burst alone; None if its stamps contradict its anchors."""
         kept, keeping, filling = self.kept_interval(), self.by_interval(), self.by_anchors()
         if kept is not None:
             return kept
@@ -86,21 +87,23 @@ class Stamped:
         return filling if 1 < filling / keeping <= 1 + NEAR else None
 
     def holds(self, ticks_per_ns: float) -> bool:
-        """Whether the samples, so long, fit between the begin of the first call and the end of the last."""
+        """Whether the samples fit between the begin of the first call and the end of the last at this
+        rate.
+        """
         return self.started[0] + self._ticks / ticks_per_ns * (1 - TRUSTED) <= self.stopped[1]
 
 
 class Begin(NamedTuple):
-    """When a burst's first sample began at the latest, in ns since the epoch, and how much earlier it may."""
+    """The latest begin of a burst's first sample in ns since the epoch, and the uncertainty before it."""
 
     at: int
     unsure_ns: int
 
 
 def rate(bursts: Sequence[Stamped]) -> float | None:
-    """Ticks a nanosecond of all bursts that do not stamp in nanoseconds; None where the data do not tell."""
+    """Ticks per ns of all bursts that do not stamp in ns; None if the data do not determine it."""
     ticking = [burst for burst in bursts if not burst.in_nanoseconds]
-    own = [found for burst in ticking if (found := burst.own_rate()) is not None]
+    own = [estimate for burst in ticking if (estimate := burst.own_rate()) is not None]
     if not own:
         return None
     usual = median(own)
@@ -111,22 +114,23 @@ def rate(bursts: Sequence[Stamped]) -> float | None:
 
 
 def _across(bursts: Sequence[Stamped]) -> float | None:
-    """The median slope over pairs of bursts: a start is uncertain by little against it."""
+    """The median slope over pairs of distant bursts, whose starts are uncertain by little in comparison."""
     slopes = [
         (int(later.starts[0]) - int(earlier.starts[0])) / (later.begun - earlier.begun)
         for place, earlier in enumerate(bursts)
         for later in bursts[place + 1 :]
-        if later.begun - earlier.begun >= APART_NS
+        if later.begun - earlier.begun >= DISTANT_NS
     ]
     return median(slopes) if slopes else None
 
 
 def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin:
-    """When a burst that stamps in ticks began, by its own call if that was quick, else by all bursts nearby.
+    """When a burst that stamps in ticks began: from its own call if that was quick, else from all bursts
+    nearby.
 
-    Ticks place each burst against the others, and each began within its own call and ended before it had
-    stopped: what all of these allow is how sure the begin is. Where they allow nothing, the clock is not
-    one, and each burst stands alone.
+    Ticks place the bursts relative to each other; each began within its start call and ended before its stop
+    call. The begins that all of these allow give the uncertainty. If they contradict each other, the bursts
+    do not share a clock, and each is placed by itself.
     """
     alone = Begin(burst.started[1], burst.took)
     if burst.quick:
@@ -136,13 +140,15 @@ def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Beg
 
 
 def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin | None:
-    """When the burst began, by the calls of all these; None where they contradict each other."""
+    """When the burst began, by the calls of all these bursts; None if they contradict each other."""
     origin, first = burst.started[1], int(burst.starts[0])
     latest, earliest = [], []
-    for one in bursts:
-        after, until = (round((int(ticks) - first) / ticks_per_ns) for ticks in (one.starts[0], one.ends[-1]))
-        latest += [one.started[1] - origin - after, one.stopped[1] - origin - until]
-        earliest.append(one.started[0] - origin - after)
+    for other in bursts:
+        after, until = (
+            round((int(ticks) - first) / ticks_per_ns) for ticks in (other.starts[0], other.ends[-1])
+        )
+        latest += [other.started[1] - origin - after, other.stopped[1] - origin - until]
+        earliest.append(other.started[0] - origin - after)
     if max(earliest, default=0) - min(latest, default=0) > WANDER_NS or not bursts:
         return None
     return Begin(origin + min(latest), max(min(latest) - max(earliest), 0))
@@ -151,7 +157,9 @@ def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> 
 def nanoseconds(
     burst: Stamped, ticks_per_ns: float, began: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends in ns since the epoch (int64); `began`: the first sample, else as its call returned."""
+    """Starts and ends in ns since the epoch (int64); `began`: of the first sample, by default its call's
+    return.
+    """
     if burst.in_nanoseconds:
         return burst.starts.astype(np.int64), burst.ends.astype(np.int64)
     first, begun = burst.starts[0], round(burst.begun if began is None else began)
