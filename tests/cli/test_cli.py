@@ -18,7 +18,7 @@ from fathom.version import VERSION
 from tests.support.running import PYTHON, environment, fathom_command, run_fathom
 from tests.support.small_sounding import make
 
-COMMANDS = ("run", "report", "doctor", "import", "query", "pack")
+COMMANDS = ("run", "report", "tips", "doctor", "import", "query", "pack")
 
 
 def invoke(*words):
