@@ -27,6 +27,13 @@ for i in range(STEPS):
     model.zero_grad()
 print("trained", len(sys.argv), flush=True)
 """
+PLAIN = """
+import sys, time, fathom
+for i in range(STEPS):
+    time.sleep(0.002)
+    fathom.step()
+print("trained", len(sys.argv), flush=True)
+"""
 DISTRIBUTED = """
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -53,17 +60,17 @@ def steps_of(folder):
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("text", "command"),
     [
-        ["python", "train.py", "a"],
-        [PYTHON, "-m", "train", "a"],
-        ["train.py", "a"],
-        ["sh", "job.sh"],
+        (TRAIN, ["python", "train.py", "a"]),
+        (PLAIN, [PYTHON, "-m", "train", "a"]),
+        (PLAIN, ["train.py", "a"]),
+        (PLAIN, ["sh", "job.sh"]),
     ],
     ids=["script", "module", "bare", "shell"],
 )
-def test_however_a_program_is_started_its_steps_are_there(tmp_path, command):
-    program(tmp_path)
+def test_however_a_program_is_started_its_steps_are_there(tmp_path, text, command):
+    program(tmp_path, text=text)
     (tmp_path / "job.sh").write_text("python train.py a\n")
     done = run_fathom(*OUT, "--", *command, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trained 2\n"), done.stderr
@@ -100,7 +107,7 @@ def test_raw_records_become_the_same_sounding_elsewhere(tmp_path):
 
 
 def test_the_plan_reaches_the_program_and_raw_records_are_imported_to_another_place(tmp_path):
-    program(tmp_path)
+    program(tmp_path, text=PLAIN)
     run_fathom(*OUT, "--raw", "--depth", "surface", "--", "python", "train.py", cwd=tmp_path)
     assert record(tmp_path / "out.fathom", "plan")["settle"] == 4
     assert list((tmp_path / "out.fathom" / "raw").glob("trace-*")) == []
@@ -110,7 +117,7 @@ def test_the_plan_reaches_the_program_and_raw_records_are_imported_to_another_pl
 
 
 def test_stop_after_ends_a_long_program(tmp_path):
-    program(tmp_path, steps=10_000_000)
+    program(tmp_path, steps=10_000_000, text=PLAIN)
     done = run_fathom(*OUT, "--stop-after", 40, "--", "python", "train.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert open_sounding(tmp_path / "out.fathom").manifest.ended == "stopped"
@@ -129,7 +136,7 @@ def test_a_short_programs_report_says_what_records_its_timeline(tmp_path, steps)
 
 
 def test_a_crash_leaves_its_steps_and_its_status(tmp_path):
-    program(tmp_path, text=TRAIN + "\nraise SystemExit(9)\n")
+    program(tmp_path, text=PLAIN + "\nraise SystemExit(9)\n")
     done = run_fathom(*OUT, "--", "python", "train.py", cwd=tmp_path)
     assert done.returncode == 9
     assert open_sounding(tmp_path / "out.fathom").manifest.exit_status == 9
@@ -139,7 +146,7 @@ def test_a_crash_leaves_its_steps_and_its_status(tmp_path):
 def test_ctrl_c_leaves_a_sounding(tmp_path):
     program(
         tmp_path,
-        text=TRAIN.replace("model.zero_grad()", "i != 50 or print('fifty', flush=True)"),
+        text=PLAIN.replace("fathom.step()", "fathom.step(); i != 50 or print('fifty', flush=True)"),
         steps=10**8,
     )
     process = start_fathom(*OUT, "--", "python", "train.py", cwd=tmp_path)
