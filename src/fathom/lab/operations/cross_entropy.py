@@ -24,7 +24,7 @@ work = traffic(2)
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     draw = Draw(seed, device)
     rows, words = draw.size(gpu=13200, cpu=4), draw.size(gpu=16000, cpu=2500)
-    return draw.normal(rows, words, scale=2.0), draw.whole(0, words, rows)
+    return draw.normal(rows, words, scale=2.0), draw.integers(0, words, rows)
 
 
 def _by_autograd(logits: Tensor, targets: Tensor) -> Result:

@@ -63,7 +63,8 @@ def reference(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.layer_norm(x, (x.shape[1],), weight, bias, EPSILON)
 
 
-BATCH, Result = (24576, 5), tuple[Tensor, Tensor]
+Result = tuple[Tensor, Tensor]
+BATCH = (24576, 5)
 rms_inputs = normal((BATCH, COLUMNS), (BATCH, COLUMNS), (COLUMNS,), narrow=True)
 rms_work = traffic(4)
 

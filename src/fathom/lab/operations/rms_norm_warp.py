@@ -1,24 +1,8 @@
-"""
-title: Rows as tiles in a Warp kernel
-saves: HBM bandwidth, and multiprocessors that wait for memory
-idea: >-
-  The first kernel that one writes in Warp gives each thread a row: neighbouring threads read a row's length
-  apart, and go over it twice. With tiles a block takes a row: it is loaded once, side by side, stays in
-  registers, and is summed by the block as a whole.
-cost: >-
-  The row's length is part of the type, so each length is compiled by itself, and has to fit into a block's
-  registers or shared memory.
-not_when: >-
-  Rows are so short that a block has no work for its threads, or there are few of them.
-shows:
-  - what: sectors per request of the loads
-    plain: a sector for each lane, 32
-    tuned: those that the bytes need, 4 to 16
-  - what: dram__bytes_read.sum
-    plain: more than the input, whatever leaves the caches before the second pass
-    tuned: the input
-findings: [kernels-uncoalesced]
-needs: {packages: [warp]}
+"""Divide rows by their root mean square, in Warp.
+
+    fathom lab run warp-tiles
+
+by_thread gives each row to a thread, warp_tiles to a block.
 """
 
 from __future__ import annotations
@@ -29,17 +13,14 @@ import torch
 import warp as wp
 from torch import Tensor
 
-from fathom.lab import Draw
+from fathom.lab import normal, traffic
 
 wp.config.quiet = True
 wp.init()
 WIDTH, THREADS = 2048, 256
 EPSILON = 1e-6
-
-
-def inputs(seed: int, device: str | None = None) -> Tensor:
-    draw = Draw(seed, device)
-    return draw.normal(draw.size(gpu=65536, cpu=6), WIDTH)
+inputs = normal(((65536, 6), WIDTH))
+work = traffic(2)
 
 
 @wp.kernel
@@ -68,14 +49,29 @@ def _place(x: Tensor) -> dict[str, Any]:
     return {"device": wp.device_from_torch(x.device), "stream": stream}
 
 
-def plain(x: Tensor) -> Tensor:
+def by_thread(x: Tensor) -> Tensor:
     out = torch.empty_like(x)
     given = {"inputs": [wp.from_torch(x)], "outputs": [wp.from_torch(out)]}
     wp.launch(_by_thread, dim=len(x), **given, **_place(x))
     return out
 
 
-def tuned(x: Tensor) -> Tensor:
+def warp_tiles(x: Tensor) -> Tensor:
+    """title: Load rows as tiles in a Warp kernel
+    pair: {group: framework, plain: by_thread}
+    saves: HBM bandwidth, and multiprocessors that wait for memory
+    idea: A first kernel in Warp usually gives each thread a row. Neighbouring threads then read a row's
+      length apart, and read it twice. With tiles, a block loads a row once, coalesced, keeps it in registers
+      and sums it as a whole.
+    cost: The row's length is part of the type, so each length is compiled separately and must fit in a
+      block's registers or shared memory.
+    not_when: Rows are so short that a block has no work for its threads, or there are few of them.
+    shows:
+      sectors per request of the loads: one per lane, 32 → as the bytes need, 4 to 16
+      dram__bytes_read.sum: more than the input, since rows leave the caches before the second pass → the
+        input
+    findings: [kernels-uncoalesced]
+    needs: {packages: [warp]}"""
     out = torch.empty_like(x)
     given = {"inputs": [wp.from_torch(x)], "outputs": [wp.from_torch(out)]}
     wp.launch_tiled(_by_tile, dim=[len(x)], block_dim=THREADS, **given, **_place(x))
@@ -84,7 +80,3 @@ def tuned(x: Tensor) -> Tensor:
 
 def reference(x: Tensor) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=1, keepdim=True) + EPSILON)
-
-
-def work(x: Tensor) -> dict[str, float]:
-    return {"bytes": 2 * x.nbytes}

@@ -1,25 +1,9 @@
+"""Multiply bf16 activations by weights in fp8.
+
+    fathom lab run fp8-scaled
+
+in_bf16 multiplies both as they are; fp8_scaled casts the activations with a Triton kernel.
 """
-title: A product in fp8 with a scale a row
-saves: time of the tensor cores, and bytes of the operands
-idea: >-
-  Hopper multiplies e4m3 at twice the rate of bf16. Its three bits of mantissa and range of 448 ask for
-  scales: one for each row of the left operand and each column of the right puts the largest value at the
-  end of the range.
-cost: >-
-  Weights are cast once, before. Casting activations reads them once, in one kernel that finds the largest
-  values too; done by the kernel that makes them, it is free. A relative error of about 3e-2 an operand,
-  which averages out over the sum.
-not_when: >-
-  The product is small or bound by bandwidth of its result, or the accuracy does not allow it. Casts by eager
-  operations: both operands so took three times as long as the product in bf16 on an H200.
-shows:
-  - what: kernel families of the product
-    plain: bf16
-    tuned: e4m3, after one that casts
-needs: {capability: 9.0, packages: [triton], torch: "2.5"}
-precision: fp8
-"""
-# Only on a GPU: scales a row are not there on a processor.
 
 from __future__ import annotations
 
@@ -30,7 +14,7 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-LARGEST = 448.0  # of e4m3
+LARGEST = 448.0  # in e4m3
 Given = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -43,7 +27,7 @@ def inputs(seed: int, device: str | None = None) -> Given:
     return x, weight, narrow.view(torch.uint8), scale
 
 
-def plain(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
+def in_bf16(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
     return x @ weight.t()
 
 
@@ -64,7 +48,23 @@ def _quantised(x: Tensor) -> tuple[Tensor, Tensor]:
     return narrow, scales
 
 
-def tuned(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
+def fp8_scaled(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Tensor:
+    """title: Multiply in fp8 with a scale per row
+    pair: {group: compute, plain: in_bf16}
+    saves: tensor-core time, and bytes of the operands
+    idea: Hopper multiplies e4m3 at twice the rate of bf16. Its three bits of mantissa and range of 448
+      require scales. One for each row of the left operand and each column of the right maps the largest value
+      to the end of the range.
+    cost: Weights are cast once, in advance. Casting activations reads them once, in a kernel that also finds
+      the largest values; it is free if done by the kernel that makes them. The relative error is about 3e-2
+      per operand, which averages out over the sum.
+    not_when: The product is small or bound by the bandwidth of its result, or the accuracy does not suffice.
+      Casting with eager operations took three times as long as the product in bf16 on an H200.
+    shows:
+      kernel families of the product: bf16 → e4m3, after one that casts
+    needs: {capability: 9.0, packages: [triton], torch: "2.5"}
+    proof: {precision: fp8}"""
+    # Only on a GPU: a processor has no products with a scale per row.
     mine, scales = _quantised(x)
     kept = narrow.view(torch.float8_e4m3fn).t()
     how = {"out_dtype": torch.bfloat16, "use_fast_accum": True}

@@ -1,29 +1,8 @@
-"""
-title: Keys and values in pages, read as far as they go
-saves: HBM bandwidth and memory of cache that holds nothing
-idea: >-
-  Requests that are decoded together have different lengths. A cache with room for the longest is read in
-  full for all of them, with a mask over what is empty. In pages of a fixed size, each request has a list of
-  its own, and the kernel reads no more than those. A program reads eight pages of one head, the next one on
-  its way into shared memory while tensor cores multiply this one, and a second kernel puts the parts
-  together, so that the longest request does not run alone at the end.
-cost: >-
-  A look-up a page, a kernel that knows of pages, and another for the parts. Bytes fall from requests times
-  the longest to the tokens there are, rounded up to pages. Start, end and the second kernel of a call do not
-  grow with the tokens: an H200 reached 92 % of the ceiling with 256 requests of up to 4,096 tokens, 87 with
-  128; with pages held in registers, not in flight to shared memory, 89 and, with 128 of up to 2,048 tokens,
-  76, where one program for a head and request reached 55.
-not_when: >-
-  All requests have about one length, or there is one request.
-shows:
-  - what: dram__bytes_read.sum of the attention
-    plain: the cache in full
-    tuned: its filled pages
-  - what: kernel family of the attention
-    plain: one with a bias, for the mask
-    tuned: two of its own
-findings: [kernels-materialised-mask]
-needs: {packages: [triton]}
+"""Attend to a key-value cache in pages, in Triton.
+
+    fathom lab run paged-cache
+
+masked reads room for the longest request of all; paged_cache reads only filled pages.
 """
 
 from __future__ import annotations
@@ -36,7 +15,7 @@ from torch import Tensor
 
 from fathom.lab import Draw
 
-PAGE, SIZE, EACH = 64, 128, 8  # tokens of a page, elements of a head, pages of a program
+PAGE, SIZE, EACH = 64, 128, 8  # tokens per page, elements per head, pages per program
 WARPS, STAGES = 4, 3
 Caches = tuple[Tensor, Tensor]
 Given = tuple[Tensor, Caches, Caches, Tensor, Tensor]
@@ -44,16 +23,15 @@ Given = tuple[Tensor, Caches, Caches, Tensor, Tensor]
 
 def inputs(seed: int, device: str | None = None) -> Given:
     draw = Draw(seed, device)
-    requests, heads, longest = (draw.size(gpu=g, cpu=c) for g, c in ((256, 3), (8, 2), (4096, 1024)))
-    dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
+    requests, heads, longest = draw.shape([(256, 3), (8, 2), (4096, 1024)])
     shares = draw.uniform(requests).argsort() + 1  # evenly spread, so that every seed has as many pages
     lengths = (shares * longest // requests).int()
     there = torch.arange(longest // PAGE, device=draw.device) * PAGE < lengths[:, None]
     table = torch.zeros_like(there, dtype=torch.int32)
     table[there] = torch.argsort(draw.uniform(int(there.sum()))).int()
-    pools = [draw.normal(int(there.sum()), heads, PAGE, SIZE, dtype=dtype) for _ in range(2)]
+    pools = [draw.normal(int(there.sum()), heads, PAGE, SIZE, dtype=draw.dtype) for _ in range(2)]
     keys, values = (_in_full(pool, table) for pool in pools)
-    query = draw.normal(requests, heads, 1, SIZE, dtype=dtype)
+    query = draw.normal(requests, heads, 1, SIZE, dtype=draw.dtype)
     return query, (keys, values), (pools[0], pools[1]), table, lengths
 
 
@@ -67,7 +45,7 @@ def _masked(query: Tensor, caches: Caches, lengths: Tensor) -> Tensor:
     return F.scaled_dot_product_attention(query, *caches, attn_mask=there[:, None, None, :])
 
 
-def plain(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
+def masked(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
     return _masked(query, caches, lengths)
 
 
@@ -102,7 +80,7 @@ def _attend(
 
 
 @triton.jit
-def _together(
+def _combine(
     out, parts, peaks, totals, lengths, heads,
     PARTS: tl.constexpr, TOKENS: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
@@ -117,7 +95,26 @@ def _together(
     tl.store(out + mine * SIZE + at, tl.sum(part * share[:, None], axis=0) / total)
 
 
-def tuned(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
+def paged_cache(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: Tensor) -> Tensor:
+    """title: Store keys and values in pages
+    pair: {group: framework, plain: masked}
+    saves: HBM bandwidth and memory of unused cache
+    idea: Requests that are decoded together have different lengths. A cache with room for the longest is read
+      in full for all of them, with a mask over the empty part. With pages of a fixed size, each request has
+      its own list, and the kernel reads only those. A program reads eight pages of one head and prefetches
+      the next page into shared memory while tensor cores multiply this one. A second kernel combines the
+      parts, so that the longest request does not run alone at the end.
+    cost: A look-up per page, a kernel that supports pages, and a second one for the parts. Bytes fall from
+      requests times the longest to the existing tokens, rounded up to pages. The fixed cost of a call matters
+      less with more tokens. An H200 reached 92 % of the ceiling with 256 requests of up to 4,096 tokens and
+      87 with 128. With pages held in registers it reached 89, and with one program per head and request 55
+      where pages reached 76.
+    not_when: All requests have about the same length, or there is only one.
+    shows:
+      dram__bytes_read.sum of the attention: the whole cache → its filled pages
+      kernel family of the attention: one with a bias, for the mask → two custom kernels
+    findings: [kernels-materialised-mask]
+    needs: {packages: [triton]}"""
     requests, heads, _, _ = query.shape
     shape = (requests, heads, triton.cdiv(table.shape[1], EACH))  # a power of two of parts
     parts = query.new_empty(*shape, SIZE, dtype=torch.float32)
@@ -126,7 +123,7 @@ def tuned(query: Tensor, caches: Caches, pools: Caches, table: Tensor, lengths: 
     _attend[shape](*given, EACH=EACH, PAGE=PAGE, SIZE=SIZE, STAGES=STAGES, num_warps=WARPS)
     out, tokens = torch.empty_like(query), EACH * PAGE
     read = (out, parts, peaks, totals, lengths, heads)
-    _together[shape[:2]](*read, PARTS=shape[2], TOKENS=tokens, SIZE=SIZE, num_warps=2)
+    _combine[shape[:2]](*read, PARTS=shape[2], TOKENS=tokens, SIZE=SIZE, num_warps=2)
     return out
 
 

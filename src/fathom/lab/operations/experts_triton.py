@@ -1,26 +1,8 @@
-"""
-title: Experts of different sizes in one grouped product
-saves: launches, and multiprocessors that idle
-idea: >-
-  A mixture of experts multiplies each expert's tokens by its own weights. A loop launches a product for
-  each, most of them small, and asks the host how many tokens each one got. One kernel finds its expert from
-  the offsets on the device, and all tiles of all experts run side by side.
-cost: >-
-  A program an expert and column of tiles walks over that expert's rows, so one large expert is what all
-  wait for.
-not_when: >-
-  Few experts with many tokens each fill the chip one by one, or all have the same number: a batched product
-  does it.
-shows:
-  - what: kernel launches of products
-    plain: one an expert
-    tuned: one
-  - what: ledger, idle by synchronisation
-    plain: once a layer
-    tuned: none
-findings: [kernels-serial-small-products, host-sync-item]
-needs: {packages: [triton]}
-latency: included
+"""Multiply each expert's tokens by its weights, in Triton.
+
+    fathom lab run grouped-products
+
+one_by_one launches a product per expert; grouped_products launches one kernel for all.
 """
 
 from __future__ import annotations
@@ -30,19 +12,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fathom.lab import Draw
+from fathom.lab import Draw, matmul_unit
 
 TILE, K = 64, 32
 
 
 def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
     draw = Draw(seed, device)
-    tokens, width, experts = (draw.size(gpu=g, cpu=c) for g, c in ((8192, 150), (1024, 64), (64, 5)))
-    dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
+    tokens, width, experts = draw.shape([(8192, 150), (1024, 64), (64, 5)])
     chosen = draw.integers(0, experts, tokens)
     ends = torch.bincount(chosen, minlength=experts).cumsum(0).int()
-    x = draw.normal(tokens, width, dtype=dtype)
-    return x, draw.normal(experts, width, width, dtype=dtype, scale=width**-0.5), ends
+    x = draw.normal(tokens, width, dtype=draw.dtype)
+    return x, draw.normal(experts, width, width, dtype=draw.dtype, scale=width**-0.5), ends
 
 
 def _one_by_one(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
@@ -53,7 +34,7 @@ def _one_by_one(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-def plain(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+def one_by_one(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
     return _one_by_one(x, weights, ends)
 
 
@@ -74,7 +55,23 @@ def _grouped(out, x, weights, ends, n, k, TILE: tl.constexpr, K: tl.constexpr):
         tl.store(out + rows[:, None] * n + cols[None, :], total, mask=rows[:, None] < end)
 
 
-def tuned(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+def grouped_products(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+    """title: Group the products of experts
+    pair: {group: framework, plain: one_by_one}
+    saves: launches, and idle multiprocessors
+    idea: A mixture of experts multiplies each expert's tokens by its own weights. A loop launches a product
+      per expert, most of them small, and asks the host how many tokens each one has. One kernel finds its
+      expert from offsets on the device, and all tiles of all experts run side by side.
+    cost: One program per expert and column of tiles walks over that expert's rows, so a single large expert
+      delays the end.
+    not_when: Few experts with many tokens each fill the chip one by one, or all have the same number (see
+      batched-products).
+    shows:
+      kernel launches of products: one per expert → one
+      ledger, idle by synchronisation: once per layer → none
+    findings: [kernels-serial-small-products, host-sync-item]
+    needs: {packages: [triton]}
+    proof: {latency: included}"""
     experts, k, n = weights.shape
     out = x.new_empty(len(x), n)
     _grouped[(experts, n // TILE)](out, x, weights, ends, n, k, TILE=TILE, K=K, num_warps=4, num_stages=3)
@@ -86,5 +83,8 @@ def reference(x: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
 
 
 def work(x: Tensor, weights: Tensor, ends: Tensor) -> dict[str, float | str]:
-    unit = "matmul.bf16" if x.dtype == torch.bfloat16 else "vector.fp32"
-    return {"flops": 2.0 * x.numel() * weights.shape[2], "bytes": weights.nbytes + 2 * x.nbytes, "unit": unit}
+    return {
+        "flops": 2.0 * x.numel() * weights.shape[2],
+        "bytes": weights.nbytes + 2 * x.nbytes,
+        "unit": matmul_unit(x),
+    }

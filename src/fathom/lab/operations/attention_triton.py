@@ -1,27 +1,8 @@
-"""
-title: Attention in tiles, by hand
-saves: HBM bandwidth and memory, both quadratic in the length
-idea: >-
-  A program keeps a tile of queries and goes over keys and values in tiles, with a running maximum and sum
-  for each row: scores live in registers and are never written. Tiles beyond the diagonal of a causal mask
-  are left out, only those on it are masked. Keys and values come by descriptor while the tensor cores
-  work, and two programs share a multiprocessor, so that one multiplies while the other takes exponentials.
-cost: >-
-  Tiles, warps and stages are tried at first, for some seconds a shape. FLOPs are those of the two products,
-  halved by the mask; each tile adds an exponential an element and a rescaling of the sums. Bytes are those
-  of q, k, v and the output.
-not_when: >-
-  A library's kernel takes the shape: cuDNN and FlashAttention 3 also overlap the exponentials of one tile
-  with the products of another, and are ahead of this. By hand pays for masks and scores of one's own.
-shows:
-  - what: dram__bytes_write.sum
-    plain: several times the matrix of scores
-    tuned: the output
-  - what: sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed
-    plain: a few percent
-    tuned: above half
-findings: [kernels-math-attention, kernels-materialised-mask]
-needs: {capability: 9.0, packages: [triton], torch: "2.8"}
+"""Compute causal attention in Triton.
+
+    fathom lab run triton-attention
+
+written_out stores the scores; triton_attention keeps them in registers, a tile at a time.
 """
 
 from __future__ import annotations
@@ -34,9 +15,11 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from fathom.lab import Draw
+from fathom.lab import matmul_unit, normal
 
-LOG2_E = 1.4426950408889634  # powers of two are what the hardware has
+LOG2_E = 1.4426950408889634  # the hardware computes powers of two
+HEADS = ((4, 1), (16, 2), (4096, 64), (128, 16))  # batch, heads, length, size: on a GPU, on a processor
+inputs = normal(HEADS, HEADS, HEADS, narrow=True)
 
 
 def _shaped(given: dict[str, Any]) -> None:
@@ -50,21 +33,13 @@ def _candidate(m: int, n: int, warps: int, stages: int, registers: int | None = 
     return triton.Config(tiles, num_warps=warps, num_stages=stages, maxnreg=registers, pre_hook=_shaped)
 
 
-# At 128 registers two programs of eight warps fit on a multiprocessor; a larger tile is alone there.
+# With 128 registers, two programs of eight warps fit on a multiprocessor; a larger tile occupies it alone.
 CANDIDATES = [_candidate(128, 64, 8, 2, 128), _candidate(128, 64, 4, 2), _candidate(128, 128, 8, 2)]
-if not torch.cuda.is_available():  # trying takes a device
+if not torch.cuda.is_available():  # tuning takes a device
     CANDIDATES = [_candidate(32, 16, 4, 2)]
 
 
-def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    draw = Draw(seed, device)
-    shape = [draw.size(gpu=g, cpu=c) for g, c in ((4, 1), (16, 2), (4096, 64), (128, 16))]
-    dtype = torch.bfloat16 if draw.device == "cuda" else torch.float32
-    q, k, v = (draw.normal(*shape, dtype=dtype) for _ in range(3))
-    return q, k, v
-
-
-def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def written_out(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     length = q.shape[-2]
     scores = q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5
     future = torch.ones(length, length, dtype=torch.bool, device=q.device).triu(1)
@@ -107,7 +82,26 @@ def _attention(out, q, k, v, scale, length, M: tl.constexpr, N: tl.constexpr, SI
     out.store([first + start, 0], (seen / total[:, None]).to(out.dtype))
 
 
-def tuned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def triton_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """title: Write attention in tiles by hand
+    pair: {group: compute, plain: written_out}
+    saves: HBM bandwidth and memory, both quadratic in the length
+    idea: A program keeps a tile of queries and walks over tiles of keys and values, with a running maximum
+      and sum per row. Scores live in registers and are never written. Tiles beyond the diagonal of the causal
+      mask are skipped, and only those on it are masked. Keys and values arrive by descriptor while the tensor
+      cores work. Two programs share a multiprocessor, so that one multiplies while the other computes
+      exponentials.
+    cost: Autotuning of tiles, warps and stages, some seconds per shape. FLOPs are those of the two products,
+      halved by the mask, plus an exponential per element and a rescaling of the sums per tile. Bytes are
+      those of q, k, v and the output.
+    not_when: A library's kernel takes the shape. cuDNN and FlashAttention 3 also overlap the exponentials of
+      one tile with the products of another, and are faster. A kernel by hand pays for custom masks and
+      scores.
+    shows:
+      dram__bytes_write.sum: several times the matrix of scores → the output
+      sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed: a few percent → above half
+    findings: [kernels-math-attention, kernels-materialised-mask]
+    needs: {capability: 9.0, packages: [triton], torch: "2.8"}"""
     length, size = q.shape[-2:]
     out, heads = torch.empty_like(q), q.shape[0] * q.shape[1]
     flat = [TensorDescriptor.from_tensor(tensor.view(-1, size), [1, size]) for tensor in (out, q, k, v)]
@@ -118,10 +112,9 @@ def tuned(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 def reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A head at a time: all scores at once in double precision would not fit."""
     heads = zip(*(tensor.flatten(0, 1).unbind() for tensor in (q, k, v)), strict=True)
-    return torch.stack([plain(*head) for head in heads]).view(q.shape)
+    return torch.stack([written_out(*head) for head in heads]).view(q.shape)
 
 
 def work(q: Tensor, k: Tensor, v: Tensor) -> dict[str, float | str]:
     batch, heads, length, size = q.shape
-    unit = "matmul.bf16" if q.dtype == torch.bfloat16 else "vector.fp32"
-    return {"flops": 2.0 * batch * heads * length**2 * size, "bytes": 4 * q.nbytes, "unit": unit}
+    return {"flops": 2.0 * batch * heads * length**2 * size, "bytes": 4 * q.nbytes, "unit": matmul_unit(q)}
