@@ -41,9 +41,7 @@ ALL = techniques()
 
 
 def said(technique: Technique) -> str:
-    """The text of its tuned form, or of its whole file where that is all there is."""
-    if technique.function == "tuned":
-        return technique.operation.text
+    """The text of its tuned form."""
     return technique.operation.code([technique.operation.functions[technique.function]])
 
 

@@ -12,14 +12,12 @@ from fathom.lab.technique import Technique, techniques_of
 
 GROUPS = ("memory", "compute", "schedule", "framework", "input")
 FOLDER = Path(__file__).parent / "operations"
-_LEGACY = Path(__file__).parent / "techniques"
 
 
 @cache
 def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
     """Every technique by its name, group by group. Raises BadInputError where a file is damaged."""
-    files = [*sorted(folder.glob("[!_]*.py")), *sorted(_LEGACY.glob("*/[!_]*.py"))]
-    read = [technique for path in files for technique in techniques_of(path)]
+    read = [technique for path in sorted(folder.glob("[!_]*.py")) for technique in techniques_of(path)]
     read.sort(key=lambda technique: (GROUPS.index(technique.group), technique.name))
     return {technique.name: technique for technique in read}
 

@@ -11,7 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import yaml
 from msgspec.structs import replace
 
 from fathom.errors import BadInputError
@@ -36,7 +35,7 @@ class Technique:
     @property
     def name(self) -> str:
         """As a person types it: `bank-padding` for the function bank_padding."""
-        return (self.path.stem if self.function == "tuned" else self.function).replace("_", "-")
+        return self.function.replace("_", "-")
 
     @property
     def path(self) -> Path:
@@ -66,9 +65,7 @@ class Technique:
     @cached_property
     def sources(self) -> list[Path]:
         """The files with its code, the Python one first."""
-        legacy = [self.path.with_suffix(".cu")] if self.function == "tuned" else []
-        kernels = legacy or self.operation.kernels(self._needed)
-        return [self.path, *(path for path in kernels if path.exists())]
+        return [self.path, *(path for path in self.operation.kernels(self._needed) if path.exists())]
 
     @property
     def compiled(self) -> bool:
@@ -119,26 +116,11 @@ class Technique:
 def techniques_of(path: Path) -> list[Technique]:
     """The techniques of one file, in its order. Raises BadInputError."""
     operation = read(path)
-    module = ast.get_docstring(operation.tree) or ""
-    if module.startswith(MARK):
-        return [_checked(Technique(operation, "tuned", _legacy(path, module)))]
     texts = {name: ast.get_docstring(node) or "" for name, node in operation.functions.items()}
     headers = {name: _header(path, name, text) for name, text in texts.items() if text.startswith(MARK)}
     if not headers:
         raise BadInputError(f"{path} has no technique; begin the docstring of a tuned form with '{MARK}'.")
     return [_checked(Technique(operation, name, header)) for name, header in headers.items()]
-
-
-def _legacy(path: Path, text: str) -> Header:
-    rows = yaml.safe_load(text)
-    proof = {
-        name: rows.pop(name)
-        for name in ("precision", "reduction", "allow", "latency", "cache")
-        if name in rows
-    }
-    return msgspec.convert(
-        rows | {"proof": proof, "pair": {"plain": "plain", "group": path.parent.name}}, Header, strict=False
-    )
 
 
 def _header(path: Path, name: str, text: str) -> Header:

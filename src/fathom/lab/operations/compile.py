@@ -65,8 +65,7 @@ def compiled_fusion(x: Tensor, bias: Tensor, residual: Tensor) -> Tensor:
         tensor
     findings: [kernels-unfused-elementwise, framework-not-compiled]
     proof: {precision: bf16}"""
-    result: Tensor = _compiled(_chain)(x, bias, residual)
-    return result
+    return _compiled(_chain)(x, bias, residual)
 
 
 # A product and what follows it
@@ -82,8 +81,7 @@ def _layer(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
 
 
 def by_library(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
-    result: Tensor = _compiled(_layer)(x, weight, gate)
-    return result
+    return _compiled(_layer)(x, weight, gate)
 
 
 def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
@@ -103,8 +101,7 @@ def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
       kernel families of the chain: a product of cuBLAS, and triton_poi_fused → triton_tem_fused, where it won
       dram__bytes_write.sum: each product, and the result computed from it → the result
     needs: {gpu: true, torch: "2.1", packages: [triton]}"""
-    result: Tensor = _compiled(_layer, "max-autotune-no-cudagraphs")(x, weight, gate)
-    return result
+    return _compiled(_layer, "max-autotune-no-cudagraphs")(x, weight, gate)
 
 
 def layer_reference(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
@@ -133,8 +130,7 @@ def _selecting(x: Tensor, gate: Tensor) -> Tensor:
 
 
 def branching(x: Tensor, gate: Tensor) -> Tensor:
-    result: Tensor = _compiled(_branching)(x, gate)
-    return result
+    return _compiled(_branching)(x, gate)
 
 
 def graph_break(x: Tensor, gate: Tensor) -> Tensor:
@@ -152,8 +148,7 @@ def graph_break(x: Tensor, gate: Tensor) -> Tensor:
       ledger, idle by synchronisation: once per call → none
     findings: [host-graph-breaks, host-sync-item]
     proof: {latency: included}"""
-    result: Tensor = _compiled(_selecting)(x, gate)
-    return result
+    return _compiled(_selecting)(x, gate)
 
 
 def selecting(x: Tensor, gate: Tensor) -> Tensor:

@@ -95,8 +95,7 @@ def cuda_graph(x: Tensor, weights: Tensor) -> Tensor:
     # Only on a GPU: the processor has no graphs.
     if "layers" not in _graphs:
         _graphs["layers"] = _Layers(x, weights)
-    result: Tensor = _graphs["layers"](x, weights)
-    return result
+    return _graphs["layers"](x, weights)
 
 
 @cache
@@ -105,8 +104,7 @@ def _compiled(mode: str) -> Any:
 
 
 def compiled(x: Tensor, weights: Tensor) -> Tensor:
-    result: Tensor = _compiled("default")(x, weights)
-    return result
+    return _compiled("default")(x, weights)
 
 
 def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
@@ -125,8 +123,7 @@ def reduce_overhead(x: Tensor, weights: Tensor) -> Tensor:
     proof: {latency: included, cache: warm}"""
     # Only on a GPU: the mode is about CUDA graphs.
     torch.compiler.cudagraph_mark_step_begin()
-    result: Tensor = _compiled("reduce-overhead")(x, weights).clone()
-    return result
+    return _compiled("reduce-overhead")(x, weights).clone()
 
 
 def uncompiled(x: Tensor, weights: Tensor) -> Tensor:
@@ -195,8 +192,7 @@ def graphed_training(batches: Tensor, targets: Tensor, weights: Tensor) -> Tenso
     # Only on a GPU: the processor has no graphs.
     if "training" not in _graphs:
         _graphs["training"] = _Training(batches[0], targets[0], weights)
-    result: Tensor = _graphs["training"](batches, targets, weights)
-    return result
+    return _graphs["training"](batches, targets, weights)
 
 
 def training_work(batches: Tensor, targets: Tensor, weights: Tensor) -> dict[str, float | str]:
@@ -281,8 +277,7 @@ def graphed_decode(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
     # Only on a GPU: the processor has no graphs.
     if "decoding" not in _graphs:
         _graphs["decoding"] = _Decoding(x, weights, cache)
-    result: Tensor = _graphs["decoding"](x, weights, cache)
-    return result
+    return _graphs["decoding"](x, weights, cache)
 
 
 def decoding_work(x: Tensor, weights: Tensor, cache: Tensor) -> dict[str, float]:

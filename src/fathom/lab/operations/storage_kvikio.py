@@ -1,29 +1,9 @@
+"""Read a file into the device's memory, with kvikio.
+
+    fathom lab run direct-storage
+
+through_host reads and then copies; direct_storage does both at once, or bypasses the host.
 """
-title: From storage to the device without a stop on the host
-saves: copies within the host, and its cores
-idea: >-
-  A file read on the host and then sent passes the host's memory three times: page cache, the program's
-  buffer, the driver's pinned buffer. GPUDirect Storage has the disk write into the device's memory itself.
-  Where a file system cannot, kvikio's compatibility mode reads with several threads into pinned buffers,
-  each of which is sent while others are read.
-cost: >-
-  Reads aligned to 4096 bytes; registration of the file once. Time becomes that of the slower of disk and
-  link, where it was the sum of three copies.
-not_when: >-
-  The file is in the page cache already and small, each byte is decoded on the host anyway, or the disk is so
-  slow that nothing after it matters.
-shows:
-  - what: bytes read and written by the host's memory for each byte of the file
-    plain: six
-    tuned: none with GPUDirect Storage, four in compatibility mode
-  - what: copies from host to device
-    plain: one, pageable
-    tuned: several at a time, pinned, or none
-findings: [input-storage-bound, input-pageable-copy]
-needs: {gpu: true, packages: [kvikio]}
-latency: included
-"""
-# Only on a GPU: there is no other memory to read into.
 
 from __future__ import annotations
 
@@ -63,12 +43,31 @@ def _used(content: Tensor, scale: Tensor) -> Tensor:
     return content[::64].to(scale.dtype) * scale
 
 
-def plain(path: str, first: Tensor, scale: Tensor) -> Tensor:
+def through_host(path: str, first: Tensor, scale: Tensor) -> Tensor:
     content = np.fromfile(path, np.uint8, PART, offset=int(first))
     return _used(torch.from_numpy(content).to(scale.device), scale)
 
 
-def tuned(path: str, first: Tensor, scale: Tensor) -> Tensor:
+def direct_storage(path: str, first: Tensor, scale: Tensor) -> Tensor:
+    """title: Read from storage directly to the device
+    pair: {group: input, plain: through_host}
+    saves: copies within the host, and its cores
+    idea: A file that is read on the host and then sent passes through host memory three times, in the page
+      cache, the program's buffer and the driver's pinned buffer. With GPUDirect Storage, the disk writes to
+      the device's memory. Where a file system does not support it, kvikio's compatibility mode reads with
+      several threads into pinned buffers and sends each while others are read.
+    cost: Reads aligned to 4096 bytes, and registering the file once. Time becomes that of the slower of disk
+      and link instead of the sum of three copies.
+    not_when: The file is small and in the page cache, the host decodes every byte anyway, or the disk is so
+      slow that nothing after it matters.
+    shows:
+      host memory traffic per byte of the file: six bytes → none with GPUDirect Storage, four in compatibility
+        mode
+      copies from host to device: one, pageable → several at a time, pinned, or none
+    findings: [input-storage-bound, input-pageable-copy]
+    needs: {gpu: true, packages: [kvikio]}
+    proof: {latency: included}"""
+    # Only on a GPU: it reads into device memory.
     content = torch.empty(PART, dtype=torch.uint8, device=scale.device)
     torch.cuda.current_stream().synchronize()  # the reads are on streams of their own
     with kvikio.defaults.set("num_threads", THREADS), kvikio.CuFile(path, "r") as file:

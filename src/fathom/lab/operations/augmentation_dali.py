@@ -1,26 +1,8 @@
-"""
-title: Decoding and augmentation as one DALI pipeline
-saves: host time of decoding and augmenting
-idea: >-
-  Decoding, cropping, mirroring and normalising a picture at a time keeps a core busy for milliseconds each.
-  In DALI they are a graph that takes a batch: the files cross the link compressed, nvJPEG decodes them, and
-  one kernel crops, mirrors and normalises. On a processor it is its threads that share the batch.
-cost: >-
-  Multiprocessor time and memory of the device, code in DALI's own operators in place of Python, and one or
-  two levels of difference in some pixels: nvJPEG rounds otherwise than libjpeg (hence compared as bf16).
-not_when: >-
-  Cores are idle and the device is not, or an augmentation has no operator and comes back to Python.
-shows:
-  - what: input table, time to fetch a sample
-    plain: decoding, cropping, normalising
-    tuned: reading
-  - what: bytes from host to device
-    plain: four a number of the cropped pictures
-    tuned: those of the files
-findings: [input-slow-decode, input-cpu-preprocessing]
-needs: {packages: [nvidia.dali, PIL]}
-precision: bf16
-latency: included
+"""Decode, crop, flip and normalise images in DALI.
+
+    fathom lab run dali-pipeline
+
+image_by_image uses Pillow and torch on the host; dali_pipeline processes the batch in one graph.
 """
 
 from __future__ import annotations
@@ -59,7 +41,7 @@ def _augmented(file: Tensor, corner: Tensor, mirrored: bool, side: int) -> Tenso
     return ((cut.flip(2) if mirrored else cut).float() - MEAN) / DEVIATION
 
 
-def plain(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
+def image_by_image(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
     each = zip(files, corners, mirror.tolist(), strict=True)
     cut = [_augmented(file, corner, bool(flip), _side(gain)[1]) for file, corner, flip in each]
     return torch.stack(cut).to(gain.device) * gain
@@ -91,7 +73,23 @@ def _pipeline(samples: int, side: int, device: int | None) -> Any:
     return pipeline
 
 
-def tuned(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
+def dali_pipeline(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Tensor) -> Tensor:
+    """title: Decode and augment in one DALI pipeline
+    pair: {group: input, plain: image_by_image}
+    saves: host time of decoding and augmenting
+    idea: Decoding, cropping, mirroring and normalising one image at a time keeps a core busy for milliseconds
+      each. In DALI they are a graph that takes a batch. Files cross the link compressed, nvJPEG decodes them,
+      and one kernel crops, mirrors and normalises. On a processor, DALI's threads share the batch.
+    cost: Multiprocessor time and memory of the device, code in DALI's operators instead of Python, and one or
+      two levels of difference in some pixels, since nvJPEG rounds differently from libjpeg (so results are
+      compared as bf16).
+    not_when: Cores are idle and the device is not, or an augmentation has no operator and returns to Python.
+    shows:
+      input table, time to fetch a sample: decoding, cropping, normalising → reading
+      bytes from host to device: four per number of the cropped images → those of the files
+    findings: [input-slow-decode, input-cpu-preprocessing]
+    needs: {packages: [nvidia.dali, PIL]}
+    proof: {precision: bf16, latency: included}"""
     whole, side = _side(gain)
     top, left = (corners.float() / (whole - side)).T.contiguous().numpy()  # shares of what is left over
     pipeline = _pipeline(len(files), side, gain.device.index if gain.is_cuda else None)
