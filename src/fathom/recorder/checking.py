@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fathom.recorder.redact import redact_text
+
+PATIENCE = 2.0  # seconds that the user waits for one command after the program's end
+
 
 def note_checks(raw: Path) -> None:
     """Add them to the inventory in `launch.json`. A recording goes without where that is not possible.
@@ -18,7 +22,10 @@ def note_checks(raw: Path) -> None:
     part = path.with_suffix(".part")
     try:
         launch = json.loads(path.read_bytes())
-        launch["machine"]["checks"] = stored(examine(this_host()))
+        results = stored(examine(this_host(PATIENCE)))
+        launch["machine"]["checks"] = {
+            name: {key: redact_text(text) for key, text in result.items()} for name, result in results.items()
+        }
         part.write_text(json.dumps(launch, indent=1))
         part.replace(path)
     except Exception:  # whatever a host is like, its recording matters more

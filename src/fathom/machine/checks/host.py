@@ -8,7 +8,7 @@ import stat
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import metadata
 from itertools import islice
 from pathlib import Path
@@ -124,8 +124,8 @@ class Host:
         return nodes
 
 
-def this_host() -> Host:
-    """Return the machine that this process runs on."""
+def this_host(patience: float = PATIENCE) -> Host:
+    """Return the machine that this process runs on; its commands may take `patience` seconds each."""
     try:
         nvml, why = load(), ""
     except NvmlMissingError as error:
@@ -134,7 +134,7 @@ def this_host() -> Host:
         environment=dict(os.environ),
         nvml=nvml,
         why_no_gpu=why,
-        run=_run,
+        run=partial(_run, patience=patience),
         limits=_limits(),
         affinity=_affinity(),
         distributions=_distributions(),
@@ -147,10 +147,10 @@ def _refuse(command: Sequence[str]) -> str:
     raise UnreadableError(f"{command[0]} was not run")
 
 
-def _run(command: Sequence[str]) -> str:
+def _run(command: Sequence[str], patience: float) -> str:
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE, check=False
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=patience, check=False
         )
     except FileNotFoundError:
         raise UnreadableError(f"{command[0]} is not installed") from None
