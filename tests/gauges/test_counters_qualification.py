@@ -37,7 +37,9 @@ def chips(draw: Any) -> tuple[FakeChip, list[str]]:
 
 
 @given(chips(), st.data())
-def test_what_streams_is_found_whatever_is_missing(made: tuple[FakeChip, list[str]], data: Any) -> None:
+def test_streaming_counters_are_found_whatever_is_missing(
+    made: tuple[FakeChip, list[str]], data: Any
+) -> None:
     chip, names = made
     anchor = data.draw(st.sampled_from(names))
     good = {
@@ -69,13 +71,13 @@ def test_bisection_samples_far_less_than_once_a_counter() -> None:
     assert chip.sampled <= 20
 
 
-def test_filling_takes_what_fits_in_order() -> None:
+def test_groups_are_filled_greedily_in_order() -> None:
     chip = FakeChip({"A": 3, "B": 1})
     names = ["A.0", "B.0", "B.1", "A.1", "A.2", "A.3"]
     assert fill([], names, chip) == (["A.0", "B.0", "A.1", "A.2"], ["B.1", "A.3"])
 
 
-def test_where_nothing_streams_every_counter_has_its_reason() -> None:
+def test_if_nothing_streams_every_counter_has_a_reason() -> None:
     found = sort_out(["A.0", "A.1"], FakeChip({"A": 2}, {"A"}), ["A.0"])
     assert found.groups == [] and set(found.refused) == {"A.0", "A.1"}
 
@@ -92,7 +94,7 @@ def test_the_seeded_names_are_those_that_were_measured() -> None:
     assert set(table()["chips"]) == {"8.0", "8.6", "8.9", "9.0", "10.0"}
 
 
-def test_bare_names_stand_in_where_no_prefixed_name_counts_the_same() -> None:
+def test_bare_names_replace_missing_prefixed_names() -> None:
     hopper, unknown = candidates([], "9.0"), candidates([], "99.9")
     assert rolled("sm__cycles_active") in unknown and rolled("sm__cycles_active") not in hopper
     own = ["X.Set.sm__cycles_active.avg"]
@@ -137,7 +139,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
 FOUND = {"groups": [["a", "b"]], "refused": {"c": "no"}, "interval_ns": 20_000, "trigger": "time"}
 
 
-def test_what_was_qualified_is_remembered_and_reused(tmp_path: Any) -> None:
+def test_qualified_counters_are_stored_and_reused(tmp_path: Any) -> None:
     asked = []
 
     def start(job: str, environment: Any) -> Any:
@@ -179,12 +181,12 @@ def test_damaged_memories_count_for_nothing(damage: Any) -> None:
         (TimeoutError(), "longer than"),
     ],
 )
-def test_a_failed_qualification_is_told_in_one_sentence(record: Any, words: str) -> None:
+def test_a_failed_qualification_is_one_sentence(record: Any, words: str) -> None:
     with pytest.raises(NoCountersError, match=words):
         qualify(machine(), force=True, devices=(0,), start=lambda *_: FakeChild(record))  # type: ignore[arg-type,return-value]
 
 
-def test_what_prevents_counters_is_told_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_against_counters_are_given_before_starting_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any) -> Any:
         raise AssertionError
 
@@ -254,7 +256,7 @@ def test_a_libcupti_that_cannot_list_its_set_leaves_the_known_names() -> None:
     assert chip({"NewCompute": ["a"], "Graphics": ["b"]}).own() == ["a"]
 
 
-def test_chips_that_count_no_time_count_cycles() -> None:
+def test_chips_without_time_intervals_use_cycles() -> None:
     def configure(names: list[str], interval: int, trigger: str) -> None:
         if trigger == "time":
             raise ValueError("TriggerMode.GPU_TIME_INTERVAL is not supported")
@@ -265,5 +267,5 @@ def test_chips_that_count_no_time_count_cycles() -> None:
     assert made.trigger == "clock"
 
 
-def test_the_extra_asks_for_what_is_checked() -> None:
+def test_the_extra_requires_the_checked_versions() -> None:
     assert reasons.why_not("13.0", f"{reasons.OLDEST[0]}.{reasons.OLDEST[1]}.0") is None

@@ -83,7 +83,7 @@ def test_the_quick_set_is_planned_for_less_than_its_promise():
     assert sum(catalogue.BY_ID[name].seconds for name in QUICK) < 80
 
 
-def test_steady_work_ends_as_soon_as_it_may():
+def test_steady_work_ends_early():
     clock = FakeClock()
     taken = sample(Work(clock, 0.001), Effort(budget_s=10, warm_s=0.01, sample_s=0.005), clock)
     assert taken.seconds == (0.001,) * LEAST
@@ -161,7 +161,7 @@ def test_the_best_latency_is_the_shortest():
     assert found.low <= found.value <= found.high
 
 
-def test_no_trial_is_no_ceiling():
+def test_without_a_trial_there_is_no_ceiling():
     with pytest.raises(NotHereError):
         best("hbm.read", [])
 
@@ -189,7 +189,7 @@ def test_attention_is_counted_as_the_ledger_counts_it(way):
     assert gauged_attention.flops(way, 2, 64) == products * pairs * (128 + 128)
 
 
-def test_half_of_a_square_is_what_a_mask_leaves():
+def test_a_causal_mask_leaves_half_of_the_square():
     length = 512
     pairs = sum(1 for q in range(length) for k in range(length) if k <= q)
     exact = 2 * 2 * pairs * gauged_attention.DEPTH * gauged_attention.HEADS
@@ -234,7 +234,7 @@ def test_arrays_fit_the_memory_and_not_the_cache(room, l2):
     assert len(chosen) == 1 or all(size >= memory.CACHES * l2 for size in chosen)
 
 
-def test_cache_kernels_read_what_is_counted():
+def test_cache_kernels_read_the_counted_bytes():
     blocks, count = 3, 4
     unroll, word = 8, 16
     counted = sum(word * unroll * 512 for _ in range(blocks) for _ in range(count))
@@ -264,7 +264,7 @@ def test_vector_work_is_every_threads_steps(kind, each):
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
-def test_bus_bandwidth_is_what_a_link_carries(ranks):
+def test_bus_bandwidth_matches_the_load_of_a_link(ranks):
     """Pieces of size / n that a ring moves over each link: 2 (n - 1) for all-reduce, n - 1 for its halves."""
     piece = 1 / ranks
     assert collectives.bus_factor("all_reduce", ranks) == pytest.approx(2 * (ranks - 1) * piece)

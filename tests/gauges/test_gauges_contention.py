@@ -31,11 +31,11 @@ def contention(used: System, own: Own) -> Contention:
         (System(4, 0, 0, 1, 5, 0, 0, 0, 4, 0), Own(4, 0, 0, 0, 0), 0.0),  # waiting for disks is idle
     ],
 )
-def test_what_others_took(used, own, others):
+def test_time_used_by_others(used, own, others):
     found = contention(used, own)
     assert found.others == pytest.approx(others)
     assert bool(found.flags) == (others > 0.1)
 
 
-def test_no_time_passed():
+def test_no_elapsed_time():
     assert contention(System(*[0.0] * 10), Own(*[0.0] * 5)).flags == []

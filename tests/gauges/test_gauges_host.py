@@ -1,4 +1,4 @@
-"""What a machine without a GPU can measure: host, loader, disk, collectives over gloo; the command."""
+"""Ceilings of a machine without a GPU: host, loader, disk, collectives over gloo; the command."""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(monkeypatch, modest, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_memory_is_no_disk(monkeypatch, tmp_path):
+def test_a_file_system_in_memory_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(disk, "filesystem", lambda place: {"type": "tmpfs"})
     with pytest.raises(NotHereError, match="is in memory"):
         disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path), pace=PACE))
 
 
-def test_a_folder_that_is_none_is_a_reason(tmp_path):
+def test_a_missing_folder_is_a_reason(tmp_path):
     with pytest.raises(NotHereError, match="not a folder"):
         disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path / "none"), pace=PACE))
 
@@ -185,7 +185,7 @@ def test_the_command_measures_and_remembers(tmp_path):
         (["--data", "nowhere"], "nowhere is not a folder"),
     ],
 )
-def test_the_command_refuses_what_it_cannot_do(tmp_path, words, said):
+def test_the_command_refuses_impossible_requests(tmp_path, words, said):
     done = run_fathom("machine", "measure", *words, cwd=tmp_path, FATHOM_HOME=str(tmp_path))
     assert done.returncode == 1
     assert said in done.stderr and "Traceback" not in done.stderr

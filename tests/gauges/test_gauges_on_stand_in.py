@@ -83,7 +83,7 @@ def test_kernels_are_launched_with_what_they_declare(monkeypatch, small):
 
 
 @pytest.mark.parametrize("name", ["hbm.read", "hbm.write", "hbm.triad"])
-def test_torch_stands_in_for_kernels_and_says_so(monkeypatch, small, name):
+def test_torch_replaces_missing_kernels_and_says_so(monkeypatch, small, name):
     stand_in_gpu.install(monkeypatch, core=False)
     assert any("cuda-core, which is not installed" in flag for flag in measure(name).flags)
 
@@ -98,7 +98,7 @@ def test_launches_are_measured_without_kernels_too(monkeypatch, small):
 
 
 @pytest.mark.parametrize("name", ["l2.read", "shared.read", "vector.fp64"])
-def test_what_only_kernels_can_measure_is_missing_without_them(monkeypatch, small, name):
+def test_kernel_only_ceilings_are_missing_without_kernels(monkeypatch, small, name):
     stand_in_gpu.install(monkeypatch, core=False)
     with pytest.raises(NotHereError, match="cuda-core"):
         measure(name)
@@ -114,7 +114,7 @@ def test_what_only_kernels_can_measure_is_missing_without_them(monkeypatch, smal
         ("attention.forward.bf16", (7, 5), "no bf16"),
     ],
 )
-def test_what_the_chip_lacks_is_missing(monkeypatch, small, name, capability, why):
+def test_ceilings_of_missing_units_are_missing(monkeypatch, small, name, capability, why):
     stand_in_gpu.install(monkeypatch, capability)
     with pytest.raises(NotHereError, match=why):
         measure(name)
@@ -170,7 +170,7 @@ def test_a_flag_that_never_comes_is_not_waited_for_for_ever(monkeypatch):
         latency._wait_for([0], 1, 0.0)
 
 
-def test_no_backend_is_a_reason_not_a_crash(monkeypatch, small):
+def test_a_missing_backend_is_a_reason(monkeypatch, small):
     stand_in_gpu.install(monkeypatch)
     monkeypatch.setattr(attention, "BACKENDS", {"cudnn": "CUDNN_ATTENTION"})
     with pytest.raises(NotHereError, match="no fused backend"):

@@ -86,7 +86,7 @@ def ids(found: list[Ceiling] | list[Missing]) -> list[str]:
     return [one.id for one in found]
 
 
-def test_what_a_process_measures_belongs_to_its_device():
+def test_measurements_belong_to_the_process_device():
     ceilings, missing = run("hbm.write=missing,hbm.copy=chatter")
     assert ids(ceilings) == ["hbm.read", "hbm.copy", "hbm.triad"]
     assert {one.device for one in ceilings} == {0}
@@ -120,7 +120,7 @@ def test_a_process_that_dies_every_time_is_given_up():
 
 
 @pytest.mark.parametrize("deed", ["nan", "stranger"])
-def test_what_is_no_number_is_no_ceiling(deed):
+def test_invalid_numbers_are_not_ceilings(deed):
     ceilings, missing = run(f"hbm.read={deed}")
     assert ids(ceilings) == list(HBM[1:])
     assert "no usable number" in missing[0].why
@@ -233,7 +233,7 @@ def test_a_busy_gpu_is_refused_by_name():
     assert processes(0, no_nvml) == []
 
 
-def test_what_a_container_hides_leaves_traces():
+def test_processes_hidden_by_a_container_leave_traces():
     class Hidden(FakeNvml):
         used, busy = 600 << 20, 0
 
@@ -253,7 +253,7 @@ def test_what_a_container_hides_leaves_traces():
     assert traces(0, no_nvml) == traces(0, FakeNvml) == []
 
 
-def test_doubts_about_a_device_are_flags_of_its_ceilings(monkeypatch):
+def test_doubts_about_a_device_flag_its_ceilings(monkeypatch):
     monkeypatch.setattr(parent, "traces", lambda device: [SHARED])
     ceilings, _ = run("")
     assert all(found.flags == [SHARED] for found in ceilings)
@@ -321,7 +321,7 @@ def test_a_damaged_file_is_refused_and_left_alone(tmp_path, content):
     assert recall(BARE, tmp_path) == {}
 
 
-def test_what_is_missing_stays_known():
+def test_missing_ceilings_stay_known():
     kept = merge({"missing": [{"id": "l2.read", "why": "old", "device": 0}]}, MACHINE, [], [])
     assert [record["id"] for record in kept["missing"]] == ["l2.read"]
     assert "l2.read" not in quick_missing(kept)

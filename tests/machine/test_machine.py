@@ -14,7 +14,7 @@ UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
 
 
 class Nvml:
-    """A driver with three GPUs, of which it tells name, memory and power."""
+    """A driver with three GPUs, which reports name, memory and power."""
 
     NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
 
@@ -99,7 +99,7 @@ def test_a_machine_without_a_driver_says_why():
     assert json.loads(json.dumps(machine)) == machine
 
 
-def test_the_fingerprint_follows_what_changes_a_ceiling():
+def test_the_fingerprint_changes_whenever_a_ceiling_may():
     machine = inventory(lambda: gpus.read(Nvml))
     assert fingerprint(machine) == machine["fingerprint"]
     for change in (
@@ -150,7 +150,7 @@ def test_limits_of_the_control_group(tmp_path, limit, cores):
     assert cgroup.quota(root) == cores and system.memory_bytes(root) == 4096
 
 
-def test_an_empty_root_is_a_poor_machine_and_no_error(tmp_path):
+def test_an_empty_root_does_not_raise(tmp_path):
     assert system.read(tmp_path)["memory_bytes"] is None
 
 

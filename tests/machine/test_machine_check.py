@@ -22,7 +22,7 @@ def look(host: Host, name: str):
     return result
 
 
-def test_every_check_has_its_case_and_its_reader_and_nothing_is_left_over() -> None:
+def test_every_check_has_exactly_one_case_and_a_reader() -> None:
     assert set(CASES) == set(BY_ID)
     assert {check.reader or check.id for check in checks()} == set(READERS)
 
@@ -39,7 +39,7 @@ def test_a_mis_set_host_fails(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_mended_host_passes(name: str, tmp_path: Path) -> None:
+def test_the_fixed_host_passes(name: str, tmp_path: Path) -> None:
     result = look(fake_host(tmp_path, merged(CASES[name]["host"], CASES[name]["mend"])), name)
     assert (result.status, result.reason) == ("pass", None)
 
@@ -66,14 +66,14 @@ def test_this_machine_has_a_status_for_every_check() -> None:
     assert all(r.observed or r.reason for r in results)
 
 
-def test_a_bare_host_fails_nothing_and_says_why(tmp_path: Path) -> None:
+def test_a_bare_host_fails_no_check_and_gives_reasons(tmp_path: Path) -> None:
     """No file, no GPU, no command: nothing can be seen, so nothing can be wrong."""
     for result in examine(Host(root=tmp_path)):
         assert result.status in ("not_applicable", "abstained", "pass"), result.id
         assert result.observed or result.reason
 
 
-def test_without_a_gpu_what_is_about_gpus_does_not_apply(tmp_path: Path) -> None:
+def test_without_a_gpu_gpu_checks_do_not_apply(tmp_path: Path) -> None:
     for result in examine(fake_host(tmp_path, {})):
         if result.group == "gpu":
             assert result.status == "not_applicable"
@@ -98,7 +98,7 @@ LOST, NO_PERMISSION = 15, 4
 
 
 @pytest.mark.parametrize("code", [LOST, NO_PERMISSION])
-def test_a_gpu_that_refuses_every_question_abstains(code: int, tmp_path: Path) -> None:
+def test_a_gpu_that_refuses_every_query_abstains(code: int, tmp_path: Path) -> None:
     host = fake_host(tmp_path, {"gpus": [{}]})
     host.nvml.gpus = [{name: {"error": code} for name in host.nvml.gpus[0]}]
     found = {result.id: result for result in examine(host) if result.group == "gpu"}
@@ -114,7 +114,7 @@ def test_one_bad_gpu_of_several_is_named_and_fills_the_command(tmp_path: Path) -
     assert [s["status"] for s in result.subjects] == ["pass", "pass", "fail"]
 
 
-def test_an_idle_link_is_left_open(tmp_path: Path) -> None:
+def test_an_idle_link_abstains(tmp_path: Path) -> None:
     idle = {"CurrPcieLinkGeneration": 1, "PerformanceState": 8}
     result = look(fake_host(tmp_path, {"gpus": [idle]}), "gpu.pcie_generation")
     assert result.status == "abstained"
@@ -139,7 +139,7 @@ def test_open_kernel_modules_need_no_peermem(tmp_path: Path) -> None:
     assert look(fake_host(tmp_path, case), "gpu.peermem").status == "pass"
 
 
-def test_bridges_that_only_root_may_read_are_left_open(tmp_path: Path) -> None:
+def test_bridges_readable_only_by_root_abstain(tmp_path: Path) -> None:
     change = {"files": {"sys/bus/pci/devices/0000:15:00.0/config": {"length": 64, "at": {0: "de10"}}}}
     case = {**CASES["gpu.acs"]["host"], **change}
     case["files"] = {**CASES["gpu.acs"]["host"]["files"], **change["files"]}

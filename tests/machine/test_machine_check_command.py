@@ -1,4 +1,4 @@
-"""What `fathom machine check` prints, and with which status it ends."""
+"""The output and exit status of `fathom machine check`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_abstentions_say_why_without_being_asked(monkeypatch, tmp_path) -> None:
     assert "gpu.xid: the kernel's log cannot be read: dmesg is not installed" in done.stdout
 
 
-def test_json_holds_one_object_a_check_by_its_id(monkeypatch, tmp_path) -> None:
+def test_json_contains_one_object_per_check_id(monkeypatch, tmp_path) -> None:
     done = run(monkeypatch, swapping(tmp_path), "--json")
     assert done.exit_code == 1
     found = json.loads(done.stdout)
@@ -120,7 +120,7 @@ def test_a_broken_manifest_ends_with_two(monkeypatch, tmp_path) -> None:
     assert "is not a manifest" in done.stderr
 
 
-def test_the_help_says_what_the_status_means() -> None:
+def test_the_help_explains_the_exit_status() -> None:
     text = " ".join(CliRunner().invoke(APP, ["--help"]).stdout.split())
     assert "0 when no check failed, 1 when one failed, 2 when the input cannot be used" in text
 

@@ -47,7 +47,7 @@ asked = st.fixed_dictionaries({}, optional={"cpu": amounts, "memory": sizes})
 
 
 @given(limits=asked, requests=asked)
-def test_requests_and_limits_as_advised_are_equal_whole_and_the_containers_own(limits, requests) -> None:
+def test_advised_requests_and_limits_are_equal_integers_from_the_container(limits, requests) -> None:
     before = pod(asking(limits, requests))
     result = judged("guaranteed", before)
     if result.status == "fail":
@@ -135,7 +135,7 @@ def test_a_device_that_another_container_asks_for_is_advised() -> None:
     assert "<RDMA_RESOURCE>: <COUNT>" in judged("rdma", one).commands[0]
 
 
-def test_fixes_that_differ_say_whose_they_are_and_equal_ones_are_said_once() -> None:
+def test_different_fixes_name_their_subjects_and_equal_ones_appear_once() -> None:
     pods = [pod(asking({"cpu": cpu}), name) for cpu, name in ((2, "a"), (4, "b"), (4, "d"))]
     commands = judged("omp_threads", *pods).commands
     assert [line.rpartition("# ")[2] for line in commands] == [

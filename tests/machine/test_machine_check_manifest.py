@@ -142,9 +142,7 @@ def test_a_leader_and_its_workers_are_counted_once(tmp_path: Path) -> None:
         (f"kind: Pod\n{TEMPLATE}\n---\nkind: Pod\nspec: 3", "Pod/unnamed whose pod spec is missing"),
     ],
 )
-def test_a_file_without_a_pod_to_judge_is_refused_in_one_sentence(
-    text: str, words: str, tmp_path: Path
-) -> None:
+def test_a_file_without_a_pod_is_refused_in_one_sentence(text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as refused:
         pods([written(tmp_path, text)])
     assert words in str(refused.value)
@@ -181,9 +179,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("kind: Pod\ndate: 2024-99-99", "is not a manifest"),
     ],
 )
-def test_what_is_no_manifest_is_refused_in_one_sentence(
-    text: str | bytes, words: str, tmp_path: Path
-) -> None:
+def test_invalid_manifests_are_refused_in_one_sentence(text: str | bytes, words: str, tmp_path: Path) -> None:
     with pytest.raises(BadInputError) as refused:
         pods([written(tmp_path, text)])
     assert words in str(refused.value)

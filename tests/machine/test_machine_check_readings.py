@@ -58,7 +58,7 @@ def test_endless_and_missing_files_are_not_read(tmp_path: Path) -> None:
         Host(root=tmp_path).text("missing")
 
 
-def test_a_file_of_any_length_below_the_limit_is_read_whole(tmp_path: Path) -> None:
+def test_files_below_the_size_limit_are_read_completely(tmp_path: Path) -> None:
     content = b"0123456789" * 50_000
     (tmp_path / "long").write_bytes(content)
     assert Host(root=tmp_path).octets("long") == content
@@ -83,7 +83,7 @@ def test_lists_of_cpus_survive_the_round_trip(cpus: frozenset[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "none", "a-b", "1-2-3", "-4", "0x3", "٣"])
-def test_what_is_no_list_of_cpus_has_none(text: str) -> None:
+def test_malformed_cpu_lists_are_empty(text: str) -> None:
     assert parse_list(text) == frozenset()
 
 
@@ -105,13 +105,13 @@ def test_the_first_version_of_control_groups_is_understood(place: str, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["max 100000\n", "-1\n"])
-def test_no_quota_does_not_apply(text: str, tmp_path: Path) -> None:
+def test_without_a_quota_the_check_does_not_apply(text: str, tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": text}
     (result,) = examine(fake_host(tmp_path, {"files": files}), chosen(["container.cpu_quota"]))
     assert result.status == "not_applicable"
 
 
-def test_a_control_group_cannot_lead_out_of_its_hierarchy(tmp_path: Path) -> None:
+def test_a_control_group_path_cannot_leave_its_hierarchy(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/../../secret\n", "secret/cpu.max": "100000 100000\n"}
     (result,) = examine(fake_host(tmp_path, {"files": files}), chosen(["container.cpu_quota"]))
     assert result.status == "not_applicable"
@@ -156,7 +156,7 @@ def test_older_gpus_retire_pages(tmp_path: Path) -> None:
 
 
 def test_older_switches_are_known_by_their_daemon(tmp_path: Path) -> None:
-    """A100: the driver tells no fabric state, but lists the switches."""
+    """A100: the driver does not report a fabric state, but lists the switches."""
     files = {"proc/driver/nvidia-nvswitch/devices/0000:01:00.0": "x", "proc/77/comm": "bash\n"}
     description = {"gpus": [{}], "files": files}
     (result,) = examine(fake_host(tmp_path / "a", description), chosen(["gpu.fabric_manager"]))

@@ -1,4 +1,4 @@
-"""What carries over between machines: a recorded H200, changed in one thing at a time, and damaged files."""
+"""Comparing machines: a recorded H200 with one change at a time, and damaged files."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ LOST, CHECK = "does not carry over", "check again"
         (host(virtual_machine=None), "host.virtual", CHECK, ["overlap"]),
     ],
 )
-def test_each_difference_alone_is_found_and_spoils_what_it_must(change, rule, severity, spoils):
+def test_each_single_difference_is_found_with_its_consequences(change, rule, severity, spoils):
     other = full()
     change(other)
     found = compare(full(), other)
@@ -177,7 +177,7 @@ def test_each_difference_alone_is_found_and_spoils_what_it_must(change, rule, se
         host(container="podman"),
     ],
 )
-def test_what_is_harmless_spoils_nothing(change):
+def test_harmless_differences_have_no_consequences(change):
     other = full()
     change(other)
     assert set(kinds(compare(full(), other)).values()) == {"carries over"}
@@ -198,7 +198,7 @@ def test_links_matter_between_several_gpus_only():
     assert "links" not in severities(compare(full(), full()))
 
 
-def test_what_is_built_into_one_machine_carries_over_though_a_file_does_not_say_it():
+def test_fixed_hardware_carries_over_even_if_one_file_lacks_it():
     found = compare(recorded(), recorded(), "a", "b")
     alike = {one.id for one in found.differences if one.severity == "carries over"}
     assert {"gpu.multiprocessors", "gpu.l2", "cpu.instructions"} <= alike
@@ -210,7 +210,7 @@ def test_what_is_built_into_one_machine_carries_over_though_a_file_does_not_say_
     assert "L2 cache" in {entry.what for entry in compare(recorded(), other).abstained}
 
 
-def test_a_recording_and_itself_are_alike_in_what_it_does_not_say_too(files):
+def test_a_recording_equals_itself_in_missing_values_too(files):
     told = json.loads(run_fathom("machine", "compare", KEPT, KEPT, "--json", cwd=files).stdout)
     assert {kind["severity"] for kind in told["kinds"]} == {"carries over"}
     assert [entry["what"] for entry in told["abstained"]] == ["ceilings"]
@@ -222,7 +222,7 @@ def test_a_recording_and_itself_are_alike_in_what_it_does_not_say_too(files):
     assert severity["workers"] == "check again"
 
 
-def test_what_one_side_does_not_say_is_abstained_and_has_to_be_checked():
+def test_values_missing_on_one_side_abstain_and_must_be_checked():
     found = compare(full(), recorded() | {"fingerprint": "2"}, "new.json", "old.fathom")
     silent = {entry.what: entry.why for entry in found.abstained}
     assert silent["cuDNN"] == silent["L2 cache"] == "old.fathom does not say"
@@ -329,7 +329,7 @@ def test_a_damaged_file_is_named_in_one_sentence(damage):
     assert "\n" not in str(error.value)
 
 
-def test_ragged_links_and_huge_files_are_no_crash():
+def test_ragged_links_and_huge_files_do_not_crash():
     machine = full()
     second_gpu(machine)
     machine["links"] = {"names": ["GPU0"], "matrix": [["X"]]}
@@ -357,7 +357,7 @@ def test_a_sounding_from_an_h200_beside_a_machine_without_a_gpu(files):
     assert torch["a"] == "2.11.0+cu130"
 
 
-def test_this_machine_is_the_other_one_by_default(files):
+def test_this_machine_is_the_default_second_machine(files):
     (files / "home").mkdir()
     done = run_fathom(
         "machine", "compare", "laptop.json", "--json", cwd=files, FATHOM_HOME=str(files / "home")

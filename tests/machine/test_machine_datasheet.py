@@ -47,7 +47,7 @@ def sheet(name):
 
 
 @pytest.mark.parametrize("name", CHIPS)
-def test_the_matrix_rate_is_what_the_chip_can_issue(name):
+def test_the_matrix_rate_matches_the_chips_issue_rate(name):
     sms, flop, mhz = CHIPS[name]
     published = sheet(name).figure("matmul.bf16")
     assert published.unit == "FLOP/s"
@@ -213,7 +213,7 @@ def test_processors(cpu, bandwidth, flop):
     ]
 
 
-def test_without_a_clock_no_rate_is_guessed():
+def test_without_a_clock_there_is_no_rate():
     cpu = {k: v for k, v in SPR.items() if k != "clock_max_mhz"}
     assert datasheet.find_host({"cpu": cpu}).figure("host.matmul.fp32") is None
     assert datasheet.find_host({}) is None

@@ -1,4 +1,4 @@
-"""What is read of GPUs, with drivers that tests make up."""
+"""The inventory of GPUs, with fake drivers."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_under_mig_the_slices_are_listed_and_cuda_is_not_believed(tmp_path):
     ]
 
 
-def test_what_the_driver_hides_of_pcie_comes_from_the_kernel(tmp_path):
+def test_pcie_values_hidden_by_the_driver_come_from_the_kernel(tmp_path):
     hidden = {k: v for k, v in H200.items() if "Pcie" not in k}
     where = pci.address(bus(0))
     pci_device(
@@ -146,7 +146,7 @@ def printed() -> list[list[str]]:
     return [line.split()[1:] for line in lines]
 
 
-def test_the_matrix_of_a_dgx1_is_what_nvidia_smi_prints(tmp_path):
+def test_the_matrix_of_a_dgx1_matches_nvidia_smi(tmp_path):
     def ends(row):
         return [j for j, cell in enumerate(row) if cell.startswith("NV") for _ in range(int(cell[2:]))]
 
@@ -258,7 +258,7 @@ def test_a_cuda_driver_that_fails_fails_alone(tmp_path, script, why):
         cuda.attributes(str(python), patience_s=0.3)
 
 
-def test_a_cuda_driver_that_fails_is_named_beside_what_it_would_tell(tmp_path):
+def test_a_failed_cuda_driver_is_the_reason_for_its_missing_values(tmp_path):
     def fails():
         raise cuda.CudaMissingError("cuInit failed with error 3")
 

@@ -1,4 +1,4 @@
-"""What is read of the host, on file systems that tests make up."""
+"""The inventory of the host, on fake file systems."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_network_and_rdma_devices(tmp_path):
     assert (adapter["firmware"], adapter["interfaces"], adapter["numa_node"]) == ("28.39.1002", ["ib0"], 1)
 
 
-def test_in_a_container_the_virtual_interface_is_the_one(tmp_path):
+def test_in_a_container_the_virtual_interface_is_listed(tmp_path):
     write(tmp_path, {"sys/class/net/eth0/operstate": "up\n", "sys/class/net/eth0/speed": "-1\n"})
     [interface] = network.interfaces(tmp_path)
     assert interface["name"] == "eth0" and interface["speed_mbps"] is None
@@ -190,14 +190,14 @@ def test_in_a_container_the_virtual_interface_is_the_one(tmp_path):
         ("pci0000:00/0000:00:01.0/0000:03:00.0", "pci0000:80/0000:80:01.0/0000:04:00.0", "SYS"),
     ],
 )  # fmt: skip
-def test_what_lies_between_two_devices(tmp_path, a, b, word):
+def test_relation_of_two_devices(tmp_path, a, b, word):
     for place in (a, b):
         pci_device(tmp_path, place, numa_node="1" if "pci0000:80" in place else "0")
     assert pci.relation(tmp_path, "0000:03:00.0", "00000000:04:00.0") == word
     assert pci.relation(tmp_path, "0000:04:00.0", "0000:03:00.0") == word
 
 
-def test_across_bridges_without_nodes_only_a_machine_of_one_node_is_sure(tmp_path):
+def test_across_host_bridges_only_a_single_node_machine_is_certain(tmp_path):
     for number in (0, 4):
         pci_device(tmp_path, f"pci0000:{number}0/0000:0{number}:00.0", numa_node="-1")
     assert pci.relation(tmp_path, "0000:00:00.0", "0000:04:00.0") == "NODE"
@@ -234,7 +234,7 @@ def test_limits_of_version_1(tmp_path):
     assert limits == {"version": 1, "cores": 2.5, "memory_bytes": 512 << 20, "pids": None, "cpus": "0-1"}
 
 
-def test_a_pod_and_what_names_it(tmp_path):
+def test_a_pod_and_its_name(tmp_path):
     assert surroundings.kubernetes(tmp_path, {}) is None
     write(tmp_path, {"var/run/secrets/kubernetes.io/serviceaccount/namespace": "training\n"})
     assert surroundings.kubernetes(tmp_path, {"HOSTNAME": "job-0"}) == {
@@ -271,7 +271,7 @@ def test_an_empty_root_gives_an_inventory_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"9" * 5000, b"nonsense\n" * 50, b"-1", b"1 2 3"])
-def test_odd_files_are_no_error(tmp_path, content):
+def test_odd_files_do_not_raise(tmp_path, content):
     odd = ["proc/cpuinfo", "proc/meminfo", "proc/self/cgroup", "proc/self/mountinfo", "proc/1/cgroup"]
     odd += [
         "sys/fs/cgroup/cpu.max",

@@ -1,4 +1,4 @@
-"""What a recording knows of its machine: the inventory of now, ceilings remembered or measured before it."""
+"""The machine of a recording: the present inventory, and ceilings stored or measured before it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_ceilings_are_remembered_under_the_fingerprint(tmp_path):
     assert "ceilings" not in known_machine(lambda: other, tmp_path)
 
 
-def test_a_damaged_file_is_told_and_stops_nothing(tmp_path):
+def test_a_damaged_file_is_reported_and_ignored(tmp_path):
     machine, told = inventory(), []
     remember(machine, tmp_path).write_text("{")
     assert known_machine(folder=tmp_path, say=told.append)["fingerprint"] == machine["fingerprint"]
     assert "not a machine file" in told[0]
 
 
-def test_a_recording_measures_first_what_was_never_measured(tmp_path):
+def test_a_recording_first_measures_missing_ceilings(tmp_path):
     tried = [{"id": name, "why": "left out"} for name in QUICK if name != "host.read"]
     remember({**inventory(), "missing": tried}, tmp_path)
     done = run_fathom(
@@ -55,7 +55,7 @@ def test_a_recording_measures_first_what_was_never_measured(tmp_path):
     assert "--no-measure" not in done.stderr  # once is enough
 
 
-def test_a_home_that_cannot_be_written_costs_no_recording(tmp_path):
+def test_an_unwritable_home_does_not_prevent_a_recording(tmp_path):
     (tmp_path / "home").write_text("in the way")
     words = ["run", "--raw", "-o", "out.fathom", "sh", "-c", "exit 3"]
     home = str(tmp_path / "home")
@@ -70,7 +70,7 @@ def test_no_measure_leaves_it_out(tmp_path):
     assert done.returncode == 0 and "ceilings" not in launched(tmp_path)
 
 
-def test_a_missing_program_is_told_before_anything_is_measured(tmp_path):
+def test_a_missing_program_is_reported_before_measuring(tmp_path):
     words = ["run", "--raw", "no-such-program"]
     done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1")
     assert done.returncode == 127 and "measuring" not in done.stderr

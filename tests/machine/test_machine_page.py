@@ -1,4 +1,4 @@
-"""What `fathom machine` prints: everything known, in 80 to 120 columns, and one JSON object."""
+"""The output of `fathom machine`: everything known, in 80 to 120 columns, and one JSON object."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ LIBRARIES = {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": "9.13.0", "nccl":
 
 
 def dgx(tmp_path) -> dict:
-    """Eight H200 behind switches, as a fake driver tells it."""
+    """Eight H200 behind switches, as a fake driver reports them."""
     nvml = FakeNvml(*({**meshed(i, [-1] * 18), "MaxClockInfo": lambda kind: 1980} for i in range(8)))
     told = {pci.address(bus(i)): {"multiprocessors": 132, "l2_bytes": 62914560} for i in range(8)}
     machine = inventory(
@@ -95,7 +95,7 @@ def test_eight_alike_gpus_share_their_lines(tmp_path):
     assert row == ["GPU3", "NV18", "NV18", "NV18", "X", "NV18", "NV18", "NV18", "NV18"]
 
 
-def test_one_page_tells_the_rest(tmp_path):
+def test_one_page_shows_the_rest(tmp_path):
     text = page(dgx(tmp_path), width=120)
     for words in (
         "node17",
@@ -115,7 +115,7 @@ def test_one_page_tells_the_rest(tmp_path):
         assert words in text, words
 
 
-def test_a_gpu_that_differs_has_lines_of_its_own(tmp_path):
+def test_a_different_gpu_has_separate_lines(tmp_path):
     nvml = FakeNvml(gpu(0), gpu(1, EnforcedPowerLimit=500_000), gpu(2))
     machine = inventory(lambda: gpus.read(lambda: nvml, no_cuda, tmp_path), lambda: HOST, dict)
     text = page(machine)
@@ -186,7 +186,7 @@ def test_spans():
     assert spans([3, 0, 1, 7]) == "0–1, 3, 7" and spans([]) == ""
 
 
-def test_what_is_remembered_comes_with_the_inventory(tmp_path, monkeypatch):
+def test_stored_ceilings_come_with_the_inventory(tmp_path, monkeypatch):
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     machine = dgx(tmp_path)
     assert "ceilings" not in described(machine=machine)
@@ -251,7 +251,7 @@ def test_no_torch_and_no_table_library_is_needed_to_look(tmp_path):
     assert done.stdout.strip() == "[]"
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path):
+def test_a_missing_folder_is_refused(tmp_path):
     done = run_fathom("machine", "--data", tmp_path / "none", cwd=tmp_path)
     assert done.returncode == 2 and "none" in done.stderr and "Traceback" not in done.stderr
 

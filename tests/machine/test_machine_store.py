@@ -11,7 +11,7 @@ COPY = Ceiling(id="hbm.copy", value=4.2e12, unit="B/s", low=4.1e12, high=4.3e12,
 MACHINE = {"fingerprint": "ab12", "host": {}, "gpus": []}
 
 
-def test_what_was_measured_is_found_again(tmp_path):
+def test_stored_measurements_are_found_again(tmp_path):
     store.remember({**MACHINE, "ceilings": ceilings.to_records([COPY])}, tmp_path)
     again = store.remembered("ab12", tmp_path)
     assert ceilings.from_machine(again) == [COPY]
@@ -39,7 +39,7 @@ def test_a_missing_or_unreadable_file_says_so(tmp_path):
         store.read_machine(tmp_path)
 
 
-def test_a_home_that_cannot_be_written_is_told(tmp_path):
+def test_an_unwritable_home_is_reported(tmp_path):
     (tmp_path / "home").write_text("a file")
     with pytest.raises(MachineFileError, match="FATHOM_HOME"):
         store.remember(MACHINE, tmp_path / "home")
@@ -56,14 +56,14 @@ def test_the_home_needs_no_library(monkeypatch):
     assert store.place("ab12").parts[-3:] == ("fathom", "machines", "ab12.json")
 
 
-def test_another_gpu_stands_in_where_one_was_not_measured():
+def test_another_gpus_ceiling_is_used_if_one_was_not_measured():
     second = dataclasses.replace(COPY, device=2, value=4.0e12)
     assert ceilings.find_ceiling([COPY, second], "hbm.copy", 2) is second
     assert ceilings.find_ceiling([COPY, second], "hbm.copy", 1) is COPY
     assert ceilings.find_ceiling([COPY], "hbm.read", 0) is None
 
 
-def test_what_could_not_be_measured_is_kept_apart():
+def test_missing_ceilings_are_stored_separately():
     assert ceilings.to_records([Missing(id="hbm.copy", why="no GPU")]) == [
         {"id": "hbm.copy", "why": "no GPU", "device": None}
     ]

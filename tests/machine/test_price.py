@@ -48,7 +48,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_no_price_is_refused_in_one_sentence(text):
+def test_invalid_prices_are_refused_in_one_sentence(text):
     with pytest.raises(BadInputError) as refused:
         parse_price(text)
     assert "3.50/h" in str(refused.value) and "\n" not in str(refused.value)
@@ -95,13 +95,13 @@ def test_throughput_is_priced_where_it_is_known():
     assert found.cost.per_million_samples is None and found.cost.devices == 1
 
 
-def test_the_opening_says_what_a_day_is_worth():
+def test_the_opening_shows_the_value_of_a_day():
     found = priced(kept_reports.report("hf_trainer"), Price(3.5))
     text = opening._saves(found.findings[0])
     assert "USD per day and GPU." in text
 
 
-def test_the_command_takes_a_price_and_refuses_what_is_none(tmp_path: Path) -> None:
+def test_the_command_takes_a_price_and_refuses_anything_else(tmp_path: Path) -> None:
     sounding = make(tmp_path / "small.fathom").path
     priced_report = run_fathom("report", str(sounding), "--price", "3.50/h", cwd=tmp_path)
     assert priced_report.returncode == 0 and "3.50 USD per GPU-hour" in priced_report.stdout

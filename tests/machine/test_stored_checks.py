@@ -17,6 +17,6 @@ def test_stored_checks_come_back_with_status_and_observation():
         assert same.weight == result.weight
 
 
-def test_what_no_longer_exists_or_makes_no_sense_is_left_out():
+def test_missing_and_malformed_entries_are_skipped():
     damaged = {"kernel.gone": {"status": "pass"}, "kernel.stack": {"status": "fine"}, "kernel.smt": "pass"}
     assert recalled({"checks": damaged}) == recalled({}) == recalled({"checks": None}) == []

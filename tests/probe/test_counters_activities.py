@@ -258,7 +258,7 @@ def traced(cupti: Cupti, ours: Activities, path: Path, records: list[ctypes.Stru
     return read_trace(path, phase="timeline", burst=3) if path.exists() else None
 
 
-def test_calls_are_recorded_first_and_then_told_from_queue_times(tmp_path: Path) -> None:
+def test_calls_are_recorded_first_and_then_derived_from_queue_times(tmp_path: Path) -> None:
     cupti = Cupti()
     ours = Activities(cupti)
     first = [record for number in range(60) for record in launched(number, calls=True)]
@@ -295,7 +295,7 @@ def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path:
             assert found.height == sum(isinstance(record, Api) and record.cbid == 2 for record in records)
 
 
-def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_path: Path) -> None:
+def test_many_buffers_are_complete_and_the_next_burst_begins_empty(tmp_path: Path) -> None:
     cupti = Cupti(room=3 * ctypes.sizeof(Kernel))
     ours = burst(cupti, [kernel(number, b"k") for number in range(10)])
     assert ours.save(str(tmp_path / "first.json")) == 10
@@ -316,7 +316,7 @@ def test_what_fills_many_buffers_is_whole_and_the_next_burst_begins_empty(tmp_pa
         ([SPIN], False, ["at::cuda::spin_kernel(long)"]),  # the program's own
     ],
 )
-def test_the_launch_that_pays_for_the_first_is_not_told(
+def test_the_probes_first_launch_is_not_written(
     tmp_path: Path, names: list[bytes], launched: bool, kept: list[str]
 ) -> None:
     cupti = Cupti()
@@ -355,7 +355,7 @@ class Cuda:
 @pytest.mark.parametrize(
     ("cuda", "launched"), [(Cuda(), [1]), (Cuda(initialized=False), []), (Cuda(fails=True), [])]
 )
-def test_a_burst_begins_with_a_launch_of_its_own(
+def test_a_burst_begins_with_the_probes_launch(
     monkeypatch: pytest.MonkeyPatch, cuda: Cuda, launched: list[int]
 ) -> None:
     found: list[bool] = []
@@ -388,7 +388,7 @@ def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPa
     assert not Activities(Cupti(fails="enable")).ready(lambda: None)
 
 
-def test_a_call_that_fails_is_told() -> None:
+def test_a_failed_call_is_reported() -> None:
     cupti = Cupti(fails="enable")
     with pytest.raises(CuptiError, match="cuptiActivityEnable failed with status 15"):
         Activities(cupti).enable()

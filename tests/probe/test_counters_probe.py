@@ -166,7 +166,7 @@ def test_where_counters_cannot_be_sampled_the_other_phases_go_on():
         pytest.fail("the memory phase never came")
 
 
-def test_other_ranks_are_told_of_the_group(tmp_path, monkeypatch):
+def test_other_ranks_learn_the_group(tmp_path, monkeypatch):
     from fathom.probe.schedule import Schedule
 
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -181,7 +181,7 @@ def test_other_ranks_are_told_of_the_group(tmp_path, monkeypatch):
 
 
 @pytest.mark.programs
-def test_bursts_leave_records_files_and_traces_that_belong_together(tmp_path):
+def test_bursts_leave_matching_records_files_and_traces(tmp_path):
     run = counted(tmp_path, "ticks")
     assert run.status == 0
     records = run.of("samples")
@@ -275,7 +275,7 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: FakeCollector) -> None:
         ("close", OSError("odd"), "OSError: odd"),
     ],
 )
-def test_whatever_fails_is_told_once_and_ends_sampling(tmp_path, monkeypatch, capsys, call, error, words):
+def test_any_failure_is_reported_once_and_ends_sampling(tmp_path, monkeypatch, capsys, call, error, words):
     fake, said = FakeCollector(fails={call: error}), []
     use(monkeypatch, fake)
     ours = sampler.Sampler(session(tmp_path, said, version=None))
@@ -289,7 +289,7 @@ def test_whatever_fails_is_told_once_and_ends_sampling(tmp_path, monkeypatch, ca
     assert list(tmp_path.iterdir()) == [] or call == "close"
 
 
-def test_an_overflow_is_told_and_the_next_burst_samples_less_often(tmp_path, monkeypatch):
+def test_an_overflow_is_reported_and_the_next_burst_samples_less_often(tmp_path, monkeypatch):
     use(monkeypatch, FakeCollector(overflows=1))
     said: list[Any] = []
     ours = sampler.Sampler(session(tmp_path, said))
@@ -300,8 +300,8 @@ def test_an_overflow_is_told_and_the_next_burst_samples_less_often(tmp_path, mon
     ]
 
 
-def test_a_burst_that_was_held_up_is_no_reason_to_sample_less_often(tmp_path, monkeypatch):
-    """A host that others use stands still for 0.7 s now and then."""
+def test_a_delayed_burst_does_not_reduce_the_sampling_rate(tmp_path, monkeypatch):
+    """A shared host pauses for 0.7 s now and then."""
     use(monkeypatch, FakeCollector(overflows=1))
     monkeypatch.setattr(sampler.budget, "samples", lambda counters: 0)
     said: list[Any] = []
@@ -319,7 +319,7 @@ def test_a_burst_that_was_held_up_is_no_reason_to_sample_less_often(tmp_path, mo
         ("13.0", "13.4.0", "did not use CUDA"),
     ],
 )
-def test_a_stack_without_pm_sampling_is_told_before_it_is_tried(
+def test_a_software_stack_without_pm_sampling_is_reported_before_trying(
     tmp_path, monkeypatch, cuda, installed, words
 ):
     monkeypatch.setattr(sampler.reasons, "installed", lambda: installed)

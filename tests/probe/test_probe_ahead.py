@@ -79,7 +79,7 @@ class Recorder:
 
 @pytest.fixture
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict[str, Any]], Recorder]:
-    """What was said of sixty such steps, and the recorder that was ordered about."""
+    """The records of sixty steps like these, and the recorder that got the orders."""
     machine = Machine()
     clock = SimpleNamespace(time_ns=lambda: machine.now_ns)
     monkeypatch.setattr(session, "time", clock)
@@ -98,7 +98,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict
     return said, recorder
 
 
-def test_no_step_is_clean_while_a_burst_is_left_open(tmp_path, monkeypatch):
+def test_no_step_is_clean_while_a_burst_is_open(tmp_path, monkeypatch):
     monkeypatch.setattr(conductor.memory, "peaks", lambda cuda: [])
     machine = Machine()
     cuda = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0)
@@ -124,7 +124,7 @@ def test_the_first_and_the_last_boundary_tell_the_length_of_clean_steps(recorded
     assert (ended - began) / (last - first) == pytest.approx(DEVICE_NS)
 
 
-def test_bursts_of_counters_fit_what_the_device_does_in_them(recorded):
+def test_counter_bursts_adapt_to_the_devices_activity(recorded):
     _, recorder = recorded
     sampled = [job for job in recorder.jobs if job.phase == "counters"]
     assert sampled

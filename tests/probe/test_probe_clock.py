@@ -68,7 +68,7 @@ def test_replays_take_over_from_an_optimizer_that_went_into_the_graph():
     assert events(LOADER, REPLAY, times=20) == REPLAY
 
 
-def test_replays_beside_a_stepping_optimizer_are_no_steps():
+def test_replays_beside_an_optimizer_do_not_count_as_steps():
     assert Events()(REPLAY, ("replay", 5), OPTIMIZER, times=50) == OPTIMIZER
 
 
@@ -85,7 +85,7 @@ def test_a_rare_optimizer_is_not_the_clock():
     assert events.chooser.clock == OPTIMIZER
 
 
-def test_what_was_asked_for_is_taken():
+def test_requested_sources_are_used():
     assert Events("loader")(LOADER, OPTIMIZER, times=10) == LOADER
     assert Events("forward")(LOADER, FORWARD, OPTIMIZER, times=10) == FORWARD
     assert Events("none")(LOADER, FORWARD, OPTIMIZER, MARK, times=50) is None
@@ -105,7 +105,7 @@ def test_the_kind_of_a_step_follows_from_its_batches():
     assert kinds == ["train"] * 6 + ["train+evaluation", "train", "train+epoch start", "train"]
 
 
-def test_two_loaders_that_always_deliver_are_no_evaluation():
+def test_two_loaders_that_always_deliver_do_not_mean_evaluation():
     facts = StepFacts()
     for step in range(5):
         facts.batch(1, 10 * step, 4, None)
@@ -113,7 +113,7 @@ def test_two_loaders_that_always_deliver_are_no_evaluation():
         assert facts.close("train", 10 * step + 5)[0] == "train"
 
 
-def test_a_batch_belongs_to_the_step_in_which_it_came():
+def test_a_batch_belongs_to_the_step_of_its_arrival():
     facts = StepFacts()
     for ns in (1, 2, 3, 11, 12):
         facts.batch(1, ns, 4, 40)
@@ -122,7 +122,7 @@ def test_a_batch_belongs_to_the_step_in_which_it_came():
     assert facts.close("train", 25) == ("train", None, None, [])
 
 
-def test_a_graph_that_was_captured_anew_takes_over_from_the_old_one():
+def test_a_recaptured_graph_replaces_the_old_one():
     events = Events()
     assert events(REPLAY, times=20) == REPLAY
     assert events(("replay", 5), times=9) == REPLAY  # a pause, such as an evaluation
@@ -151,7 +151,7 @@ def test_a_graph_that_died_while_the_clock_was_silent_does_not_take_over():
     assert events(("replay", 5), ("replay", 6), times=150) in [("replay", 5), ("replay", 6)]
 
 
-def test_when_graphs_are_replayed_no_more_calls_take_over_and_give_way_again():
+def test_calls_replace_graphs_while_none_are_replayed():
     events = Events()
     assert events(FORWARD, REPLAY, times=20) == REPLAY
     assert events(FORWARD, times=20) == REPLAY  # a pause of ten usual ones is none yet

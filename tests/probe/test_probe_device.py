@@ -1,4 +1,4 @@
-"""On which device a process computes, as torch's allocator tells."""
+"""The device of a process, from torch's allocator."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def cuda(held: list[int], current: int = 0, started: bool = True) -> SimpleNames
     ("held", "current", "expected"),
     [([0, 0], 1, 1), ([5, 9], 0, 1), ([5, 5], 1, 1), ([7, 0, 0], 2, 0), ([0], 0, 0)],
 )
-def test_the_device_that_holds_most_is_in_use_and_else_the_current_one(held, current, expected):
+def test_the_device_with_most_memory_is_in_use_or_else_the_current_one(held, current, expected):
     assert device_in_use(cuda(held, current)) == expected
 
 

@@ -1,4 +1,4 @@
-"""What the probe reads of Dynamo's counters, in the forms that versions of torch give them."""
+"""Dynamo's counters as the probe reads them, in the forms of several versions of torch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_program_that_compiles_nothing_has_nothing_to_tell(monkeypatch):
     assert dynamo.counted() is None
 
 
-def test_the_same_is_not_told_twice(monkeypatch):
+def test_unchanged_counts_are_not_reported_twice(monkeypatch):
     counters = loaded(monkeypatch)
     assert dynamo.counted(before=2) is None
     counters["frames"]["total"] += 1
@@ -58,7 +58,7 @@ def test_reading_leaves_the_counters_as_they_are(monkeypatch):
     assert {name: dict(counts) for name, counts in counters.items()} == before
 
 
-def test_a_module_that_is_still_being_loaded_or_lost_its_parts_is_read_as_far_as_it_goes(monkeypatch):
+def test_a_partially_loaded_module_is_read_as_far_as_possible(monkeypatch):
     monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace())
     assert dynamo.counted() is None
     monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace(counters={"frames": Counter(total=1)}))
@@ -92,7 +92,7 @@ def test_reasons_are_one_line_each_the_commonest_first(monkeypatch):
         ({}, None, None),
     ],
 )
-def test_a_frame_that_was_given_up_tells_where_and_why_if_torch_does(monkeypatch, failed, at, why):
+def test_a_skipped_frame_has_place_and_reason_if_torch_gives_them(monkeypatch, failed, at, why):
     loaded(monkeypatch, compilation(compiled=False, **failed), compilation("other"))
     told = dynamo.counted()
     assert told is not None
@@ -100,20 +100,20 @@ def test_a_frame_that_was_given_up_tells_where_and_why_if_torch_does(monkeypatch
     assert told["given_up"] == [{**frame, "at": at, "why": why}]
 
 
-def test_a_frame_of_which_one_version_was_compiled_was_not_given_up(monkeypatch):
+def test_a_frame_with_one_compiled_version_was_not_given_up(monkeypatch):
     loaded(monkeypatch, compilation(), compilation(compiled=False, fail_reason="recompile limit"))
     told = dynamo.counted()
     assert told is not None and told["given_up"] == []
 
 
-def test_figures_of_another_kind_are_no_frames(monkeypatch):
+def test_other_metrics_are_not_frames(monkeypatch):
     backward = SimpleNamespace(compile_id="0/0")
     loaded(monkeypatch, backward, SimpleNamespace(co_filename=None, has_guarded_code=None))
     told = dynamo.counted()
     assert told is not None and told["given_up"] == []
 
 
-def test_a_break_tells_the_innermost_line_and_no_list_is_long(monkeypatch):
+def test_a_break_names_its_innermost_line_and_lists_are_bounded(monkeypatch):
     def place(number: int) -> SimpleNamespace:
         return SimpleNamespace(filename="/net.py", lineno=number, name="forward")
 

@@ -1,4 +1,4 @@
-"""A program that is ended because all was recorded says nothing of it; its own errors it tells."""
+"""A program ended by `--stop-after` does not print the interruption, only its other errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ raise {main}
         ("ValueError('its own')", "KeyboardInterrupt", ["its own"]),
     ],
 )
-def test_only_what_is_not_the_interruption_is_told(thread: str, main: str, told: list[str]) -> None:
+def test_only_other_errors_than_the_interruption_are_reported(
+    thread: str, main: str, told: list[str]
+) -> None:
     program = PROGRAM.format(thread=thread, main=main)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode and done.stderr.count("Traceback") == len(told)

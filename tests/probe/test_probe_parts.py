@@ -61,7 +61,7 @@ def test_a_full_disk_is_one_warning(tmp_path, capsys):
     faults.reset()
 
 
-def test_a_fault_is_told_once_and_its_part_is_off(capsys):
+def test_a_fault_is_reported_once_and_disables_its_part(capsys):
     faults.reset()
     calls = []
 
@@ -80,7 +80,7 @@ def test_a_fault_is_told_once_and_its_part_is_off(capsys):
     faults.reset()
 
 
-def test_patches_are_undone_and_leave_what_others_did():
+def test_undoing_patches_keeps_those_of_others():
     class Base:
         def speak(self) -> str:
             return "base"
@@ -114,7 +114,7 @@ def test_a_module_is_met_when_it_is_imported(tmp_path, monkeypatch):
     assert not any(type(finder) is imports._Watch for finder in sys.meta_path)
 
 
-def test_a_plan_keeps_its_defaults_where_nothing_is_said(tmp_path):
+def test_missing_options_keep_their_defaults(tmp_path):
     (tmp_path / "plan.json").write_text(
         '{"steps": null, "settle": "auto", "at": [9, 3], "stop_after": "recorded"}'
     )

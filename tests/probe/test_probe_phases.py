@@ -120,7 +120,7 @@ def test_memory_comes_last_and_only_where_there_is_a_device():
         assert (phases[-1] == "memory") == has_memory and phases.count("attribution") == 1
 
 
-def test_slow_steps_are_looked_for_after_the_plan_only():
+def test_slow_steps_are_recorded_only_after_the_plan():
     program = Program(Plan(on_slow_step=True), events_a_step=10).run(600)
     rolling = [(job, first) for job, first, _ in program.done if job.keep_above_ns is not None]
     planned = [end for job, _, end in program.done if job.keep_above_ns is None]
@@ -168,7 +168,7 @@ plans = st.builds(
 
 @settings(max_examples=150)
 @given(plans, st.lists(st.integers(1, 10**10), min_size=1, max_size=250), st.integers(1, 300_000))
-def test_any_program_is_recorded_in_whole_windows(plan, lengths, events):
+def test_any_program_is_recorded_in_complete_windows(plan, lengths, events):
     program = Program(plan, events)
     for length in lengths:
         program.step(length)
@@ -205,7 +205,7 @@ def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
 
 
 @pytest.mark.parametrize(("now_ns", "again"), [(30 * MS, False), (10 * MS, True)])
-def test_where_the_device_was_timed_it_says_whether_steps_got_quicker(now_ns, again):
+def test_if_the_device_was_timed_it_decides_whether_steps_got_faster(now_ns, again):
     program = Program(Plan()).run(12, 30 * MS)
     program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS)
@@ -219,14 +219,14 @@ def test_where_the_device_was_timed_it_says_whether_steps_got_quicker(now_ns, ag
     assert not program.phases.doubtful and program.phases.finished
 
 
-def test_a_device_that_tells_nothing_more_leaves_it_to_the_host():
+def test_without_device_times_the_host_decides():
     program = Program(Plan()).run(12, 30 * MS)
     program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS).run(100, 10 * MS)
     assert program.phases.resettled is not None
 
 
-def test_slower_steps_after_the_profiler_are_no_reason_to_record_again():
+def test_slower_steps_after_profiling_do_not_restart_the_recording():
     program = Program(Plan()).run(60, 10 * MS).run(200, 15 * MS)
     assert program.phases.resettled is None
 

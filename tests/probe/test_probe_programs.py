@@ -98,7 +98,7 @@ def test_workers_tell_their_threads_and_how_long_they_wait_for_a_processor(tmp_p
     assert all(0 <= record["cpu_wait"] <= record["fetch"] + record["collate"] + 10**6 for record in made)
 
 
-def test_modules_that_workers_call_are_no_steps(tmp_path):
+def test_modules_called_in_workers_are_not_steps(tmp_path):
     run = launch(tmp_path, "loader.py", "2", "fork", "2", "module")
     assert len(run.marks) == 32 and {mark["source"] for mark in run.marks} == {"optimizer"}
     assert len(run.processes) == 3
@@ -118,7 +118,7 @@ def test_with_two_optimizers_the_rarer_one_is_the_clock(tmp_path, critic_steps, 
     assert len(run.marks) == iterations
 
 
-def test_an_optimizer_for_each_parameter_gives_one_mark_an_iteration(tmp_path):
+def test_an_optimizer_per_parameter_gives_one_mark_per_iteration(tmp_path):
     run = launch(tmp_path, "in_backward.py", "60")
     assert run.status == 0 and len(run.marks) == 60
     assert run.phases["timeline"] >= Plan().steps
@@ -136,7 +136,7 @@ def test_batches_between_optimizer_steps_are_micro_steps(tmp_path):
     assert {mark["samples"] for mark in run.marks[1:]} == {6}
 
 
-def test_evaluation_between_steps_is_told_apart(tmp_path):
+def test_evaluation_between_steps_is_distinguished(tmp_path):
     run = launch(tmp_path, "evaluate.py", "4")
     assert len(run.marks) == 80
     assert run.kinds == {"train": 76, "train+evaluation": 3}
@@ -144,7 +144,7 @@ def test_evaluation_between_steps_is_told_apart(tmp_path):
 
 @pytest.fixture(scope="module")
 def unwatched(tmp_path_factory):
-    """What Dynamo counts of every way to compile where nothing watches, by its name."""
+    """Dynamo's counts for every way to compile without the probe, by name."""
     run = launch(tmp_path_factory.mktemp("plain"), "compiled.py", ",".join(COMPILED), "40", watched=False)
     return dict(zip(COMPILED, map(json.loads, run.out.splitlines()), strict=True))
 
@@ -159,7 +159,7 @@ def test_compiled_code_is_counted_and_compiles_as_before(unwatched, tmp_path, ho
     assert any(record["cause"] == "compilation" for record in run.of("wait"))
 
 
-def test_what_is_called_by_a_frame_that_dynamo_gives_up_is_compiled_no_more_than_before(tmp_path):
+def test_frames_below_a_skipped_frame_are_compiled_as_without_the_probe(tmp_path):
     """A clock of graphs that only the watch had made would stop with it."""
     plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False)
     run = launch(tmp_path / "watched", "compiled.py", "loop", "40")
@@ -169,7 +169,7 @@ def test_what_is_called_by_a_frame_that_dynamo_gives_up_is_compiled_no_more_than
 
 
 @pytest.mark.parametrize("how", ["reentrant", "hooks"])
-def test_layers_that_are_called_again_in_the_backward_pass_are_no_steps(tmp_path, how):
+def test_recomputed_layers_are_not_steps(tmp_path, how):
     run = launch(tmp_path, "recompute.py", how, "40")
     assert run.status == 0 and len(run.marks) == 40
     assert {mark["source"] for mark in run.marks} == {"forward"}
@@ -211,7 +211,7 @@ def test_however_it_ends_its_steps_are_there(tmp_path, how, status, steps):
     assert steps <= len(run.marks) <= steps + 1 and run.of("end")
 
 
-def test_what_was_flushed_survives_a_kill(tmp_path):
+def test_flushed_records_survive_a_kill(tmp_path):
     run = launch(tmp_path, "endings.py", "kill")
     assert run.status == -9
     assert run.of("mark") and not run.of("end")
@@ -228,7 +228,7 @@ def test_a_process_without_steps_says_nothing(tmp_path):
     assert run.status == 0 and run.processes == []
 
 
-def test_the_hosts_window_where_no_step_is_wanted(tmp_path):
+def test_the_hosts_window_without_steps(tmp_path):
     run = launch(tmp_path, "by_hand.py", "1500", plan={"step_on": "none"})
     assert run.status == 0 and run.err == ""
     assert [mark["source"] for mark in run.marks] == ["host", "host"]

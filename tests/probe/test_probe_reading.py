@@ -1,4 +1,4 @@
-"""What of a batch's samples is decoding, and what is neither user code nor a wait for a processor."""
+"""The parts of a batch's fetch: decoding, user code, waits for a processor, reading."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_processor_that_another_process_takes_is_waited_for():
 
 
 @pytest.mark.parametrize("text", [None, "", "12 5", "0 0 0\n", "nonsense\n", "1 x 3\n"])
-def test_a_kernel_that_does_not_count_waits_tells_none(tmp_path, monkeypatch, text):
+def test_a_kernel_without_wait_accounting_reports_none(tmp_path, monkeypatch, text):
     account, known = tmp_path / "schedstat", used() is not None
     if text is not None:
         account.write_text(text)

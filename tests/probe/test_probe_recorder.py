@@ -1,4 +1,4 @@
-"""What the recorder does where threads open steps in turn, with stand-ins for what it switches."""
+"""The recorder when threads open steps in turn, with stand-ins for what it controls."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def ours(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> recorder.Recorder:
 
 
 def elsewhere(action: Any, *arguments: Any) -> Any:
-    """What it returns in another thread."""
+    """Return its result in another thread."""
     found: list[Any] = []
     other = threading.Thread(target=lambda: found.append(action(*arguments)))
     other.start()
@@ -60,14 +60,14 @@ def strand(ours: recorder.Recorder) -> None:
     assert elsewhere(ours.stop, 7)[1] is False and ours.stranded
 
 
-def test_only_its_thread_ends_a_burst_and_what_was_sampled_is_of_no_later_one(ours, log):
+def test_only_its_thread_ends_a_burst_and_samples_never_move_to_a_later_one(ours, log):
     strand(ours)
     assert "kineto.disable" not in log and log[-1] == "sampler.close"
     assert not elsewhere(ours.land) and "kineto.disable" not in log
     assert ours.land() and log[-2:] == ["kineto.disable", "kineto.drop"]
 
 
-def test_no_capture_is_recorded_into_a_burst_that_is_left_open(ours, log):
+def test_captures_are_not_recorded_into_an_open_burst(ours, log):
     strand(ours)
     before = list(log)
     elsewhere(ours.begin_capture)

@@ -50,7 +50,7 @@ class Batches:
 
 
 def _taken(ahead, batches, events=None, most=200):
-    """What the program gets, and how it ended; `events` act before the n-th batch."""
+    """The program's batches, and how it ended; `events` act before the n-th batch."""
     got, failed = [], []
     for n in range(most):
         for act in (events or {}).get(n, ()):
@@ -91,7 +91,7 @@ def test_batches_of_a_trial_are_in_hand_before_its_steps():
     assert batches.asked == asked and ahead.why == ""
 
 
-def test_what_is_in_hand_when_the_hooks_go_still_reaches_the_program():
+def test_prefetched_batches_reach_the_program_after_the_hooks_are_removed():
     ahead, batches, served = Ahead(), Batches(60), []
     ahead.serve = lambda: served.append(True)
     ahead.hand_over()
@@ -107,7 +107,7 @@ def test_what_is_in_hand_when_the_hooks_go_still_reaches_the_program():
     assert first + second + third == list(range(60))
 
 
-def test_what_is_left_of_an_epoch_that_the_program_leaves_goes_with_its_iterator():
+def test_the_rest_of_an_abandoned_epoch_is_dropped_with_its_iterator():
     ahead, batches = Ahead(), Batches(20)
     ahead.watch()
     _taken(ahead, batches, most=8)
@@ -154,7 +154,7 @@ def test_batches_on_a_device_need_room_there(monkeypatch):
 
 
 @pytest.mark.parametrize(("elsewhere", "why"), [(False, "NO_LOADER"), (True, "OTHER_THREAD")])
-def test_no_loader_or_one_of_another_thread_is_told(elsewhere, why):
+def test_a_missing_loader_or_another_threads_is_reported(elsewhere, why):
     ahead, batches = Ahead(), Batches(60)
     ahead.watch()
     if elsewhere:
@@ -185,7 +185,7 @@ def silence():
     patches.undo()
 
 
-def test_what_is_kept_back_is_what_was_said(silence, capfd):
+def test_buffered_output_equals_the_programs_output(silence, capfd):
     log = logging.Logger("trial")
     log.addHandler(logging.StreamHandler(sys.stdout))
 
@@ -215,7 +215,7 @@ def test_what_is_kept_back_is_what_was_said(silence, capfd):
     assert during.endswith("now\n") and "None 1" not in during
 
 
-def test_what_cannot_be_copied_or_formatted_is_said_as_it_would_be(silence, capfd, monkeypatch):
+def test_arguments_that_cannot_be_copied_or_formatted_behave_as_usual(silence, capfd, monkeypatch):
     log = logging.Logger("trial")
     log.addHandler(logging.StreamHandler(sys.stdout))
     within_itself: list = [1]
@@ -237,7 +237,7 @@ def test_what_cannot_be_copied_or_formatted_is_said_as_it_would_be(silence, capf
     assert capfd.readouterr().out == plain and "[1, [...]]" in plain
 
 
-def test_what_goes_elsewhere_or_comes_from_elsewhere_is_not_kept(silence, capfd, tmp_path):
+def test_output_to_other_targets_or_threads_is_not_buffered(silence, capfd, tmp_path):
     silence.begin(8)
     with (tmp_path / "log").open("w") as file:
         print("file", file=file)
@@ -272,7 +272,7 @@ def test_writers_are_kept_in_order_and_too_much_is_not(monkeypatch):
     assert [args[0] for args, _ in calls] == ["a", "b", "c"]
 
 
-def test_what_is_kept_back_reaches_what_is_closed_meanwhile(silence, capfd, tmp_path):
+def test_buffered_output_reaches_streams_before_they_close(silence, capfd, tmp_path):
     log, file = logging.Logger("trial"), logging.FileHandler(tmp_path / "log")
     log.addHandler(file)
     silence.begin(8)
@@ -325,7 +325,7 @@ def test_ctrl_c_while_writing_loses_nothing_else():
     assert written == ["a", "b"]
 
 
-def test_who_switches_collections_back_to_what_they_were_finds_them_on_after_the_trial():
+def test_a_program_that_restores_garbage_collection_finds_it_on_after_the_trial():
     trial, patches = Garbage(), Patches()
     hooks.install(types.SimpleNamespace(trials=types.SimpleNamespace(get={"gc": trial}.get)), patches)
     try:
@@ -410,7 +410,7 @@ def test_ranks_that_wait_for_each_other_try_nothing(monkeypatch):
     assert run.refused == ["trial-gc", "trial-input"]
 
 
-def test_what_was_given_up_changes_nothing_when_it_is_tried_again():
+def test_an_abandoned_trial_changes_nothing_when_retried():
     run, told = _trials(["gc"])
     assert run.arm(Job("trial-gc", 8), 1e6)
     run.finish()
@@ -419,7 +419,7 @@ def test_what_was_given_up_changes_nothing_when_it_is_tried_again():
     assert gc.isenabled() and not run.open and len(told) == 1
 
 
-def test_what_is_cut_short_again_and_again_is_given_up():
+def test_trials_interrupted_repeatedly_are_abandoned():
     run, told = _trials(["gc"])
     for _ in range(trials.MOST_CUT + 1):  # not in a row
         assert run.arm(Job("trial-gc", 8), 1e6)
@@ -435,7 +435,7 @@ def test_what_is_cut_short_again_and_again_is_given_up():
     assert run.refused == ["trial-gc"] and len(told) == 1 and "forked" in told[0][1]
 
 
-def test_who_ends_early_is_told_how_far_it_came():
+def test_a_program_that_ends_early_gets_the_number_of_trials():
     run, told = _trials(["gc"])
     assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
     run.finish()
@@ -486,7 +486,7 @@ def test_surface_tries_things_too_and_nobody_does_unasked():
     assert not any(label.startswith("trial") for label in _labels(Plan(settle=3), 600))
 
 
-def test_what_cannot_be_tried_is_left_out():
+def test_impossible_trials_are_left_out():
     plan = Plan(settle=3, depth="surface", what_if=["gc", "input"])
     found = _order(_labels(plan, 600, refused=["trial-input"]))
     assert found.count("trial-gc") == rounds.ROUNDS and "trial-input" not in found

@@ -48,7 +48,7 @@ def test_whatever_happens_within_a_trial_nothing_is_lost(tmp_path, kind, how, st
 
 
 @pytest.mark.parametrize(("how", "variables"), [("", {"WORLD_SIZE": "2"}), ("forks", {})])
-def test_what_cannot_be_tried_keeps_nobody_from_recording_the_rest(tmp_path, how, variables):
+def test_impossible_trials_do_not_prevent_the_recording(tmp_path, how, variables):
     plan = {**ALL, "depth": "timeline", "what_if": ["gc"]}
     run = _slow(tmp_path, "none", how, ms=1, steps=300, plan=plan, **variables)
     assert run.status == 0

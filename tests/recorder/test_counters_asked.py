@@ -42,7 +42,7 @@ def _gpu_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recorded(folder: Path, depth: str, here: dict[str, Any]) -> list[str]:
-    """What is said of a program that leaves a file where it was started."""
+    """The messages about a program that leaves a file where it was started."""
     said: list[str] = []
     command = ["sh", "-c", f"touch {folder}/started"]
     record(command, Plan(depth), folder / "o.fathom", machine=lambda: here, say=said.append)
@@ -73,7 +73,7 @@ def test_not_by_name_the_program_runs_and_the_report_has_the_reason(tmp_path, de
     assert sum(one["what"] == "counters" for one in end["abstained"]) == abstained
 
 
-def test_a_program_that_came_to_no_burst_is_told_of_at_the_end(tmp_path: Path) -> None:
+def test_a_program_without_a_counter_burst_is_reported_at_the_end(tmp_path: Path) -> None:
     said = recorded(tmp_path, "counters", machine(counters=FOUND))
     assert (tmp_path / "started").exists()
     assert [line for line in said if "no hardware counters were sampled" in line and "more" in line]
@@ -147,7 +147,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lines
 
 
-def test_what_was_never_qualified_is_qualified_with_a_line(said, monkeypatch, tmp_path) -> None:
+def test_missing_qualification_runs_with_one_line(said, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     monkeypatch.setattr(gauge, "qualify", lambda machine: FOUND, raising=False)
     assert measuring.measured_machine(counters=True)["counters"] == FOUND
@@ -155,7 +155,7 @@ def test_what_was_never_qualified_is_qualified_with_a_line(said, monkeypatch, tm
     assert "counters" not in measuring.measured_machine()
 
 
-def test_what_prevents_it_is_kept_as_the_reason(said, monkeypatch) -> None:
+def test_the_obstacle_is_kept_as_the_reason(said, monkeypatch) -> None:
     def fails(machine: Any) -> Any:
         raise NoCountersError("the reason")
 

@@ -1,4 +1,4 @@
-"""Why counters cannot be sampled: each prevention has its reason and its fix, and the recording stands."""
+"""Why counters cannot be sampled: each obstacle has its reason and its fix, and the recording is kept."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _no(status: int) -> SimpleNamespace:
         ("13.0", "13.2.0", "cupti-python 13.2.0 has no PM sampling"),
     ],
 )
-def test_stacks_that_have_no_pm_sampling_are_told_before_it_is_tried(cuda, version, words) -> None:
+def test_software_without_pm_sampling_is_reported_before_trying(cuda, version, words) -> None:
     assert words in (why_not(cuda, version) or "")
 
 
@@ -89,7 +89,7 @@ def test_versions_are_compared_as_numbers() -> None:
     assert numbers("13.10.1") == (13, 10) and numbers("14.dev0") == (14,) and numbers("x") == ()
 
 
-# what the parent tells the probe
+# from the parent to the probe
 
 KNOWN = {"groups": [["a"]], "refused": {}, "interval_ns": 20_000, "trigger": "time", "driver": "580"}
 
@@ -128,7 +128,7 @@ def test_remembered_counters_are_sampled() -> None:
         (machine(), (4711,), "process 4711 also uses the GPU"),
     ],
 )
-def test_what_prevents_counters_is_abstained(here: dict, pids: tuple[int, ...], words: str) -> None:
+def test_reasons_against_counters_are_recorded(here: dict, pids: tuple[int, ...], words: str) -> None:
     counters, why = to_sample(here, {}, lambda: nvml(*pids))
     assert counters is None and why is not None and words in why
     for depth, expected in (("auto", 1), ("counters", 1), ("timeline", 0), ("surface", 0)):
@@ -136,7 +136,7 @@ def test_what_prevents_counters_is_abstained(here: dict, pids: tuple[int, ...], 
         assert len(plan.abstained) == expected and plan.counters is None
 
 
-def test_how_many_samples_are_asked_for_is_told_with_what_is_sampled() -> None:
+def test_the_number_of_samples_is_planned_with_the_counters() -> None:
     told = {"groups": [["a"]]}
     assert Plan("counters", counter_samples=9).meeting(told, None).counters == told | {"samples": 9}
     assert Plan("counters").meeting(told, None).counters == told
@@ -178,7 +178,7 @@ class Api:
             return found
 
 
-def test_images_stay_small_and_an_overflow_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_stay_small_and_overflows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupti.pm_sampling", Api)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "cupti", SimpleNamespace(pm_sampling=Api))  # type: ignore[arg-type]
     collector = cupti.CuptiCollector(0)

@@ -108,7 +108,7 @@ def test_a_settled_launch_is_chosen_so_that_the_shape_is_among_those_profiled(tm
     assert choose(open_store(tmp_path / "s.fathom"), FAMILY, launch=2).skip == 2
 
 
-def test_what_is_alone_under_its_name_takes_one_launch(tmp_path: Path) -> None:
+def test_a_unique_kernel_name_needs_one_launch(tmp_path: Path) -> None:
     target = choose(sounding(tmp_path / "s.fathom"), "TRITON_poi")
     assert (target.base, target.pattern, target.count, target.skip) == (
         "function",
@@ -127,7 +127,7 @@ def test_what_is_alone_under_its_name_takes_one_launch(tmp_path: Path) -> None:
         ("AllReduce", "collective"),
     ],
 )
-def test_what_cannot_be_chosen_is_told(tmp_path: Path, pattern: str, word: str) -> None:
+def test_impossible_choices_are_reported(tmp_path: Path, pattern: str, word: str) -> None:
     with pytest.raises(BadInputError, match=re.escape(word)):
         choose(sounding(tmp_path / "s.fathom"), pattern)
 
@@ -264,7 +264,7 @@ def test_hot_spots_come_from_the_report_where_its_reader_is(
         ("raise ImportError('libfoo.so')", "libfoo.so"),
     ],
 )
-def test_a_reader_that_fails_leaves_what_ncu_prints(
+def test_if_the_reader_fails_ncus_output_is_used(
     tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch, reader: str, why: str
 ) -> None:
     (tmp_path / "ncu_report.py").write_text(reader)
@@ -290,7 +290,7 @@ FAILS = {
 
 
 @pytest.mark.parametrize(("mode", "word"), FAILS.items(), ids=FAILS.keys())
-def test_without_a_result_the_reason_is_told(
+def test_without_a_result_the_reason_is_given(
     tmp_path: Path, ncu: Path, monkeypatch: pytest.MonkeyPatch, mode: str, word: str
 ) -> None:
     monkeypatch.setenv("STAND_IN_NCU", mode)
@@ -359,7 +359,7 @@ def test_expressions_abstain_and_refuse() -> None:
             value_of(hostile, {"a__x.sum": 9.0, "__import__": 1.0})
 
 
-def test_what_limits_most_comes_first_and_missing_counters_are_named() -> None:
+def test_the_strongest_limit_comes_first_and_missing_counters_are_named() -> None:
     found = explain(
         "k",
         {

@@ -1,4 +1,4 @@
-"""`fathom.step()` is enough for a program without torch; regions that it names have rows of their own."""
+"""`fathom.step()` is enough for a program without torch; its named regions have their own rows."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_regions_have_rows(simulated: fathom.Sounding) -> None:
     )
 
 
-def test_python_of_a_program_without_operators_is_no_pause_between_them(simulated: fathom.Sounding) -> None:
+def test_without_operators_python_time_is_not_a_pause(simulated: fathom.Sounding) -> None:
     for finding in simulated.findings:
         assert not any("between ops" in line.text for line in finding.evidence)
 
@@ -85,7 +85,7 @@ def test_a_program_that_is_not_recorded_runs_as_ever(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.glob("*.fathom"))
 
 
-def test_nested_regions_share_nothing_of_their_own_time(tmp_path: Path) -> None:
+def test_nested_regions_do_not_share_exclusive_time(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.steps(*[k * 10 * MS for k in range(4)])
     for k in range(3):

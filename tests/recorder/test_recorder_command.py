@@ -44,7 +44,7 @@ def test_names_count_up_and_leave_what_exists(tmp_path):
 
 
 @pytest.mark.parametrize("flags", ["-I", "-S", "-E", "-uE", "-X dev -I", "-W ignore -S", "-uS -m"])
-def test_isolated_python_is_told(flags):
+def test_isolated_python_is_reported(flags):
     assert "keeps the probe out" in prevented(["/usr/bin/python3.12", *flags.split(), "train.py"])
 
 
@@ -80,7 +80,7 @@ def test_a_script_with_its_own_interpreter_keeps_it(tmp_path):
 @pytest.mark.parametrize(
     ("command", "status"), [(["no-such-program"], 127), ([""], 127), ([], 127), (["/"], 126)]
 )
-def test_what_cannot_run_answers_as_a_shell_does(command, status):
+def test_unrunnable_programs_exit_as_in_a_shell(command, status):
     with pytest.raises(CannotLaunchError) as error:
         resolve_command(command)
     assert error.value.status == status
@@ -131,7 +131,7 @@ def test_secrets_of_the_command_are_hidden(words):
         "a=b",
     ],
 )
-def test_what_only_resembles_a_secret_stays(words):
+def test_strings_that_only_resemble_secrets_stay(words):
     assert redact_command(words.split()) == words.split()
 
 
@@ -188,5 +188,5 @@ def test_options_that_mean_nothing_are_refused(options):
         Plan(**options)
 
 
-def test_python_of_the_tests_is_not_taken_for_an_isolated_one():
+def test_the_tests_python_is_not_isolated():
     assert prevented([sys.executable, "train.py"]) is None

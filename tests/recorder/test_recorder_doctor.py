@@ -62,7 +62,7 @@ def test_a_good_machine_records_surface_and_timeline(tmp_path):
         ({"cuda": False, "cuda_built": None}, "CUDA", True),
     ],
 )
-def test_what_is_missing_is_named_with_a_fix(tmp_path, answers, what, surface):
+def test_missing_requirements_are_named_with_a_fix(tmp_path, answers, what, surface):
     diagnosis = diagnose(tmp_path, **answers)
     found = check(diagnosis, what)
     assert found.ok is False and found.fix
@@ -77,7 +77,7 @@ def test_without_a_gpu_nothing_of_cuda_is_needed(tmp_path):
 
 
 @pytest.mark.parametrize(("value", "word"), [("0", "are readable"), ("1", "are readable")])
-def test_root_may_read_counters_whatever_the_module_says(tmp_path, monkeypatch, value, word):
+def test_root_may_always_read_counters(tmp_path, monkeypatch, value, word):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     params = tmp_path / "proc/driver/nvidia/params"
     params.parent.mkdir(parents=True)
@@ -85,7 +85,7 @@ def test_root_may_read_counters_whatever_the_module_says(tmp_path, monkeypatch, 
     assert word in check(diagnose(tmp_path), "counters' permission").found
 
 
-def test_others_need_the_modules_leave_for_counters(tmp_path, monkeypatch):
+def test_other_users_need_the_modules_permission(tmp_path, monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     params = tmp_path / "proc/driver/nvidia/params"
     params.parent.mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_another_start_up_hook_is_named(tmp_path):
     assert str(tmp_path) in found.found
 
 
-def test_a_python_that_is_none_is_an_answer():
+def test_an_invalid_python_is_an_answer():
     assert "did not answer" in ask_python("/no/such/python")["error"]
     assert "failed" in ask_python("false")["error"]
 

@@ -125,7 +125,7 @@ def test_stop_after_ends_a_long_program(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [6, 22])
-def test_a_short_programs_report_says_what_records_its_timeline(tmp_path, steps):
+def test_a_short_programs_report_says_how_to_record_its_timeline(tmp_path, steps):
     program(tmp_path, steps=steps)
     run = ("run", "--quiet", "-o", "out.fathom", "--replace", "--settle")
     run_fathom(*run, 30, "--", "python", "train.py", cwd=tmp_path)

@@ -67,7 +67,7 @@ def test_input_output_and_errors_are_the_programs_own(tmp_path):
     ("command", "status"),
     [("./no-such-program", 127), ("no-such-program", 127), ("./plain", 126), ("/", 126)],
 )
-def test_what_cannot_start_says_so_and_leaves_nothing(tmp_path, command, status):
+def test_a_failed_start_is_reported_and_leaves_no_files(tmp_path, command, status):
     (tmp_path / "plain").write_text("hello")
     done = run_fathom("run", "--", command, cwd=tmp_path)
     assert done.returncode == status
@@ -108,7 +108,7 @@ def test_an_existing_output_is_replaced_only_when_asked(tmp_path):
     assert record(tmp_path / "out.fathom", "end")["exit_status"] == 0
 
 
-def test_what_cannot_be_launched_replaces_nothing(tmp_path):
+def test_a_failed_launch_replaces_nothing(tmp_path):
     raw_run(tmp_path, "sh", "-c", "exit 7")
     program = tmp_path / "program"
     program.write_text("#!/no/such/interpreter\n")
@@ -122,7 +122,7 @@ def test_what_cannot_be_launched_replaces_nothing(tmp_path):
 @pytest.mark.parametrize(
     "make", [lambda path: NewFolder(path, True), lambda path: Writer(path, replace=True)]
 )
-def test_what_cannot_be_made_replaces_nothing(tmp_path, monkeypatch, make):
+def test_a_failed_creation_replaces_nothing(tmp_path, monkeypatch, make):
     """As on a disk that became full between the two."""
     raw_run(tmp_path, "sh", "-c", "exit 7")
 
@@ -137,7 +137,7 @@ def test_what_cannot_be_made_replaces_nothing(tmp_path, monkeypatch, make):
     assert [path.name for path in tmp_path.iterdir()] == ["out.fathom"]
 
 
-def test_replace_spares_what_is_no_sounding(tmp_path):
+def test_replace_spares_other_folders(tmp_path):
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis").write_text("years")
     done = run_fathom("run", "--replace", "-o", "home", "true", cwd=tmp_path)
@@ -155,7 +155,7 @@ def test_the_launch_is_noted_without_secrets(tmp_path):
     assert launch["start_ns"] <= record(tmp_path / "out.fathom", "end")["end_ns"] <= time.time_ns()
 
 
-def test_the_plan_is_what_was_asked_for(tmp_path):
+def test_the_plan_matches_the_request(tmp_path):
     options = (
         "--depth surface --steps 7 --settle 4 --step-on loader --at 9 --at 30 --on-slow-step --stop-after 50"
     )
@@ -233,7 +233,7 @@ os.write(1, b"interrupts %d\\n" % len(got))
 
 
 def test_ctrl_c_in_a_terminal_is_not_doubled(tmp_path):
-    """A terminal of our own: what it sends on Ctrl-C goes to both processes at once."""
+    """A new terminal, whose Ctrl-C reaches both processes at once."""
     import pty
 
     pid, terminal = pty.fork()
@@ -338,7 +338,7 @@ HONEST = CHEATS / "honest.py"
         f"prove {HONEST}:baseline {HONEST}:baseline --budget 0.1",
     ],
 )
-def test_what_a_target_is_asked_needs_no_table_library(tmp_path, words):
+def test_target_commands_need_no_table_library(tmp_path, words):
     """It is not installed there: the same command ends in the same way without it."""
     stand_in = tmp_path / "without" / "polars.py"
     stand_in.parent.mkdir()

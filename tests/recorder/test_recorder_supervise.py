@@ -1,4 +1,4 @@
-"""How an end is called, how a tree is ended, and signals where the system tells little about them."""
+"""Classification of ends, ending of process trees, and signals on systems that say little about them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ print("lived")
 
 @pytest.mark.parametrize("kind", ["Inbox", "PortableInbox"])
 def test_signals_arrive_in_the_inbox_and_handlers_come_back(kind):
-    # In a process of its own: a thread of some library here would take the signal.
+    # In a separate process: a library's thread would receive the signal here.
     code = [sys.executable, "-c", INBOX.replace("KIND", kind)]
     assert subprocess.run(code, env=environment(), capture_output=True, text=True).stdout == "lived\n"
 

@@ -105,7 +105,7 @@ class Nvml:
         return [SimpleNamespace(nvmlReturn=status, value=SimpleNamespace(ullVal=sizes[f])) for f, _ in fields]
 
 
-def test_a_gpus_row_is_in_the_tables_units_and_leaves_out_what_is_not_there():
+def test_a_gpus_row_has_the_tables_units_and_omits_missing_sensors():
     assert GpuSensors(Nvml(), "handle", 3).read() == {
         "device": 3,
         "power_w": 512.345,

@@ -117,7 +117,7 @@ def test_line_tables_of_the_standard_library_decode_as_python_decodes_them() -> 
     assert checked > 300
 
 
-def test_what_is_no_code_object_is_refused() -> None:
+def test_invalid_code_objects_are_refused() -> None:
     layout, memory = calibrate(), Memory(os.getpid())
     codes = Codes(memory, layout)
     other = ["no code"] * 64
@@ -130,7 +130,7 @@ def test_what_is_no_code_object_is_refused() -> None:
         codes.frame(id(code), id(code) + (1 << 20))
 
 
-def test_a_state_that_is_no_longer_there_gives_no_stack() -> None:
+def test_a_vanished_thread_state_gives_no_stack() -> None:
     walker = Walker(Memory(os.getpid()), calibrate())
     assert walker.walk(64) is None
     assert walker.gone(64)
@@ -223,7 +223,7 @@ def test_samples_say_where_the_program_ran_and_where_it_slept(way: str, tmp_path
     assert table["stack"][0].startswith(f"<module> ({script}:")
 
 
-def test_without_anybody_who_samples_the_program_goes_on(tmp_path: Path) -> None:
+def test_without_a_sampler_the_program_continues(tmp_path: Path) -> None:
     notes: list[str] = []
 
     class Session:
@@ -286,7 +286,7 @@ def test_a_rehearsal_reads_a_child_of_each_python(python: str) -> None:
     assert rehearse(python) is None
 
 
-def test_a_rehearsal_says_why_not(tmp_path: Path) -> None:
+def test_a_failed_rehearsal_gives_the_reason(tmp_path: Path) -> None:
     assert "does not start" in (rehearse(str(tmp_path / "nothing")) or "")
     assert "does not start in this Python" in (rehearse("/bin/true") or "")
     if (old := next((Path.home() / ".pyenv/versions").glob("3.10*/bin/python3"), None)) is not None:

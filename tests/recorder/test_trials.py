@@ -1,4 +1,4 @@
-"""What is read from trials: on steps whose gain was planted, with drift and bursts."""
+"""Evaluation of trials on steps with a planted gain, with drift and bursts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_planted_gain_about_as_often_as_it_says(count, dr
     assert sum(held) >= 52
 
 
-def test_rare_long_steps_count_in_the_gain_though_the_median_sees_none():
+def test_rare_long_steps_count_in_the_gain_unlike_in_the_median():
     stretch = [10.0] * 7 + [90.0]
     turns = [("trial-baseline", stretch), ("trial-logging", [10.0] * 8)] * 4
     (one,), _ = trials(_steps(turns), "train")
@@ -71,7 +71,7 @@ def test_rare_long_steps_count_in_the_gain_though_the_median_sees_none():
     assert one.baseline_ms == one.trial_ms == pytest.approx(10.0)
 
 
-def test_too_few_trials_abstain_and_cut_ones_do_not_count():
+def test_too_few_trials_abstain_and_interrupted_ones_do_not_count():
     turns = _turns("input", 5.0, count=3)
     cut = [*turns[:5], ("trial-input", [500.0]), turns[6]]
     for some in (turns[:5], cut):
@@ -91,7 +91,7 @@ def test_steps_of_another_kind_do_not_count():
     assert one.n == 35 and one.gain_ms == pytest.approx(12.0, abs=0.02)
 
 
-def test_one_trial_that_other_steps_interrupt_is_one():
+def test_a_trial_interrupted_by_other_steps_counts_once():
     rows = _steps(_turns("input", 12.0, count=3))
     rows = rows.with_columns(
         kind=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("evaluation")).otherwise("kind")
@@ -121,7 +121,7 @@ def test_an_observed_gain_replaces_the_predicted_one_of_its_kind_alone():
     assert by_kind["input-collate"].ms == 2.0 and not by_kind["input-collate"].observed
 
 
-def test_a_loss_that_was_observed_is_no_gain():
+def test_an_observed_loss_is_not_a_gain():
     (one,) = observed(
         [Sized(Candidate("host-logging", [], []), 8.0, 6.0, 10.0)],
         {"logging": _trial("logging", -1.0, -2.0, 0.5)},

@@ -1,4 +1,4 @@
-"""What a set of timings says."""
+"""Statistics of a set of timings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_more_steps_narrow_the_interval() -> None:
     assert many[1] - many[0] < (few[1] - few[0]) / 3
 
 
-def test_one_wild_step_does_not_move_the_median_or_the_spread() -> None:
+def test_one_outlier_does_not_move_the_median_or_the_spread() -> None:
     values = [10.0, 10.1, 9.9, 10.05, 9.95]
     assert timing.median([*values, 1e9]) == pytest.approx(10.0, abs=0.05)
     assert timing.mad([*values, 1e9]) < 0.2
@@ -50,6 +50,6 @@ def test_mad_estimates_a_normal_deviation() -> None:
     assert timing.mad(np.random.default_rng(1).normal(0, 2, 20_000)) == pytest.approx(2, rel=0.05)
 
 
-def test_the_median_of_nothing_is_an_error() -> None:
+def test_the_median_of_no_values_raises() -> None:
     with pytest.raises(ValueError, match="no values"):
         timing.median([])

@@ -1,37 +1,7 @@
-"""The readers; importing this package registers them."""
+"""The readers of checks; importing this package imports every module in it, which registers its readers."""
 
-from fathom.machine.checks.readers import (
-    cgroup,
-    clocks,
-    containment,
-    fabric,
-    health,
-    interrupts,
-    memory,
-    placement,
-    pod_placement,
-    pods,
-    processor,
-    settings,
-    sharing,
-    variables,
-    versions,
-)
+from importlib import import_module
+from pkgutil import iter_modules
 
-__all__ = [
-    "cgroup",
-    "clocks",
-    "containment",
-    "fabric",
-    "health",
-    "interrupts",
-    "memory",
-    "placement",
-    "pod_placement",
-    "pods",
-    "processor",
-    "settings",
-    "sharing",
-    "variables",
-    "versions",
-]
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
