@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fathom.analysis.recording import read_timeline
 from fathom.analysis.replay import Replay, parse
-from fathom.analysis.replay.recorded import Seen
+from fathom.analysis.replay.recorded import windows_of
+from fathom.units import NS_PER_MS
 from tests.support.simulator import US, Do, Machine, simulate
 from tests.support.timelines import ENGINE, Timeline, store_of
 
@@ -32,7 +33,8 @@ def truth(made: Timeline, like: Replay) -> float:
     assert seen is not None
     with tempfile.TemporaryDirectory() as folder:
         timeline = read_timeline(store_of(Path(folder) / "s.fathom", made), 0)
-        return float(Seen(0, seen.index, seen.windows).steps_ms(timeline).mean())
+        windows = windows_of(timeline, seen.index)
+        return float((windows.ends - windows.starts)[seen.used].mean()) / NS_PER_MS
 
 
 def agree(program: list[Do], machine: Machine, change: str, changed: Machine, steps: int = 6) -> None:

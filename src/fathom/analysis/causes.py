@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 # Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
 # load) says more than the calls that it made for it; a collection explains its destructors' calls.
@@ -64,11 +65,13 @@ LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAs
 RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its kernel's name
 
 
+@lru_cache(1 << 12)  # few names differ, and every call and region is asked for
 def api_cause(api: str) -> str | None:
     """The cause that a runtime call stands for, by its name."""
     return _first(APIS, api)
 
 
+@lru_cache(1 << 12)
 def region_cause(name: str) -> str | None:
     """The cause that a region or frame stands for, by its name."""
     return _first(REGIONS, name)

@@ -82,13 +82,7 @@ def make_windows(
     """
     rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
     marks, ends, bursts = (rows[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
-    follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
-    closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
-    streams = rows["stream"].to_list()
-    # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
-    opened = np.maximum.accumulate(_opened(boundary, marks, streams, bursts))
-    last = np.maximum(boundary.at(ends, streams, bursts), opened)
-    closed = np.where(follows, np.append(opened[1:], 0)[: len(marks)], last)
+    opened, closed, closes = tiles(marks, ends, rows["stream"].to_list(), bursts, boundary)
     found = Windows(
         opened,
         closed,
@@ -103,6 +97,18 @@ def make_windows(
     )
     _choose(found)
     return found
+
+
+def tiles(
+    marks: Array, ends: Array, streams: list[int | None], bursts: Array, boundary: Boundary
+) -> tuple[Array, Array, Array]:
+    """(opening, closing, and the mark or end that closes it) of the windows of steps in time order."""
+    follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
+    closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
+    # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
+    opened = np.maximum.accumulate(_opened(boundary, marks, streams, bursts))
+    last = np.maximum(boundary.at(ends, streams, bursts), opened)
+    return opened, np.where(follows, np.append(opened[1:], 0)[: len(marks)], last), closes
 
 
 def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts: Array) -> Array:

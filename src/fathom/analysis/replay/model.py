@@ -15,7 +15,7 @@ from fathom.analysis.replay.build import graph_of, parts_of
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import EdgeTable, Graph
 from fathom.analysis.replay.part import Part
-from fathom.analysis.replay.replayed import replayed
+from fathom.analysis.replay.replayed import Times, replayed
 from fathom.analysis.replay.weights import Durations, weights
 from fathom.sounding import Store
 
@@ -66,7 +66,11 @@ class Replayed(msgspec.Struct):
     durations: list[Durations]
     at: Array  # by instant
 
-    def timeline(self, rank: int, *, host: bool = True) -> Timeline:
-        """The rank's timeline at its new times; without `host` only its marks and device work."""
+    def of(self, rank: int) -> Times:
+        """The rank's new times."""
         mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
-        return replayed(self.model.timelines[rank], mine, self.model.graph.epoch, self.at, host=host)
+        return Times(mine, self.model.graph.epoch, self.at)
+
+    def timeline(self, rank: int) -> Timeline:
+        """The rank's timeline at its new times."""
+        return replayed(self.model.timelines[rank], self.of(rank))

@@ -11,6 +11,8 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
+from fathom.analysis.replay.lengths import Beats
+from fathom.analysis.replay.replayed import Times
 from fathom.analysis.steps import Clean, clean_step, first_profiled, ran_ahead, stretches, undisturbed
 from fathom.analysis.windows import Boundary, Windows, make_windows
 from fathom.units import NS_PER_MS
@@ -24,16 +26,18 @@ class Seen(msgspec.Struct):
     windows: Windows
     kind: str | None = None  # of steps; None: the kind that takes the most time
     usual: int | None = None  # the stream that computes most
+    beats: Beats | None = None
 
     @property
     def used(self) -> Array:
         """Which windows enter the means."""
         return self.windows.used
 
-    def steps_ms(self, timeline: Timeline) -> Array:
-        """Lengths of the used windows on another timeline of the same rank."""
-        found = self._windows(timeline)
-        return (found.ends - found.starts)[self.used] / NS_PER_MS
+    def steps_ms(self, timeline: Timeline, times: Times) -> Array:
+        """Milliseconds of the used windows in a replay of the recorded `timeline`."""
+        if self.beats is None:
+            self.beats = Beats.of(timeline, self.index, self.usual)
+        return self.beats.lengths_ms(times)[self.used]
 
     def ledger(self, timeline: Timeline) -> Ledger:
         """The ledger of the windows on that timeline."""

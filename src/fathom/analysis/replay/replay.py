@@ -155,7 +155,7 @@ class Replay:
         key = (*changes, host, long, typical)
         if key not in self._made:
             times = self.model.times(changes, host=host, long=long, typical=typical)
-            self._made[key] = one.steps_ms(times.timeline(one.rank, host=False))
+            self._made[key] = one.steps_ms(self.model.timelines[one.rank], times.of(one.rank))
         return self._made[key]
 
     @cached_property
@@ -163,8 +163,9 @@ class Replay:
         """Whether clean steps have no room for what took long unrecorded: recorded ones then are others."""
         if self.clean is None or self.seen is None or self.seen.index is None:
             return False
-        quick = self.model.times(host=FLOOR).timeline(self.seen.rank, host=False)
-        return float(self.seen.steps_ms(quick).mean()) > self.clean.median_ms
+        quick = self.model.times(host=FLOOR).of(self.seen.rank)
+        lengths = self.seen.steps_ms(self.model.timelines[self.seen.rank], quick)
+        return float(lengths.mean()) > self.clean.median_ms
 
     @property
     def _seen(self) -> Seen:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -11,23 +12,46 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.weights import Durations
 
 
-def replayed(
-    timeline: Timeline, parts: list[tuple[Part, Durations]], epoch: int, at: Array, *, host: bool
-) -> Timeline:
-    """The timeline with the times since `epoch` that `at` gives to the instants of its bursts.
+class Times(msgspec.Struct, frozen=True):
+    """A replay of one rank: `at` gives each instant of its parts a time since `epoch`, in nanoseconds."""
 
-    Without `host`, what the host did is left out: windows need no more than marks and device work.
-    """
-    maps = {part.burst: _Map(part, durations, epoch, at) for part, durations in parts}
+    parts: list[tuple[Part, Durations]]
+    epoch: int
+    at: Array
+
+    @property
+    def maps(self) -> Maps:
+        """From recorded to replayed times of the host, by burst."""
+        return {part.burst: _Map(part, durations, self.epoch, self.at) for part, durations in self.parts}
+
+    def pieces(self, start: Array, end: Array, arrived: Array) -> tuple[Array, Array, Array]:
+        """Begin and end of the rank's kernels, and when peers were there (-1: not known), in the replay."""
+        start, end, arrived = start.copy(), end.copy(), arrived.copy()
+        for part, durations in self.parts:
+            ends = self.at[part.ends]
+            begun = np.where(part.pieces.met, self.at[part.starts], ends - durations.piece)
+            some = part.pieces.end > part.pieces.start
+            # The ledger knows no work without a duration.
+            ends = np.where(some, np.maximum(ends, begun + 1), ends)
+            start[part.rows], end[part.rows] = (
+                self.epoch + np.rint(t).astype(np.int64) for t in (begun, ends)
+            )
+            moving = np.rint(ends - durations.piece).astype(np.int64)
+            arrived[part.rows] = np.where(part.pieces.met, self.epoch + moving, -1)
+        return start, end, arrived
+
+
+def replayed(timeline: Timeline, times: Times) -> Timeline:
+    """The timeline at the times of the replay."""
+    maps = times.maps
     ops, calls, waits = (
-        _moved(table if host else table.clear(), ("start_ns", "end_ns"), maps)
+        _moved(table, ("start_ns", "end_ns"), maps)
         for table in (timeline.ops, timeline.calls, timeline.waits)
     )
-    sampled = timeline.stacks if host else timeline.stacks.clear()
-    stacks = _moved(sampled, ("time_ns",), maps)
+    stacks = _moved(timeline.stacks, ("time_ns",), maps)
     steps = _apart(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
     steps = steps.with_columns(timeline.steps["thread"])
-    kernels = _kernels(timeline.kernels, parts, epoch, at, maps)
+    kernels = _kernels(timeline.kernels, times, maps)
     return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks)
 
 
@@ -70,7 +94,10 @@ class _Map:
         return np.interp(times - self._knots[0], self._knots - self._knots[0], self._elapsed)
 
 
-def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: dict[int, _Map]) -> pl.DataFrame:
+Maps = dict[int, _Map]
+
+
+def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: Maps) -> pl.DataFrame:
     if rows.is_empty():
         return rows
     bursts = rows["burst"].fill_null(0).to_numpy()
@@ -79,39 +106,43 @@ def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: dict[int, _Map]) 
 
 
 def _apart(steps: pl.DataFrame) -> pl.DataFrame:
+    known = steps["end_ns"].is_not_null()
+    marks, ends = apart(
+        steps["mark_ns"].to_numpy(), steps["end_ns"].fill_null(0).to_numpy(), known.to_numpy()
+    )
+    return steps.with_columns(pl.Series("mark_ns", marks), pl.Series("end_ns", ends).set(~known, None))
+
+
+def apart(marks: Array, ends: Array, known: Array) -> tuple[Array, Array]:
     """Steps that take no time any more keep their order: each mark is a nanosecond after the one before."""
-    if not (steps["end_ns"] <= steps["mark_ns"]).any():
-        return steps
-    order = pl.col("mark_ns").rank("ordinal").cast(pl.Int64)
-    return steps.with_columns(mark_ns=pl.col("mark_ns") + order, end_ns=pl.col("end_ns") + order + 1)
+    if not (ends[known] <= marks[known]).any():
+        return marks, ends
+    order = np.empty(len(marks), np.int64)
+    order[np.argsort(marks, kind="stable")] = np.arange(1, len(marks) + 1)
+    return marks + order, ends + order + 1
 
 
-def _times(column: pl.Series, bursts: Array, threads: Array | None, maps: dict[int, _Map]) -> pl.Series:
+def _times(column: pl.Series, bursts: Array, threads: Array | None, maps: Maps) -> pl.Series:
     known = column.is_not_null().to_numpy()
-    times = column.fill_null(0).to_numpy().copy()
-    for burst, moved in maps.items():
-        rows = known & (bursts == burst)
-        times[rows] = moved(times[rows], None if threads is None else threads[rows])
+    times = moved(column.fill_null(0).to_numpy(), known, bursts, threads, maps)
     return pl.Series(column.name, times).set(pl.Series(~known), None)
 
 
-def _kernels(
-    rows: pl.DataFrame, parts: list[tuple[Part, Durations]], epoch: int, at: Array, maps: dict[int, _Map]
-) -> pl.DataFrame:
-    start, end = rows["start_ns"].to_numpy().copy(), rows["end_ns"].to_numpy().copy()
-    arrived = rows["arrived_ns"].fill_null(-1).to_numpy().copy() if "arrived_ns" in rows.columns else None
-    for part, durations in parts:
-        ends = at[part.ends]
-        begun = np.where(part.pieces.met, at[part.starts], ends - durations.piece)
-        some = part.pieces.end > part.pieces.start
-        # The ledger knows no work without a duration.
-        ends = np.where(some, np.maximum(ends, begun + 1), ends)
-        start[part.rows], end[part.rows] = (epoch + np.rint(t).astype(np.int64) for t in (begun, ends))
-        if arrived is not None:
-            moving = np.rint(ends - durations.piece).astype(np.int64)
-            arrived[part.rows] = np.where(part.pieces.met, epoch + moving, -1)
+def moved(times: Array, known: Array, bursts: Array, threads: Array | None, maps: Maps) -> Array:
+    """The times of host records that are `known`, in the replay; `threads` made them (None: the team)."""
+    found = times.copy()
+    for burst, to in maps.items():
+        rows = known & (bursts == burst)
+        found[rows] = to(times[rows], None if threads is None else threads[rows])
+    return found
+
+
+def _kernels(rows: pl.DataFrame, times: Times, maps: Maps) -> pl.DataFrame:
+    met = "arrived_ns" in rows.columns
+    peers = rows["arrived_ns"].fill_null(-1).to_numpy() if met else np.full(rows.height, -1)
+    start, end, arrived = times.pieces(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), peers)
     columns = [pl.Series("start_ns", start), pl.Series("end_ns", end)]
-    if arrived is not None:
+    if met:
         columns.append(pl.Series("arrived_ns", arrived).set(pl.Series(arrived < 0), None))
     bursts, threads = rows["burst"].to_numpy(), rows["launcher"].fill_null(-1).to_numpy()
     columns.append(_times(rows["launched"], bursts, threads, maps))

@@ -1,0 +1,135 @@
+"""How long the steps of a replay are: its marks and its device work alone, as arrays.
+
+A replay is made dozens of times for one report, and windows need no ledger, no host and no tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from fathom.analysis.device import BEFORE_ALL
+from fathom.analysis.intervals import Array
+from fathom.analysis.replay.replayed import Maps, Times, apart, moved
+from fathom.analysis.windows import Boundary, tiles
+from fathom.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from fathom.analysis.recording import Timeline
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """A timeline's steps in the order of their rows; `whole` are those that are no part of another."""
+
+    marks: Array
+    ends: Array  # 0 where the step has no end
+    bursts: Array
+    streams: list[int | None]
+    whole: Array
+
+    @classmethod
+    def of(cls, steps: pl.DataFrame) -> Marks:
+        """From the rows of the steps table."""
+        marks, ends, bursts = (steps[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
+        whole = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
+        return cls(marks, ends, bursts, steps["stream"].to_list(), whole)
+
+
+class Launches(msgspec.Struct, frozen=True):
+    """One device's work (none of a processor's) as rows of the rank's kernels, which a replay moves."""
+
+    start: Array
+    end: Array
+    arrived: Array  # -1 where the peers are not known
+    launched: Array
+    known: Array
+    thread: Array
+    burst: Array
+    stream: Array
+    mine: Array  # rows of this device
+    before: Array  # of them: launched before the recording began
+    usual: int | None
+
+    @classmethod
+    def of(cls, kernels: pl.DataFrame, device: int | None, usual: int | None) -> Launches:
+        """From a rank's kernels, joined to their launches."""
+        met = "arrived_ns" in kernels.columns
+        no_peers = np.full(kernels.height, -1)
+        mine = np.flatnonzero((kernels["device"] == (-1 if device is None else device)).fill_null(False))
+        start, end, burst = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "burst"))
+        known = kernels["launched"].is_not_null().to_numpy()
+        return cls(
+            start,
+            end,
+            kernels["arrived_ns"].fill_null(-1).to_numpy() if met else no_peers,
+            kernels["launched"].fill_null(0).to_numpy(),
+            known,
+            kernels["launcher"].fill_null(-1).to_numpy(),
+            burst,
+            kernels["stream"].fill_null(-1).to_numpy(),
+            mine,
+            _before(kernels["correlation"], known, burst, mine[end[mine] > start[mine]])[mine],
+            usual,
+        )
+
+    def boundary(self, maps: Maps, times: Times) -> Boundary:
+        """Where the work ends in a replay."""
+        start, end, arrived = times.pieces(self.start, self.end, self.arrived)
+        launched = moved(self.launched, self.known, self.burst, self.thread, maps)
+        start, end, arrived, launched, burst, stream, known = (
+            column[self.mine]
+            for column in (start, end, arrived, launched, self.burst, self.stream, self.known)
+        )
+        launched = np.where(self.before, BEFORE_ALL, np.where(known, launched, start))
+        # A collective waits until its last peer is there, and moves bytes then.
+        met = np.flatnonzero((arrived >= 0) & (end > start))
+        rows = np.append(np.arange(len(start)), met)
+        opens, closes = (
+            np.append(start, arrived[met]),
+            np.append(np.where(arrived >= 0, arrived, end), end[met]),
+        )
+        kept = np.flatnonzero(closes > opens)
+        order = kept[np.lexsort((launched[rows[kept]], opens[kept]))]
+        rows = rows[order]
+        return Boundary(stream[rows], launched[rows], closes[order], burst[rows], self.usual, opens[order])
+
+
+def _before(correlation: pl.Series, known: Array, burst: Array, rows: Array) -> Array:
+    """Correlations count up: work below the first recorded call's was launched before the recording."""
+    never, none = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    number = correlation.fill_null(never).to_numpy()
+    found = np.zeros(len(number), bool)
+    for one in set(burst[rows].tolist()):
+        mine = rows[burst[rows] == one]
+        first = min(number[mine[known[mine]]].tolist(), default=none)
+        found[mine] = ~known[mine] & (number[mine] < first)
+    return found
+
+
+class Beats(msgspec.Struct, frozen=True):
+    """What decides the lengths of one device's steps (`device` None: of the processor's)."""
+
+    marks: Marks
+    launches: Launches
+
+    @classmethod
+    def of(cls, timeline: Timeline, device: int | None, usual: int | None) -> Beats:
+        """As recorded; `usual` is the stream that computes most."""
+        return cls(Marks.of(timeline.steps), Launches.of(timeline.kernels, device, usual))
+
+    def lengths_ms(self, times: Times) -> Array:
+        """Milliseconds of each window in a replay."""
+        maps, marked = times.maps, self.marks
+        every = np.ones(len(marked.marks), bool)
+        marks = moved(marked.marks, every, marked.bursts, None, maps)
+        ends = moved(marked.ends, marked.ends > 0, marked.bursts, None, maps)
+        marks, ends = apart(marks, ends, marked.ends > 0)
+        rows = np.flatnonzero(marked.whole & (ends > marks))
+        rows = rows[np.argsort(marks[rows], kind="stable")]
+        boundary = self.launches.boundary(maps, times)
+        streams = [marked.streams[row] for row in rows.tolist()]
+        opened, closed, _ = tiles(marks[rows], ends[rows], streams, marked.bursts[rows], boundary)
+        return (closed - opened) / NS_PER_MS
