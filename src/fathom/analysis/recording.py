@@ -36,6 +36,7 @@ class Timeline(msgspec.Struct):
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
     lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
     holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # in which nothing at all was recorded
+    _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
 
     @property
     def devices(self) -> list[int]:
@@ -56,16 +57,18 @@ class Timeline(msgspec.Struct):
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
         """The host's records of each burst."""
         caller, setting = self.caller, self.setting
-        found = {}
-        for burst in np.unique(bursts).tolist():
+        wanted = sorted(set(bursts.tolist()))
+        for burst in wanted:
+            if burst in self._hosts:
+                continue
             ops, calls, waits, steps = (_of(t, burst) for t in (self.ops, self.calls, self.waits, self.steps))
             marked = steps.drop_nulls("thread")
             marks = pl.concat([marked["mark_ns"], marked["end_ns"]]).drop_nulls().to_numpy()
             records = host_records(ops, calls, waits, marks, caller, self.about.pid)
             records.samples = samples_of(_of(self.stacks, burst), setting)
             records.lines_of_ops = setting.engine
-            found[burst] = records
-        return found
+            self._hosts[burst] = records
+        return {burst: self._hosts[burst] for burst in wanted}
 
     @property
     def setting(self) -> Setting:

@@ -17,6 +17,7 @@ from fathom.analysis.processor import OPS, processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
+from fathom.analysis.work.links import Links, connect
 from fathom.machine import Limits, limits_of
 from fathom.sounding import Store
 from fathom.sounding.manifest import Problem
@@ -32,6 +33,8 @@ class Subject(msgspec.Struct):
     ledger: Ledger
     problems: list[Problem]
     micro: list[Micro]
+    usual: int | None = None  # the stream that computes most
+    links: Links | None = None  # from its kernels of all phases to all ops, where none was left out
 
     @property
     def label(self) -> str:
@@ -66,7 +69,7 @@ def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
             "burst", at=pl.coalesce("launched", "start_ns"), ns=pl.col("end_ns") - pl.col("start_ns")
         )
         micro = micro_windows(divided(timeline.steps, asked), windows, boundary)
-        yield Subject(index, ledger, check_device(work, ledger, label(index)), micro)
+        yield Subject(index, ledger, check_device(work, ledger, label(index)), micro, work.usual_stream)
 
 
 def _processor(timeline: Timeline, kind: str | None) -> Subject:
@@ -96,9 +99,11 @@ def works(
     calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
     bursts = shaped_elsewhere(steps, found[0].ledger.windows.kind)
     foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
-    ops, steps = ops.filter(~foreign), steps.filter(~foreign)
+    if bursts:
+        ops, steps = ops.filter(~foreign), steps.filter(~foreign)
     bounds = [limits_of(machine, subject.index) for subject in found]
-    return [_work(store, rank, *one, ops, calls, steps, met) for one in zip(found, bounds, strict=True)]
+    tables = ops, calls, steps
+    return [_work(store, rank, *one, tables, met, not bursts) for one in zip(found, bounds, strict=True)]
 
 
 def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
@@ -115,11 +120,12 @@ def _work(
     rank: int,
     subject: Subject,
     limits: Limits | None,
-    ops: pl.DataFrame,
-    calls: pl.DataFrame,
-    steps: pl.DataFrame,
+    tables: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame],
     met: pl.DataFrame | None,
+    whole: bool,
 ) -> pl.DataFrame:
+    """`tables` are ops, calls and steps; `whole`: all of the rank's."""
+    ops, calls, steps = tables
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
@@ -129,4 +135,6 @@ def _work(
     )
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
-    return family_work(ops, calls, kernels, bounds, steps, limits).rename({"family": "name"})
+    links = connect(ops, calls, kernels, steps)
+    subject.links = links if whole else None
+    return family_work(ops, calls, kernels, bounds, steps, limits, links).rename({"family": "name"})

@@ -33,7 +33,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     another kind of steps than the one that takes the most time, by its name or its number among `kinds`, from
     1. Raises BadInputError for a kind that was not recorded.
     """
-    machine = store.machine if machine is None else machine
+    machine, store = store.machine if machine is None else machine, store.held()
     met = analysis.meetings(store)
     accounts = _accounts(store, machine, met.of)
     kinds = kinds_of_ranks(accounts)
@@ -278,7 +278,7 @@ def _about(store: Store) -> dict[str, Any]:
 
 def _counted(store: Store) -> bool:
     """Whether hardware counters were sampled or imported; `fathom kernel` folds and shows them."""
-    return any(store.table(name).head(1).collect().height for name in ("samples", "counters"))
+    return store.has("samples") or store.has("counters")
 
 
 def _machine(store: Store) -> str:

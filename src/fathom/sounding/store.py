@@ -65,6 +65,14 @@ class Store:
         ranks = self.ranks if rank is None else [rank]
         return pl.concat([self._read(name, r) for r in ranks] or [_ranked(empty(name).lazy(), 0)])
 
+    def held(self) -> Store:
+        """The same sounding for one examination, which reads each table once and holds it until it ends."""
+        return _Held(self)
+
+    def has(self, name: str) -> bool:
+        """Whether any rank recorded rows of a table."""
+        return any((self.path / f"rank-{rank}" / f"{name}.parquet").exists() for rank in self.ranks)
+
     def _read(self, name: str, rank: int) -> pl.LazyFrame:
         file = f"rank-{rank}/{name}.parquet"
         path = self.path / file
@@ -72,6 +80,25 @@ class Store:
             require(path, self.manifest.checksums[file])
             self._checked.add(file)
         return _ranked(_grown(pl.scan_parquet(path), name) if path.exists() else empty(name).lazy(), rank)
+
+
+class _Held(Store):
+    """A store whose tables stay in memory once they were read, but for samples, which are many."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.path, store.manifest)
+        self._checked = store._checked
+        self._tables: dict[tuple[str, int], pl.DataFrame] = {}
+
+    def held(self) -> Store:
+        return self
+
+    def _read(self, name: str, rank: int) -> pl.LazyFrame:
+        if name == "samples":
+            return super()._read(name, rank)
+        if (name, rank) not in self._tables:
+            self._tables[name, rank] = super()._read(name, rank).collect()
+        return self._tables[name, rank].lazy()
 
 
 def _grown(frame: pl.LazyFrame, name: str) -> pl.LazyFrame:

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.account import Account
 from fathom.analysis.device import device_work
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger, device_ledger
@@ -26,6 +27,7 @@ class Seen(msgspec.Struct):
     windows: Windows
     kind: str | None = None  # of steps; None: the kind that takes the most time
     usual: int | None = None  # the stream that computes most
+    recorded: Ledger | None = None
     beats: Beats | None = None
 
     @property
@@ -59,6 +61,15 @@ class Seen(msgspec.Struct):
         found = windows_of(timeline, self.index, self.kind, self.usual)
         found.used = self.used
         return found
+
+
+def seen_of(account: Account) -> Seen | None:
+    """What an account has of its first device with used windows."""
+    for one in account.subjects:
+        windows = one.ledger.windows
+        if windows.used.any():
+            return Seen(account.rank, one.index, windows, windows.wanted, one.usual, one.ledger)
+    return None
 
 
 def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:

@@ -41,11 +41,12 @@ class Replay:
         rank: int | None = None,
         kind: str | None = None,
         read: Mapping[int, Timeline] | None = None,
+        known: Seen | None = None,
     ) -> None:
         """Raises BadInputError where `rank` was not recorded; None: the first with steps.
 
         It is of steps of `kind`, or for None of the kind that takes the most time. `read` are timelines by
-        rank that were read already.
+        rank that were read already, and `known` is the device that was.
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
@@ -54,7 +55,7 @@ class Replay:
         self._rows: dict[str, float] = {}
         self._made: dict[tuple[object, ...], Array] = {}
         wanted = self.model.timelines if rank is None else [rank]
-        self.seen = next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
+        self.seen = known or next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
 
     def calibrate(self, clean: Clean | None, ledger: Sequence[Entry]) -> Replay:
         """Use the clean step that the report is of, `clean`, and its ledger, which no gain of it exceeds."""
@@ -132,7 +133,7 @@ class Replay:
     @cached_property
     def _ledger(self) -> Ledger:
         """As recorded."""
-        return self._seen.ledger(self.model.timelines[self._seen.rank])
+        return self._seen.recorded or self._seen.ledger(self.model.timelines[self._seen.rank])
 
     @cached_property
     def _recorded(self) -> float:

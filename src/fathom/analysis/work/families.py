@@ -10,7 +10,7 @@ from fathom.analysis.roofline import TF32, needs
 from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.dtypes import DTYPES
-from fathom.analysis.work.links import connect
+from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.recompute import recomputed
 from fathom.analysis.work.registry import is_product
 from fathom.analysis.work.tree import Rows
@@ -31,6 +31,7 @@ def family_work(
     windows: pl.DataFrame,
     steps: pl.DataFrame | None = None,
     limits: Limits | None = None,
+    links: Links | None = None,
 ) -> pl.DataFrame:
     """Work by entry and kernel family, mean over the used windows (start_ns, end_ns, used): one row each.
 
@@ -46,7 +47,7 @@ def family_work(
     """
     used = windows.filter(pl.col("used"))
     inside = _inside(_from_arrival(kernels), used)
-    frame = kernel_works(ops, launches, kernels, steps).with_columns(
+    frame = kernel_works(ops, launches, kernels, steps, links).with_columns(
         entry=_entry(kernels),
         family=pl.coalesce(kernels["family"], kernels["direction"], kernels["name"]),
         inside=pl.Series(inside),
@@ -80,13 +81,17 @@ def _entry(kernels: pl.DataFrame) -> pl.Series:
 
 
 def kernel_works(
-    ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
+    ops: pl.DataFrame,
+    launches: pl.DataFrame,
+    kernels: pl.DataFrame,
+    steps: pl.DataFrame | None = None,
+    links: Links | None = None,
 ) -> pl.DataFrame:
     """The columns of WORK for each kernel, and what bounds it: kind, name, direction, footprint and product.
 
     `again`: it repeats a part of the forward pass. `time` is in nanoseconds, at least one.
     """
-    links = connect(ops, launches, kernels, steps)
+    links = links or connect(ops, launches, kernels, steps)
     again = recomputed(ops, links.parent)
     time = (kernels["end_ns"] - kernels["start_ns"]).clip(lower_bound=1).alias("time")
     frame = pl.DataFrame(

@@ -24,6 +24,18 @@ class Links(msgspec.Struct):
     parent: Rows  # over ops: row of the caller
 
 
+def chosen(links: Links, ops: Flags, kernels: Flags) -> Links:
+    """The links among the rows that the masks select, numbered anew; no kernel may link to a row left out."""
+    rows = np.append(np.where(ops, np.cumsum(ops) - 1, NONE), NONE)  # NONE stays what it is
+    return Links(
+        rows[links.op[kernels]],
+        rows[links.owner[kernels]],
+        links.instance[kernels],
+        links.why.filter(pl.Series(kernels)),
+        rows[links.parent[ops]],
+    )
+
+
 def connect(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> Links:

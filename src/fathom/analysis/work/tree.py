@@ -13,6 +13,7 @@ from fathom.analysis.work.names import COMPOSITE, MOVES, WHOLE, WITHOUT_WORK
 from fathom.analysis.work.registry import is_known, is_product
 
 NONE = -1  # no row
+_DENSE = 64  # times as many keys as rows: up to there a table of all keys is quicker than a search
 BURST = ["phase", "burst"]  # a stretch of recording without a break
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -33,34 +34,38 @@ def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
     if not ops.height:
         return np.full(table.height, NONE)
     keys, wanted = _keys(ops, ops, "id"), _keys(ops, table, column)
+    most = int(keys.max())
+    if most <= _DENSE * len(keys):
+        place = np.full(most + 2, NONE)
+        known = np.flatnonzero(keys >= 0)[::-1]  # of equal ones the first counts
+        place[keys[known]] = known
+        return place[np.where((wanted >= 0) & (wanted <= most), wanted, most + 1)]
     order = np.argsort(keys, kind="stable")
-    place = np.searchsorted(keys, wanted, sorter=order)
-    found = order[np.minimum(place, len(keys) - 1)]
+    found = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
     return np.where((wanted >= 0) & (keys[found] == wanted), found, NONE)
 
 
 def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
     """One number for burst and id, as ids may begin anew in every burst; negative where either is missing."""
-    phases, (low, high, most) = ops["phase"].fill_null("").unique().sort(), _extent(ops)
-    phase = (
-        pl.col("phase")
-        .fill_null("")
-        .replace_strict(
-            phases, pl.Series(range(len(phases)), dtype=pl.Int64), default=None, return_dtype=pl.Int64
-        )
-    )
-    burst = pl.col("burst").cast(pl.Int64).fill_null(low - 1)
+    low, high, most = _extent(ops)
+    names = table["phase"].fill_null("")
+    phase = np.full(table.height, NONE)
+    for number_of_phase, name in enumerate(ops["phase"].fill_null("").unique().sort().to_list()):
+        phase[(names == name).to_numpy()] = number_of_phase
+    burst, number = _numbers(table["burst"], low - 1), _numbers(table[column], NONE)
+    usable = (number >= 0) & (number <= most) & (phase >= 0) & (burst >= low - 1) & (burst <= high)
     code = phase * (high - low + 2) + (burst - (low - 1))
-    usable = pl.col(column).is_between(0, most) & phase.is_not_null() & burst.is_between(low - 1, high)
-    key = pl.when(usable).then(code * (most + 1) + pl.col(column)).otherwise(NONE)
-    return table.select(key=key)["key"].to_numpy()
+    return np.where(usable, code * (most + 1) + number, NONE)
+
+
+def _numbers(column: pl.Series, missing: int) -> Rows:
+    return column.cast(pl.Int64).fill_null(missing).to_numpy()
 
 
 def _extent(ops: pl.DataFrame) -> tuple[int, int, int]:
     """The first and last burst, and the largest id."""
-    burst = pl.col("burst").cast(pl.Int64)
-    found = ops.select(low=burst.min(), high=burst.max(), most=pl.col("id").max()).row(0)
-    low, high, most = (int(one or 0) for one in found)
+    burst = ops["burst"]
+    low, high, most = (int(one or 0) for one in (burst.min(), burst.max(), ops["id"].max()))  # type: ignore[arg-type]
     return low, high, most
 
 

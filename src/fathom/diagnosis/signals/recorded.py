@@ -13,7 +13,7 @@ from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
 from fathom.analysis.intervals import Spans, of_rows
 from fathom.analysis.results import Device, Entry, Input, Memory, Trial
-from fathom.analysis.work.links import Links, connect
+from fathom.analysis.work.links import Links, chosen, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
 
@@ -121,9 +121,19 @@ class Recorded(msgspec.Struct, dict=True):
 
     @cached_property
     def links(self) -> Links:
-        """From each kernel to its ops."""
+        """From each kernel to its ops; as the account linked them, where it left nothing out."""
+        known = self.account.subjects[0].links
+        if known is not None:
+            ops, kernels = (self._of_phases(name) for name in ("ops", "kernels"))
+            return chosen(known, ops, kernels)
         steps = self.store.table("steps", self.account.rank).collect()
         return connect(self.ops, self.calls, self.kernels, steps)
+
+    def _of_phases(self, name: str) -> np.ndarray:
+        """Which rows of a table `table` returns; of kernels among the device's."""
+        rows = self.store.table(name, self.account.rank)
+        rows = rows.filter(device=self.index) if name == "kernels" else rows
+        return rows.select(pl.col("phase").is_in(PHASES).fill_null(False)).collect()["phase"].to_numpy()
 
     @cached_property
     def parents(self) -> np.ndarray:

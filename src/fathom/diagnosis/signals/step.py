@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.replay import Replay
+from fathom.analysis.replay import Replay, seen_of
 from fathom.analysis.results import Trial
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Row
@@ -160,7 +160,8 @@ def ledger(recorded: Recorded) -> list[Row]:
 def replay(recorded: Recorded) -> Replay:
     """The recorded timeline as a graph that can be replayed with changes."""
     account = recorded.account
-    found = Replay(recorded.store, account.rank, recorded.asked, {account.rank: account.timeline})
+    read = {account.rank: account.timeline}
+    found = Replay(recorded.store, account.rank, recorded.asked, read, seen_of(account))
     found.clean = recorded.account.clean
     if found.seen is None:
         raise UnknownSignalError(NO_TIMELINE)
