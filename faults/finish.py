@@ -82,7 +82,7 @@ def plain(folder: Path) -> None:
     """Write a sounding's tables anew, uncompressed for an archive that compresses them, and its checksums."""
     import polars as pl
 
-    from fathom.sounding.checksums import checksum
+    from fathom.sounding.store import checksum
 
     for file in folder.glob("rank-*/*.parquet"):
         pl.read_parquet(file).write_parquet(file, compression="uncompressed", statistics=False)

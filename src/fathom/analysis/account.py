@@ -32,8 +32,7 @@ from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
 from fathom.machine import limits_of, peaks_of
 from fathom.machine.datasheet import find as sheet_named
-from fathom.sounding import Store
-from fathom.sounding.manifest import Problem
+from fathom.sounding import Problem, Store
 from fathom.timing import median
 from fathom.units import NS_PER_MS
 

@@ -12,7 +12,7 @@ from fathom.analysis.intervals import covered, union
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.results import Integrity
 from fathom.analysis.windows import Windows
-from fathom.sounding.manifest import Manifest, Problem
+from fathom.sounding import Manifest, Problem
 
 ROUNDING_NS = 1000  # what older profilers round times to
 

@@ -13,9 +13,7 @@ from fathom.analysis.host import HostRecords, host_records
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, samples_of
 from fathom.analysis.windows import HOST
-from fathom.sounding import Store
-from fathom.sounding.manifest import Rank
-from fathom.sounding.silence import SILENCE, hole_in
+from fathom.sounding import SILENCE, Rank, Store, hole_in
 
 _OPS = ["id", "parent", "thread", "kind", "name", "start_ns", "end_ns", "inferred", "phase", "burst"]
 _CALLS = ["correlation", "thread", "api", "start_ns", "end_ns", "burst"]

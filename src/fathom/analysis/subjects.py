@@ -19,8 +19,7 @@ from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
 from fathom.analysis.work.links import Links, connect
 from fathom.machine import Limits, limits_of
-from fathom.sounding import Store
-from fathom.sounding.manifest import Problem
+from fathom.sounding import Problem, Store
 
 CPU = "cpu"
 _NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that say nothing about FLOPs

@@ -9,7 +9,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from fathom.referee.gate import Gate, StoppedError
+from fathom.referee import Gate, StoppedError
 
 LOOK_UP_S = 0.5  # polars has signals resume a wait, so that Ctrl-C would not end one without a timeout
 T = TypeVar("T")

@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from fathom.probe import step
-from fathom.referee.address import absolute, load
-from fathom.referee.child.values import arguments
+from fathom.referee import absolute, arguments, load
 
 FORMS = ("plain", "tuned")
 STEP_S = 0.005  # of calls in a step, about: shorter ones would hold more of marking than of the form

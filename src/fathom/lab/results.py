@@ -10,7 +10,7 @@ import msgspec
 
 from fathom.lab.technique import Technique
 from fathom.machine import HOME, MachineFileError, home
-from fathom.referee.verdict import Verdict
+from fathom.referee import Verdict
 
 
 class Kept(msgspec.Struct):

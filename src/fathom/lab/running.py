@@ -20,14 +20,19 @@ from fathom.lab.results import Kept, keep, recall
 from fathom.lab.surroundings import Here, here, room, why_not
 from fathom.lab.technique import Technique
 from fathom.machine import MachineFileError, known_machine
-from fathom.referee.gate import Gate
-from fathom.referee.launching import Fork, Launcher
-from fathom.referee.pair import Pair
-from fathom.referee.proof import prove_pair
-from fathom.referee.queue import first_gpu, one_at_a_time
-from fathom.referee.settings import Settings
-from fathom.referee.turn import TooLongError, Turn
-from fathom.referee.verdict import Verdict
+from fathom.referee import (
+    Fork,
+    Gate,
+    Launcher,
+    Pair,
+    Settings,
+    TooLongError,
+    Turn,
+    Verdict,
+    first_gpu,
+    one_at_a_time,
+    prove_pair,
+)
 
 Prove = Callable[[Pair, Settings], Verdict]
 _VERSIONS = ("torch", "triton", "driver", "cuda_driver", "fathom")

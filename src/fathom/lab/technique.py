@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from fathom.errors import BadInputError
 from fathom.lab.header import MARK, Header, Needs, parse
 from fathom.lab.operation import Operation, read
-from fathom.referee.pair import Pair
+from fathom.referee import Pair
 
 INCLUDE = Path(__file__).parent / "include"
 _TIMES_KERNELS = re.compile(r"autotune|cudnn\.benchmark\b")

@@ -5,20 +5,37 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fathom.referee.address import absolute, load
+    from fathom.referee.child.values import arguments
+    from fathom.referee.gate import Gate, StoppedError
+    from fathom.referee.launching import Fork, Launcher
     from fathom.referee.pair import Pair
     from fathom.referee.programs import prove_commands
     from fathom.referee.proof import prove, prove_pair
+    from fathom.referee.queue import first_gpu, one_at_a_time
     from fathom.referee.settings import Settings
+    from fathom.referee.turn import TooLongError, Turn
     from fathom.referee.verdict import Agreement, Comparison, Reason, Timing, Verdict
 
 __all__ = [
     "Agreement",
     "Comparison",
+    "Fork",
+    "Gate",
+    "Launcher",
     "Pair",
     "Reason",
     "Settings",
+    "StoppedError",
     "Timing",
+    "TooLongError",
+    "Turn",
     "Verdict",
+    "absolute",
+    "arguments",
+    "first_gpu",
+    "load",
+    "one_at_a_time",
     "prove",
     "prove_commands",
     "prove_pair",
@@ -27,9 +44,14 @@ __all__ = [
 _HOMES = {
     "Pair": "pair",
     "Settings": "settings",
-    "prove": "proof",
+    "arguments": "child.values",
     "prove_commands": "programs",
-    "prove_pair": "proof",
+    **dict.fromkeys(("Fork", "Launcher"), "launching"),
+    **dict.fromkeys(("Gate", "StoppedError"), "gate"),
+    **dict.fromkeys(("TooLongError", "Turn"), "turn"),
+    **dict.fromkeys(("absolute", "load"), "address"),
+    **dict.fromkeys(("first_gpu", "one_at_a_time"), "queue"),
+    **dict.fromkeys(("prove", "prove_pair"), "proof"),
 }
 
 

@@ -7,21 +7,32 @@ from typing import TYPE_CHECKING, Any
 
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.naming import meant
-from fathom.sounding.pack import pack, packed_name
-from fathom.sounding.schema import FORMAT, TABLES, conform, empty
+from fathom.sounding.packing import pack, packed_name
+from fathom.sounding.schema import COUNTERS, FORMAT, TABLES, conform, empty
 from fathom.sounding.sql import select
 from fathom.sounding.store import Store, Writer, amend, open_store
 
 if TYPE_CHECKING:
+    from fathom.sounding.facts import COMPILER, LOADERS, Counted, Loader, Place
     from fathom.sounding.importer import import_traces
-    from fathom.sounding.ncu import import_ncu, is_ncu
+    from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.raw import import_raw
+    from fathom.sounding.silence import SILENCE, hole_in
 
 __all__ = [
+    "COMPILER",
+    "COUNTERS",
     "FORMAT",
+    "LOADERS",
+    "SILENCE",
     "TABLES",
+    "Counted",
+    "Launch",
+    "Loader",
     "Manifest",
+    "NoReaderError",
     "Phase",
+    "Place",
     "Problem",
     "Rank",
     "Store",
@@ -29,6 +40,7 @@ __all__ = [
     "amend",
     "conform",
     "empty",
+    "hole_in",
     "import_ncu",
     "import_raw",
     "import_traces",
@@ -41,10 +53,16 @@ __all__ = [
 ]
 
 # Most commands only read, so the importers' forty modules are loaded on first use.
-_IMPORTERS = {"import_traces": "importer", "import_ncu": "ncu", "is_ncu": "ncu", "import_raw": "raw"}
+_LATER = {
+    "import_traces": "importer",
+    "import_raw": "raw",
+    **dict.fromkeys(("Launch", "NoReaderError", "import_ncu", "is_ncu"), "ncu"),
+    **dict.fromkeys(("COMPILER", "LOADERS", "Counted", "Loader", "Place"), "facts"),
+    **dict.fromkeys(("SILENCE", "hole_in"), "silence"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _IMPORTERS:
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_IMPORTERS[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)

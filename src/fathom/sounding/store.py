@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import zlib
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ import polars as pl
 
 from fathom.errors import BadInputError, NotASoundingError
 from fathom.replacing import Aside
-from fathom.sounding.checksums import checksum, require
 from fathom.sounding.manifest import Manifest, Rank
-from fathom.sounding.pack import unpack
+from fathom.sounding.packing import unpack
 from fathom.sounding.schema import FORMAT, TABLES, conform, empty
 
 MANIFEST = "manifest.json"
 MACHINE = "machine.json"
+_CHUNK = 1 << 20
 
 
 class Store:
@@ -240,3 +241,24 @@ def _write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary = folder / (MANIFEST + ".part")
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     temporary.replace(folder / MANIFEST)
+
+
+def checksum(file: Path) -> int:
+    """The file's CRC-32. Raises OSError."""
+    value = 0
+    with file.open("rb") as source:
+        while chunk := source.read(_CHUNK):
+            value = zlib.crc32(chunk, value)
+    return value
+
+
+def require(file: Path, expected: int) -> None:
+    """Raise NotASoundingError if the file is missing, unreadable or changed."""
+    try:
+        actual = checksum(file)
+    except FileNotFoundError:
+        raise NotASoundingError(f"{file} is missing from the sounding; record or import again.") from None
+    except OSError as error:
+        raise NotASoundingError(f"{file} cannot be read: {error.strerror}.") from None
+    if actual != expected:
+        raise NotASoundingError(f"{file} was damaged after it was written; record or import again.")

@@ -17,8 +17,7 @@ from fathom.analysis.folding.static import SOURCE as STATIC
 from fathom.analysis.folding.static import static_attributes
 from fathom.analysis.folding.stored import POOLS, folding_from, packed, unpacked
 from fathom.analysis.results import Abstained
-from fathom.sounding import Store
-from fathom.sounding.schema import COUNTERS, conform
+from fathom.sounding import COUNTERS, Store, conform
 
 PHASE = "counters"
 _KERNELS = [

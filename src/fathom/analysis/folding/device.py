@@ -24,7 +24,7 @@ from fathom.analysis.folding.states import Members, States
 from fathom.analysis.folding.together import together
 from fathom.analysis.intervals import Array
 from fathom.analysis.results import Abstained
-from fathom.sounding.schema import conform
+from fathom.sounding import conform
 
 SOURCE = "PM sampling"
 _KEYS = ["device", "family", "counter"]

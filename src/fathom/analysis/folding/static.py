@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis.device import detail
-from fathom.sounding.schema import COUNTERS, conform
+from fathom.sounding import COUNTERS, conform
 
 SOURCE = "static"
 _UNITS = {

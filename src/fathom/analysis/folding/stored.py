@@ -11,7 +11,7 @@ import polars as pl
 from fathom.analysis.folding.pools import facts_of, recorded
 from fathom.analysis.folding.results import Alignment, Folding
 from fathom.analysis.results import Abstained
-from fathom.sounding.schema import COUNTERS
+from fathom.sounding import COUNTERS
 
 VERSION = 1  # of the figures: it grows whenever folding the same samples gives others
 FACT, POOLS = "folding", "pools"

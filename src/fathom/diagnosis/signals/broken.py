@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Broken
 from fathom.diagnosis.signals.value import signal
-from fathom.sounding.compiler import FACT, Counted, Place
+from fathom.sounding import COMPILER, Counted, Place
 
 NOTHING = "nothing was compiled, or Dynamo's counters were not recorded"
 NO_STACKS = "no step was recorded with stacks"
@@ -49,7 +49,7 @@ def _in_step(frame: Place, usual: str, shares: dict[str, float]) -> Broken:
 
 def _counted(recorded: Recorded) -> Counted:
     about = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
-    told = next((one.facts[FACT] for one in about if FACT in one.facts), None)
+    told = next((one.facts[COMPILER] for one in about if COMPILER in one.facts), None)
     if told is None:
         raise UnknownSignalError(NOTHING)
     return msgspec.convert(told, Counted)

@@ -19,7 +19,7 @@ from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
-from fathom.sounding.compiler import FACT
+from fathom.sounding import COMPILER
 from fathom.units import NS_PER_MS, NS_PER_S
 
 GENERATED = re.compile(r"^triton_(poi|per|red|tem|for|mm)|^triton_.*_fused_|^cpp_fused")
@@ -93,7 +93,7 @@ def _check_eager(recorded: Recorded) -> None:
     ops, kernels = recorded.ops, recorded.kernels
     names = ops["name"].unique().drop_nulls()
     about = (one for one in recorded.store.manifest.ranks if one.rank == recorded.account.rank)
-    if any(FACT in one.facts for one in about):
+    if any(COMPILER in one.facts for one in about):
         raise UnknownSignalError("the compiler ran in this program")
     if names.str.contains(REGION).any() or names.str.contains("CompiledFunction|TorchDynamo").any():
         raise UnknownSignalError("parts of the program are compiled")

@@ -14,8 +14,7 @@ from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import find_ceiling, from_machine
-from fathom.sounding.loaders import FACT as LOADERS
-from fathom.sounding.loaders import Loader
+from fathom.sounding import LOADERS, Loader
 from fathom.units import NS_PER_MS
 
 IDLE = "idle: input"

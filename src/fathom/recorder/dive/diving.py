@@ -18,8 +18,7 @@ from fathom.recorder.redact import HIDDEN, redact_command
 
 if TYPE_CHECKING:
     from fathom.analysis.explaining import Explanation
-    from fathom.sounding import Store
-    from fathom.sounding.ncu import Launch
+    from fathom.sounding import Launch, Store
 
 REPORT = "kernel.ncu-rep"  # kept in the new sounding for the Nsight Compute GUI
 
@@ -90,8 +89,7 @@ def _import(
     environment: Mapping[str, str],
     say: Callable[[str], None],
 ) -> Store:
-    from fathom.sounding import import_ncu
-    from fathom.sounding.ncu.report import NoReaderError
+    from fathom.sounding import NoReaderError, import_ncu
 
     shapes: set[str] = set()
 

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError
-from fathom.sounding.compiler import Counted
-from fathom.sounding.loaders import Loader
+from fathom.sounding.facts import Counted, Loader
 
 Record = dict[str, Any]
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from fathom.errors import FathomError
-from fathom.sounding.compiler import FACT
-from fathom.sounding.loaders import FACT as LOADERS
+from fathom.sounding.facts import COMPILER, LOADERS
 from fathom.sounding.manifest import Phase, Problem, Rank
 from fathom.sounding.raw import clocks, decoding, overlaps, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
@@ -183,7 +182,7 @@ def _compiler(process: Process) -> Record:
     records = [
         {name: value for name, value in record.items() if name != "t"} for record in process.of("dynamo")
     ]
-    return {FACT: records[-1]} if records else {}
+    return {COMPILER: records[-1]} if records else {}
 
 
 def _loaders(process: Process) -> Record:
