@@ -61,9 +61,18 @@ def test_a_kind_and_its_techniques_name_each_other(kind: Kind) -> None:
     assert sorted(kind.techniques) == sorted(technique.name for technique in naming(kind.id))
 
 
-def test_techniques_name_kinds_that_there_are() -> None:
-    named = {kind for technique in techniques().values() for kind in technique.header.findings}
-    assert named <= kinds().keys()
+@pytest.mark.parametrize("kind", kinds().values(), ids=list(kinds()))
+def test_a_kind_has_techniques_or_says_why_there_are_none(kind: Kind) -> None:
+    assert bool(kind.techniques) != bool(kind.no_technique)
+    assert kind.techniques or (20 < len(kind.no_technique) < 200 and kind.no_technique.endswith("."))
+
+
+@pytest.mark.parametrize("technique", techniques().values(), ids=list(techniques()))
+def test_a_technique_has_findings_or_says_why_there_are_none(technique: Technique) -> None:
+    header = technique.header
+    assert bool(header.findings) != bool(header.no_finding)
+    assert header.findings or (20 < len(header.no_finding) < 200 and header.no_finding.endswith("."))
+    assert set(header.findings) <= kinds().keys()
 
 
 @pytest.fixture

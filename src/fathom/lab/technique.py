@@ -19,7 +19,7 @@ from fathom.lab.operation import Operation, read
 from fathom.referee import Pair
 
 INCLUDE = Path(__file__).parent / "include"
-_TIMES_KERNELS = re.compile(r"autotune|cudnn\.benchmark\b")
+_TIMES_KERNELS = re.compile(r"autotune|coordinate_descent_tuning|cudnn\.benchmark\b")
 _ROLES = ("plain", "inputs", "reference", "variants", "work")
 _DEFAULTS = {name: name for name in ("reference", "variants", "work")}
 

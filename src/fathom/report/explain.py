@@ -33,6 +33,8 @@ def _page(kind: Kind, width: int) -> Iterator[Text]:
     yield from part("remedy", kind.remedy.rstrip().splitlines(), "cyan")
     if kind.techniques:
         yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
+    else:
+        yield from part("no technique", wrapped(kind.no_technique, width))
     if kind.trial:
         yield from part("measure the gain", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
     yield from part("read more", kind.references, "dim")

@@ -14,7 +14,8 @@ GROUPS = ("input", "host", "framework", "kernels", "device", "numbers")
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One kind of finding, in words. `techniques` of the lab mend it, the most telling first.
+    """One kind of finding, in words. `techniques` of the lab fix it, the most specific first; else
+    `no_technique` says why none does.
 
     `bound` are the verdict's words for a step that this cause holds back, the usual one first. `action` is
     the first thing to do. `trial` is what `fathom run --what-if` leaves out to observe its gain.
@@ -28,6 +29,7 @@ class Kind(msgspec.Struct, frozen=True):
     remedy: str
     references: tuple[str, ...]
     techniques: tuple[str, ...] = ()
+    no_technique: str = ""
     trial: str | None = None
     bound: tuple[str, ...] = ()
     action: str = ""

@@ -81,6 +81,7 @@ def cudnn_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     shows:
       kernel family of the attention: pytorch_flash::flash_fwd_kernel → cudnn_generated_fort_native_sdpa_sm90
       tensor pipe active: about a third → more than half
+    no_finding: the flash backend is a fused one, and the best choice on other chips.
     needs: {gpu: true, capability: 9.0, torch: "2.5"}"""
     # Only on a GPU: the processor has neither backend.
     with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):

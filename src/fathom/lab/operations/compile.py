@@ -100,6 +100,7 @@ def max_autotune(x: Tensor, weight: Tensor, gate: Tensor) -> Tensor:
     shows:
       kernel families of the chain: a product of cuBLAS, and triton_poi_fused → triton_tem_fused, where it won
       dram__bytes_write.sum: each product, and the result computed from it → the result
+    no_finding: a product below its ceiling has no single cause; Headroom in the report names this technique.
     needs: {gpu: true, torch: "2.1", packages: [triton]}"""
     return _compiled(_layer, "max-autotune-no-cudagraphs")(x, weight, gate)
 

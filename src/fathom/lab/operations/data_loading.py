@@ -155,7 +155,9 @@ def deep_queue(batches: Tensor) -> Tensor:
     not_when: All batches take about the same time, or the workers are too slow on average (use more workers,
       or less work per sample). Deep queues of large batches take much memory.
     shows:
-      waits of the input table: a long one after each slow batch → short ones, if any"""
+      waits of the input table: a long one after each slow batch → short ones, if any
+    no_finding: a late batch has several causes, and waits do not distinguish slow samples from slow workers.
+    """
     return _trained(16, batches)
 
 

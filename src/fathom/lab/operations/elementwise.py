@@ -55,7 +55,8 @@ def wide_loads(x: Tensor) -> Tensor:
       usually are, so float32 streams gain little. Registers for the vectors can reduce occupancy.
     shows:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 weights → a quarter of that
-      dram__throughput.avg.pct_of_peak_sustained_elapsed: below the tuned form → near the ceiling hbm"""
+      dram__throughput.avg.pct_of_peak_sustained_elapsed: below the tuned form → near the ceiling hbm
+    no_finding: counters show the result, low bandwidth, but not that loads are narrow."""
     return _widened("four_each", 4 * 2, 512, x)
 
 
@@ -96,6 +97,7 @@ def no_aliases(x: Tensor, factors: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: five per result → little more than one
       smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active: the largest stall → smaller
+    no_finding: counters show repeated loads, but not that aliasing causes them.
     proof: {reduction: 4}"""
     return _evaluated("are_apart", x, factors)
 

@@ -323,6 +323,7 @@ def streams(x: Tensor, weights: Tensor, biases: Tensor) -> tuple[Tensor, Tensor]
     shows:
       sm__ctas_active.avg.pct_of_peak_sustained_elapsed: a part of the chip → up to twice that
       time in which two kernels run: none → most of it
+    no_finding: a recording does not show whether kernels on one stream are independent.
     needs: {gpu: true}
     proof: {cache: warm}"""
     # Only on a GPU: the processor has no streams.

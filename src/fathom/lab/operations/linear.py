@@ -141,6 +141,7 @@ def sparse_weights(x: Tensor, pruned: Tensor, compressed: Tensor) -> Tensor:
     shows:
       kernel family of the product: bf16 (nvjet or wgmma) → sparse (spgemm or sp in its name)
       FLOP/s as of a dense product: below the dense peak → may exceed it
+    no_finding: whether a model may be pruned is not in a recording.
     needs: {gpu: true, capability: 8.0, torch: "2.5"}"""
     # Only on a GPU: cuSPARSELt compresses the weights.
     how = {"transpose_result": True, "alg_id": _algorithm(compressed, x)}

@@ -83,6 +83,7 @@ def warp_reduction(x: Tensor) -> Tensor:
     not_when: The reduction is a small part of the kernel, or a library does it (CUB, torch.sum).
     shows: {smsp__average_warps_issue_stalled_barrier_per_issue_active: the largest stall → small}
     no_gain: H200, as fast as the tree. Both read at 93 % of HBM's ceiling, which hides the tree's barriers.
+    no_finding: a barrier stall has many causes; a dive shows it, and no rule can identify this one.
     proof: {reduction: 2048}"""
     return _sums("by_shuffles", THREADS, x, x.shape[1])
 
@@ -110,7 +111,8 @@ def aligned_middle(x: Tensor) -> Tensor:
     shows:
       smsp__inst_executed_op_global_ld.sum: one per warp and 32 bytes → one per warp and 512 bytes, and two
         per row
-      dram__throughput.avg.pct_of_peak_sustained_elapsed: far below the tuned form → near the ceiling hbm"""
+      dram__throughput.avg.pct_of_peak_sustained_elapsed: far below the tuned form → near the ceiling hbm
+    no_finding: counters show the result, low bandwidth, but not that loads are narrow."""
     return _sums("aligned_middle", WARP, x, *x.shape)
 
 
