@@ -1,4 +1,4 @@
-"""`fathom dive`: one kernel in depth, by Nsight Compute."""
+"""`fathom dive`: profile one kernel in depth with Nsight Compute."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def dive(
         ),
     ] = None,
     sections: Annotated[
-        str, typer.Option("--set", help="What to collect: detailed, full, or source (where warps wait).")
+        str, typer.Option("--set", help="Metrics to collect: detailed, full, or source (where warps wait).")
     ] = "detailed",
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where the new sounding goes. [default: NAME-dive.fathom]"),
+        typer.Option("-o", "--output", help="Path of the new sounding. [default: NAME-dive.fathom]"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Run the program again with one kernel under Nsight Compute, and say what limits it and where."""
+    """Rerun the program with one kernel under Nsight Compute, and show what limits the kernel and where."""
     from dataclasses import asdict
 
     import msgspec

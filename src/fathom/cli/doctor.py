@@ -1,4 +1,4 @@
-"""`fathom doctor`: what can be recorded here."""
+"""`fathom doctor`: the recording depths that work here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ EXAMPLE = "Example: fathom doctor --python ~/venv/bin/python"
 
 def doctor(
     python: Annotated[
-        str | None, typer.Option(help="The Python that runs the program. [default: python on PATH]")
+        str | None, typer.Option(help="Python interpreter of the program. [default: python on PATH]")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Say which depths of recording work here, and why others don't."""
+    """Check which recording depths work here, and explain why others do not."""
     from fathom.recorder import examine_host
 
     diagnosis = examine_host(python)

@@ -1,4 +1,4 @@
-"""`fathom import`: traces, results of ncu, or raw records become a sounding."""
+"""`fathom import`: turn traces, results of ncu, or raw records into a sounding."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ EXAMPLES = """Examples:
 
 fathom import rank0.json.gz rank1.json.gz -o job.fathom
 
-fathom import train.fathom   (raw records that `fathom run --raw` left)
+fathom import train.fathom   (raw records of `fathom run --raw`)
 
-fathom import kernels.ncu-rep   (or what `ncu --page raw --csv` printed)"""
+fathom import kernels.ncu-rep   (or the output of `ncu --page raw --csv`)"""
 
 _SHOWN = ("ranks", "steps", "ops", "launches", "kernels", "counters")
 
@@ -31,12 +31,12 @@ def import_(
         ),
     ],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where the sounding goes. [default: NAME.fathom]")
+        Path | None, typer.Option("-o", "--output", help="Path of the sounding. [default: NAME.fathom]")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what was imported as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a summary of the import as JSON.")] = False,
 ) -> None:
-    """Make a sounding of Kineto traces, one a rank, of results of ncu, or of raw records."""
+    """Turn Kineto traces (one per rank), results of ncu, or raw records into a sounding."""
     from fathom.recorder import import_any
 
     summary = _summary(import_any(traces, output, replace=replace))

@@ -1,4 +1,4 @@
-"""Measuring with a bar on standard error, for the commands that measure."""
+"""Measure with a progress bar on standard error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
-    """What `plan` asks for; the bar is silent where standard error is no terminal."""
+    """Measure `plan`; the bar is hidden unless standard error is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
@@ -33,10 +33,10 @@ def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
 
 
 def measured_machine(counters: bool = False) -> dict[str, Any]:
-    """This machine with its ceilings; the quick ones that were never measured here are measured now.
+    """Return this machine with its ceilings, after measuring the quick ones that are missing.
 
-    So are, with `counters`, the hardware counters that stream. What prevents that is told, and the machine
-    comes without them.
+    With `counters`, it also qualifies hardware counters. If something prevents this, it is reported, and the
+    machine comes without them.
     """
     machine = _with_ceilings()
     return _with_counters(machine) if counters else machine
@@ -50,7 +50,7 @@ def _with_counters(machine: dict[str, Any]) -> dict[str, Any]:
         return machine
     if why := counters.prevented(machine):
         return {**machine, "why_no_counters": why}
-    say("finding out which hardware counters stream here, once: about 20 s (--no-measure leaves it out)")
+    say("qualifying this machine's hardware counters, once: about 20 s (--no-measure skips it)")
     try:
         found = counters.qualify(machine)
     except FathomError as error:
@@ -78,8 +78,8 @@ def _with_ceilings() -> dict[str, Any]:
     try:
         plan = gauges.plan(machine, only=wanted)
         say(
-            f"measuring what this machine can do, once: about {gauges.seconds(plan):.0f} s"
-            " (--no-measure leaves it out)"
+            f"measuring this machine's ceilings, once: about {gauges.seconds(plan):.0f} s"
+            " (--no-measure skips it)"
         )
         found = measured(plan)
     except (FathomError, OSError) as error:

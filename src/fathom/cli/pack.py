@@ -1,4 +1,4 @@
-"""`fathom pack`: one file of a sounding."""
+"""`fathom pack`: pack a sounding into one file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def pack(
     ] = None,
     folded: Annotated[
         bool,
-        typer.Option("--folded", help="Keep counters of kernel families, not the samples they are told by."),
+        typer.Option("--folded", help="Keep counters per kernel family without their samples."),
     ] = False,
 ) -> None:
-    """Put a sounding into one file, which every command opens as it is."""
+    """Pack a sounding into one file, which every command opens directly."""
     from fathom.sounding import open_store, packed_name
     from fathom.sounding import pack as pack_folder
 

@@ -16,10 +16,10 @@ from fathom.cli.measuring import measured_machine
 from fathom.errors import FathomError
 
 FATHOM_FAILED = 125
-HELP = """Record a program that runs on this machine, unchanged, and say where its steps' time goes.
+HELP = """Record an unmodified program on this machine and report where its step time goes.
 
-Output, signals and exit status of the program pass through; 125 means that Fathom failed before it began.
-SIGUSR2 to Fathom asks for one more timeline."""
+The program's output, signals and exit status pass through; status 125 means that Fathom failed to start it.
+SIGUSR2 to Fathom requests another timeline."""
 EXAMPLES = """Examples:
 
 fathom run -- python train.py --lr 3e-4
@@ -33,7 +33,7 @@ ALONE = ("--stop-after", "--what-if")
 
 
 class RunCommand(TyperCommand):
-    """`--stop-after` and `--what-if` may stand alone, which the option parser has no notion of."""
+    """Allow `--stop-after` and `--what-if` without a value, which the option parser does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         takes_value = {o for p in self.params if not getattr(p, "is_flag", False) for o in p.opts}
@@ -41,9 +41,9 @@ class RunCommand(TyperCommand):
 
 
 def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
-    """Without a number `--stop-after` means `recorded`, and `--what-if` without a kind `all`.
+    """Without a number, `--stop-after` means `recorded`; without a kind, `--what-if` means `all`.
 
-    The command's words stay untouched.
+    The words of the command stay unchanged.
     """
     done: list[str] = []
     rest = list(args)
@@ -62,12 +62,12 @@ def fill_alone(args: list[str], takes_value: set[str]) -> list[str]:
 
 
 def _meant_for_it(rest: list[str]) -> bool:
-    """Whether one word stands before `--` that is no program: a value, if maybe a wrong one."""
+    """Whether a single word before `--` is not a program but a value, possibly a wrong one."""
     return rest[1:2] == ["--"] and not rest[0].startswith("-") and shutil.which(rest[0]) is None
 
 
 def _kinds(rest: list[str]) -> str:
-    """Takes the kinds of trials from the front of `rest`."""
+    """Take the kinds of trials from the front of `rest`."""
     from fathom.recorder import TRIALS
 
     kinds: list[str] = []
@@ -82,24 +82,21 @@ def run(
     ],
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", help="Where the sounding goes. [default: NAME.fathom, after the script]"
-        ),
+        typer.Option("-o", "--output", help="Path of the sounding. [default: NAME.fathom, after the script]"),
     ] = None,
     depth: Annotated[
         str,
         typer.Option(
-            help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (kernels,"
-            " launches, ops too) or counters (hardware counters too; where there are none, the program is"
-            " not started)."
+            help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (also"
+            " kernels, launches, ops) or counters (also hardware counters; without them, the program is not started)."
         ),
     ] = "auto",
-    steps: Annotated[int | None, typer.Option(help="How many steps each phase records.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps recorded in each phase.")] = None,
     counter_samples: Annotated[
         int | None,
         typer.Option(
-            help="Samples of each group of hardware counters: more tell more of kernels that are short or"
-            " rare. [default: 16000, up to four times as many of a device that idles]"
+            help="Samples per group of hardware counters; more samples help with short or rare kernels."
+            " [default: 16000, up to four times as many on an idle device]"
         ),
     ] = None,
     settle: Annotated[
@@ -109,47 +106,45 @@ def run(
         ),
     ] = "auto",
     step_on: Annotated[
-        str, typer.Option(help="What a step is counted by: auto, mark, optimizer, loader, forward or none.")
+        str, typer.Option(help="Event that marks a step: auto, mark, optimizer, loader, forward or none.")
     ] = "auto",
     at: Annotated[
-        list[int] | None, typer.Option(help="Record a timeline at step N too (repeatable).", metavar="N")
+        list[int] | None, typer.Option(help="Also record a timeline at step N (repeatable).", metavar="N")
     ] = None,
     on_slow_step: Annotated[
-        bool, typer.Option("--on-slow-step", help="Record a timeline after a slow step too.")
+        bool, typer.Option("--on-slow-step", help="Also record a timeline after a slow step.")
     ] = False,
     stop_after: Annotated[
         str | None,
         typer.Option(
-            help="End the program after N steps, or once everything is recorded.", metavar="[N|recorded]"
+            help="End the program after N steps, or when the recording is complete.", metavar="[N|recorded]"
         ),
     ] = None,
     what_if: Annotated[
         str | None,
         typer.Option(
-            help="Leave something out for a few steps, five times, and observe what that gains: input"
-            " (batches are fetched ahead), logging (what is printed and logged is written afterwards), gc"
-            " (nothing is collected), or all. It takes 200 to 500 steps, and the program does not run as"
-            " usual in them: batches are made before their turn, and so random numbers drawn in another"
-            " order where the program loads in its own process; output comes late.",
+            help="Run a few steps without something, five times, and observe the gain: input (batches are"
+            " fetched ahead), logging (output is buffered and written afterwards), gc (garbage collection is"
+            " off), or all. This takes 200 to 500 steps, which differ from normal ones: batches are made early,"
+            " so a program that loads in its own process draws random numbers in another order; output is late.",
             metavar="[KIND...]",
         ),
     ] = None,
     raw: Annotated[
-        bool, typer.Option("--raw", help="Keep raw records, to be imported later or elsewhere.")
+        bool, typer.Option("--raw", help="Keep raw records, to import later or elsewhere.")
     ] = False,
     measure: Annotated[
         bool,
         typer.Option(
             "--measure/--no-measure",
             envvar="FATHOM_MEASURE",
-            help="Measure this machine's ceilings first, where they are not known yet, and which of its"
-            " counters stream.",
+            help="First measure ceilings and qualify hardware counters that are not known yet.",
         ),
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
 ) -> None:
-    """Record a program, and report on it."""
+    """Record a program and report on it."""
     from fathom.recorder import Plan, finish, leave, number_or_word, trials
 
     try:
@@ -194,11 +189,11 @@ def _fail(why: object, status: int) -> NoReturn:
 
 
 def _report(store: Any) -> None:
-    """Print the report. Whatever goes wrong here, the program's exit status is kept."""
+    """Print the report. An error here does not change the exit status."""
     try:
         _print(store)
     except (Exception, KeyboardInterrupt) as error:
-        say(f"{store.path} was recorded, but no report could be made: {str(error) or type(error).__name__}")
+        say(f"{store.path} was recorded, but the report failed: {str(error) or type(error).__name__}")
 
 
 def _print(store: Any) -> None:

@@ -1,4 +1,4 @@
-"""`fathom machine`: what this machine is, what it can do, how it is set up, and what carries over to it."""
+"""`fathom machine`: inventory, ceilings, host checks, and comparison with another machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fathom machine check`: how this host is set up."""
+"""`fathom machine check`: the setup of this host."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check(
         list[Path] | None,
         typer.Option(
             metavar="FILE|-",
-            help="Judge the pods of this Kubernetes manifest (-: standard input) instead of the host.",
+            help="Check the pods of this Kubernetes manifest (-: standard input) instead of the host.",
         ),
     ] = None,
     only: Annotated[
@@ -40,15 +40,15 @@ def check(
         bool, typer.Option("--json", help="Print one JSON object with every check by id.")
     ] = False,
     fix_script: Annotated[
-        bool, typer.Option("--fix-script", help="Print the fixes as a shell script; nothing is run.")
+        bool, typer.Option("--fix-script", help="Print the fixes as a shell script without running it.")
     ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="List every check, not only those that failed.")
     ] = False,
 ) -> None:
-    """Say how this host is set up for AI work, and what to change.
+    """Check how this host is set up for AI workloads, and suggest changes.
 
-    Exit status: 0 when no check failed, 1 when one failed, 2 when the input cannot be used.
+    Exit status: 0 if no check failed, 1 if one failed, 2 if the input cannot be used.
     """
     try:
         results = _examine(manifest, only or [])

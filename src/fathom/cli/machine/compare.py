@@ -1,4 +1,4 @@
-"""`fathom machine compare`: what of a result carries over from one machine to another."""
+"""`fathom machine compare`: the results that carry over from one machine to another."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ fathom machine compare h100.fathom.zip   (with this machine)"""
 
 def compare(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help="Where the result is from: a machine file or a sounding.")
+        Path, typer.Argument(metavar="A", help="Origin of the result: a machine file or a sounding.")
     ],
     b: Annotated[
-        Path | None, typer.Argument(metavar="B", help="Where it shall go, likewise. [default: this machine]")
+        Path | None, typer.Argument(metavar="B", help="Target machine, likewise. [default: this machine]")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
-    """Say which results of machine A hold on machine B, and by how much their ceilings differ."""
+    """Compare machines: which results of A hold on B, and by how much their ceilings differ."""
     import sys
 
     import msgspec
@@ -40,7 +40,7 @@ def compare(
 
 
 def _names(a: Path, b: Path | None) -> tuple[str, str]:
-    """Short names, unless only their folders tell them apart."""
+    """Return short names, unless only their folders distinguish them."""
     if b is None:
         return a.name, "this machine"
     return (str(a), str(b)) if a.name == b.name else (a.name, b.name)
@@ -61,14 +61,14 @@ def _packed(path: Path) -> bool:
 
 
 def _of_sounding(path: Path) -> dict[str, Any]:
-    """The machine of a sounding, with the versions that the program itself ran on."""
+    """Return the machine of a sounding, with the versions of the program's libraries."""
     from fathom.errors import BadInputError
     from fathom.sounding import open_store
 
     store = open_store(path)
     machine = store.machine
     if not isinstance(machine, dict) or not machine:
-        raise BadInputError(f"{path} does not say which machine it is from: it was imported from a trace.")
+        raise BadInputError(f"{path} does not say which machine it is from, as it was imported.")
     versions = machine.get("versions")
     known = versions if isinstance(versions, dict) else {}
     return {**machine, "versions": {**known, **store.manifest.versions}}

@@ -1,4 +1,4 @@
-"""`fathom machine measure`: the ceilings of this machine."""
+"""`fathom machine measure`: measure the ceilings of this machine."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ fathom machine measure --full --gpu all --data /mnt/dataset"""
 
 
 def measure(
-    full: Annotated[bool, typer.Option("--full", help="Everything, not the quick set alone.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Measure everything, not only the quick set.")] = False,
     only: Annotated[
         list[str] | None,
         typer.Option(
-            help="Ceilings by id, first part of one, or pattern; counters: which of them stream.",
+            help="Ceilings by id, prefix or pattern; counters: qualify hardware counters.",
             metavar="ID,…",
         ),
     ] = None,
     gpu: Annotated[
-        str | None, typer.Option(help="Which GPU. [default: the first visible one]", metavar="N|all")
+        str | None, typer.Option(help="GPU to measure. [default: the first visible one]", metavar="N|all")
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(help="A folder on the disk that data is read from. [default: here]")
+        Path | None, typer.Option(help="A folder on the disk to measure. [default: here]")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Measure beside other processes on the GPU.")
+        bool, typer.Option("--force", help="Measure even if other processes use the GPU.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the machine file.")] = False,
 ) -> None:
-    """Measure what this machine can do, and remember it: bandwidths, rates, latencies, links, disk."""
+    """Measure and store this machine's ceilings: bandwidths, rates, latencies, links, disk."""
     from fathom import gauges
     from fathom.machine import inventory
     from fathom.report.machine import print_ceilings
 
     machine = inventory()
-    gauges.recall(machine)  # a damaged file is better known before the measurement than after it
+    gauges.recall(machine)  # report a damaged file before the measurement, not after it
     names = [name for names in only or () for name in names.split(",") if name]
     if "counters" in names:
         _qualify(machine, gpu, force, json)
@@ -62,7 +62,7 @@ def measure(
         print(json_library.dumps(kept, indent=1))
     else:
         print_ceilings(kept, ceilings, missing)
-    say(f"kept in {place}")
+    say(f"stored in {place}")
 
 
 def _qualify(machine: dict[str, Any], gpu: str | None, force: bool, json: bool) -> None:
@@ -75,8 +75,8 @@ def _qualify(machine: dict[str, Any], gpu: str | None, force: bool, json: bool) 
         print(json_library.dumps(found, indent=1))
         return
     print(
-        f"{sum(map(len, found['groups']))} counters stream, in {len(found['groups'])} groups of one pass each"
+        f"{sum(map(len, found['groups']))} counters available, in {len(found['groups'])} single-pass groups"
     )
     for name, why in found["refused"].items():
         print(f"  {name}: {why}")
-    say(f"kept in {place}")
+    say(f"stored in {place}")

@@ -1,4 +1,4 @@
-"""`fathom machine`: the inventory, and the ceilings that are remembered."""
+"""`fathom machine`: show the inventory and the stored ceilings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-HELP = "Say what this machine is, what it can do, how it is set up, and what carries over to another."
+HELP = "Show this machine's inventory and ceilings, check its setup, and compare it with another."
 EXAMPLES = """Examples:
 
 fathom machine
@@ -25,11 +25,11 @@ def show(
             exists=True,
             file_okay=False,
             metavar="FOLDER",
-            help="Name the file system of this folder too (repeatable).",
+            help="Also show the file system of this folder (repeatable).",
         ),
     ] = None,
 ) -> None:
-    """Show the inventory of this machine, and its ceilings where they were measured."""
+    """Show the inventory of this machine, and its measured ceilings."""
     if context.invoked_subcommand:
         return
     from fathom.machine import described, from_machine, missing_from, with_datasheet
