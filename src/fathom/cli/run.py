@@ -88,7 +88,7 @@ def run(
         str,
         typer.Option(
             help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (also"
-            " kernels, launches, ops) or counters (also hardware counters; without them, the program is not started)."
+            " kernels, launches, ops) or counters (also hardware counters; required)."
         ),
     ] = "auto",
     steps: Annotated[int | None, typer.Option(help="Steps recorded in each phase.")] = None,
