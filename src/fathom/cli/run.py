@@ -88,7 +88,7 @@ def run(
         str,
         typer.Option(
             help="auto (the deepest that works here), surface (marks, telemetry, input), timeline (also"
-            " kernels, launches, ops) or counters (also hardware counters; required)."
+            " kernels, launches, ops) or counters (also hardware counters, or fail)."
         ),
     ] = "auto",
     steps: Annotated[int | None, typer.Option(help="Steps recorded in each phase.")] = None,
@@ -125,7 +125,7 @@ def run(
         typer.Option(
             help="Run a few steps without something, five times, and observe the gain: input (batches are"
             " fetched ahead), logging (output is buffered and written afterwards), gc (garbage collection is"
-            " off), or all. This takes 200 to 500 steps, which differ from normal ones: batches are made early,"
+            " off), or all. This takes 200 to 500 steps, in which batches are made early,"
             " so a program that loads in its own process draws random numbers in another order; output is late.",
             metavar="[KIND...]",
         ),
