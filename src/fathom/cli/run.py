@@ -125,8 +125,8 @@ def run(
         typer.Option(
             help="Run a few steps without something, five times, and observe the gain: input (batches are"
             " fetched ahead), logging (output is buffered and written afterwards), gc (garbage collection is"
-            " off), or all. This takes 200 to 500 steps, in which batches are made early,"
-            " so a program that loads in its own process draws random numbers in another order; output is late.",
+            " off), or all. This takes 200 to 500 steps, in which batches are made early, so that"
+            " a program that loads in its own process draws random numbers in another order, and output is late.",
             metavar="[KIND...]",
         ),
     ] = None,
