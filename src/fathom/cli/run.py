@@ -126,7 +126,7 @@ def run(
             help="Run a few steps without something, five times, and observe the gain: input (batches are"
             " fetched ahead), logging (output is buffered and written afterwards), gc (garbage collection is"
             " off), or all. This takes 200 to 500 steps, in which batches are made early, so that"
-            " a program that loads in its own process draws random numbers in another order, and output is late.",
+            " a program that loads in its own process draws random numbers in another order; output is late.",
             metavar="[KIND...]",
         ),
     ] = None,
