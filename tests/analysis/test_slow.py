@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fathom.cli.main import app
+from tests.support.running import run_fathom
 
 PROGRAM = """
 import time, torch
@@ -26,10 +25,9 @@ for step in range(320):
 def test_a_slow_step_is_kept_with_a_ledger_of_its_own_and_outside_the_means(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     output = tmp_path / "slow.fathom"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    fathom = [sys.executable, "-m", "fathom"]
-    recorded = [*fathom, "run", "--quiet", "--on-slow-step", "-o", str(output), "--", sys.executable]
-    subprocess.run([*recorded, str(tmp_path / "program.py")], check=True, env=environment)
+    words = ("run", "--quiet", "--on-slow-step", "-o", output, "--", sys.executable, "program.py")
+    done = run_fathom(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     examination = json.loads(report("--json", str(output)))
     assert examination["slow"]
     for slow in examination["slow"]:
