@@ -26,10 +26,10 @@ demo: $(READY)
 # `make test ROOM=analysis` runs one room's tests: a folder of tests/, or tests/test_ROOM.py.
 ROOM ?=
 TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(error There are no tests of $(ROOM))),tests)
-# Two workers on two cores: threads of linear algebra and of polars, one a core in each, would wait for each
+# Two workers on two cores: threads of torch, linear algebra and polars, one a core in each, would wait for each
 # other.
 test: $(READY)
-	OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
