@@ -55,6 +55,7 @@ def test_a_run_too_short_for_a_four_is_said_to_be():
         stretches.Ratio.of([run(stretches.WARM_UP + 4 * stretches.STRETCH - 1, 0.0, seed=1)])
 
 
+@pytest.mark.programs
 @pytest.mark.parametrize("sham", [False, True])
 def test_a_program_is_recorded_in_the_stretches_that_say_so_and_in_no_others(tmp_path, sham):
     steps = stretches.WARM_UP + 8 * stretches.STRETCH

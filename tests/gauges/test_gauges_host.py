@@ -15,6 +15,8 @@ from fathom.gauges.trials import NotHereError
 from tests.support.paths import ROOT
 from tests.support.running import PYTHON, environment, run_fathom
 
+pytestmark = pytest.mark.programs
+
 PACE = 0.01
 
 

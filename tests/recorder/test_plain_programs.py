@@ -18,6 +18,8 @@ SIMULATOR = """
 import gc, sys, time
 import fathom
 
+pytestmark = pytest.mark.programs
+
 def advance(cells):
     for i in range(len(cells)):
         cells[i] = (cells[i] * 1103515245 + 12345) % 2147483648

@@ -18,6 +18,8 @@ from fathom.sounding.store import Writer
 from tests.support.paths import CHEATS
 from tests.support.running import PYTHON, SOURCE, environment, record, run_fathom, start_fathom, wait_for
 
+pytestmark = pytest.mark.programs
+
 
 def raw_run(folder: Path, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
     return run_fathom("run", "--raw", "-o", "out.fathom", "--", *words, cwd=folder, **env)

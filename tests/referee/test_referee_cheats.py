@@ -21,6 +21,8 @@ from fathom.referee.verdict import Reason, codes, ordered
 from fathom.referee.worker import SideError
 from tests.support.paths import CHEATS
 
+pytestmark = pytest.mark.programs
+
 NAMES = sorted(path.stem for path in CHEATS.glob("[!_]*.py") if not path.stem.startswith(("honest", "gpu_")))
 # Those in torch share a process that has imported it.
 TORCH = (pytest.mark.programs, pytest.mark.xdist_group("referee-torch"))

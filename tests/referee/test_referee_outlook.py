@@ -18,6 +18,8 @@ from fathom.report.verdict import page
 from fathom.timing import compare, settled
 from tests.support.running import PYTHON, SOURCE, run_fathom
 
+pytestmark = pytest.mark.programs
+
 GPU = {"uuid": "GPU-1234", "index": 3}
 
 
@@ -134,7 +136,6 @@ def test_bars_are_as_long_as_the_ratio_says() -> None:
     assert baseline == 51 and candidate == pytest.approx(baseline / 2, abs=1)
 
 
-@pytest.mark.programs
 def test_prove_says_where_it_stands_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "pair.py").write_text(ALIKE)
     words = ("prove", "pair.py:a", "pair.py:b", "--budget", "1", "--margin", "0.0001", "--fresh", "fork")

@@ -29,6 +29,8 @@ QUICK: dict[str, Any] = {"budget_s": 0, "block_s": 0.01, "patience_s": 60, "fres
 
 PLAIN = """
 import numpy as np
+
+pytestmark = pytest.mark.programs
 def inputs(seed):
     return {"x": np.random.default_rng(seed).standard_normal(3000)}
 def plain(x):
