@@ -13,12 +13,10 @@ from fathom.analysis import Abstained, Account, Examination, Step
 from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Part, StepKind, Trial, Verdict
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
-from fathom.diagnosis.profiled import profiled
 from fathom.diagnosis.signals import Recorded, Signals
 from fathom.diagnosis.step_kinds import kinds_of_ranks, lacking, named, of_ledger
 from fathom.diagnosis.verdict import conclude, limited_of
 from fathom.machine import limits_of
-from fathom.recorder.dive import families_of
 from fathom.sounding import Store
 from fathom.timing import interval
 from fathom.units import MS_PER_S, NS_PER_MS
@@ -146,9 +144,8 @@ def _findings(
 
     `asked` is the kind of steps, where it is not the one that takes the most time.
     """
-    if families := families_of(store):
-        told, untold = profiled(store, families)
-        return told, [], untold, {}
+    if not store.has("steps") and (told := _of_ncu(store)):
+        return told[0], [], told[1], {}
     account = next((a for a in accounts if a.devices), accounts[0] if accounts else None)
     if account is None:
         return [], [], [], {}
@@ -156,6 +153,15 @@ def _findings(
     signals = Signals(None, recorded)
     found, abstained = findings(signals)
     return found, leads(signals, found), abstained, limited_of(signals)
+
+
+def _of_ncu(store: Store) -> tuple[list[Finding], list[Abstained]] | None:
+    """What an imported result of ncu shows, which has counters and no steps; None of anything else."""
+    from fathom.diagnosis.profiled import profiled
+    from fathom.recorder.dive import families_of
+
+    families = families_of(store)
+    return profiled(store, families) if families else None
 
 
 def _trials(store: Store, accounts: list[Account]) -> tuple[list[Trial], list[Abstained]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine.files import text
-from fathom.probe.counters import PRIVILEGE
 
 MIG = "every GPU is partitioned by MIG, and a MIG slice has no counters; use a full GPU"
 SYS_ADMIN = 1 << 21  # CAP_SYS_ADMIN
@@ -21,6 +20,8 @@ def why_no_counters(machine: Mapping[str, Any], root: Path = Path("/")) -> str |
         return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
     if all(gpu.get("mig") for gpu in machine["gpus"]):
         return MIG
+    from fathom.probe.counters import PRIVILEGE  # which loads what samples them
+
     return None if may_count(root) in (True, None) else PRIVILEGE
 
 

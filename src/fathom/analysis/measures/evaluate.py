@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.folding.kinds import bare, base
 from fathom.analysis.measures.catalogue import SOURCES, Row, Source, catalogue
-from fathom.analysis.measures.formula import MissingError, evaluate, names
+from fathom.analysis.measures.formula import NOT_SAMPLED, MissingError, evaluate, names
 from fathom.analysis.measures.results import Measure
 
 Values = dict[str, tuple[float, float]]
@@ -46,8 +47,9 @@ def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
     """Every measure of the catalogue that has a value, and of the others why not, by name."""
     found: list[Measure] = []
     silent: dict[str, str] = {}
-    for row in catalogue():
-        measure = _first(row, known)
+    there = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
+    for row, lacking in _plan(there):
+        measure = _first(row, known, lacking)
         if isinstance(measure, Measure):
             found.append(measure)
         else:
@@ -55,10 +57,29 @@ def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
     return found, silent
 
 
-def _first(row: Row, known: Known) -> Measure | str:
+@lru_cache(64)
+def _plan(there: tuple[tuple[str, frozenset[str]], ...]) -> list[tuple[Row, list[str]]]:
+    """Every row of the catalogue with the first name that each of its sources lacks ("" for none).
+
+    `there` are the names by source ("": any other): most families of a recording have the same.
+    """
+    known = dict(there)
+    return [
+        (row, [_lacking(one, known.get(one.source, known[""])) for one in row.sources]) for row in catalogue()
+    ]
+
+
+def _lacking(source: Source, there: frozenset[str]) -> str:
+    return next((name for name in names(source.formula) if name not in there), "")
+
+
+def _first(row: Row, known: Known, lacking: list[str]) -> Measure | str:
     """The measure by its most preferred source, or why none has a value."""
     why = ""
-    for source in row.sources:
+    for source, name in zip(row.sources, lacking, strict=True):
+        if name:
+            why = why or NOT_SAMPLED.format(name)
+            continue
         try:
             value, error = evaluate(source.formula, known.of(source.source))
         except MissingError as missing:

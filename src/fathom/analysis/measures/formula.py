@@ -19,6 +19,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
 }
 _FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
 _LONGEST = 2000  # characters of a formula
+NOT_SAMPLED = "{} was not sampled"
 _STEP = 1e-4  # of a standard error, for derivatives
 
 
@@ -60,7 +61,7 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
     needed = names(text)
     missing = [name for name in needed if name not in values]
     if missing:
-        raise MissingError(f"{missing[0]} was not sampled")
+        raise MissingError(NOT_SAMPLED.format(missing[0]))
     at = {name: float(values[name][0]) for name in needed}
     value = _value(tree, at)
     variance = 0.0
