@@ -9,7 +9,7 @@ import polars as pl
 from fathom.errors import FathomError
 from fathom.sounding.facts import COMPILER, LOADERS
 from fathom.sounding.manifest import Phase, Problem, Rank
-from fathom.sounding.raw import clocks, decoding, overlaps, placing, steps, tables
+from fathom.sounding.raw import clocks, decoding, launching, overlaps, placing, steps, tables
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import CounterSamples, samples
@@ -78,6 +78,8 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
         "telemetry": tables.telemetry(raw),
     }
     own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    if "launches" in placed_tables:
+        placed_tables["launches"] = launching.in_order(placed_tables["launches"])
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables
     problems = overlaps.judged(problems, placed_tables)
