@@ -71,6 +71,22 @@ def test_sums_over_rows_need_a_kernel_more():
     assert fuse(rows, rate=1e3).after == 2
 
 
+def test_kernels_over_other_sizes_do_not_fuse() -> None:
+    """A cast of weights lies between two kernels over activations, which fuse around it."""
+    sizes = [{"numel": numel} for numel in (1000, 50, 1000)]
+    rows = [kernel("aten::mul", 2e6, 9000.0) | size for size in sizes]
+    found = fuse(rows, rate=1e4)
+    assert (found.before, found.after, found.chains) == (3, 2, 1)
+
+
+def test_a_batch_norm_needs_two_kernels_more_however_many_it_launches_now() -> None:
+    op = "aten::native_batch_norm"
+    rows = [kernel(op, 2e6, 9000.0) | {"owner": 7} for _ in range(2)]
+    assert fuse(rows, rate=1e3).after == 3
+    sums = [kernel("aten::sum", 2e6, 9000.0) | {"owner": at} for at in range(2)]
+    assert fuse(sums, rate=1e3).after == 3
+
+
 EAGER = Eager({"mul": 2.0, "add": 1.0}, 4.0, 40.0, 10.0, 8.0, ("aten::mul", "aten::add"), 0.6)
 LEDGER = [compute("mul", 4.0), compute("add", 2.0), idle("dispatching", 0.5)]
 WORKS = [work("mul", 4.0, "aten::mul"), work("add", 2.0, "aten::add")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from fathom.diagnosis.signals.compiled import REGION
 from fathom.diagnosis.signals.kernels import linked
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Eager
+from fathom.diagnosis.signals.shapes import shapes_of
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.sounding import COMPILER
@@ -40,12 +42,12 @@ LIBRARY = re.compile(
     r"gemm|nvjet|cutlass|xmma|fmha|flash|sdpa|cudnn_generated|wgrad|dgrad|fprop|conv|nccl|splitK|radix|cub::"
 )
 COLUMNS = re.compile(r"GammaBeta|aten::(sum|sum_to_size|native_\w+_norm_backward|\w*batch_norm\w*)$")
+BATCH = re.compile(r"batch_norm")
 REACHED = 0.6  # of memory's ceiling by fused kernels: on an H200 norms 62 %, pointwise ones 42 to 56 %
 LONGEST = 64  # kernels in one: the compiler's max_fusion_size
 NORMS = re.compile(r"norm")  # of one kernel: a generated one may be quicker than the library's
-LAUNCH = 0.6  # of the host's time for a launch, by each that goes away
-PYTHON = 0.5  # of the Python between ops, which generated code does without
-FIXED = 15.0  # launches' worth of a graph break: guards, and the wrappers of both passes
+OPTIMIZER = "Optimizer."  # regions
+FIXED = 15.0  # launches' worth of a graph: guards, and the wrappers of both passes
 SHORTEST_MS = 2.5e-3  # a fused kernel that has hardly anything to do
 
 
@@ -66,12 +68,11 @@ def eager(recorded: Recorded) -> Eager:
     _check_eager(recorded)
     rows = sized(recorded)
     rate = _rate(recorded, rows)
-    told = rows.select("part", "window", "ns", "label", "path", "needs", "source", "module")
+    told = rows.select("part", "window", "ns", "label", "path", "owner", "needs", "numel", "source", "module")
     fused = fuse(told.with_columns(pl.col("path").list.tail(1)).to_dicts(), rate)
     if not fused.before:
         raise UnknownSignalError("no kernels that the compiler could fuse were recorded")
     steps = recorded.steps
-    dispatching, python = _host(recorded, rows, fused)
     ops = [" > ".join(row["path"][-1:]) for row in fused.longest[1]]
     first = fused.longest[1][0] if fused.longest[1] else {}
     return Eager(
@@ -81,8 +82,7 @@ def eager(recorded: Recorded) -> Eager:
         after=fused.after / steps,
         chains=fused.chains / steps,
         ops=tuple(ops),
-        dispatching=dispatching,
-        python=python,
+        host=_host(recorded, rows, fused),
         source=first.get("source"),
         module=first.get("module"),
     )
@@ -123,6 +123,8 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     rows = rows.with_columns(needs=pl.when(known).then(works["bytes"])).with_columns(
         needs=pl.col("needs") * share
     )
+    sizes = {text: _numel(text) for text in rows["shapes"].unique()}
+    rows = rows.with_columns(numel=pl.Series([sizes[text] for text in rows["shapes"]], dtype=pl.Int64))
     path = pl.col("path").list.join(" > ")
     keys = rows.select(path, "label")
     parts = keys.unique(maintain_order=True)
@@ -130,6 +132,11 @@ def sized(recorded: Recorded) -> pl.DataFrame:
     told = keys.join(parts, on=keys.columns, how="left", nulls_equal=True, maintain_order="left")["part"]
     rows = rows.with_columns(told, window=recorded.window(rows))
     return rows.with_columns(part=pl.when(_after_backward(rows)).then(pl.lit("outside")).otherwise("part"))
+
+
+def _numel(shapes: str | None) -> int | None:
+    """Numbers in the largest input; None where that is not known."""
+    return max((prod(shape) for shape in shapes_of(shapes) if shape), default=None)
 
 
 def _after_backward(rows: pl.DataFrame) -> pl.Series:
@@ -165,27 +172,52 @@ def _rate(recorded: Recorded, rows: pl.DataFrame) -> float:
 
 
 def fuse(rows: list[dict[str, Any]], rate: float) -> Fused:
-    """Neighbours that fuse between kernels of libraries become one that moves what they share once."""
+    """Neighbours over as many numbers become one kernel that moves what they share once.
+
+    Runs end at kernels of libraries. Kernels over other sizes in between, such as casts of weights, do not
+    fuse with those around them.
+    """
     found = Fused()
     for run in _runs(rows):
-        now = sum(row["ns"] for row in run)
-        if len(run) == 1 and not NORMS.search(run[0]["path"][-1]):
-            found.before, found.after, found.now_ns = found.before + 1, found.after + 1, found.now_ns + now
-            continue
-        # sums over rows need a second kernel
-        after = min(
-            1 + sum(1 for row in run if COLUMNS.search(row["label"] + " " + row["path"][-1])), len(run)
-        )
-        then = min(now, max(_moved(run) / rate, after * SHORTEST_MS * NS_PER_MS))
-        found.now_ns += now
-        found.before += len(run)
-        found.after += after
-        found.chains += len(run) > 1
-        for row in run:
-            found.saved[row["label"]] = found.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
-        if now - then > found.longest[0]:
-            found.longest = (now - then, run)
+        for alike in _of_one_size(run):
+            _fuse(found, alike, rate)
     return found
+
+
+def _of_one_size(run: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    sizes: dict[int | None, list[dict[str, Any]]] = {}
+    for row in run:
+        sizes.setdefault(row.get("numel"), []).append(row)
+    yield from sizes.values()
+
+
+def _fuse(found: Fused, alike: list[dict[str, Any]], rate: float) -> None:
+    now = sum(row["ns"] for row in alike)
+    found.now_ns += now
+    found.before += len(alike)
+    after = 1 + _more(alike)
+    found.after += after
+    if len(alike) == 1 and not NORMS.search(alike[0]["path"][-1]):
+        return
+    then = min(now, max(_moved(alike) / rate, after * SHORTEST_MS * NS_PER_MS))
+    found.chains += len(alike) > 1
+    for row in alike:
+        found.saved[row["label"]] = found.saved.get(row["label"], 0.0) + (now - then) * row["ns"] / now
+    if now - then > found.longest[0]:
+        found.longest = (now - then, alike)
+
+
+def _more(alike: list[dict[str, Any]]) -> int:
+    """Kernels beyond the first: sums over rows are sums of parts first, and then of these.
+
+    A batch norm cannot pass over its numbers before both are known, so its own pass is another kernel.
+    """
+    more = {}
+    for at, row in enumerate(alike):
+        op = row["path"][-1]
+        if COLUMNS.search(f"{row['label']} {op}"):
+            more[row.get("owner", at)] = 2 if BATCH.search(op) else 1
+    return sum(more.values())
 
 
 def _runs(rows: list[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -219,16 +251,29 @@ def _usual(run: list[dict[str, Any]], needs: list[float | None]) -> float:
     return sum(need for need, _ in known) / time if time else 0.0
 
 
-def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> tuple[float, float]:
-    """Factors on dispatching, by launches that go away less what graph breaks cost, and on Python.
+def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
+    """Factor on the host's time: each piece of work costs about the same, whoever launches it.
 
-    Generated code launches at a cost of its own, with guards before it and wrappers around both passes.
+    A launch of generated code costs what dispatching an op does, with guards before it and wrappers around
+    both passes; each break of the graph adds to them. The optimizer stays as it is.
     """
     ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "timeline")
     values = ops.filter(recorded.inside(ops), pl.col("name").str.contains(BREAKS.pattern))
-    optimizer = recorded.ops.filter(pl.col("name").str.starts_with("Optimizer.")).drop_nulls("end_ns")
+    optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps
-    removed = max(fused.before - fused.after - FIXED * breaks, 0.0)
-    dispatching = 1.0 - LAUNCH * removed / max(rows.height, 1)
-    return dispatching, 1.0 - PYTHON / (1 + breaks / recorded.steps)
+    removed = max(fused.before - fused.after - FIXED * (recorded.steps + breaks), 0.0)
+    compiled = rows.filter(pl.col("part") != "outside").height
+    return 1.0 - (1.0 - _optimizer_share(recorded)) * removed / max(compiled, 1)
+
+
+def _optimizer_share(recorded: Recorded) -> float:
+    """Of the host's time in steps that were recorded with ops, which make the host the slower side."""
+    steps = recorded.store.table("steps", recorded.account.rank).filter(phase="attribution").collect()
+    whole = steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    regions = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER), phase="attribution")
+    took = covered(
+        of_rows(regions.drop_nulls("end_ns")), whole["mark_ns"].to_numpy(), whole["end_ns"].to_numpy()
+    )
+    total = int((whole["end_ns"] - whole["mark_ns"]).sum())
+    return min(float(took.sum()) / total, 1.0) if total else 0.0

@@ -294,7 +294,7 @@ class Eager(msgspec.Struct, frozen=True):
     """What a step in eager mode holds that torch.compile would remove.
 
     `saved` by family is what fusing takes off it, `before` and `after` count the kernels that fuse and those
-    that come of them, `chains` runs of two and more. `dispatching` and `python` are factors on host time.
+    that come of them, `chains` runs of two and more. `host` is a factor on the host's time.
     `ops` launch the chain that saves most.
     """
 
@@ -304,8 +304,7 @@ class Eager(msgspec.Struct, frozen=True):
     after: float
     chains: float
     ops: tuple[str, ...] = ()
-    dispatching: float = 1.0
-    python: float = 1.0
+    host: float = 1.0
     source: str | None = None
     module: str | None = None
 

@@ -1,8 +1,8 @@
 """Launches whose recorded start cannot be true, because later calls began before it.
 
-CUPTI numbers the calls of a process in their order. The queue times of kernels, from which calls are made where
-CUPTI recorded none, are those of the driver's own queue: where the host is far ahead of the device, many say
-when the device came to the kernel instead. Such a call began between its neighbours.
+CUPTI numbers the calls of a process in their order. Where it recorded no calls, they are made from the queue
+times of kernels. If the host is far ahead of the device, many of these say when the device came to the kernel
+instead. Such a call began between its neighbours.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def in_order(launches: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fixed(rows: pl.DataFrame) -> pl.DataFrame:
-    """One burst. Calls without a correlation stay as they are, and so do the last ones, which nothing follows."""
+    """One burst. Calls without a correlation stay as they are, and so do the last ones of all."""
     order = rows.drop_nulls(["correlation", "start_ns"]).sort("correlation", "start_ns")
     starts = order["start_ns"].to_numpy()
     if len(starts) < 2:
