@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 import polars as pl
+from msgspec.structs import replace
 
 from fathom.analysis.processor import OPS
 from fathom.analysis.subjects import CPU
