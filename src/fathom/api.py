@@ -183,10 +183,11 @@ class Sounding:
         from fathom.analysis.replay import Replay
         from fathom.analysis.subjects import label as label_of
 
-        found = Replay(self.store, rank)
+        store = self.store.held()
+        found = Replay(store, rank)
         if found.seen is None:
             return found
-        mine = account(self.store, found.seen.rank, {}, meetings(self.store).of.get(found.seen.rank))
+        mine = account(store, found.seen.rank, {}, meetings(store).of.get(found.seen.rank))
         labels = (device for device in mine.devices if device.device == label_of(found.seen.index))
         device = next(labels, None)
         return found if device is None else found.calibrate(mine.clean, device.mean_ledger or device.ledger)
