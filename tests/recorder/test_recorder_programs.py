@@ -27,6 +27,14 @@ for i in range(STEPS):
     model.zero_grad()
 print("trained", len(sys.argv), flush=True)
 """
+OPTIMIZED = """
+import torch
+model = torch.nn.Linear(32, 32)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for i in range(STEPS):
+    model(torch.randn(8, 32)).sum().backward()
+    optimizer.step()
+"""
 PLAIN = """
 import sys, time, fathom
 for i in range(STEPS):
@@ -126,7 +134,7 @@ def test_stop_after_ends_a_long_program(tmp_path):
 
 @pytest.mark.parametrize("steps", [6, 22])
 def test_a_short_programs_report_says_how_to_record_its_timeline(tmp_path, steps):
-    program(tmp_path, steps=steps)
+    program(tmp_path, steps=steps, text=OPTIMIZED)  # its steps are known from the second on
     run = ("run", "--quiet", "-o", "out.fathom", "--replace", "--settle")
     run_fathom(*run, 30, "--", "python", "train.py", cwd=tmp_path)
     told = {row.what: row.why for row in open_sounding(tmp_path / "out.fathom").examine().abstained}
