@@ -30,11 +30,22 @@ def interval(
     resampled: list[np.ndarray] = []
     for done in range(0, RESAMPLES, rows):
         count = min(rows, RESAMPLES - done)
-        drawn = sample[random.integers(0, len(sample), (count, len(sample)))]
-        resampled.append(np.asarray(statistic(drawn, axis=1)))
+        drawn = random.integers(0, len(sample), (count, len(sample)))
+        exact = statistic is not np.median or np.isnan(sample).any()
+        resampled.append(np.asarray(statistic(sample[drawn], axis=1)) if exact else _medians(sample, drawn))
     tail = (1 - confidence) / 2
     low, high = np.quantile(np.concatenate(resampled), [tail, 1 - tail])
     return float(low), float(high)
+
+
+def _medians(sample: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Return the medians of resamples: those of small ranks are found in half the time of floats."""
+    order = np.argsort(sample, kind="stable")
+    ranks = np.empty(len(sample), np.min_scalar_type(len(sample)))
+    ranks[order] = np.arange(len(sample))
+    middle = [(len(sample) - 1) // 2, len(sample) // 2]
+    chosen = np.partition(ranks[drawn], middle, axis=1)[:, middle]
+    return sample[order][chosen].mean(axis=1)
 
 
 def median(values: Sequence[float] | np.ndarray) -> float:
