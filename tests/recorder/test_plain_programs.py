@@ -13,12 +13,11 @@ from tests.report.test_report import text
 from tests.support.running import run_fathom
 from tests.support.timelines import Timeline, examination_of
 
+pytestmark = pytest.mark.programs
 MS = 1_000_000
 SIMULATOR = """
 import gc, sys, time
 import fathom
-
-pytestmark = pytest.mark.programs
 
 def advance(cells):
     for i in range(len(cells)):

@@ -27,10 +27,10 @@ from tests.support.running import run_fathom
 HONEST = str(CHEATS / "honest.py")
 QUICK: dict[str, Any] = {"budget_s": 0, "block_s": 0.01, "patience_s": 60, "fresh": "fork"}
 
+pytestmark = pytest.mark.programs
 PLAIN = """
 import numpy as np
 
-pytestmark = pytest.mark.programs
 def inputs(seed):
     return {"x": np.random.default_rng(seed).standard_normal(3000)}
 def plain(x):
