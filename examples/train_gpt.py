@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 BOOK = Path(__file__).parent / "data" / "moby-dick.txt"
 BYTES = 256
-# What keeps a device busy for a while differs; the model is the same.
+# Sizes that keep the device busy for a while; the model is the same.
 DEFAULTS = {
     "cuda": {"steps": 600, "batch": 64, "context": 512},
     "cpu": {"steps": 100, "batch": 8, "context": 128},

@@ -1,4 +1,4 @@
-"""What `import fathom` offers: `record` a stretch of this program, `open` a sounding."""
+"""The names of `import fathom`: `record` a stretch of this program, `open` a sounding."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Sounding:
         from fathom.machine import configured_price, parse_price
 
         known = configured_price() if price is None else parse_price(price)
-        found = self._examination if kind is None else self._examined(kind)
-        return found if known is None else priced(found, known)
+        result = self._examination if kind is None else self._examined(kind)
+        return result if known is None else priced(result, known)
 
     @cached_property
     def _examination(self) -> Examination:
@@ -76,13 +76,13 @@ class Sounding:
                 return msgspec.json.decode(kept, type=Examination)
         from fathom.diagnosis import examine
 
-        found = examine(self.store, machine, kind)
+        result = examine(self.store, machine, kind)
         if key:
-            cache.write(key, msgspec.json.encode(found))
-        return found
+            cache.write(key, msgspec.json.encode(result))
+        return result
 
     def _key(self, what: str, machine: dict[str, Any], of: str | int | None) -> str | None:
-        """What a result is kept under; None without a cache, or checksums of the tables."""
+        """The key of a cached result; None without a cache, or checksums of the tables."""
         import msgspec
 
         from fathom import cache
@@ -160,10 +160,10 @@ class Sounding:
                 return msgspec.json.decode(kept, type=list[Portrait])
         from fathom.analysis.measures import portraits_of
 
-        found = portraits_of(self.store.verify(), machine, rank)
+        result = portraits_of(self.store.verify(), machine, rank)
         if key:
-            cache.write(key, msgspec.json.encode(found))
-        return found
+            cache.write(key, msgspec.json.encode(result))
+        return result
 
     def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
         """The step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
@@ -183,14 +183,14 @@ class Sounding:
         from fathom.analysis.replay import Replay
         from fathom.analysis.subjects import label as label_of
 
-        store = self.store.held()
-        found = Replay(store, rank)
-        if found.seen is None:
-            return found
-        mine = account(store, found.seen.rank, {}, meetings(store).of.get(found.seen.rank))
-        labels = (device for device in mine.devices if device.device == label_of(found.seen.index))
+        store = self.store.cached()
+        result = Replay(store, rank)
+        if result.seen is None:
+            return result
+        mine = account(store, result.seen.rank, {}, meetings(store).of.get(result.seen.rank))
+        labels = (device for device in mine.devices if device.device == label_of(result.seen.index))
         device = next(labels, None)
-        return found if device is None else found.calibrate(mine.clean, device.mean_ledger or device.ledger)
+        return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
 
     def table(self, name: str) -> pl.LazyFrame:
         """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one.

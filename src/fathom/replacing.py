@@ -10,7 +10,7 @@ from pathlib import Path
 from fathom.errors import BadInputError
 
 _RECORDED = ("plan.json", "launch.json")
-_HELD = re.compile(
+_LOCKED = re.compile(
     r"manifest\.json(\.part)?|machine\.json|kernel\.ncu-rep|raw|rank-\d+(/\w+\.parquet)?", re.ASCII
 )
 
@@ -54,4 +54,4 @@ def _strange(folder: Path) -> str | None:
         return "a foreign folder `raw`"
     ranks = [file for rank in folder.glob("rank-*") if rank.is_dir() for file in rank.iterdir()]
     names = sorted(path.relative_to(folder).as_posix() for path in (*folder.iterdir(), *ranks))
-    return next((name for name in names if not _HELD.fullmatch(name)), None)
+    return next((name for name in names if not _LOCKED.fullmatch(name)), None)

@@ -1,4 +1,4 @@
-"""What Fathom says about itself goes to standard error: standard output is the program's, or the result's."""
+"""Messages on standard error, because standard output belongs to the program or the result."""
 
 from __future__ import annotations
 

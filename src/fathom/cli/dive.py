@@ -54,11 +54,11 @@ def dive(
     from fathom.recorder.dive import dive as run_dive
     from fathom.report.dive import print_dive
 
-    found = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
+    result = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
     if json:
-        whole: dict[str, Any] = {"path": str(found.store.path), "target": asdict(found.target)}
-        whole |= {**msgspec.to_builtins(found.explanation), "hot_spots": found.spots}
-        print(json_library.dumps(whole, indent=1))
+        content: dict[str, Any] = {"path": str(result.store.path), "target": asdict(result.target)}
+        content |= {**msgspec.to_builtins(result.explanation), "hot_spots": result.spots}
+        print(json_library.dumps(content, indent=1))
     else:
-        print_dive(found.explanation, found.spots)
-    say(f"the new sounding is {found.store.path}")
+        print_dive(result.explanation, result.spots)
+    say(f"the new sounding is {result.store.path}")

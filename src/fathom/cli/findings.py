@@ -41,8 +41,8 @@ def findings(
 
     examination = open(sounding, machine=machine).examine(price=price)
     if json:
-        found = examination.leads if leads else examination.findings
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        shown = examination.leads if leads else examination.findings
+        sys.stdout.buffer.write(msgspec.json.encode(shown) + b"\n")
     elif leads:
         print_leads(examination.leads)
     else:

@@ -71,5 +71,5 @@ def _text(summary: dict[str, Any]) -> str:
 
 
 def _count(number: int, name: str) -> str:
-    one = {"launches": "launch"}.get(name, name.removesuffix("s"))
-    return f"{number:,} {one if number == 1 else name}"
+    singular = {"launches": "launch"}.get(name, name.removesuffix("s"))
+    return f"{number:,} {singular if number == 1 else name}"

@@ -69,7 +69,7 @@ def _imported(store: Store) -> list[str]:
 
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
-    """What ncu's counters say about each family that the pattern names."""
+    """Explain each family that matches the pattern by ncu's counters."""
     import msgspec
 
     from fathom.recorder.dive import explanation_of, spots_of
@@ -79,20 +79,20 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
     chosen = [explanation_of(store, family) for family in named(families, pattern)]
     spots = spots_of(store) if len(families) == 1 else []
     if json:
-        found = [{**msgspec.to_builtins(one), "hot_spots": spots} for one in chosen]
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        content = [{**msgspec.to_builtins(explanation), "hot_spots": spots} for explanation in chosen]
+        sys.stdout.buffer.write(msgspec.json.encode(content) + b"\n")
         return
-    for one in chosen:
-        print_dive(one, spots)
+    for explanation in chosen:
+        print_dive(explanation, spots)
 
 
-def _draw(store: Store, found: list[Portrait], path: Path) -> None:
+def _draw(store: Store, portraits: list[Portrait], path: Path) -> None:
     from fathom.analysis.folding import counters_of, stretch_around
     from fathom.report.kernel import save_picture
 
-    for one in found[:1]:
-        folding = counters_of(store, one.rank)
-        stretch = stretch_around(store, one.rank, one.device, one.family, folding)
+    for portrait in portraits[:1]:
+        folding = counters_of(store, portrait.rank)
+        stretch = stretch_around(store, portrait.rank, portrait.device, portrait.family, folding)
         if stretch is not None:
-            return save_picture(stretch, one, path)
+            return save_picture(stretch, portrait, path)
     raise BadInputError(NO_SAMPLES)

@@ -45,11 +45,11 @@ def list_(
     """List techniques: the resource each saves, whether it runs here, and what it gained here."""
     from fathom.report.lab import print_techniques, rows
 
-    found = rows(_chosen(names or []), *_machine(), say)
+    listed = rows(_chosen(names or []), *_machine(), say)
     if json:
-        print(json_library.dumps(found, indent=1))
+        print(json_library.dumps(listed, indent=1))
     else:
-        print_techniques(found)
+        print_techniques(listed)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
@@ -115,8 +115,8 @@ def run(
         raise
     finally:
         if json:
-            told = [msgspec.to_builtins(outcome) | more for outcome, more in outcomes]
-            print(json_library.dumps(told, indent=1))
+            content = [msgspec.to_builtins(outcome) | more for outcome, more in outcomes]
+            print(json_library.dumps(content, indent=1))
     bad = any(outcome.bad or "not_recorded" in more for outcome, more in outcomes)
     raise typer.Exit(FAILED if bad else 0)
 
@@ -150,10 +150,10 @@ def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str
     except FathomError as error:
         say(str(error))
         return {"not_recorded": str(error)}
-    found = told(technique.header.findings, seen(plain), seen(tuned))
+    listed = told(technique.header.findings, seen(plain), seen(tuned))
     if not json:
-        print_pair_findings(found)
-    return {"soundings": [str(plain.path), str(tuned.path)], "findings": msgspec.to_builtins(found)}
+        print_pair_findings(listed)
+    return {"soundings": [str(plain.path), str(tuned.path)], "findings": msgspec.to_builtins(listed)}
 
 
 def _chosen(names: list[str]) -> list[Any]:

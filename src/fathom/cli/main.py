@@ -133,5 +133,5 @@ def _keep(name: str) -> None:
 
 
 def _drop_output() -> None:
-    # Else Python complains once more when it flushes standard output at its end.
+    # Otherwise Python reports the error again when it flushes standard output at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

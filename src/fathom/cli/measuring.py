@@ -52,15 +52,15 @@ def _with_counters(machine: dict[str, Any]) -> dict[str, Any]:
         return {**machine, "why_no_counters": why}
     say("qualifying this machine's hardware counters, once: about 20 s (--no-measure skips it)")
     try:
-        found = counters.qualify(machine)
+        measured_here = counters.qualify(machine)
     except FathomError as error:
         say(str(error))
         return {**machine, "why_no_counters": getattr(error, "why", str(error).rstrip("."))}
     try:
-        return counters.keep_counters(machine, found)[0]
+        return counters.keep_counters(machine, measured_here)[0]
     except FathomError as error:
         say(str(error))
-        return {**machine, "counters": found}
+        return {**machine, "counters": measured_here}
 
 
 def _with_ceilings() -> dict[str, Any]:
@@ -81,12 +81,12 @@ def _with_ceilings() -> dict[str, Any]:
             f"measuring this machine's ceilings, once: about {gauges.seconds(plan):.0f} s"
             " (--no-measure skips it)"
         )
-        found = measured(plan)
+        measured_here = measured(plan)
     except (FathomError, OSError) as error:
         say(f"its ceilings were not measured: {error}")
         return machine
     try:
-        return gauges.keep(machine, *found)[0]
+        return gauges.keep(machine, *measured_here)[0]
     except FathomError as error:
         say(str(error))
-        return gauges.merge(machine, machine, *found)
+        return gauges.merge(machine, machine, *measured_here)

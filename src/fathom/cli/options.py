@@ -12,7 +12,5 @@ Machine = Annotated[
 ]
 Price = Annotated[
     str | None,
-    typer.Option(
-        help="What a GPU costs, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."
-    ),
+    typer.Option(help="Price of a GPU, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."),
 ]

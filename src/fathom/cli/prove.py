@@ -40,7 +40,7 @@ class Cache(str, Enum):
 
 
 class Require(str, Enum):
-    """What the exit status answers."""
+    """The condition for exit status 0."""
 
     faster = "faster"
     not_slower = "not-slower"
@@ -79,7 +79,7 @@ def prove(
     bytes_: Annotated[float | None, typer.Option("--bytes", help="Bytes that a call must move.")] = None,
     unit: Annotated[str | None, typer.Option(help="The ceiling of its arithmetic: matmul.bf16.")] = None,
     precision: Annotated[
-        str | None, typer.Option(help="What the candidate declares to compute in: tf32, bf16, fp16, fp8.")
+        str | None, typer.Option(help="Declared precision of the candidate: tf32, bf16, fp16, fp8.")
     ] = None,
     reduction: Annotated[int | None, typer.Option(help="Terms that an element of the result sums.")] = None,
     allow: Annotated[
@@ -93,14 +93,16 @@ def prove(
             "it the candidate is refused, unless --allow nothing-compared."
         ),
     ] = None,
-    margin: Annotated[float, typer.Option(help="What counts as the same, as a share.")] = 0.01,
+    margin: Annotated[
+        float, typer.Option(help="Largest difference that counts as the same, as a share.")
+    ] = 0.01,
     latency: Annotated[Latency, typer.Option(help="Launch latency of a GPU.")] = Latency.removed,
     cache: Annotated[Cache, typer.Option(help="The condition of L2 that decides, on a GPU.")] = Cache.cold,
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing at most.")] = 120.0,
     patience: Annotated[float, typer.Option(metavar="SECONDS", help="One answer at most.")] = 600.0,
     seed: Annotated[int | None, typer.Option(help="Draws the inputs. [default: anew each time]")] = None,
     fresh: Annotated[Fresh, typer.Option(help="How processes are started; fork is quicker.")] = Fresh.spawn,
-    require: Annotated[Require, typer.Option(help="What the exit status answers.")] = Require.faster,
+    require: Annotated[Require, typer.Option(help="Condition for exit status 0.")] = Require.faster,
     json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Prove that a candidate is faster than a baseline, and computes the same.

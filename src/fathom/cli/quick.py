@@ -54,7 +54,7 @@ class _Plain:
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None
-        made = _list(value, param) if many else _one(value, param.type_descriptor.annotation)
+        made = _list(value, param) if many else _converted(value, param.type_descriptor.annotation)
         return self._usual().coerce(value, param=param, ctx=ctx) if made is None else made
 
 
@@ -62,11 +62,11 @@ def _list(value: Any, param: Any) -> list[Any] | None:
     annotation = param.type_descriptor.annotation
     if get_origin(annotation) is not list or not isinstance(value, list | tuple):
         return None
-    made = [_one(one, get_args(annotation)[0]) for one in value]
+    made = [_converted(word, get_args(annotation)[0]) for word in value]
     return None if None in made else made
 
 
-def _one(value: Any, annotation: Any) -> str | Path | None:
+def _converted(value: Any, annotation: Any) -> str | Path | None:
     """None where it is more than a text, or a path that can be read or is still to be made."""
     if not isinstance(value, str):
         return None

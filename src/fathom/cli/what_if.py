@@ -35,8 +35,8 @@ def what_if(
     from fathom.api import open
     from fathom.report.what_if import print_prediction, to_json
 
-    found = open(sounding).what_if(*changes, rank=rank)
+    prediction = open(sounding).what_if(*changes, rank=rank)
     if json:
-        sys.stdout.buffer.write(to_json(found) + b"\n")
+        sys.stdout.buffer.write(to_json(prediction) + b"\n")
     else:
-        print_prediction(found)
+        print_prediction(prediction)

@@ -31,7 +31,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
     another kind of steps than the one that takes the most time, by its name or its number among `kinds`, from
     1. Raises BadInputError for a kind that was not recorded.
     """
-    machine, store = store.machine if machine is None else machine, store.held()
+    machine, store = store.machine if machine is None else machine, store.cached()
     met = analysis.meetings(store)
     accounts = _accounts(store, machine, met.of)
     kinds = kinds_of_ranks(accounts)

@@ -66,9 +66,9 @@ class Store:
         ranks = self.ranks if rank is None else [rank]
         return pl.concat([self._read(name, r) for r in ranks] or [_ranked(empty(name).lazy(), 0)])
 
-    def held(self) -> Store:
-        """The same sounding for one examination, which reads each table once and holds it until it ends."""
-        return _Held(self)
+    def cached(self) -> Store:
+        """A view for one examination, which reads each table once and keeps it in memory."""
+        return _Cached(self)
 
     def has(self, name: str) -> bool:
         """Whether any rank recorded rows of a table."""
@@ -83,15 +83,15 @@ class Store:
         return _ranked(_grown(pl.scan_parquet(path), name) if path.exists() else empty(name).lazy(), rank)
 
 
-class _Held(Store):
-    """A store whose tables stay in memory once they were read, but for samples, which are many."""
+class _Cached(Store):
+    """A store that keeps tables in memory after reading them, except samples, which are large."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store.path, store.manifest)
         self._checked = store._checked
         self._tables: dict[tuple[str, int], pl.DataFrame] = {}
 
-    def held(self) -> Store:
+    def cached(self) -> Store:
         return self
 
     def _read(self, name: str, rank: int) -> pl.LazyFrame:

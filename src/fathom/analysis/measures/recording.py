@@ -22,7 +22,7 @@ def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None)
 
     The ceilings of `machine` bound their work. Raises BadInputError where no kernels of it were recorded.
     """
-    store = store.held()
+    store = store.cached()
     chosen = _devices(store, machine, rank)
     if all(device.device == "cpu" for device in chosen):
         raise BadInputError(NO_KERNELS)

@@ -32,11 +32,11 @@ def compare(
     from fathom.report.machine import print_comparison
 
     machines = _machine(a), _machine(b)
-    found = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
+    comparison = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
     if json:
-        sys.stdout.buffer.write(msgspec.json.encode(found) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(comparison) + b"\n")
     else:
-        print_comparison(found)
+        print_comparison(comparison)
 
 
 def _names(a: Path, b: Path | None) -> tuple[str, str]:

@@ -69,14 +69,13 @@ def _qualify(machine: dict[str, Any], gpu: str | None, force: bool, json: bool) 
     from fathom.gauges import counters
 
     devices = (int(gpu),) if gpu and gpu.isdigit() else None
-    found = counters.qualify(machine, force=force, devices=devices)
-    _, place = counters.keep_counters(machine, found)
+    qualified = counters.qualify(machine, force=force, devices=devices)
+    _, place = counters.keep_counters(machine, qualified)
     if json:
-        print(json_library.dumps(found, indent=1))
+        print(json_library.dumps(qualified, indent=1))
         return
-    print(
-        f"{sum(map(len, found['groups']))} counters available, in {len(found['groups'])} single-pass groups"
-    )
-    for name, why in found["refused"].items():
+    groups = qualified["groups"]
+    print(f"{sum(map(len, groups))} counters available, in {len(groups)} single-pass groups")
+    for name, why in qualified["refused"].items():
         print(f"  {name}: {why}")
     say(f"stored in {place}")
