@@ -127,7 +127,7 @@ def main() -> None:
 
 def _keep(name: str) -> None:
     """Register the one command that is asked for: making all of them takes longer than some of them run."""
-    mine = [one for one in app.registered_commands if one.name == name]
+    mine = [command for command in app.registered_commands if command.name == name]
     if mine:
         app.registered_commands, app.registered_groups = mine, []
 

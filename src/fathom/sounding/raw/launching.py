@@ -14,7 +14,7 @@ TOLERANCE_NS = 50_000  # threads number and begin their calls at almost the same
 
 
 def in_order(launches: pl.DataFrame) -> pl.DataFrame:
-    """`launches` with the starts and ends of such calls interpolated by correlation, burst by burst."""
+    """`launches` with the starts and ends of these calls interpolated by correlation, burst by burst."""
     if launches.is_empty():
         return launches
     rows = launches.with_row_index("row")
