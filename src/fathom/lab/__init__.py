@@ -1,7 +1,7 @@
-"""Techniques: each one optimisation as a runnable pair, plain and tuned, that the referee judges here.
+"""Techniques: optimisations as runnable pairs, plain and tuned, that the referee judges on this machine.
 
-A technique's files import `Draw`, `Source` and the module `jpeg`; everything else is for those who list, show
-and run them.
+Operations import `Draw`, `Source`, the helpers that draw inputs, and the module `jpeg`. Everything else is for
+listing, showing and running techniques.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # A side's process imports a technique, which has no use for what only the parent of the proof needs.
+    # The process of one side imports an operation, without the modules that only its parent needs.
     from importlib import import_module
 
     if name in _HOMES:

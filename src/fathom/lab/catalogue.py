@@ -25,14 +25,14 @@ def techniques(folder: Path = FOLDER) -> dict[str, Technique]:
 def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
     """The techniques of these names, or of the groups so named. Raises BadInputError."""
     every = techniques(folder)
-    found: dict[str, Technique] = {}
+    selected: dict[str, Technique] = {}
     for name in names:
         here = [t for t in every.values() if name.replace("_", "-") in (t.name, t.group)]
         if not here:
             near = ", ".join(get_close_matches(name, every, n=3, cutoff=0.4)) or "see fathom lab list"
             raise BadInputError(f"There is no technique {name[:60]!r}; near it: {near}.")
-        found |= {technique.name: technique for technique in here}
-    return list(found.values())
+        selected |= {technique.name: technique for technique in here}
+    return list(selected.values())
 
 
 def naming(kind: str, folder: Path = FOLDER) -> list[Technique]:

@@ -1,4 +1,4 @@
-"""Proofs side by side: threads that each take the next one, behind one gate."""
+"""Run proofs in parallel: threads that each take the next one, behind one gate."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _Done = tuple[list[R], BaseException | None]
 
 
 def side_by_side(things: Sequence[T], do: Callable[[T, Gate], R], jobs: int) -> Generator[R, None, None]:
-    """What `do` returns, as it comes, `jobs` at a time.
+    """The results of `do` in the order in which they arrive, `jobs` at a time.
 
-    What `do` raises is raised here. Then, or when nobody wants more, the gate closes and the rest ends.
+    Raises the first exception of `do`. Then, or when the generator is closed, the gate closes and all end.
     """
     todo, done = deque(things), SimpleQueue[_Done[R]]()
     with Gate() as gate:

@@ -1,4 +1,4 @@
-"""A technique's kernels in CUDA C++, compiled at their first launch, on torch's current stream."""
+"""Kernels in CUDA C++, compiled at their first launch, on torch's current stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Grid = int | tuple[int, ...]
 
 
 class _Stream:
-    """Torch's current stream, as CUDA's Python libraries ask for one."""
+    """Torch's current stream, in the protocol of CUDA's Python libraries."""
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, torch.cuda.current_stream().cuda_stream
@@ -42,10 +42,10 @@ class Source:
         cooperative: bool = False,
         shared: int = 0,
     ) -> None:
-        """Launch one kernel. Tensors are passed as addresses, whole numbers as int, others as float.
+        """Launch one kernel. Tensors are passed as addresses, integers as int, other numbers as float.
 
-        What ctypes made is passed as it is. `cooperative`: all blocks run at the same time, or none does.
-        `shared`: bytes of shared memory a block beyond what the kernel declares. Raises DriverError.
+        Values of ctypes are passed unchanged. `cooperative`: all blocks run at the same time, or none does.
+        `shared`: bytes of shared memory per block beyond those that the kernel declares. Raises DriverError.
         """
         core = core_of_cuda()
         how: dict[str, Any] = {"shmem_size": shared} if shared else {}
@@ -54,12 +54,12 @@ class Source:
         core.launch(_Stream(), config, run, *map(_passed, arguments))
 
     def multiprocessors(self) -> int:
-        """How many the current device has."""
+        """The multiprocessors of the current device."""
         return int(torch.cuda.get_device_properties().multi_processor_count)
 
 
 def _cooperative(**how: Any) -> Any:
-    """A cooperative launch, under cuda.core's word of today or yesterday."""
+    """The configuration of a cooperative launch, for older and newer versions of cuda.core."""
     core = core_of_cuda()
     try:
         return core.LaunchConfig(**how, is_cooperative=True)
@@ -86,12 +86,12 @@ def _kernel(path: Path, name: str, device_runtime: bool, shared: int) -> Any:
 @cache
 def _compiled(path: Path, device_runtime: bool) -> Any:
     core = core_of_cuda()
-    torch.cuda.current_stream()  # torch makes the context that everything shares
+    torch.cuda.current_stream()  # torch creates the context that everything shares
     core.Device(torch.cuda.current_device()).set_current()
     major, minor = torch.cuda.get_device_capability()
     how: dict[str, Any] = {"relocatable_device_code": True} if device_runtime else {}
     arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
-    # A dive shows the lines where warps wait: of the file by this name.
+    # A dive shows the lines where warps wait, in the file of this name.
     how |= {"lineinfo": True, "name": str(path)}
     options = core.ProgramOptions(std="c++17", arch=arch, include_path=[str(INCLUDE)], **how)
     program = core.Program(path.read_text(), "c++", options=options)

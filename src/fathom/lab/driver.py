@@ -1,4 +1,4 @@
-"""CUDA's driver, for what neither torch nor cuda.core has a word for."""
+"""Calls of the CUDA driver that neither torch nor cuda.core offers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class DriverError(RuntimeError):
 
 @cache
 def driver() -> Any:
-    """The module `cuda.bindings.driver`, in the context that torch made."""
+    """The module `cuda.bindings.driver`, with torch's context current."""
     torch.cuda.current_stream()
     return import_module("cuda.bindings.driver")
 
 
 def done(answer: tuple[Any, ...]) -> Any:
-    """What a call of the driver returned beside its status. Raises DriverError."""
+    """The values that a call of the driver returned beside its status. Raises DriverError."""
     status, *values = answer
     if int(status) != 0:
         raise DriverError(str(getattr(status, "name", status)))
@@ -36,17 +36,17 @@ def done(answer: tuple[Any, ...]) -> Any:
 
 
 def allow_shared(kernel: Any, size: int) -> None:
-    """Let a kernel ask for so many bytes of dynamic shared memory, else 48 KB at most. Raises DriverError."""
+    """Allow a kernel `size` bytes of dynamic shared memory; the default is 48 KB. Raises DriverError."""
     cu, number = driver(), torch.cuda.current_device()
     limit = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     done(cu.cuKernelSetAttribute(limit, size, kernel, number))
 
 
 def device_runtime_library(roots: Iterable[Path] | None = None) -> str:
-    """Where CUDA's device runtime lies: in NVIDIA's wheels, or in a toolkit. Raises BadInputError."""
+    """The path of CUDA's device runtime, in NVIDIA's wheels or in a toolkit. Raises BadInputError."""
     for root in _roots() if roots is None else roots:
-        for found in sorted(root.glob("**/libcudadevrt.a")):
-            return str(found)
+        for library in sorted(root.glob("**/libcudadevrt.a")):
+            return str(library)
     raise BadInputError(
         "There is no libcudadevrt.a to link with; install nvidia-cuda-runtime, or set CUDA_HOME to a toolkit."
     )

@@ -1,4 +1,4 @@
-"""What a technique says about itself: YAML in the docstring of its tuned form, read without running it."""
+"""The header of a technique: YAML in the docstring of its tuned form, read without running it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One form of a technique, over and over, in steps: the program that is recorded.
+"""Call one form of a technique repeatedly, in steps: the program that is recorded.
 
 fathom run --stop-after -- python -m fathom.lab.looping FILE.py:inputs FILE.py:VERSION
 """
@@ -17,13 +17,13 @@ from fathom.probe import step
 from fathom.referee import absolute, arguments, load
 
 FORMS = ("plain", "tuned")
-STEP_S = 0.005  # of calls in a step, about: shorter ones would hold more of marking than of the form
+STEP_S = 0.005  # about, per step: marking would dominate shorter ones
 MOST_CALLS = 200
 MOST_STEPS = 2000
 
 
 def loop(form: Callable[..., Any], given: Any, seconds: float) -> int:
-    """Call `form` on the same inputs in steps of several calls for about so long; how many steps."""
+    """Call `form` on the same inputs for about `seconds`, in steps of several calls; return the steps."""
     args, kwargs = arguments(given)
     calls = calls_a_step(lambda: form(*args, **kwargs))
     end = time.monotonic() + seconds
@@ -37,7 +37,7 @@ def loop(form: Callable[..., Any], given: Any, seconds: float) -> int:
 
 
 def calls_a_step(call: Callable[[], Any]) -> int:
-    """How many take as long as a step should; the first, which compiles, is not timed."""
+    """How many calls take as long as a step should; the first one, which compiles, is not timed."""
     call()
     wait()
     began, many = time.perf_counter(), 3
@@ -49,7 +49,7 @@ def calls_a_step(call: Callable[[], Any]) -> int:
 
 
 def wait() -> None:
-    """Until a GPU that the program uses is done."""
+    """Wait for the GPU, if the program uses one."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
     inputs, form = (load(absolute(place)) for place in (options.inputs, options.form))
-    with suppress(KeyboardInterrupt):  # how the recorder ends a program of which all is recorded
+    with suppress(KeyboardInterrupt):  # the recorder ends a program this way once it has everything
         loop(form, inputs(0), options.seconds)
         wait()
 

@@ -1,4 +1,4 @@
-"""One file of `operations/`, read without running it: what it defines, and what each name needs."""
+"""One file of `operations/`, read without running it: its definitions, and the code that each needs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Operation:
     @cached_property
     def defined(self) -> dict[str, list[ast.stmt]]:
         """The statements that define each name."""
-        found: dict[str, list[ast.stmt]] = {}
+        statements: dict[str, list[ast.stmt]] = {}
         for statement in self.tree.body[1:]:
             for name in _defines(statement):
-                found.setdefault(name, []).append(statement)
-        return found
+                statements.setdefault(name, []).append(statement)
+        return statements
 
     def needed(self, names: Iterable[str]) -> list[ast.stmt]:
         """The statements that these names need, in the file's order, and all that define no name."""

@@ -1,4 +1,4 @@
-"""How far a run of many proofs has come, in a line."""
+"""The progress of a run of many proofs, as one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Say = Callable[[str], None]
 
 
 class Progress:
-    """Counts proofs; threads may share it. Each change and each word of a proof is one line to `say`."""
+    """Counts proofs, for several threads. Each change and each message of a proof is one line to `say`."""
 
     def __init__(self, total: int, say: Say, clock: Clock | None = None) -> None:
         self._total, self._say, self._clock = total, say, clock or SystemClock()
@@ -19,13 +19,13 @@ class Progress:
         self._running, self.done = dict[str, None](), 0
 
     def begin(self, name: str) -> Say:
-        """A proof starts; what is said of it is passed on."""
+        """Start a proof; return a function that prints its messages."""
         self._running[name] = None
         self._tell(name, "starting")
         return lambda text: self._tell(name, text)
 
     def end(self, name: str) -> None:
-        """A proof is over."""
+        """End a proof."""
         self._running.pop(name, None)
         self.done += 1
 
@@ -36,7 +36,7 @@ class Progress:
         self._say(f"{counts}{about} · {name}: {text}" if self._total > 1 else f"{name}: {text}")
 
     def _estimate(self) -> str:
-        """As long for each of the rest as for those that are done."""
+        """The remaining time, if the rest take as long as those that are done."""
         spent_s = (self._clock.now_ns() - self._began_ns) / NS_PER_S
         left_s = spent_s * (self._total - self.done) / self.done
         return f"{left_s:.0f} s" if left_s < 100 else f"{left_s / 60:.0f} min"

@@ -1,4 +1,4 @@
-"""Soundings of both forms of a technique."""
+"""Record soundings of both forms of a technique."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAN = Plan(step_on="mark", stop_after="recorded")
 
 
 class NotRecordedError(FathomError):
-    """A form of which there is no sounding; the message says why and what to do."""
+    """A form could not be recorded; the message says why and what to do."""
 
 
 def record_forms(
@@ -30,7 +30,7 @@ def record_forms(
     plan: Plan = PLAN,
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Store, Store]:
-    """FOLDER/NAME.plain.fathom and FOLDER/NAME.tuned.fathom, anew; each runs for `seconds` at most.
+    """Record FOLDER/NAME.plain.fathom and FOLDER/NAME.tuned.fathom; each runs for at most `seconds`.
 
     Raises NotRecordedError, CannotLaunchError, and BadInputError where the folder cannot be made.
     """
@@ -53,8 +53,8 @@ def _recorded(
         raise KeyboardInterrupt
     if ended not in ("finished", "stopped"):
         raise NotRecordedError(
-            f"The {form} form of {technique.name} failed as it was recorded; `fathom lab run {technique.name}"
-            " --force` says why."
+            f"The {form} form of {technique.name} failed while recorded; `fathom lab run {technique.name}"
+            " --force` shows why."
         )
     if store is None:
         raise NotRecordedError(f"{output} is no sounding yet; make one of it with `fathom import {output}`.")

@@ -1,4 +1,4 @@
-"""What the referee said of techniques on this machine: one JSON file a technique, under the fingerprint."""
+"""The referee's verdicts on techniques here: one JSON file per technique, under the machine's fingerprint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fathom.referee import Verdict
 
 
 class Kept(msgspec.Struct):
-    """A verdict, and what it was reached with: `source` is the technique's digest."""
+    """A verdict, with the versions it was reached with; `source` is the technique's digest."""
 
     technique: str
     source: str
@@ -25,12 +25,12 @@ class Kept(msgspec.Struct):
 
 
 def place(name: str, fingerprint: str, folder: Path | None = None) -> Path:
-    """Where the result of a technique on this machine lies."""
+    """The file with the result of a technique on this machine."""
     return (folder or home()) / "lab" / fingerprint / f"{name}.json"
 
 
 def recall(technique: Technique, fingerprint: str, folder: Path | None = None) -> Kept | None:
-    """The last result of the technique as it stands now, or None. Raises MachineFileError."""
+    """The last result with the technique's present code, or None. Raises MachineFileError."""
     path = place(technique.name, fingerprint, folder)
     try:
         kept = msgspec.json.decode(path.read_bytes(), type=Kept)
@@ -44,7 +44,7 @@ def recall(technique: Technique, fingerprint: str, folder: Path | None = None) -
 
 
 def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
-    """Write the result, whole or not at all. Raises MachineFileError."""
+    """Write the result atomically. Raises MachineFileError."""
     path = place(kept.technique, fingerprint, folder)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

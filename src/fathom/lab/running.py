@@ -1,4 +1,4 @@
-"""Proving techniques here, side by side; what was proven before is not proven again."""
+"""Prove techniques here, in parallel; those proven before are not proven again."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MEMORY = re.compile(r"out.of.memory", re.IGNORECASE)
 
 
 class Outcome(msgspec.Struct):
-    """`state`: proven now, kept from before, skipped or failed; the latter two with a reason."""
+    """`state`: proven (now), kept (from before), skipped or failed; the last two have a reason."""
 
     technique: str
     state: str
@@ -50,19 +50,19 @@ class Outcome(msgspec.Struct):
 
     @property
     def bad(self) -> bool:
-        """Whether it could not be proven, or was refused."""
+        """Whether it failed or was refused."""
         return self.state == "failed" or (self.kept is not None and self.kept.verdict.refused)
 
     @property
     def starved(self) -> bool:
-        """Whether there was no memory for it."""
+        """Whether it ran out of memory."""
         reasons = self.kept.verdict.reasons if self.kept else []
         return any(_MEMORY.search(text) for text in (self.reason, *(reason.detail for reason in reasons)))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """What all proofs of a run share."""
+    """The state that all proofs of a run share."""
 
     machine: dict[str, Any]
     at: Here
@@ -87,12 +87,12 @@ def run(
     prove: Prove = prove_pair,
     folder: Path | None = None,
 ) -> Generator[Outcome, None, None]:
-    """One outcome a technique, as each is reached: first those that need no proof.
+    """Yield one outcome per technique as it is reached, those without a proof first.
 
-    `budget_s`: seconds of timing at most for one of them; `limit_s`: seconds at most for one in all, those
-    left out in which it waits for others; `jobs`: how many side by side, by default as many as the machine
-    has room for; `say` is given a line that replaces the one before it, `tell` one that stays. Raises
-    MachineFileError where a result cannot be kept.
+    `budget_s`: maximum seconds of timing per technique; `limit_s`: maximum seconds in total, without the time
+    in which it waits for others; `jobs`: how many run in parallel, by default as many as the machine has room
+    for. `say` prints a line that replaces the last one, `tell` one that stays. Raises MachineFileError if a
+    result cannot be written.
     """
     machine = known_machine() if machine is None else machine
     at = here(machine) if at is None else at
@@ -106,28 +106,28 @@ def run(
     with Fork(_imported(at)) if at.device == "cuda" else nullcontext() as launcher:
         shared = _Run(machine, at, prove, folder, budget_s, limit_s, launcher)
         gpu = first_gpu(machine.get("gpus") or []) if at.device == "cuda" else None
-        with one_at_a_time(gpu, tell):  # its proofs share it: who takes samples has it alone among them
+        with one_at_a_time(gpu, tell):  # proofs share it, and samples are taken exclusively
             yield from _all(todo, shared, room(machine, at) if jobs is None else jobs, say)
 
 
 def _all(todo: list[Technique], shared: _Run, jobs: int, say: Say) -> Iterator[Outcome]:
-    """What found no memory beside others is proven again by itself."""
+    """Proofs that ran out of memory beside others are repeated alone."""
     progress, again = Progress(len(todo), say), list[Technique]()
     named = {technique.name: technique for technique in todo}
-    with closing(side_by_side(todo, partial(_one, shared, progress), jobs)) as outcomes:
+    with closing(side_by_side(todo, partial(_prove_one, shared, progress), jobs)) as outcomes:
         for outcome in outcomes:
             if jobs > 1 and outcome.starved:
                 again.append(named[outcome.technique])
             else:
                 yield outcome
-    yield from side_by_side(again, partial(_one, shared, Progress(len(again), say)), 1)
+    yield from side_by_side(again, partial(_prove_one, shared, Progress(len(again), say)), 1)
 
 
-def _one(shared: _Run, progress: Progress, technique: Technique, gate: Gate) -> Outcome:
-    told = progress.begin(technique.name)
+def _prove_one(shared: _Run, progress: Progress, technique: Technique, gate: Gate) -> Outcome:
+    report = progress.begin(technique.name)
     turn = Turn(gate, shared.limit_s, quiet=technique.chooses, device=shared.at.device)
     try:
-        return _proven(technique, shared, _settings(technique, shared, turn, told))
+        return _proven(technique, shared, _settings(technique, shared, turn, report))
     finally:
         progress.end(technique.name)
 
@@ -143,7 +143,7 @@ def _known(
 
 
 def _imported(at: Here) -> list[str]:
-    """What the processes of a GPU's proofs need and what takes seconds to import; neither asks for a GPU."""
+    """Modules that take seconds to import and do not initialise CUDA, for the processes of a GPU's proofs."""
     return ["torch", "torch._dynamo", *(["triton"] if at.has("triton") else [])]
 
 
@@ -155,7 +155,7 @@ def _before(technique: Technique, machine: dict[str, Any], folder: Path | None, 
         return None
 
 
-def _settings(technique: Technique, shared: _Run, turn: Turn, told: Say) -> Settings:
+def _settings(technique: Technique, shared: _Run, turn: Turn, report: Say) -> Settings:
     proof = technique.header.proof
     return Settings(
         budget_s=shared.budget_s,
@@ -163,8 +163,8 @@ def _settings(technique: Technique, shared: _Run, turn: Turn, told: Say) -> Sett
         latency=proof.latency,
         cache=proof.cache,
         patience_s=shared.limit_s,
-        bare=False,  # none of the house's own looks for a referee
-        progress=told,
+        bare=False,  # Fathom's own techniques do not look for a referee
+        progress=report,
         turn=turn,
         launcher=shared.launcher,
     )

@@ -1,4 +1,4 @@
-"""Whether a technique runs on this machine, and why not."""
+"""Whether a technique runs on this machine, or why not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DISTRIBUTIONS = {
 }
 
 MOST_JOBS, FREE_CORES = 12, 2
-HOST_BYTES, GPU_BYTES = 6 * 2**30, 10 * 2**30  # of a proof: three processes, and results in double precision
+HOST_BYTES, GPU_BYTES = 6 * 2**30, 10 * 2**30  # per proof: three processes, and results in double precision
 
 
 def _has(package: str) -> bool:
@@ -38,7 +38,7 @@ def _has(package: str) -> bool:
 
 
 def _version(tool: str) -> str:
-    """The version of a program of CUDA's toolkit, wherever it lies, as `13.3`; "" without."""
+    """The version of a program of the CUDA toolkit, as `13.3`; "" if it is not found."""
     try:
         spec = find_spec("nvidia")
     except (ImportError, ValueError):
@@ -51,11 +51,11 @@ def _version(tool: str) -> str:
     if place is None:
         return ""
     try:
-        told = subprocess.run([place, "--version"], capture_output=True, text=True, timeout=10).stdout
+        output = subprocess.run([place, "--version"], capture_output=True, text=True, timeout=10).stdout
     except (OSError, ValueError, subprocess.SubprocessError):
         return ""
-    found = re.search(r"release (\d+\.\d+)", told)
-    return found[1] if found else ""
+    release = re.search(r"release (\d+\.\d+)", output)
+    return release[1] if release else ""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class Here:
 
     @property
     def device(self) -> str:
-        """Where the pairs run."""
+        """The device on which pairs run."""
         return "cpu" if self.capability is None else "cuda"
 
 
 def here(machine: dict[str, Any]) -> Here:
-    """What this machine offers. Torch is asked only where the driver knows a GPU."""
+    """The capabilities of this machine. Torch is imported only if the driver reports a GPU."""
     try:
         torch = version("torch")
     except PackageNotFoundError:
@@ -89,7 +89,7 @@ def here(machine: dict[str, Any]) -> Here:
 
 
 def room(machine: dict[str, Any], at: Here) -> int:
-    """How many proofs go side by side: on a processor one, for they would take each other's cores."""
+    """How many proofs run in parallel: one on a processor, since they would compete for cores."""
     if at.device == "cpu":
         return 1
     cores, host = usable_cores(), machine["host"].get("memory_bytes")
@@ -99,7 +99,7 @@ def room(machine: dict[str, Any], at: Here) -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -112,7 +112,7 @@ def _torch_sees_it() -> bool:
 
 
 def why_not(needs: Needs, at: Here) -> str | None:
-    """Why a technique cannot run here, in a clause; None where it can."""
+    """Why a technique cannot run here, as a clause; None if it can."""
     if not at.torch:
         return "it needs torch, which is not installed"
     if needs.torch and _numbers(at.torch) < _numbers(needs.torch):

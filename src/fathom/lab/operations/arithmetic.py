@@ -2,9 +2,9 @@
 
     fathom lab run independent-chains uniform-branches whole-waves launch-bounds
 
-Each technique has a computation of its own. independent_chains iterates a polynomial of 32 terms,
-uniform_branches a quadratic map with two sets of coefficients, and whole_waves one without. launch_bounds
-transforms blocks of 8 x 8 pixels as JPEG does.
+Each technique has its own computation. independent_chains iterates a polynomial of 32 terms, uniform_branches
+a quadratic map with two sets of coefficients, and whole_waves one without. launch_bounds transforms blocks of
+8 x 8 pixels as JPEG does.
 """
 
 from __future__ import annotations

@@ -90,12 +90,14 @@ def dali_pipeline(files: list[Tensor], corners: Tensor, mirror: Tensor, gain: Te
     findings: [input-slow-decode, input-cpu-preprocessing]
     needs: {packages: [nvidia.dali, PIL]}
     proof: {precision: bf16, latency: included}"""
-    whole, side = _side(gain)
-    top, left = (corners.float() / (whole - side)).T.contiguous().numpy()  # shares of what is left over
+    side_of_image, side = _side(gain)
+    top, left = (
+        (corners.float() / (side_of_image - side)).T.contiguous().numpy()
+    )  # shares of what is left over
     pipeline = _pipeline(len(files), side, gain.device.index if gain.is_cuda else None)
     given = {"top": top, "left": left, "mirror": mirror.int().numpy()}
-    (found,) = pipeline.run(files=[file.numpy() for file in files], **given)
-    result = torch.from_dlpack(found.as_tensor()) * gain
+    (batch,) = pipeline.run(files=[file.numpy() for file in files], **given)
+    result = torch.from_dlpack(batch.as_tensor()) * gain
     if gain.is_cuda:
         torch.cuda.current_stream().synchronize()  # the pipeline may write its buffer again
     return result

@@ -60,9 +60,9 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor, Weight
 
 
 def _means(sequences: list[Tensor], lengths: Tensor, weights: Weights) -> Tensor:
-    """What a block makes of each sequence, averaged over its own tokens."""
+    """The outputs of a block, averaged over the tokens of each sequence."""
     padded = pad_sequence(sequences, batch_first=True)
-    hidden = F.gelu(padded @ weights[0]) @ weights[1]  # of padding: zero
+    hidden = F.gelu(padded @ weights[0]) @ weights[1]  # padding gives zeros
     return hidden.sum(dim=1) / lengths.to(hidden).unsqueeze(1)
 
 
@@ -72,9 +72,9 @@ def _batched(tokens: Tensor, lengths: Tensor, weights: Weights, order: Tensor) -
         _means([sequences[i] for i in batch.tolist()], lengths[batch], weights)
         for batch in order.split(BATCH)
     ]
-    found = torch.empty_like(torch.cat(made))
-    found[order.to(found.device)] = torch.cat(made)
-    return found
+    means = torch.empty_like(torch.cat(made))
+    means[order.to(means.device)] = torch.cat(made)
+    return means
 
 
 def as_they_come(tokens: Tensor, lengths: Tensor, weights: Weights) -> Tensor:

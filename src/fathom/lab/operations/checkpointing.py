@@ -65,7 +65,7 @@ def checkpointed_layers(x: Tensor, weights: Tensor) -> Result:
     not_when: There is enough memory; then it only takes time. Recompute cheap operations before whole blocks.
     shows:
       peak memory of the step: all activations → the inputs of the blocks, and one block
-      forward kernels within the backward pass: none → all of them once more
+      forward kernels within the backward pass: none → all of them again
     findings: [kernels-memory-headroom, kernels-needless-recomputation, host-allocator-retries]
     gains: memory
     proof: {cache: warm}"""
@@ -96,7 +96,7 @@ def recompute_or_offload(x: Tensor, weights: Tensor) -> Result:
       memory suffices without either.
     shows:
       copies DtoH and HtoD in the step: each activation once each way → none
-      forward kernels within the backward pass: none → all of them once more
+      forward kernels within the backward pass: none → all of them again
     findings: [kernels-memory-headroom]
     needs: {gpu: true}
     proof: {latency: included, cache: warm}"""

@@ -184,7 +184,7 @@ def _model(x: Tensor, weights: list[Tensor]) -> Tensor:
 
 
 def _afresh(run: Callable[[], Tensor]) -> Tensor:
-    """What is compiled within is compiled anew."""
+    """Run with all caches empty, so that everything is compiled again."""
     from torch._inductor.utils import fresh_cache
 
     torch.compiler.reset()

@@ -41,7 +41,7 @@ def channels_last(x: Tensor, filters: Filters) -> Tensor:
     saves: transposes around tensor-core convolutions
     idea: Tensor cores convolve with channels innermost. With NCHW, cuDNN transposes every input and output or
       takes a slower algorithm. A model and its input in channels-last keep that layout from layer to layer.
-    cost: Converting the input reads and writes it once. Each layer saves two such passes.
+    cost: Converting the input reads and writes it once. Each layer saves two passes of this kind.
     not_when: There are few channels (a first layer of three), depthwise convolutions in float32, or
       operations in between that return to NCHW, since the layout then changes more often than before.
     shows: {kernels that convert between nchw and nhwc: two per convolution → none}

@@ -41,11 +41,11 @@ def by_autograd(logits: Tensor, targets: Tensor) -> Result:
 def _cross_entropy(losses, gradient, logits, targets, words, SIZE: tl.constexpr):
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
     mine, there = logits + row * words, at < words
-    held = tl.load(mine + at, mask=there, other=float("-inf"), eviction_policy="evict_first")
+    values = tl.load(mine + at, mask=there, other=float("-inf"), eviction_policy="evict_first")
     target = tl.load(targets + row)  # after the row: what needs its place waits for it, and so would the row
     wanted = tl.load(mine + target)
-    peak = tl.max(held, axis=0)
-    powers = tl.exp(held - peak)
+    peak = tl.max(values, axis=0)
+    powers = tl.exp(values - peak)
     total = tl.sum(powers, axis=0)
     share = powers * (1.0 / total) - tl.where(at == target, 1.0, 0.0)
     tl.store(gradient + row * words + at, share, mask=there)
@@ -138,8 +138,7 @@ def chunked_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gr
       never holds more than one chunk. One kernel makes loss and gradient of a chunk and writes the gradient
       over the logits.
     cost: The products are the same. Peak memory of the logits falls by three times the number of chunks and
-      more. Small chunks make narrow products, and each reads and writes the gradient of the weights once
-      more.
+      more. Small chunks make narrow products, and each reads and writes the gradient of the weights again.
     not_when: The vocabulary is small compared with the width. With eager operations on each chunk it saves
       only memory, and took 2.3 times as long as the plain form on an H200.
     shows:

@@ -2,8 +2,8 @@
 
     fathom lab run wide-loads no-aliases streaming-hints l2-persistence
 
-Each technique has a computation of its own. wide_loads converts int8 weights to float32, no_aliases evaluates
-a polynomial, streaming_hints scales and shifts rows, and l2_persistence adds a table to samples.
+Each technique has its own computation. wide_loads converts int8 weights to float32, no_aliases evaluates a
+polynomial, streaming_hints scales and shifts rows, and l2_persistence adds a table to samples.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _added(x: Tensor, table: Tensor) -> Tensor:
 
 @cache
 def _stream(size: int) -> Any:
-    """A stream of our own, lest other work inherits its window, and `size` bytes of L2 set aside."""
+    """A separate stream, so that other work does not inherit its window, and `size` bytes of L2 set aside."""
     cu, number = driver(), torch.cuda.current_device()
     most = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE
     size = min(size, int(done(cu.cuDeviceGetAttribute(most, number))))

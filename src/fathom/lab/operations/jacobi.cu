@@ -13,7 +13,7 @@ extern "C" __global__ void relax(float* to, const float* from, const float* give
     if (fabsf(value - from[i]) > enough) *changed = 1;
 }
 
-// Whether the loop of the graph goes round once more.
+// Says whether the loop of the graph repeats.
 extern "C" __global__ void again(unsigned long long loop, int* changed) {
     cudaGraphSetConditional(loop, *changed);
     *changed = 0;

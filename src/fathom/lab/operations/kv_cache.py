@@ -62,4 +62,4 @@ def preallocated_cache(news: Tensor, caches: Caches) -> Tensor:
 
 def work(news: Tensor, caches: Caches) -> dict[str, float]:
     row, rows = sum(cache[:, :, :1].nbytes for cache in caches), caches[0].shape[2]
-    return {"bytes": row * sum(range(rows + 1, rows + 1 + TOKENS))}  # what each token's attention reads
+    return {"bytes": row * sum(range(rows + 1, rows + 1 + TOKENS))}  # read by each token's attention

@@ -62,7 +62,7 @@ def _attend(
         # Tensor cores take sixteen lines at least: the same one sixteen times.
         q = tl.load(query + (request * heads + head) * SIZE + at[None, :] + 0 * lines[:, None])
         highest, total = tl.full((16,), float("-inf"), tl.float32), tl.zeros((16,), tl.float32)
-        found = tl.zeros((16, SIZE), tl.float32)
+        output = tl.zeros((16, SIZE), tl.float32)
         for number in tl.range(begin, end, num_stages=STAGES):
             page = tl.load(table + request * pages + number).to(tl.int64)
             place = ((page * heads + head) * PAGE + row[:, None]) * SIZE + at[None, :]
@@ -71,10 +71,10 @@ def _attend(
             scores = tl.where(number * PAGE + row[None, :] < length, scores, float("-inf"))
             higher = tl.maximum(highest, tl.max(scores, axis=1))
             powers, rescaled = tl.exp2(scores - higher[:, None]), tl.exp2(highest - higher)
-            found = tl.dot(powers.to(v.dtype), v, found * rescaled[:, None])
+            output = tl.dot(powers.to(v.dtype), v, output * rescaled[:, None])
             total, highest = total * rescaled + tl.sum(powers, axis=1), higher
         place, first = (request * heads + head) * tl.num_programs(2) + part + 0 * lines, lines == 0
-        tl.store(parts + place[:, None] * SIZE + at[None, :], found, mask=first[:, None])
+        tl.store(parts + place[:, None] * SIZE + at[None, :], output, mask=first[:, None])
         tl.store(peaks + place, highest, mask=first)
         tl.store(totals + place, total, mask=first)
 

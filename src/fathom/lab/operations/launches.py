@@ -58,7 +58,7 @@ def eager(x: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Layers:
-    """The layers over buffers of their own."""
+    """The layers over private buffers."""
 
     def __init__(self, *given: Tensor) -> None:
         self.given = [tensor.clone() for tensor in given]
@@ -158,7 +158,7 @@ def training(batches: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
 
 
 class _Training:
-    """One step over buffers of its own."""
+    """One step over private buffers."""
 
     def __init__(self, batch: Tensor, target: Tensor, weights: Tensor) -> None:
         self.batch, self.target = batch.clone(), target.clone()
@@ -235,7 +235,7 @@ def decoding(x: Tensor, weights: Tensor, cache: Tensor) -> Tensor:
 
 
 class _Decoding:
-    """One token over buffers of its own, which advances its position."""
+    """One token over private buffers, which advances its position."""
 
     def __init__(self, x: Tensor, weights: Tensor, cache: Tensor) -> None:
         self.x, self.weights, self.cache = x.clone(), weights.clone(), cache.clone()
@@ -286,7 +286,7 @@ def decoding_work(x: Tensor, weights: Tensor, cache: Tensor) -> dict[str, float]
 
 # Two independent chains
 DEPTH = 12
-ROWS, COLUMNS = 48, 32768  # a block normalises a row, so 48 of 132 multiprocessors are busy
+ROWS, COLUMNS = 48, 32768  # one block per row, so 48 of 132 multiprocessors are busy
 
 
 def two_chains(seed: int, device: str | None = None) -> Given:

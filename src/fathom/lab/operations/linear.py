@@ -126,7 +126,7 @@ def _algorithm(compressed: Tensor, x: Tensor) -> int:
 
 
 def sparse_weights(x: Tensor, pruned: Tensor, compressed: Tensor) -> Tensor:
-    # What a linear layer of to_sparse_semi_structured weights calls, on weights that were compressed before.
+    # The call of a linear layer with to_sparse_semi_structured weights, on weights compressed in advance.
     """title: Multiply 2:4 sparse weights on sparse tensor cores
     pair: {group: framework, plain: dense, inputs: pruned_inputs, work: pruned_work}
     saves: tensor-core time, and half the bytes of the weights

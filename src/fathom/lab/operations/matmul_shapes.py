@@ -107,12 +107,12 @@ def _a_tile_each(out, left, right, n, k, TILE: tl.constexpr, K: tl.constexpr):
 
 
 @triton.jit
-def _equal_shares(out, left, right, n, k, whole, share, TILE: tl.constexpr, K: tl.constexpr):
+def _equal_shares(out, left, right, n, k, full, share, TILE: tl.constexpr, K: tl.constexpr):
     steps, tiles = k // K, (n // TILE) * (n // TILE)
-    for number in range(tl.program_id(0), whole, tl.num_programs(0)):
+    for number in range(tl.program_id(0), full, tl.num_programs(0)):
         total, place = _sum(left, right, number, 0, steps, n, k, TILE, K)
         tl.store(out + place, total)
-    at = whole * steps + tl.program_id(0) * share
+    at = full * steps + tl.program_id(0) * share
     end = tl.minimum(at + share, tiles * steps)
     while at < end:
         begin = at % steps
@@ -155,9 +155,9 @@ def stream_k(left: Tensor, right: Tensor) -> Tensor:
     if left.is_cuda:
         places = torch.cuda.get_device_properties(left.device).multi_processor_count
     tiles = (n // tile) ** 2
-    whole = tiles // places * places
-    share = triton.cdiv((tiles - whole) * (k // K), places)
-    _equal_shares[(places,)](out, left, right, n, k, whole, share, TILE=tile, K=K, num_warps=8, num_stages=4)
+    full = tiles // places * places
+    share = triton.cdiv((tiles - full) * (k // K), places)
+    _equal_shares[(places,)](out, left, right, n, k, full, share, TILE=tile, K=K, num_warps=8, num_stages=4)
     return out
 
 

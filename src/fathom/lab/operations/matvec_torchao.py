@@ -49,8 +49,8 @@ def torchao_int8(x: Tensor, weight: Tensor, narrow: Tensor, scale: Tensor) -> Te
     findings: [kernels-weight-bound-decode]
     needs: {packages: [torchao]}
     proof: {precision: bf16}"""
-    held = Int8Tensor(narrow, scale, [1, narrow.shape[1]], x.dtype)
-    return _compiled()(x, held)
+    quantised = Int8Tensor(narrow, scale, [1, narrow.shape[1]], x.dtype)
+    return _compiled()(x, quantised)
 
 
 @cache

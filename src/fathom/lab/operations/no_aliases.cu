@@ -1,6 +1,6 @@
 constexpr int TERMS = 4;
 
-// A polynomial of what is given, by Horner's rule.
+// A polynomial by Horner's rule.
 __device__ __forceinline__ float polynomial(const float* from, const float* factors, long long at) {
     float sum = factors[TERMS - 1];
 #pragma unroll
@@ -8,7 +8,7 @@ __device__ __forceinline__ float polynomial(const float* from, const float* fact
     return sum;
 }
 
-// `to` could be `from` or `factors`: after every store, everything has to be loaded again, and not before.
+// `to` could alias `from` or `factors`: after every store, everything is loaded again, and nothing earlier.
 extern "C" __global__ void may_alias(float* to, const float* from, const float* factors, int each) {
     long long first = ((long long)blockIdx.x * blockDim.x) * each + threadIdx.x;
 #pragma unroll 8
@@ -18,7 +18,7 @@ extern "C" __global__ void may_alias(float* to, const float* from, const float* 
     }
 }
 
-// They are told to be apart: factors stay in registers, and the loads of eight results are in flight at once.
+// Declared not to alias: factors stay in registers, and the loads of eight results are in flight at once.
 extern "C" __global__ void are_apart(float* __restrict__ to, const float* __restrict__ from,
                                      const float* __restrict__ factors, int each) {
     long long first = ((long long)blockIdx.x * blockDim.x) * each + threadIdx.x;

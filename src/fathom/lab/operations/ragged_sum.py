@@ -22,7 +22,7 @@ kernels = Source(__file__)
 children = Source(__file__, "ragged_sum_children", device_runtime=True)
 
 
-# What the codes of sequences stand for in a table
+# Sequences of codes for entries of a table
 def _lengths(tasks: int, mean: int) -> Tensor:
     """Quantiles of a log-normal distribution: the same work for every seed."""
     at = (torch.arange(tasks, dtype=torch.float64) + 0.5) / tasks

@@ -9,14 +9,14 @@ __device__ __forceinline__ float part_of(const float* row, int length, int first
     return sum;
 }
 
-// Many blocks for one long row, each of which adds its part to the result.
+// Many blocks for one long row; each adds its part to the result.
 __global__ void one_long_row(float* to, const float* row, int length) {
     __shared__ float parts[THREADS / WARP];
     float sum = block_sum(part_of(row, length, blockIdx.x * THREADS + threadIdx.x, gridDim.x * THREADS), parts);
     if (threadIdx.x == 0) atomicAdd(to, sum);
 }
 
-// A warp a row, however long the row is.
+// One warp per row, however long it is.
 extern "C" __global__ void a_warp_a_row(float* to, const float* from, const int* starts, int rows) {
     int row = (blockIdx.x * THREADS + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
@@ -24,7 +24,7 @@ extern "C" __global__ void a_warp_a_row(float* to, const float* from, const int*
     if (lane == 0) to[row] = sum;
 }
 
-// A warp that meets a long row launches a kernel for it, and goes on; `to` is zero before.
+// A warp that meets a long row launches a kernel for it and continues; `to` must be zero before.
 extern "C" __global__ void with_children(float* to, const float* from, const int* starts, int rows) {
     int row = (blockIdx.x * THREADS + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;

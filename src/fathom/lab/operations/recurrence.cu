@@ -1,7 +1,7 @@
 #include "ptx.cuh"
 
 constexpr int WIDTH = 256, SEQUENCES = 4, BLOCKS = 4, ROWS = 16, STAGES = 12, THREADS = 256, WARPS = THREADS / 32;
-constexpr int LAG = 2;  // tiles that others may be behind before anybody waits for them
+constexpr int LAG = 2;  // tiles by which others may be late before a block waits
 constexpr int PARTS = 4, QUARTER = ROWS / BLOCKS, TILES = WIDTH / ROWS;  // a part of the block takes ROWS / PARTS
 constexpr unsigned TILE_BYTES = ROWS * WIDTH * sizeof(float);
 
@@ -11,7 +11,7 @@ struct alignas(128) Shared {
     Barrier full[STAGES], empty[STAGES];
 };
 
-// Rows of the weights into a stage: all of them for this block, or its quarter for each block of the cluster.
+// Fetches rows of the weights into a stage: all of them, or a quarter for every block of the cluster.
 template <bool SHARING>
 __device__ __forceinline__ void fetch(Shared& s, const float* weight, int number, unsigned rank) {
     int stage = number % STAGES, row = number % TILES * ROWS;
@@ -25,7 +25,7 @@ __device__ __forceinline__ void fetch(Shared& s, const float* weight, int number
     }
 }
 
-// This warp is done with a stage: its own block is told, or all that write into it.
+// This warp is done with a stage: it signals its block, or all blocks that write into the stage.
 template <bool SHARING>
 __device__ __forceinline__ void release(Barrier* empty) {
     int lane = threadIdx.x % 32;
@@ -46,7 +46,7 @@ __device__ __forceinline__ void multiply(float (&sum)[SEQUENCES][4], const Share
     }
 }
 
-// Adds the sums of the block's parts up, for part 0.
+// Adds up the sums of the block's parts, for part 0.
 __device__ __forceinline__ void add_up(float (&sum)[SEQUENCES][4], Shared& s) {
     int part = threadIdx.x / 64, column = threadIdx.x % 64 * 4;
     for (int half = PARTS / 2; half > 0; half /= 2) {
@@ -71,11 +71,11 @@ __device__ __forceinline__ void begin(Shared& s, const float* given) {
     const float* from = given + threadIdx.x;
     s.state[threadIdx.x] = make_float4(from[0], from[WIDTH], from[2 * WIDTH], from[3 * WIDTH]);
     __syncthreads();
-    if (SHARING) meet_in_cluster();  // nobody writes into a block whose barriers are not there yet
+    if (SHARING) meet_in_cluster();  // no block writes into one whose barriers do not exist yet
 }
 
 // state = tanh(state weight + given), `steps` times over, for four sequences a block.
-// The stage of a tile that lies LAG back is filled anew: its readers are done by now, or nearly so.
+// Refills the stage of the tile LAG steps back, whose readers are done by now, or nearly so.
 template <bool SHARING>
 __device__ __forceinline__ void refill(Shared& s, const float* weight, int number, int last, unsigned rank) {
     int old = number - LAG;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void recur(float* to, const float* given, const float
     float4 mine = s.state[threadIdx.x];
     float* place = to + first + threadIdx.x;
     place[0] = mine.x, place[WIDTH] = mine.y, place[2 * WIDTH] = mine.z, place[3 * WIDTH] = mine.w;
-    if (SHARING) meet_in_cluster();  // nobody leaves while another may still tell it that a stage is empty
+    if (SHARING) meet_in_cluster();  // no block exits while another may still signal it
 }
 
 extern "C" __global__ void __launch_bounds__(256) each_for_itself(float* to, const float* given, const float* weight,

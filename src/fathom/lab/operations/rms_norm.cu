@@ -12,7 +12,7 @@ __device__ __forceinline__ float gelu(float x) { return 0.5f * x * (1 + erff(x *
 __device__ __forceinline__ float4 gelu(float4 x) { return make_float4(gelu(x.x), gelu(x.y), gelu(x.z), gelu(x.w)); }
 __device__ __forceinline__ float square(float4 x) { return x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w; }
 
-// A block a row: where the word `i` of this thread lies.
+// One block per row: the place of word `i` of this thread.
 __device__ __forceinline__ long long place(int i) {
     return (long long)blockIdx.x * (WIDTH / 4) + i * THREADS + threadIdx.x;
 }
@@ -27,7 +27,7 @@ extern "C" __global__ void added(float4* to, const float4* one, const float4* ot
     for (int i = 0; i < EACH; i++) to[place(i)] = one[place(i)] + other[place(i)];
 }
 
-// Divides the row that a block holds by its root mean square.
+// Divides a block's row by its root mean square.
 __device__ __forceinline__ void normalise(float4* to, float4 (&row)[EACH]) {
     __shared__ float parts[THREADS / WARP];
     float sum = 0;

@@ -120,8 +120,8 @@ def cluster(x: Tensor) -> Tensor:
     pair: {group: compute, plain: in_two_kernels, inputs: long_rows}
     saves: HBM bandwidth, one read of three passes
     idea: A row of 256 KB fits neither in the shared memory nor in the registers of a multiprocessor, so it is
-      read once for its norm and once more to be scaled. Eight blocks of a cluster hold it together. They read
-      one another's sums through distributed shared memory and scale the parts they hold.
+      read once for its norm and again to be scaled. Eight blocks of a cluster hold it together. They read one
+      another's sums through distributed shared memory and scale the parts they hold.
     cost: Two passes instead of three. Two barriers over the cluster, whose blocks must run at the same time.
     not_when: Rows fit in one block, or the second read hits L2 (few rows at a time).
     shows: {dram__bytes_read.sum: up to twice the tensor → once the tensor}

@@ -61,8 +61,8 @@ def warp_tiles(x: Tensor) -> Tensor:
     pair: {group: framework, plain: by_thread}
     saves: HBM bandwidth, and multiprocessors that wait for memory
     idea: A first kernel in Warp usually gives each thread a row. Neighbouring threads then read a row's
-      length apart, and read it twice. With tiles, a block loads a row once, coalesced, keeps it in registers
-      and sums it as a whole.
+      length apart, and read it twice. With tiles, one block per row loads it once, coalesced, keeps it in
+      registers and sums it as a whole.
     cost: The row's length is part of the type, so each length is compiled separately and must fit in a
       block's registers or shared memory.
     not_when: Rows are so short that a block has no work for its threads, or there are few of them.

@@ -3,7 +3,7 @@
 
 constexpr int THREADS = 256;
 
-// One thread a row: the lanes of a warp read addresses that lie a row apart.
+// One thread per row: the lanes of a warp read addresses one row apart.
 extern "C" __global__ void by_thread(float* to, const float* from, int rows, int columns) {
     int row = blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -12,7 +12,7 @@ extern "C" __global__ void by_thread(float* to, const float* from, int rows, int
     to[row] = sum;
 }
 
-// One warp a row: its lanes read neighbours, and add up what they have.
+// One warp per row: its lanes read neighbouring addresses and add up their sums.
 extern "C" __global__ void by_warp(float* to, const float* from, int rows, int columns) {
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
@@ -23,7 +23,7 @@ extern "C" __global__ void by_warp(float* to, const float* from, int rows, int c
     if (lane == 0) to[row] = sum;
 }
 
-// A block a row: what one thread adds up of it.
+// One block per row: one thread's part of the sum.
 __device__ __forceinline__ float part_of_row(const float* from, int columns) {
     const float* row = from + (long long)blockIdx.x * columns;
     float sum = 0;
@@ -50,7 +50,7 @@ extern "C" __global__ void by_shuffles(float* to, const float* from, int columns
 
 using Byte = unsigned char;
 
-// The sum of 16 bytes and what there was.
+// Adds 16 bytes to a sum.
 __device__ __forceinline__ unsigned added(uint4 word, unsigned sum) {
     constexpr unsigned ONES = 0x01010101;
     return __dp4a(word.w, ONES, __dp4a(word.z, ONES, __dp4a(word.y, ONES, __dp4a(word.x, ONES, sum))));
@@ -61,7 +61,7 @@ __device__ __forceinline__ void keep(int* to, int row, unsigned sum) {
     if (threadIdx.x % WARP == 0) to[row] = sum;
 }
 
-// A warp a row, a byte a lane.
+// One warp per row, one byte per lane.
 extern "C" __global__ void byte_by_byte(int* to, const unsigned char* from, int rows, int columns) {
     int row = (blockIdx.x * blockDim.x + threadIdx.x) / WARP;
     if (row >= rows) return;
@@ -72,9 +72,8 @@ extern "C" __global__ void byte_by_byte(int* to, const unsigned char* from, int 
     keep(to, row, sum);
 }
 
-// A warp a row: bytes up to the first multiple of 16, words of 16 bytes from there on, bytes at the end. Each lane
-// has AT_ONCE words under way, those past the end aside: a loop of another length for each lane would take the
-// last ones singly.
+// One warp per row: bytes up to the first multiple of 16, then words of 16 bytes, then bytes. Each lane has AT_ONCE
+// words in flight, also past the end; a loop of another length per lane would load the last ones singly.
 extern "C" __global__ void __launch_bounds__(256)
 aligned_middle(int* to, const unsigned char* from, int rows, int columns) {
     constexpr int AT_ONCE = 8;
@@ -96,7 +95,7 @@ aligned_middle(int* to, const unsigned char* from, int rows, int columns) {
     keep(to, row, sum);
 }
 
-// Each block adds up what it strides over.
+// Each block strides over the row and stores its part of the sum.
 extern "C" __global__ void in_parts(float* to, const float* from, int n) {
     __shared__ float parts[THREADS / WARP];
     float sum = 0;

@@ -142,14 +142,12 @@ def asking_each_round(given: Tensor) -> Tensor:
 
 
 class _Loop:
-    """The rounds over buffers of its own, as a graph with one conditional node."""
+    """The rounds over private buffers, as a graph with one conditional node."""
 
     def __init__(self, given: Tensor) -> None:
         self.given = given.clone()
         self.x, self.other, self.changed = _buffers(given)
-        _round(
-            self.x, self.other, self.given, self.changed
-        )  # what a kernel needs is loaded before the capture
+        _round(self.x, self.other, self.given, self.changed)  # kernels are loaded before the capture
         cu = driver()
         self.graph = done(cu.cuGraphCreate(0))
         starts_anew = 1  # CU_GRAPH_COND_ASSIGN_DEFAULT: every launch begins with "go round"

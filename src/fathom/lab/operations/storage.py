@@ -97,7 +97,7 @@ def record_numbers(seed: int, device: str | None = None) -> tuple[str, Tensor]:
 
 
 def _of(record: bytes | memoryview) -> list[int]:
-    """What the program makes of a record."""
+    """The features that the program computes from a record."""
     return [len(record), record[0], record[-1]]
 
 
@@ -113,8 +113,8 @@ def sharded_records(data: str, first: Tensor) -> Tensor:
     idea: A data set of many small files makes the file system look up, open and close one per sample, and the
       disk seek. A shard (a tar, or records behind an index) is opened once and read from front to back in
       large pieces. Samples are shuffled by shard and within a buffer.
-    cost: The set is written once more. Three calls per sample become one per piece. On remote storage each
-      call is a round trip, so the gain is larger there than here, where everything is in the page cache.
+    cost: The set is written a second time. Three calls per sample become one per piece. On remote storage
+      each call is a round trip, so the gain is larger there than here, where everything is in the page cache.
     not_when: Samples are megabytes each, must be drawn at random from the whole set, or change individually.
     shows:
       input table, time to fetch a sample: look-up, open, read and close → a slice of memory

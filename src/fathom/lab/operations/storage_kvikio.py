@@ -69,7 +69,7 @@ def direct_storage(path: str, first: Tensor, scale: Tensor) -> Tensor:
     proof: {latency: included}"""
     # Only on a GPU: it reads into device memory.
     content = torch.empty(PART, dtype=torch.uint8, device=scale.device)
-    torch.cuda.current_stream().synchronize()  # the reads are on streams of their own
+    torch.cuda.current_stream().synchronize()  # the reads are on other streams
     with kvikio.defaults.set("num_threads", THREADS), kvikio.CuFile(path, "r") as file:
         if file.read(content, file_offset=int(first)) != PART:
             raise OSError(f"{path} is shorter than it was written.")

@@ -6,7 +6,7 @@ extern "C" __global__ void one_each(float* to, const unsigned char* from, float 
     if (i < n) to[i] = dequantised(from[i], scale);
 }
 
-// Four weights in one load of 4 bytes, four floats in one store of 16, and two such loads before the first is
+// Four weights in one load of 4 bytes, four floats in one store of 16, and two of these loads before the first is
 // used; n is a multiple of four.
 extern "C" __global__ void __launch_bounds__(512)
 four_each(float4* __restrict__ to, const unsigned* __restrict__ from, float scale, int n) {
