@@ -1,7 +1,7 @@
 """Techniques: optimisations as runnable pairs, plain and tuned, that the referee judges on this machine.
 
-Operations import `Draw`, `Source`, the helpers that draw inputs, and the module `jpeg`. Everything else is for
-listing, showing and running techniques.
+Operations import `Draw`, `Source`, the helpers that draw inputs, and the module `jpeg`. Everything
+else lists, shows and runs techniques.
 """
 
 from __future__ import annotations
