@@ -37,9 +37,12 @@ def import_(
     json: Annotated[bool, typer.Option("--json", help="Print a summary of the import as JSON.")] = False,
 ) -> None:
     """Turn Kineto traces (one per rank), results of ncu, or raw records into a sounding."""
+    from fathom.cli.progress import waiting
     from fathom.recorder import import_any
 
-    summary = _summary(import_any(traces, output, replace=replace))
+    with waiting(f"importing {traces[0].name}"):
+        store = import_any(traces, output, replace=replace)
+    summary = _summary(store)
     print(json_library.dumps(summary, indent=1) if json else _text(summary))
 
 

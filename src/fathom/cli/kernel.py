@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fathom.cli.options import Machine
+from fathom.cli.progress import waiting
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def kernel(
     if families := _imported(opened.store):
         _explain(opened.store, families, pattern, json)
         return
+    with waiting("folding counters onto kernels"):
+        opened.kernel(rank=rank)
     if svg:
         _draw(opened.store, opened.kernel(pattern, rank), svg)
     if json:

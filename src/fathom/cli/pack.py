@@ -30,8 +30,10 @@ def pack(
         return
     from tempfile import TemporaryDirectory
 
+    from fathom.cli.progress import waiting
     from fathom.recorder import folded as fold
 
     with TemporaryDirectory() as scratch:
-        small = fold(store, Path(scratch) / "folded.fathom")
+        with waiting("folding counters"):
+            small = fold(store, Path(scratch) / "folded.fathom")
         print(pack_folder(small.path, output or packed_name(sounding)))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TextIO
 
 from fathom.cli.console import say
 
+PATIENT_S = 2.0  # what is done sooner needs no word
 QUIET_S = 10.0  # between two lines where there is no terminal
 
 
@@ -33,6 +37,35 @@ def shown(first: str) -> Iterator[Shown]:
         yield Shown(
             status.update, lambda text: console.print(f"fathom: {text}", markup=False, highlight=False)
         )
+
+
+@contextmanager
+def waiting(doing: str, stream: TextIO | None = None) -> Iterator[None]:
+    """Show on a terminal what is done, and for how long, once it takes PATIENT_S; erase it at the end."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        yield
+        return
+    over = threading.Event()
+    line = threading.Thread(target=count, args=(doing, stream, over.wait, time.monotonic), daemon=True)
+    line.start()
+    try:
+        yield
+    finally:
+        over.set()
+        line.join()
+
+
+def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Callable[[], float]) -> None:
+    """Rewrite the line each second until `over`, which waits so many seconds and says whether it is."""
+    begun = clock()
+    if over(PATIENT_S):
+        return
+    while True:
+        print(f"\rfathom: {doing}, {clock() - begun:.0f} s", end="", file=stream, flush=True)
+        if over(1.0):
+            break
+    print("\r\x1b[K", end="", file=stream, flush=True)
 
 
 def _lines() -> Callable[[str], None]:
