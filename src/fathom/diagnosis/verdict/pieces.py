@@ -30,6 +30,7 @@ NEEDLESS_WORK = frozenset(
     (
         "framework-not-compiled",
         "input-padding",
+        "kernels-dense-embedding-gradient",
         "kernels-for-loop-optimizer",
         "kernels-gradient-memset",
         "kernels-kv-cache-concat",

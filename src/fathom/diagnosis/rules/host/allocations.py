@@ -66,4 +66,4 @@ def _claims(signals: Signals, share: float) -> list[Claim]:
 
 
 def _evidence(says: str, count: float, ms: float) -> list[Evidence]:
-    return [Evidence(says, count, "a step"), Evidence("the host is in these calls", ms, "ms a step")]
+    return [Evidence(says, count, "a step"), Evidence("time in these calls", ms, "ms a step")]

@@ -43,8 +43,8 @@ def _beside_launches(signals: Signals) -> Found:
         kind="host-python",
         claims=[],
         evidence=[
-            Evidence("long computations in Python between ops", own.count, "a step"),
-            Evidence("the device idles in them", own.idle_ms, "ms a step"),
+            Evidence("long Python computations between ops", own.count, "a step"),
+            Evidence("device idle meanwhile", own.idle_ms, "ms a step"),
             *_shares(signals),
         ],
         changes=("python=0.1",),
@@ -96,7 +96,9 @@ def _shares(signals: Signals) -> list[Evidence]:
     """The longest lines, and their share of Python's time."""
     python = spent(signals, PYTHON)
     return [
-        Evidence(f"of Python's time is in {where(line.function, line.source)}", 100 * line.ms / python, "%")
+        Evidence(
+            f"share of Python's time in {where(line.function, line.source)}", 100 * line.ms / python, "%"
+        )
         for line in sampled(signals)[:SHOWN]
     ]
 
@@ -120,8 +122,8 @@ def _on_processor(signals: Signals) -> Looked:
         kind="host-python",
         claims=claims,
         evidence=[
-            Evidence("of the recorded step Python runs between ops", 100 * _share(signals), "%"),
-            Evidence("ops are asked for", sum(signals["host.ops"].values()), "a step"),
+            Evidence("share of the recorded step spent in Python between ops", 100 * _share(signals), "%"),
+            Evidence("calls of ops", sum(signals["host.ops"].values()), "a step"),
             *_shares(signals),
         ],
         gain_ms=(1 - LEFT) * share * mean,
@@ -158,11 +160,11 @@ def _in_functions(signals: Signals, among: list[HostLine]) -> Found:
 
 def _in_function(signals: Signals, lines: list[HostLine], ms: float) -> Candidate:
     known = [dwell for line in lines if (dwell := line.dwell_us or line.around_us)]
-    pace = [Evidence("it stays at one instruction for", max(known), "µs")] if known else []
+    pace = [Evidence("longest mean time at one instruction", max(known), "µs")] if known else []
     return Candidate(
         kind="host-python",
         claims=[Claim(line.entry, line.detail, line.ms) for line in lines],
-        evidence=[Evidence(f"Python ran in {lines[0].function}", ms, "ms a step"), *pace, *_shares(signals)],
+        evidence=[Evidence(f"Python time in {lines[0].function}", ms, "ms a step"), *pace, *_shares(signals)],
         gain_ms=(1 - LEFT) * ms,
         doubt=0.3,
         confidence=0.75,

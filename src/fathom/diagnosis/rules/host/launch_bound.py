@@ -94,9 +94,9 @@ def _contention(holds: Holds, share: float, signals: Signals) -> Candidate:
         kind="host-thread-contention",
         claims=[],
         evidence=[
-            Evidence("pauses of 5 ms, the interpreter's turn, or more", holds.count, "a step"),
-            Evidence("of them end with a turn", 100 * holds.on_turns, "%"),
-            Evidence("of the recorded step the device waits for the host", 100 * share, "%"),
+            Evidence("pauses of at least 5 ms, the interpreter's switch interval", holds.count, "a step"),
+            Evidence("share of them that end with a switch of threads", 100 * holds.on_turns, "%"),
+            Evidence("share of the recorded step in which the device waits for the host", 100 * share, "%"),
         ],
         gain_ms=min(share * mean, most),
         spill=(PYTHON, *LAUNCHING),
@@ -114,9 +114,9 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
         kind=kind,
         claims=[],
         evidence=[
-            Evidence("of the recorded step the device waits for launches", 100 * share, "%"),
+            Evidence("share of the recorded step in which the device waits for launches", 100 * share, "%"),
             Evidence("pieces of device work", signals["kernels.count"], "a step"),
-            Evidence("half of the kernels are shorter than this", signals["kernels.median_us"], "µs"),
+            Evidence("median kernel duration", signals["kernels.median_us"], "µs"),
             *_too_long(part),
         ],
         changes=("python=0.1",) if in_python else CAPTURED,
@@ -130,7 +130,7 @@ def _candidate(signals: Signals, kind: str, share: float, part: float = 1.0) -> 
 
 
 def _too_long(part: float) -> list[Evidence]:
-    says = "of that wait, and of what the check saves, is in pauses short enough for launching"
+    says = "share of that wait in pauses short enough for launching"
     return [Evidence(says, 100 * part, "%")] if part < 1 else []
 
 

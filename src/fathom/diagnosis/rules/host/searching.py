@@ -33,7 +33,7 @@ def _searched(signals: Signals, found: Searches) -> Found:
         claims=[],
         evidence=[
             Evidence(f"of the recorded steps have {found.op} time several kernels", 100 * found.steps, "%"),
-            Evidence("the host is in such ops", found.ms, "ms a step"),
+            Evidence("time in these ops", found.ms, "ms a step"),
         ],
         gain_ms=gain,
         doubt=0.15,
@@ -60,7 +60,7 @@ def _built(one: Held) -> Candidate:
         claims=[],
         evidence=[
             Evidence(f"{one.op} prepares before it launches", one.ms, "ms a step"),
-            Evidence("of its calls do", one.count, "a step"),
+            Evidence("calls that do", one.count, "a step"),
         ],
         changes=(one.without,),
         spill=LAUNCHING,

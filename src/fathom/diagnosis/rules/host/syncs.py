@@ -57,7 +57,7 @@ def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: 
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
         evidence=[
             Evidence(row["says"], count, "a step"),
-            Evidence("the host waits in them", ms, "ms a step"),
+            Evidence("the host waits in these calls", ms, "ms a step"),
         ],
         changes=(CHANGE, *row.get("without", ())),
         spill=LATE,

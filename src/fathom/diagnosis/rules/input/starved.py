@@ -18,12 +18,12 @@ LEAST = 0.01  # of the step: workers that may gain less are not advised
 MOSTLY = 0.5  # of the lost time: where receiving batches may cost the rest, workers may make the step longer
 LONG_MS = 10.0  # a batch: how many samples it has matters little then
 CHECK = "fathom what-if SOUNDING 'input=0'; fathom run --what-if input -- COMMAND"
-WAITS = "of which waiting for what is no file: a network, a lock, a sleep"
+WAITS = "of which waiting for something that is no file: a network, a lock, a sleep"
 SAYS = {
     "decode": "of which decoding",
-    "read": "of which reading, and waiting for what is read",
-    "collate": "putting them together takes",
-    "pin": "the thread that pins takes",
+    "read": "of which reading files",
+    "collate": "collating takes",
+    "pin": "pinning takes",
 }
 
 
@@ -140,27 +140,27 @@ def _kind_of_read(loader: Loader) -> tuple[str, float]:
 
 
 def _evidence(loader: Loader | None, lost: float, alone: bool, first: float) -> list[Evidence]:
-    found = [Evidence("the step waits for its batches", lost, "ms a step")]
+    found = [Evidence("the step waits for batches", lost, "ms a step")]
     if first:
         text = "of which for a loader's first, which nothing hides"
         found.append(Evidence(text, first * lost, "ms a step"))
     if loader is None:
         return [*found, Evidence("the program's own process loads: num_workers", 0, "")] if alone else found
-    made = f"{loader.workers} workers take" if loader.workers else "the program's own process takes"
+    made = f"{loader.workers} workers take" if loader.workers else "the training process takes"
     says = SAYS | ({"read": WAITS} if loader.waits_for_no_file else {})
     found += [
-        Evidence(f"{made} this for the samples of a batch", loader.stages["fetch"], "ms"),
+        Evidence(f"{made} to fetch the samples of a batch", loader.stages["fetch"], "ms"),
         *(Evidence(says[name], loader.stages[name], "ms") for name in says if loader.stages.get(name)),
         *_given(loader),
-        Evidence("so a batch is ready every", loader.every_ms, "ms"),
-        Evidence("workers of this pace that would keep up", float(np.ceil(loader.needed)), ""),
+        Evidence("a batch is ready every", loader.every_ms, "ms"),
+        Evidence("workers that would keep up at this pace", float(np.ceil(loader.needed)), ""),
     ]
     if loader.cores is not None:
-        found.append(Evidence("cores may be used", loader.cores, "cores"))
+        found.append(Evidence("cores available", loader.cores, "cores"))
     return found
 
 
 def _given(loader: Loader) -> list[Evidence]:
     if not loader.read_bytes or loader.waits_for_no_file:
         return []
-    return [Evidence("files give for it", loader.read_bytes / MB, "MB")]
+    return [Evidence("read from files for a batch", loader.read_bytes / MB, "MB")]

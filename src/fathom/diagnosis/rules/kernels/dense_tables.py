@@ -47,7 +47,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
         kind=KIND,
         claims=claims,
         evidence=[_evidence(one) for one in tables]
-        + [Evidence("zeroing and updating all rows takes", ms, "ms a step")],
+        + [Evidence("time spent zeroing and updating all rows", ms, "ms a step")],
         changes=() if on_processor else shrink(works, family_totals(signals["kernels.work"]), left),
         gain_ms=_clean(signals, claims) if on_processor else None,
         doubt=0.3,
@@ -69,7 +69,7 @@ def _clean(signals: Signals, claims: list[Claim]) -> float:
 def _evidence(one: Tables) -> Evidence:
     tables = "a table" if one.parameters == 1 else f"{one.parameters} tables"
     return Evidence(
-        f"at most, of the rows of {tables} of {one.rows:,} x {one.width}, are looked up",
+        f"rows looked up, at most, in {tables} of {one.rows:,} x {one.width}",
         100 * one.touched,
         "%",
     )

@@ -64,12 +64,16 @@ def _launching(signals: Signals, found: Eager) -> tuple[str, ...]:
 
 def _evidence(found: Eager) -> list[Evidence]:
     lines = [
-        Evidence("kernels that a compiler fuses run op by op", found.fusible_ms, "ms a step"),
-        Evidence("these kernels", found.before, "a step"),
-        Evidence("kernels that compiled code needs in their place", found.after, "a step"),
+        Evidence(
+            "time in kernels that run op by op, and that torch.compile would fuse",
+            found.fusible_ms,
+            "ms a step",
+        ),
+        Evidence("number of these kernels", found.before, "a step"),
+        Evidence("kernels that compiled code would launch instead", found.after, "a step"),
     ]
     if found.ops:
         lines.append(
-            Evidence(f"the costliest chain: {', '.join(found.ops)[:120]}", float(len(found.ops)), "kernels")
+            Evidence(f"costliest chain: {', '.join(found.ops)[:120]}", float(len(found.ops)), "kernels")
         )
     return lines
