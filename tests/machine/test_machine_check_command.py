@@ -122,7 +122,7 @@ def test_a_broken_manifest_ends_with_two(monkeypatch, tmp_path) -> None:
 
 def test_the_help_explains_the_exit_status() -> None:
     text = " ".join(CliRunner().invoke(APP, ["--help"]).stdout.split())
-    assert "0 when no check failed, 1 when one failed, 2 when the input cannot be used" in text
+    assert "0 if no check failed, 1 if one failed, 2 if the input cannot be used" in text
 
 
 def syntax(script: str) -> subprocess.CompletedProcess[str]:
