@@ -12,7 +12,7 @@ from typing import TextIO
 
 from fathom.cli.console import say
 
-PATIENT_S = 2.0  # what is done sooner needs no word
+PATIENT_S = 2.0  # shorter work shows no progress
 QUIET_S = 10.0  # between two lines where there is no terminal
 
 
