@@ -26,10 +26,10 @@ demo: $(READY)
 # `make test ROOM=analysis` runs one room's tests: a folder of tests/, or tests/test_ROOM.py.
 ROOM ?=
 TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(error There are no tests of $(ROOM))),tests)
-# Two workers on two cores: threads of torch, linear algebra and polars, one a core in each, would wait for each
-# other.
+# Three workers for two cores: one or the other waits for a program that its test started. Each library has one
+# thread, since threads of torch, linear algebra and polars on shared cores wait for each other.
 test: $(READY)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
