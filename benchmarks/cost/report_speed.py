@@ -3,9 +3,10 @@
     python -m benchmarks.cost.report_speed [--rounds 5] [--venv FOLDER] [--alone]
 
 Every run is a fresh process, imports included; sides take turns. CPU seconds are user and system time of the
-process and its children, memory is its peak. Fathom runs without its cache, then once more with it. The other
-tools are installed into `--venv` by pip at the versions below where they are missing; `--alone` leaves them
-out. Measure on a quiet machine. Writes `results/report_speed.json`. Linux only.
+process and its children, memory is its peak. Fathom runs without its cache, then once more with it. HTA is
+installed into `--venv` by pip where it is missing; AMD's TraceLens is measured if it was installed there from
+its repository (PyPI's `tracelens` is another project). `--alone` leaves both out. Measure on a quiet
+machine. Writes `results/report_speed.json`. Linux only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "report_speed.json"
 TRACE = ROOT.parent / "shared" / "traces" / "h100-owlv2.json.gz"
 EXAMPLES = ROOT / "examples" / "soundings"
-OTHERS = ("HolisticTraceAnalysis==0.5.0", "TraceLens==0.7.0")
+HOLISTIC, TRACELENS_NAME = "HolisticTraceAnalysis==0.5.0", "TraceLens"
 BARS = {"import and report": 1.2, "report of train_gpt-h200": 0.7, "help": 0.15}  # CPU seconds
 MIB = 200.0
 HTA = """
@@ -88,10 +89,11 @@ def other_sides(trace: Path, folder: Path, where: Path) -> dict[str, list[list[s
     if not python.exists():
         venv.create(where, with_pip=True)
     listed = subprocess.run([python, "-m", "pip", "freeze"], capture_output=True, text=True, check=True)
-    missing = [one for one in OTHERS if one.lower() not in listed.stdout.lower()]
-    if missing:
-        subprocess.run([python, "-m", "pip", "install", "-q", *missing], check=True)
-    works = {OTHERS[0]: HTA, OTHERS[1]: TRACELENS}
+    if HOLISTIC.lower() not in listed.stdout.lower():
+        subprocess.run([python, "-m", "pip", "install", "-q", HOLISTIC], check=True)
+    works = {HOLISTIC: HTA}
+    if subprocess.run([python, "-c", "import TraceLens"], capture_output=True).returncode == 0:
+        works[TRACELENS_NAME] = TRACELENS
     return {name: [[str(python), "-c", work, str(trace), str(folder)]] for name, work in works.items()}
 
 
