@@ -24,11 +24,11 @@ NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
 PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
 LOOK_S = 0.02
 FORCED = 1
-FIRST = "spin_kernel"  # what `launch` launches
+FIRST = "spin_kernel"  # the kernel that `launch` launches
 TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
 SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: threads are numbered as the kernel does
 CLOCK_PAIRS = 5
-# What a burst records beside the device's work: nothing, the calls of the runtime, or the times at which
+# Records of a burst beside the device's work: nothing, the calls of the runtime, or the times at which
 # kernels were queued, and synchronisations.
 WORK, CALLS, QUEUED = "work", "calls", "queued"
 
@@ -70,9 +70,9 @@ class Activities:
         return not self._refused
 
     def free(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else holds CUPTI. Kineto, which gives it a clock of its own, keeps it, or lets go at
-        the first call of CUDA after a burst, and with it goes whatever was begun before; `touch` makes such a
-        call. What was waited for in vain is not asked again.
+        """Whether nobody else uses CUPTI. Kineto, which sets its own clock, keeps it, or releases it at the first
+        CUDA call after a burst, which ends everything begun before; `touch` makes that call. If CUPTI did not
+        become free once, it is not asked again.
         """
         until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
         while not self._refused and self._held():
@@ -156,7 +156,7 @@ class Activities:
                 self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(0))
             self._ask("cuptiActivityFlushAll", FORCED)
         finally:
-            self._zeroed(0)  # what Kineto gives is not
+            self._zeroed(0)  # Kineto's buffers are not zeroed
 
     def save(self, path: str, thread: int = 0) -> int:
         """Write what was recorded as Kineto writes traces, free its memory, and return the number of events.

@@ -12,7 +12,7 @@ RUNTIME_DOMAIN = 2  # CUPTI_CB_DOMAIN_RUNTIME_API
 MOST = 5_000  # of callback ids; CUDA 13.0 has 522
 VERSION = re.compile(r"(_pt[ds][sz])?_v\d+$")
 # Launches, and calls that a host may wait in. The others outnumber them by far: PyTorch asks for the current
-# device a dozen times a launch.
+# device a dozen times per launch.
 CHOSEN = re.compile(
     r"LaunchKernel|LaunchCooperative|GraphLaunch|Memcpy|Memset|Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Synchronize|EventQuery|StreamQuery|StreamWaitEvent|ModuleLoad|LibraryLoad|LibraryGet|MemPrefetch"

@@ -43,7 +43,7 @@ LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only appe
 
 
 def kind_of(address: int) -> int:
-    """What the record is of."""
+    """The record's kind."""
     return ctypes.c_uint32.from_address(address).value
 
 
