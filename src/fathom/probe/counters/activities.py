@@ -70,9 +70,9 @@ class Activities:
         return not self._refused
 
     def free(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else uses CUPTI. Kineto, which sets its own clock, keeps it, or releases it at the first
-        CUDA call after a burst, which ends everything begun before; `touch` makes that call. If CUPTI did not
-        become free once, it is not asked again.
+        """Whether nobody else uses CUPTI. Kineto, which sets its own clock, keeps it, or releases it at
+        the first CUDA call after a burst, which ends everything begun before; `touch` makes that call.
+        If CUPTI did not become free once, it is not asked again.
         """
         until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
         while not self._refused and self._held():

@@ -1,9 +1,9 @@
 """Calls that launched device work, where CUPTI recorded the work alone.
 
 Recording every call of the runtime costs a launch-bound step 4 to 8 %: CUPTI then looks at all of them, the
-device's number that PyTorch asks for a dozen times per launch included. A kernel's own record says when it was
-queued, which costs nothing more. How much earlier its call began, and how much later it returned, is learned
-from a burst with both.
+device's number that PyTorch asks for a dozen times per launch included. A kernel's own record says when it
+was queued, which costs nothing more. How much earlier its call began, and how much later it returned, is
+learned from a burst with both.
 """
 
 from __future__ import annotations
