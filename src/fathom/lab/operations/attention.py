@@ -116,12 +116,8 @@ def _dense(length: int, device: torch.device) -> Tensor:
     return _allowed(None, None, at[:, None], at[None, :])
 
 
-def _masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=_dense(q.shape[2], q.device))
-
-
 def dense_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _masked(q, k, v)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=_dense(q.shape[2], q.device))
 
 
 @cache
@@ -140,7 +136,7 @@ def _blocks(length: int) -> Any:
 
 def sliding_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """title: Give FlexAttention the rule of a window
-    pair: {group: framework, plain: dense_window, inputs: window_inputs, reference: window_reference, work:
+    pair: {group: framework, plain: dense_window, reference: dense_window, inputs: window_inputs, work:
       window_work}
     saves: tensor-core time, and HBM bandwidth of the mask
     idea: With a dense mask, attention computes every pair and discards most. FlexAttention compiles the rule
@@ -154,10 +150,6 @@ def sliding_window(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     needs: {gpu: true, torch: "2.5", packages: [triton]}"""
     # Only on a GPU: on a processor FlexAttention takes a C++ compiler and minutes.
     return _flex()(q, k, v, block_mask=_blocks(q.shape[2]))
-
-
-def window_reference(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    return _masked(q, k, v)
 
 
 def window_work(q: Tensor, k: Tensor, v: Tensor) -> dict[str, float | str]:
@@ -186,10 +178,6 @@ def _layered(attend: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def dense_documents(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
-    return _densely(q, k, v, document)
-
-
-def _densely(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
     at = torch.arange(len(document), device=document.device)
     mask = (at[:, None] >= at) & (document[:, None] == document)
     return _layered(partial(F.scaled_dot_product_attention, attn_mask=mask), q, k, v)
@@ -219,7 +207,7 @@ def _tiles(document: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def document_mask(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
     """title: Give FlexAttention the documents of a packed row
-    pair: {group: framework, plain: dense_documents, inputs: packed, reference: packed_reference}
+    pair: {group: framework, plain: dense_documents, reference: dense_documents, inputs: packed}
     saves: tensor-core time, and HBM bandwidth of the mask
     idea: Packed rows hold several documents that must not attend to one another. With a dense mask, attention
       reads a matrix of length by length in every layer and computes all pairs. FlexAttention takes the rule,
@@ -242,7 +230,3 @@ def document_mask(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
 
     blocks = BlockMask.from_kv_blocks(*_tiles(document), BLOCK_SIZE=TILE, mask_mod=allowed)
     return _layered(partial(_static_flex(), block_mask=blocks), q, k, v)
-
-
-def packed_reference(q: Tensor, k: Tensor, v: Tensor, document: Tensor) -> Tensor:
-    return _densely(q, k, v, document)

@@ -27,14 +27,10 @@ def inputs(seed: int, device: str | None = None) -> tuple[Tensor, Tensor]:
     return draw.normal(rows, words, scale=2.0), draw.integers(0, words, rows)
 
 
-def _by_autograd(logits: Tensor, targets: Tensor) -> Result:
+def by_autograd(logits: Tensor, targets: Tensor) -> Result:
     logits = logits.detach().requires_grad_()
     losses = F.cross_entropy(logits, targets, reduction="none")
     return losses.detach(), torch.autograd.grad(losses.sum(), logits)[0]
-
-
-def by_autograd(logits: Tensor, targets: Tensor) -> Result:
-    return _by_autograd(logits, targets)
 
 
 @triton.jit
@@ -54,7 +50,7 @@ def _cross_entropy(losses, gradient, logits, targets, words, SIZE: tl.constexpr)
 
 def triton_cross_entropy(logits: Tensor, targets: Tensor) -> Result:
     """title: Compute cross-entropy and its gradient in one pass
-    pair: {group: framework, plain: by_autograd}
+    pair: {group: framework, plain: by_autograd, reference: by_autograd}
     saves: HBM bandwidth and memory
     idea: The gradient of a cross-entropy is softmax minus one at the target. A program that keeps a row in
       registers reads it once and writes loss and gradient, without the log-softmax that eager mode stores in
@@ -76,10 +72,6 @@ def triton_cross_entropy(logits: Tensor, targets: Tensor) -> Result:
     return losses, gradient
 
 
-def reference(logits: Tensor, targets: Tensor) -> Result:
-    return _by_autograd(logits, targets)
-
-
 # From the last layer's inputs and weights
 CHUNKS = 8
 BLOCK, SMALL, STAGES = 8192, 32, 3  # elements of a block on a GPU and on a processor
@@ -94,15 +86,11 @@ def layer_inputs(seed: int, device: str | None = None) -> Gradients:
     return hidden, weight, draw.integers(0, words, tokens)
 
 
-def _with_layer(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradients:
+def from_all_logits(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradients:
     hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
     logits = F.linear(hidden, weight)
     loss = F.cross_entropy(logits.double() if logits.dtype == torch.float64 else logits.float(), targets)
     return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
-
-
-def from_all_logits(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradients:
-    return _with_layer(hidden, weight, targets)
 
 
 @triton.jit
@@ -130,7 +118,7 @@ def _in_place(losses, logits, targets, words, factor, SIZE: tl.constexpr, STAGES
 
 def chunked_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradients:
     """title: Compute the last layer and its cross-entropy in chunks
-    pair: {group: framework, plain: from_all_logits, inputs: layer_inputs, reference: layer_reference, work:
+    pair: {group: framework, plain: from_all_logits, reference: from_all_logits, inputs: layer_inputs, work:
       layer_work}
     saves: memory and HBM bandwidth of the logits
     idea: The logits of a large vocabulary are the largest tensor of a step, tokens by vocabulary in float32,
@@ -158,10 +146,6 @@ def chunked_cross_entropy(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gr
         torch.mm(logits, weight, out=of_hidden[here])
         of_weight.addmm_(logits.t(), hidden[here])
     return losses.mean(), of_hidden, of_weight
-
-
-def layer_reference(hidden: Tensor, weight: Tensor, targets: Tensor) -> Gradients:
-    return _with_layer(hidden, weight, targets)
 
 
 def layer_work(hidden: Tensor, weight: Tensor, targets: Tensor) -> dict[str, float | str]:
