@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# Without a GPU, Triton's interpreter runs its kernels: the first import of triton decides, in any test.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("fathom", deadline=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import ctypes
-import os
 import re
 import shutil
 import subprocess
@@ -20,9 +19,6 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch")
-os.environ.setdefault(
-    "TRITON_INTERPRET", "1"
-)  # before triton is imported: it decides when kernels are defined
 
 from fathom.diagnosis.kinds import kinds  # noqa: E402
 from fathom.lab import GROUPS, Source, Technique, techniques  # noqa: E402
