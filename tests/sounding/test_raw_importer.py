@@ -95,6 +95,23 @@ def test_bursts_of_a_clock_that_was_given_up_are_left_out(tmp_path):
     assert import_raw(folder).table("kernels").collect().height == 1
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_settling_drops_the_timeline_only_where_a_later_one_exists(tmp_path, again):
+    trace = {"t": "trace", "phase": "timeline", "stop_ns": T0}
+    early = [marks(0, 4, "timeline", 2), {**trace, "burst": 2, "file": "trace-7-2.json", "k0": 0, "k1": 3}]
+    late = [marks(8, 4, "timeline", 4), {**trace, "burst": 4, "file": "trace-7-4.json", "k0": 8, "k1": 11}]
+    resettled = [marks(4, 4, "clean", 3), {"t": "resettled", "k": 6}]
+    folder = write(tmp_path, {7: [process(), clock(), *early, *resettled, *(late if again else [])]})
+    for number in (2, 4):
+        event = {"ph": "X", "cat": "cpu_op", "name": "op", "pid": 1, "tid": 7, "ts": 1, "dur": 1, "args": {}}
+        (folder / "raw" / f"trace-7-{number}.json").write_text(json.dumps({"traceEvents": [event]}))
+    store = import_raw(folder)
+    timeline = store.table("steps").collect().filter(phase="timeline")
+    assert timeline["burst"].unique().to_list() == ([4] if again else [2])
+    assert store.table("ops").collect()["burst"].unique().to_list() == ([4] if again else [2])
+    assert ("slower-steps" in {problem.what for problem in store.manifest.problems}) != again
+
+
 def test_a_lost_mark_leaves_a_gap_and_no_long_step(tmp_path):
     store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 3), marks(5, 3)]}))
     assert store.table("steps").collect()["step"].to_list() == [0, 1, 5, 6]

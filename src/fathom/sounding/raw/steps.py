@@ -42,15 +42,31 @@ def settled_at(processes: list[Process]) -> int:
 
     Earlier records belong to the phase `settle`. The probe decides by marks alone, and a host that launches
     faster does not make steps shorter: if device events show the same step time before and after, the program
-    did not settle there.
+    did not settle there. Nor is the only timeline given up for a settling that none followed.
     """
-    candidates = (k for process in processes for k in _settlings(process))
-    return max(candidates, default=0)
+    settled = (k for k in _settlings(processes) if not _unrepeated(processes, k))
+    return max(settled, default=0)
 
 
-def _settlings(process: Process) -> list[int]:
+def is_of_slower_steps(processes: list[Process]) -> bool:
+    """Whether the program settled after its last timeline, which is kept for want of a later one."""
+    return any(_unrepeated(processes, k) for k in _settlings(processes))
+
+
+def _settlings(processes: list[Process]) -> list[int]:
+    return [k for process in processes for k in _settlings_of(process)]
+
+
+def _settlings_of(process: Process) -> list[int]:
     timed = [length for record in process.of("device") for length in lengths(record.get("marks", []))]
     return [k for record in process.of("resettled") if not _as_before(timed, k := record["k"])]
+
+
+def _unrepeated(processes: list[Process], settled: int) -> bool:
+    """Whether every timeline was recorded before the step `settled`."""
+    traces = [record for process in processes for record in process.of("trace")]
+    timelines = [record["k0"] for record in traces if record["phase"] == "timeline"]
+    return bool(timelines) and max(timelines) < settled
 
 
 def _as_before(timed: list[tuple[int, float]], settled: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
+from fathom.sounding.raw.steps import is_of_slower_steps
 
 EXCEPTION = "exception "  # prefix of the probe's reason for this end
 # Notes about skipped analyses; all others are problems of the recording.
@@ -22,6 +23,10 @@ ABSTAINING = (
     "no-steps",
     "interrupted",
     "what-if",
+)
+SLOWER_STEPS = (
+    "steps became over 20 % faster after the timeline was recorded, and the program ended before it could be "
+    "recorded again: the ledger is of the slower steps"
 )
 
 
@@ -91,6 +96,8 @@ def _problems(raw: Raw) -> list[Problem]:
         problems.append(
             Problem("torn-records", f"{torn} records of the probe are damaged and were left out.", torn)
         )
+    if is_of_slower_steps(raw.processes):
+        problems.append(Problem("slower-steps", SLOWER_STEPS))
     for what, text in _notes(raw):
         if not _abstains(what):
             problems.append(Problem(what, text))
