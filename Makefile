@@ -26,10 +26,9 @@ demo: $(READY)
 # `make test ROOM=analysis` runs one room's tests: a folder of tests/, or tests/test_ROOM.py.
 ROOM ?=
 TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(error There are no tests of $(ROOM))),tests)
-# Three workers for two cores: one or the other waits for a program that its test started. Each library has one
-# thread, since threads of torch, linear algebra and polars on shared cores wait for each other.
+# Two workers on two cores, and one thread in each library: programs that tests start are timed.
 test: $(READY)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu

@@ -187,8 +187,23 @@ if sys.argv[2] == "dies":
 """
 
 
+ATTEMPTS = 3  # on a busy host the program may hardly run while it is sampled
+
+
 @pytest.mark.parametrize("way", ["ends", "dies"])
 def test_samples_say_where_the_program_ran_and_where_it_slept(way: str, tmp_path: Path) -> None:
+    for attempt in range(ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        try:
+            samples_say_where(way, folder)
+            break
+        except AssertionError:
+            if attempt == ATTEMPTS - 1:
+                raise
+
+
+def samples_say_where(way: str, tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(SAMPLED)
     with StackSampler(tmp_path) as sampler:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 
@@ -126,6 +127,8 @@ _AARCH64 = {
 }
 CALLS = {"x86_64": _X86_64, "AMD64": _X86_64, "aarch64": _AARCH64, "arm64": _AARCH64}
 RUNNING = ("R", "W")  # states of a thread that is running or ready to run
+PROCESSOR = 36  # field of /proc/PID/stat after the name: the processor that the thread ran on last
+_LIBC = ctypes.CDLL(None)
 
 State = tuple[bool | None, str | None]
 
@@ -137,7 +140,7 @@ class Activity:
         folder = f"{root}/{pid}/task/{thread}"
         self._names = CALLS.get(platform.machine(), {})
         self._call = _open(f"{folder}/syscall")
-        self._stat = _open(f"{folder}/stat") if self._call is None else None
+        self._stat = _open(f"{folder}/stat")
         self._scheduler = _open(f"{folder}/schedstat")
         self._ran, self._waited = self._schedule() or (0, 0)
 
@@ -160,6 +163,16 @@ class Activity:
         ran, waited = now[0] - self._ran, now[1] - self._waited
         self._ran, self._waited = now
         return round(ran / (ran + waited), 3) if ran + waited > 0 else None
+
+    def displaced(self) -> bool:
+        """Whether the thread's processor is the one that this process runs on, so that it cannot run now."""
+        if self._stat is None:
+            return False
+        try:
+            fields = os.pread(self._stat, 1024, 0).rpartition(b") ")[2].split()
+            return int(fields[PROCESSOR]) == _LIBC.sched_getcpu()
+        except (OSError, ValueError, IndexError, AttributeError):
+            return False
 
     def _schedule(self) -> tuple[int, int] | None:
         """Nanoseconds that the thread ran, and that it waited for a processor."""

@@ -82,13 +82,15 @@ class Target:
     def _moves(self, chain: Chain, began: int) -> Moves:
         """Read the stack again: the interpreter has gone on since, or sits in a call of native code.
 
-        A loop may be back at the same instruction, with other values at hand.
+        A loop may be back at the same instruction, with other values at hand. A thread whose processor the
+        sampler took shows neither.
         """
         frame, again = self._walker.innermost, time.perf_counter_ns()
         after = self._walker.walk(self._state)
         moved = after != chain or frame != self._walker.innermost
         share = self._activity.on_processor() if self._activity else None
-        return () if after is None else (moved, again - began, share)
+        displaced = self._activity is not None and self._activity.displaced()
+        return () if after is None or displaced else (moved, again - began, share)
 
     def _stack(self, chain: Chain) -> int | None:
         """Return the number of a chain's stack; None if it was torn."""
