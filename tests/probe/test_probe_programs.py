@@ -229,7 +229,7 @@ def test_a_process_without_steps_says_nothing(tmp_path):
 
 
 def test_the_hosts_window_without_steps(tmp_path):
-    run = launch(tmp_path, "by_hand.py", "1500", plan={"step_on": "none"})
+    run = launch(tmp_path, "by_hand.py", "0", "1.5", plan={"step_on": "none"})  # the window opens after 0.5 s
     assert run.status == 0 and run.err == ""
     assert [mark["source"] for mark in run.marks] == ["host", "host"]
     names = {event.get("name") for event in run.traces()[0]["traceEvents"]}
