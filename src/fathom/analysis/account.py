@@ -30,7 +30,7 @@ from fathom.analysis.steps import (
 from fathom.analysis.subjects import Subject, shaped_elsewhere, subjects, works
 from fathom.analysis.waits import Waits, exposed
 from fathom.analysis.windows import HOST, Windows, dominant
-from fathom.machine import limits_of, peaks_of
+from fathom.machine import limits_of, peaks_of, why_no_limits
 from fathom.machine.datasheet import find as sheet_named
 from fathom.sounding import Problem, Store
 from fathom.timing import median
@@ -180,8 +180,7 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
     """How far the step is from the speed of light."""
     limits = limits_of(machine, index)
     if limits is None:
-        why = "no ceilings of its machine are known; `fathom machine measure` measures them there"
-        to.abstained.append(Abstained(f"{device.device} at ceiling", why))
+        to.abstained.append(Abstained(f"{device.device} at ceiling", why_no_limits(machine, index)))
     check_rates(device.ledger, limits, sheet_named({"name": device.name}))
     at_ceiling(device, limits)
     step_ms = to.clean.median_ms if to.clean else device.total_ms

@@ -36,7 +36,7 @@ _HOMES = {
     "DOUBTFUL": "conditions",
     "Sensors": "conditions",
     "core_of_cuda": "cuda",
-    "BusyGpuError": "others",
+    "BusyGpuError": "contention",
     "Plan": "planning",
     "Progress": "parent",
     "keep": "keeping",

@@ -46,7 +46,7 @@ def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
         with Contention() as contention:
             results = gauge(job)
         results = [results] if isinstance(results, Ceiling) else results
-        return [_flagged(result, contention.flags) if scope(name) == HOST else result for result in results]
+        return [_marked(result, contention) if scope(name) == HOST else result for result in results]
     except NotHereError as error:
         return [Missing(id=name, why=str(error))]
     except ImportError as error:
@@ -57,8 +57,12 @@ def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
         return [Missing(id=name, why=_clause(error))]
 
 
-def _flagged(result: Ceiling | Missing, flags: list[str]) -> Ceiling | Missing:
-    return replace(result, flags=[*result.flags, *flags]) if isinstance(result, Ceiling) else result
+def _marked(result: Ceiling | Missing, contention: Contention) -> Ceiling | Missing:
+    """Add to a ceiling how much others used the processors meanwhile."""
+    if isinstance(result, Missing):
+        return result
+    conditions = {**result.conditions, "others": round(contention.others, 3)}
+    return replace(result, conditions=conditions, flags=[*result.flags, *contention.flags])
 
 
 def _clause(error: Exception) -> str:

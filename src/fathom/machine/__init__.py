@@ -19,7 +19,7 @@ from fathom.machine.survey import fingerprint, inventory
 from fathom.machine.system import free_bytes, memory_bytes
 
 if TYPE_CHECKING:
-    from fathom.machine.limits import Limits, limits_of, peaks_of
+    from fathom.machine.limits import Limits, limits_of, peaks_of, why_no_limits
     from fathom.machine.price import Price, configured_price, parse_price
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "stored_machine",
     "to_records",
     "why_no_counters",
+    "why_no_limits",
     "with_datasheet",
 ]
 
@@ -63,6 +64,7 @@ _LATER = {
     "Limits": "limits",
     "limits_of": "limits",
     "peaks_of": "limits",
+    "why_no_limits": "limits",
     "Price": "price",
     "configured_price": "price",
     "parse_price": "price",

@@ -9,6 +9,8 @@ from typing import Any
 
 from fathom.machine.store import MachineFileError
 
+BUSY = 0.25  # of the processors: a limit measured while others used more is too low to bound anything
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ceiling:
@@ -17,7 +19,8 @@ class Ceiling:
     `id` names the quantity (`hbm.copy`, `matmul.bf16`, `latency.launch`); `value` is the median in
     `unit` (`B/s`, `FLOP/s`, `1/s` or `s`), `low` and `high` the quartiles of `samples` repetitions. `device`
     is the GPU's index, or None for the host. `at` is the size or shape that gave `value`, `series` every size
-    tried. `conditions` holds clocks, power and throttle reasons at the time, `flags` reasons to doubt it.
+    tried. `conditions` holds clocks, power and throttle reasons at the time, for the host the share of the
+    processors that `others` used; `flags` holds reasons to doubt it.
     """
 
     id: str
@@ -31,6 +34,12 @@ class Ceiling:
     series: list[dict[str, Any]] = field(default_factory=list)
     conditions: dict[str, Any] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether work cannot be faster; False if others used many of the processors meanwhile."""
+        others = self.conditions.get("others")
+        return not (isinstance(others, (int, float)) and others > BUSY)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,9 +58,22 @@ class Limits:
 def limits_of(machine: dict[str, Any], index: int | None) -> Limits | None:
     """Return the rates that bound work on GPU `index`, or on the processor for None.
 
-    None if memory or matrix rates were never measured.
+    None if memory or matrix rates were never measured, or only while others used many of the processors;
+    `why_no_limits` says which.
     """
     return _host(machine) if index is None else _device(machine, index)
+
+
+def why_no_limits(machine: dict[str, Any], index: int | None) -> str:
+    """Return why `limits_of` has none, in one clause with the remedy."""
+    busy = [c for c in from_machine(machine) if c.device == index and not c.is_bound]
+    if not busy:
+        return "no ceilings of its machine are known; `fathom machine measure` measures them there"
+    others = max(ceiling.conditions["others"] for ceiling in busy)
+    return (
+        f"others used {100 * others:.0f} % of the processors while its ceilings were measured; "
+        "`fathom machine measure` measures them again"
+    )
 
 
 def peaks_of(machine: dict[str, Any], index: int | None) -> dict[str, float]:
@@ -92,7 +105,7 @@ def _device(machine: dict[str, Any], index: int) -> Limits | None:
 
 def _host(machine: dict[str, Any]) -> Limits | None:
     """Use the processor's matrix rate for all arithmetic, since its vector units do both."""
-    known = _Known(from_machine(machine), None)
+    known = _Known([c for c in from_machine(machine) if c.is_bound], None)
     matrix = known.rates("host.matmul.", MATRIX)
     memory = known.fastest(("host.read", "host.copy", "host.triad"))
     if memory is None or not matrix:
