@@ -12,7 +12,7 @@ from pathlib import Path
 from fathom.probe import faults, imports, records
 from fathom.probe.chooser import Signal
 from fathom.probe.hooks.patches import Patches
-from fathom.probe.phases import Job
+from fathom.probe.orders import Job
 from fathom.probe.plan import Plan
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.schedule import Schedule

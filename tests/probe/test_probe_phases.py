@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.probe.phases import EVENTS_A_BURST, Job, Orders, Phases
+from fathom.probe.orders import Job, Orders
+from fathom.probe.phases import EVENTS_A_BURST, Phases
 from fathom.probe.plan import Plan
 from fathom.probe.settling import settled
 
@@ -207,21 +208,21 @@ def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
 @pytest.mark.parametrize(("now_ns", "again"), [(30 * MS, False), (10 * MS, True)])
 def test_if_the_device_was_timed_it_decides_whether_steps_got_faster(now_ns, again):
     program = Program(Plan()).run(12, 30 * MS)
-    program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
+    program.phases.clean.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS)
-    assert not program.phases.doubtful
-    while not program.phases.doubtful:
+    assert not program.phases.clean.doubtful
+    while not program.phases.clean.doubtful:
         program.step(10 * MS)
         assert program.phases.resettled is None and len(program.labels) < 200
-    program.phases.timed(program.phases._burst, [float(now_ns)] * 8)
+    program.phases.clean.timed(program.phases._burst, [float(now_ns)] * 8)
     program.run(100, 10 * MS)
     assert (program.phases.resettled is not None) == again
-    assert not program.phases.doubtful and program.phases.finished
+    assert not program.phases.clean.doubtful and program.phases.finished
 
 
 def test_without_device_times_the_host_decides():
     program = Program(Plan()).run(12, 30 * MS)
-    program.phases.timed(program.phases._burst, [30.0 * MS] * 8)
+    program.phases.clean.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS).run(100, 10 * MS)
     assert program.phases.resettled is not None
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fathom.probe import recorder
-from fathom.probe.phases import Job
+from fathom.probe.orders import Job
 
 
 class Logged:

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from fathom.probe.frames import FIFO, LAYOUT, Beacon, Layout, Memory, NotHereError, calibrate, thread_state
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
-from fathom.recorder.stacks.blocking import Activity
+from fathom.recorder.stacks.blocking import PROCESSOR, Activity
 from fathom.recorder.stacks.codes import TornError
 from fathom.sounding.raw.stacks import is_program, stacks
 from tests.support.paths import SOURCE
@@ -151,6 +152,24 @@ def test_a_blocked_thread_names_the_call_and_a_busy_one_runs() -> None:
         sleeping.wait()
         busy.wait()
     assert Activity(sleeping.pid, sleeping.pid).now() == (None, None)
+
+
+def test_a_thread_is_displaced_where_the_sampler_took_its_processor() -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})  # so that the thread does not move meanwhile
+    try:
+        assert Activity(os.getpid(), threading.get_native_id()).displaced()
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def test_a_thread_on_another_processor_is_not_displaced(tmp_path: Path) -> None:
+    task = tmp_path / "7" / "task" / "7"
+    task.mkdir(parents=True)
+    fields = ["S", *["0"] * (PROCESSOR - 1), str(1 << 20)]
+    (task / "stat").write_text(f"7 (python (3)) {' '.join(fields)} 0 0\n")
+    assert not Activity(7, 7, root=str(tmp_path)).displaced()
+    assert not Activity(8, 8, root=str(tmp_path)).displaced()
 
 
 SAMPLED = """

@@ -112,6 +112,16 @@ def test_a_settling_drops_the_timeline_only_where_a_later_one_exists(tmp_path, a
     assert ("slower-steps" in {problem.what for problem in store.manifest.problems}) != again
 
 
+def test_a_timeline_of_an_abandoned_clock_does_not_outweigh_a_settling(tmp_path):
+    trace = {"t": "trace", "phase": "timeline", "burst": 2, "file": "trace-7-2.json", "k0": 0, "k1": 3}
+    early = [clock(0, "loader"), marks(0, 4, "timeline", 2, source="loader"), {**trace, "stop_ns": T0}]
+    late = [clock(8), marks(8, 9, "clean", 3), {"t": "resettled", "k": 12}]
+    store = import_raw(write(tmp_path, {7: [process(), *early, *late]}))
+    steps = store.table("steps").collect()
+    assert steps.filter(phase="settle")["step"].to_list() == [8, 9, 10, 11]
+    assert "slower-steps" not in {problem.what for problem in store.manifest.problems}
+
+
 def test_a_lost_mark_leaves_a_gap_and_no_long_step(tmp_path):
     store = import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 3), marks(5, 3)]}))
     assert store.table("steps").collect()["step"].to_list() == [0, 1, 5, 6]

@@ -14,8 +14,8 @@ from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault, guarded
 from fathom.probe.frames import Beacon
-from fathom.probe.orders import Job
-from fathom.probe.phases import Orders, Phases
+from fathom.probe.orders import Job, Orders
+from fathom.probe.phases import Phases
 from fathom.probe.plain import is_plain
 from fathom.probe.recorder import Recorder
 from fathom.probe.reporter import Reporter
@@ -111,7 +111,7 @@ class Conductor:
         self.phases.unsettled = self._trials.unsettled
         before, resettled = self.orders, self.phases.resettled
         self.orders = self.phases.at(k, signal.ns)
-        if self.phases.doubtful:
+        if self.phases.clean.doubtful:
             for record in self.read_events():
                 self._session.say(record)
         if self._schedule.lead > 0:
@@ -194,7 +194,7 @@ class Conductor:
         return self.phases.stopped(events, kept, self.recorder.sampler.active, ended_ns)
 
     def _arm_trial(self, job: Job) -> None:
-        if self.capturing or not self.safely(self._trials.arm, job, self.phases.step_ns):
+        if self.capturing or not self.safely(self._trials.arm, job, self.phases.clean.step_ns):
             self.phases.interrupted()
         self._mind_trials()
 
@@ -235,7 +235,7 @@ class Conductor:
         """Return `device` records of the completed events."""
         records = self._events.read()
         for record in records:
-            self.phases.timed(record["burst"], [ns for _, ns in lengths(record["marks"])])
+            self.phases.clean.timed(record["burst"], [ns for _, ns in lengths(record["marks"])])
         return records
 
     def suspend(self, why: str) -> None:

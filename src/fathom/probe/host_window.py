@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from fathom.probe.conductor import Conductor
 from fathom.probe.faults import guarded
 from fathom.probe.frames import main_thread
-from fathom.probe.phases import Job
+from fathom.probe.orders import Job
 
 PATIENCE_S, POLL_S, LENGTH_S = 0.5, 0.02, 5.0
 BURST = 1

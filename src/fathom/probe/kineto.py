@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from fathom.atomic import atomic_write
 from fathom.probe.device import device_in_use
 from fathom.probe.uncollected import uncollected
-from fathom.probe.whole import whole
 
 MARK = "fathom.mark#"
 BYTES_AN_EVENT = 300  # of Kineto's JSON, without shapes or stacks
@@ -92,7 +92,7 @@ class Kineto:
 
     def save(self, path: str) -> int:
         """Write Kineto's JSON to `path`, free its memory, and return the approximate number of events."""
-        with whole(path) as part:
+        with atomic_write(path) as part:
             self._result.save(part)
         if self._stacks:
             self._save_lines(path)
@@ -104,7 +104,10 @@ class Kineto:
         folder, name = os.path.split(path)
         with uncollected():
             text = json.dumps(call_lines(self._result))
-        with whole(os.path.join(folder, f"lines-{name}")) as part, open(part, "w", encoding="utf-8") as file:
+        with (
+            atomic_write(os.path.join(folder, f"lines-{name}")) as part,
+            open(part, "w", encoding="utf-8") as file,
+        ):
             file.write(text)
 
     def drop(self) -> None:

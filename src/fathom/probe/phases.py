@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from itertools import pairwise
 
+from fathom.probe.clean import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps
 from fathom.probe.counters import budget
 from fathom.probe.orders import Job, Orders
 from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, Plan
-from fathom.probe.settling import median, quicker, settled
+from fathom.probe.settling import settled
 from fathom.probe.trials import rounds
 
-CLEAN_LEAST, CLEAN_MOST, CLEAN_NS = 8, 12, 2_000_000_000
-RECORDED_LEAST, RECORDED_NS = 20, 2_000_000_000  # clean steps and time that a complete recording should have
 EVENTS_A_BURST = 100_000
-FIRST_WINDOWS = 2  # of a first burst, which reveals the number of events per step
-LONG_NS = 50_000_000  # steps this long have one, because they may hold many events
+FIRST_WINDOWS = 2  # of a first burst, which reveals the number of events per step; 1 if steps are long
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
 RECOVERY = 2  # irregular steps after an export: the device has run empty
 SETTLE_LEAST = 3
 RECENT = 3  # bursts, of which the one with the longest steps decides how many fit into the next
-DRIFT_STEPS, MOST_AGAIN = 20, 2  # a lasting change of the step time restarts the recording
+MOST_AGAIN = 2  # a lasting change of the step time restarts the recording
 STACKS_BELOW = 20_000  # events per step: stacks multiply them
 # Of a timeline of sampled stacks alone, which costs the program nothing.
 SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
@@ -49,15 +48,11 @@ class Phases:
         self.blocked = False  # another profiler runs: no burst can begin, and steps are not clean
         self.kept = 0
         self.resettled: int | None = None  # steps before this one were unlike those that follow
-        self._again, self._reference = 0, 0.0
-        self._timed: dict[int, deque[float]] = {}  # by burst, lengths of clean steps on the device
-        self._timed_before = 0  # the reference burst
-        self.doubtful = False  # whether steps got faster, until the lengths on the device are known
+        self._again = 0
         self._state, self._burst = "settle", burst
         self._last = Orders("settle", burst)
         self._marks: list[int] = []
-        self._clean: deque[int] = deque(maxlen=4096)
-        self._clean_count = self._clean_total_ns = 0
+        self.clean = CleanSteps()
         self._jobs: list[Job] = []
         self._trials = list(plan.what_if)
         self.unsettled = False  # steps still differ from those before a trial
@@ -85,27 +80,18 @@ class Phases:
         waiting = self._jobs or self._trials or self.appointments or self.plan.on_slow_step
         return self._state == "clean" and self.lead >= 0 and done and not waiting
 
-    @property
-    def step_ns(self) -> float:
-        """The length of a clean step; 0.0 if there is none yet."""
-        return median(list(self._clean)) if self._clean else 0.0
-
     def passed(self, ns: int) -> None:
         """Count a step that opened at `ns` in a quiet phase, without deciding anything."""
         self._account(ns)
 
-    def timed(self, burst: int, lengths: list[float]) -> None:
-        """Record how many ns clean steps of a burst took on the device."""
-        self._timed.setdefault(burst, deque(maxlen=DRIFT_STEPS)).extend(lengths)
-
     def at(self, k: int, ns: int) -> Orders:
         """Step k opens at `ns`."""
         self._account(ns)
-        if self._state == "running":
+        if self._state == "running" and self._job is not None:
             self._left -= 1
             if self._left > 0:
-                return self._orders(self._phase_of_job())
-            return self._stop()
+                return self._orders(self._job.phase)
+            return Orders("transition", self._burst, stop=self._job)
         if self._state == "armed":
             return self._orders("transition") if self._waits() else self._start()
         self._decide(k)
@@ -173,9 +159,7 @@ class Phases:
         if self._state == "settle":
             self._marks.append(ns)
         elif self._state == "clean" and self._in_phase:
-            self._clean.append(ns - self._last_ns)
-            self._clean_count += 1
-            self._clean_total_ns += ns - self._last_ns
+            self.clean.add(ns - self._last_ns)
         self._in_phase += 1
         self._last_ns = ns
 
@@ -196,7 +180,7 @@ class Phases:
         count = len(self._marks) - 1
         if self.plan.settle is not None:
             return count >= self.plan.settle
-        if count >= SETTLE_LEAST and settled(_differences(self._marks)):
+        if count >= SETTLE_LEAST and settled([after - before for before, after in pairwise(self._marks)]):
             return True
         late = count >= MOST_SETTLING_STEPS or self._marks[-1] - self._marks[0] >= MOST_SETTLING_NS
         self.settled_in_time = not (late and count >= 1)
@@ -207,8 +191,8 @@ class Phases:
             return
         named = self._at and self.plan.depth != "surface"
         if self._trials and not named:  # named steps come first
-            if self._clean_enough():
-                self._jobs += rounds.jobs(self._trials, self.step_ns)
+            if self.clean.are_enough:
+                self._jobs += rounds.jobs(self._trials, self.clean.step_ns)
                 self._trials = []
         elif self.plan.depth == "surface":
             self._finish()
@@ -218,7 +202,7 @@ class Phases:
         elif self._at:
             return
         elif not self._begun:
-            if self._clean_enough():
+            if self.clean.are_enough:
                 self._begin_timeline()
         elif self.light and self._wanted > 0 and not self._looked_deeper:
             self._schedule_burst(self._wanted)
@@ -226,20 +210,16 @@ class Phases:
             self._record_again(k)
         elif self._more:
             self._schedule_burst(self._more)
-        elif not self.doubtful:
+        elif not self.clean.doubtful:
             self._finish()
             if self.finished and self.plan.on_slow_step:
                 self._watch_for_slow()
 
-    def _clean_enough(self) -> bool:
-        long_enough = self._clean_count >= CLEAN_LEAST and self._clean_total_ns >= CLEAN_NS
-        return long_enough or self._clean_count >= CLEAN_MOST
-
     def _begin_timeline(self) -> None:
         self._begun, self._wanted = True, self.plan.steps
         if self.sampled_alone:
-            self._wanted = max(self._wanted, min(SAMPLED_STEPS, int(SAMPLED_NS / max(self.step_ns, 1))))
-        self._reference, self._timed_before = self.step_ns, self._burst
+            self._wanted = max(self._wanted, min(SAMPLED_STEPS, int(SAMPLED_NS / max(self.clean.step_ns, 1))))
+        self.clean.refer_to(self._burst)
         self._jobs.append(Job("timeline", self._fitting(self._wanted)))
 
     def _traced(self, job: Job, took_ns: float, events: int, kept: bool) -> None:
@@ -298,48 +278,36 @@ class Phases:
         return replace(job, windows=self._fitting(job.windows), last=last)
 
     def _is_quicker(self) -> bool:
-        """Whether steps since the timeline are faster than before, so that they had not settled yet. Slower
-        steps mean nothing, as the profiler may still interfere. A user-defined settling time is trusted."""
-        self.doubtful, fixed = False, self.plan.at or self.plan.settle is not None
-        if fixed or self._again >= MOST_AGAIN or self._in_phase <= 2 * DRIFT_STEPS:
-            return False
-        return quicker(self._reference, list(self._clean)[-DRIFT_STEPS:]) and self._device_agrees()
+        """Whether steps since the timeline are shorter than before it, so that they had not settled yet.
 
-    def _device_agrees(self) -> bool:
-        """Whether the device confirms faster steps, if timed: a host that launches faster does not make steps
-        faster. The present device times may take a while to arrive."""
-        before, now = self._timed.get(self._timed_before), self._timed.get(self._burst)
-        self.doubtful = bool(before) and not now and self._in_phase <= 4 * DRIFT_STEPS
-        if not before or not now:
-            return not self.doubtful
-        return quicker(median(list(before)), list(now))
+        Longer steps mean nothing, as the profiler may still interfere. A user's settling time is trusted.
+        """
+        if self.plan.at or self.plan.settle is not None or self._again >= MOST_AGAIN:
+            return False
+        return self.clean.became_shorter(self._burst, self._in_phase)
 
     def _record_again(self, k: int) -> None:
         self._again += 1
         like_now = DRIFT_STEPS // 2  # of the steps that changed the median
         self.resettled = k - like_now
-        recent = list(self._clean)[-like_now:]
-        self._clean.clear()
-        self._clean.extend(recent)
+        self.clean.forget_all_but(like_now)
         self._looked_deeper, self._more = False, 0
         self._trials = list(self.plan.what_if)
         self._begin_timeline()
 
     def _fitting(self, windows: int) -> int:
         if not self._events_a_step:
-            long = self._clean_total_ns > LONG_NS * self._clean_count
-            return min(windows, 1 if long else FIRST_WINDOWS)
+            return min(windows, 1 if self.clean.are_long else FIRST_WINDOWS)
         most = LIGHT_BURST if self.light else windows
         return max(1, min(windows, most, EVENTS_A_BURST // self._events_a_step))
 
     def _finish(self) -> None:
-        enough = self._clean_count >= RECORDED_LEAST and self._clean_total_ns >= RECORDED_NS
-        self.finished = self.finished or enough
+        self.finished = self.finished or self.clean.are_complete
 
     def _watch_for_slow(self) -> None:
-        if self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS and self._in_phase >= CLEAN_LEAST:
+        if self.kept < SLOW_KEPT and self._rounds < SLOW_ROUNDS and self._in_phase >= ENOUGH_LEAST:
             self._rounds += 1
-            limit = sorted(self._clean)[int(0.99 * (len(self._clean) - 1))]
+            limit = self.clean.slow_ns
             self._jobs.append(Job("slow", self._fitting(SLOW_WINDOWS), keep_above_ns=limit))
 
     # movements
@@ -382,27 +350,14 @@ class Phases:
 
     def _start(self) -> Orders:
         assert self._job is not None
-        self._lead_in = int(
-            self.light and self._job.phase == "timeline"
-        )  # a step that absorbs the cost of starting
+        self._lead_in = int(self.light and self._job.phase == "timeline")  # absorbs the cost of starting
         self._state, self._started_ns = "running", self._last_ns
         self._left = self._job.windows + self._lead_in
         self._burst += 1
         phase = "transition" if self._lead_in else self._job.phase
         return Orders(phase, self._burst, start=self._job)
 
-    def _stop(self) -> Orders:
-        return Orders("transition", self._burst, stop=self._job)
-
-    def _phase_of_job(self) -> str:
-        assert self._job is not None
-        return self._job.phase
-
     def _orders(self, phase: str) -> Orders:
         if (phase, self._burst) != (self._last.phase, self._last.burst):
             self._last = Orders(phase, self._burst)
         return self._last
-
-
-def _differences(values: list[int]) -> list[float]:
-    return [values[i + 1] - values[i] for i in range(len(values) - 1)]

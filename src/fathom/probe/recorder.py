@@ -14,7 +14,7 @@ from fathom.probe.counters.sampler import Sampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
 from fathom.probe.memory import Snapshot
-from fathom.probe.phases import Job
+from fathom.probe.orders import Job
 from fathom.probe.plain import Plain, is_plain
 from fathom.probe.reporter import Reporter
 from fathom.probe.threads import native_id

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from fathom.probe.phases import Job
+from fathom.probe.orders import Job
 from fathom.probe.process import number
 
 LEAD = 4  # steps between a decision and its effect, so that every rank can read it in time

@@ -14,7 +14,7 @@ from fathom.probe.conductor import Conductor
 from fathom.probe.ending import end_quietly
 from fathom.probe.host_window import HostWindow
 from fathom.probe.kineto import Kineto
-from fathom.probe.phases import Orders
+from fathom.probe.orders import Orders
 from fathom.probe.plain import Region
 from fathom.probe.plan import Plan
 from fathom.probe.process import describe, devices

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fathom.atomic import atomic_write
 from fathom.recorder.redact import redact_text
 
 PATIENCE = 2.0  # seconds that the user waits for one command after the program's end
@@ -19,14 +20,13 @@ def note_checks(raw: Path) -> None:
     from fathom.machine.checks import examine, stored, this_host
 
     path = raw / "launch.json"
-    part = path.with_suffix(".part")
     try:
         launch = json.loads(path.read_bytes())
         results = stored(examine(this_host(PATIENCE)))
         launch["machine"]["checks"] = {
             name: {key: redact_text(text) for key, text in result.items()} for name, result in results.items()
         }
-        part.write_text(json.dumps(launch, indent=1))
-        part.replace(path)
+        with atomic_write(path) as part:
+            Path(part).write_text(json.dumps(launch, indent=1))
     except Exception:  # whatever a host is like, its recording matters more
-        part.unlink(missing_ok=True)
+        return

@@ -9,6 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
+from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, NotASoundingError
 from fathom.units import GIB
 
@@ -27,14 +28,11 @@ def pack(folder: Path, output: Path | None = None) -> Path:
     target = output or packed_name(folder)
     if target.exists():
         raise BadInputError(f"{target} exists already; choose another name with -o.")
-    part = target.with_name(target.name + ".part")
     try:
-        with zipfile.ZipFile(part, "w") as archive:
+        with atomic_write(target) as part, zipfile.ZipFile(part, "w") as archive:
             for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):
                 _add(archive, file, file.relative_to(folder).as_posix())
-        part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True)
         raise BadInputError(f"{target} cannot be written: {error.strerror}.") from None
     return target
 

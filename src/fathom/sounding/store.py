@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import polars as pl
 
+from fathom.atomic import atomic_write
 from fathom.errors import BadInputError, NotASoundingError
 from fathom.replacing import Aside
 from fathom.sounding.manifest import Manifest, Rank
@@ -223,9 +224,8 @@ def amend(store: Store, tables: dict[tuple[int, str], pl.DataFrame], ranks: list
     try:
         for (rank, table), frame in tables.items():
             file = store.path / f"rank-{rank}" / f"{table}.parquet"
-            part = file.with_name(file.name + ".part")
-            _write_table(part, table, frame)
-            part.replace(file)
+            with atomic_write(file) as part:
+                _write_table(Path(part), table, frame)
             manifest.checksums[file.relative_to(store.path).as_posix()] = checksum(file)
         _write_manifest(store.path, manifest)
     except OSError as error:
@@ -238,9 +238,8 @@ def _write_table(file: Path, table: str, frame: pl.DataFrame) -> None:
 
 
 def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    temporary = folder / (MANIFEST + ".part")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-    temporary.replace(folder / MANIFEST)
+    with atomic_write(folder / MANIFEST) as part:
+        Path(part).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
 
 
 def checksum(file: Path) -> int:

@@ -1,6 +1,6 @@
-"""The device's work during a burst, and what launched it, straight from CUPTI.
+"""Record the device's work during a burst, and the calls that launched it, with CUPTI directly.
 
-Launches cost less than under Kineto, and records carry the host's time, as samples then do.
+Launches cost less than under Kineto. Records, and samples with them, carry the host's time.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from fathom.probe.counters import trace
 from fathom.probe.counters.calls import runtime_calls, unwanted
-from fathom.probe.counters.launches import Call, Launches, Work, sparse
+from fathom.probe.counters.launches import Call, DeviceWork, Launches, is_sparse
 from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, SYNC, kind_of, name_of
 from fathom.probe.device import device_in_use
 
-BUFFER_BYTES, AT_HAND = 2 << 20, 4  # a kernel takes some 220 bytes; each thread that launches has a buffer
-ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: else launches wait while it zeroes the buffer
+BUFFER_BYTES, SPARE_BUFFERS = 2 << 20, 4  # a kernel takes about 220 bytes; each launching thread has a buffer
+ZEROED = 5  # CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER: otherwise launches wait while CUPTI zeroes it
 NEAR_NS = 1_000_000  # between CUPTI's clock and the host's
-PATIENCE_S = {"1": 1.0, None: 0.2}  # by what TEARDOWN is set to: from some version on, Kineto needs no word
-LOOK_S = 0.02
-FORCED = 1
+TEARDOWN = "TEARDOWN_CUPTI"  # the variable that makes Kineto release CUPTI after a burst
+PATIENCE_S = {"1": 1.0, None: 0.2}  # by the value of TEARDOWN: newer versions of Kineto do not need it
+POLL_S = 0.02
+FORCED = 1  # CUPTI_ACTIVITY_FLAG_FLUSH_FORCED
 FIRST = "spin_kernel"  # the kernel that `launch` launches
-TEARDOWN = "TEARDOWN_CUPTI"  # Kineto's word for it
-SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: threads are numbered as the kernel does
+SYSTEM_IDS = 1  # CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM: the operating system's thread ids
 CLOCK_PAIRS = 5
-# Records of a burst beside the device's work: nothing, the calls of the runtime, or the times at which
-# kernels were queued, and synchronisations.
+# Recorded besides the device's work: nothing; calls of the runtime; or the times at which kernels were
+# queued, and synchronisations.
 WORK, CALLS, QUEUED = "work", "calls", "queued"
 
 Requested = ctypes.CFUNCTYPE(
@@ -42,47 +42,48 @@ Completed = ctypes.CFUNCTYPE(
 
 
 class CuptiError(Exception):
-    """A call of CUPTI failed; the message says which, and its code."""
+    """A call of CUPTI failed; the message names it and its status."""
 
 
 class Activities:
-    """One burst at a time: `ready`, `enable`, `disable`, `save`. `library`: the libcupti of this process."""
+    """One burst at a time: `ready`, `enable`, `disable`, `save`. `library` is this process's libcupti."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
-        self._callbacks = Requested(self._give), Completed(self._take)  # CUPTI holds them as long as it lives
+        self._callbacks = Requested(self._give), Completed(self._take)  # CUPTI keeps them for its lifetime
         self._subscriber = Subscriber(lambda *_: None)
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
         self._launches = Launches()
-        self._dense = False  # launches follow each other so closely that recording their calls costs too much
+        self._dense = False  # launches are so frequent that recording their calls costs too much
         self._watched = WORK
-        self.rehearsal = False  # the burst saved last was one
+        self.rehearsal = False  # the last burst served only to learn when calls are made
         self.clock: tuple[int, int] | None = None  # CUPTI's clock minus the host's, and its error, in ns
         self.enabled = self._refused = self._launched = False
 
     def ready(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else holds CUPTI, and it keeps the host's time."""
+        """Whether nobody else uses CUPTI, and it follows the host's clock."""
         if self.free(touch):
-            self._spare = [_block() for _ in range(AT_HAND)]
-            self._refused = not self._attached()
+            self._spare = [_buffer() for _ in range(SPARE_BUFFERS)]
+            self._refused = not self._follows_host()
         return not self._refused
 
     def free(self, touch: Callable[[], None]) -> bool:
-        """Whether nobody else uses CUPTI. Kineto, which sets its own clock, keeps it, or releases it at
-        the first CUDA call after a burst, which ends everything begun before; `touch` makes that call.
-        If CUPTI did not become free once, it is not asked again.
+        """Whether nobody else uses CUPTI; if it does not become free, it is not asked again.
+
+        Kineto sets its own clock. It keeps CUPTI, or releases it at the first CUDA call after a burst, which
+        ends everything begun before; `touch` makes that call.
         """
         until = time.monotonic() + PATIENCE_S.get(os.environ.get(TEARDOWN), 0.0)
-        while not self._refused and self._held():
+        while not self._refused and self._taken():
             self._refused = time.monotonic() >= until
             touch()
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
         return not self._refused
 
-    def _attached(self) -> bool:
-        """Whether it keeps the host's time: only since activities were enabled it does, and lets sample."""
+    def _follows_host(self) -> bool:
+        """Whether CUPTI's clock is the host's, which requires enabled activities, as does sampling."""
         try:
             self._switch_on()
             try:
@@ -94,7 +95,7 @@ class Activities:
         self._full = []
         return abs(self.clock[0]) < NEAR_NS
 
-    def _held(self) -> bool:
+    def _taken(self) -> bool:
         subscriber = ctypes.c_void_p()
         if self._library.cuptiSubscribe(ctypes.byref(subscriber), self._subscriber, None):
             return True
@@ -102,7 +103,7 @@ class Activities:
         return False
 
     def _offset(self) -> tuple[int, int]:
-        """How far CUPTI's clock is from the host's, and how well that is known."""
+        """Return CUPTI's clock minus the host's, and its error, in ns."""
         tries = []
         for _ in range(CLOCK_PAIRS):
             now, before = ctypes.c_uint64(), time.time_ns()
@@ -113,10 +114,10 @@ class Activities:
         return offset, width // 2
 
     def enable(self, first: Callable[[], bool] = lambda: False, calls: bool = False) -> None:
-        """Begin to record; with `calls` those that launch, too. Raises CuptiError.
+        """Start recording, with `calls` also the calls that launch work. Raises CuptiError.
 
-        CUPTI takes a third of a millisecond for the first launch after that: `first` makes it, as `launch`
-        does, and says whether it did; it is left out of what is written.
+        The first launch afterwards takes CUPTI a third of a millisecond. `first` makes it, as `launch` does,
+        and returns whether it did; it is not written.
         """
         self._switch_on(WORK if not calls else QUEUED if self._dense and self._launches.known else CALLS)
         self._launched = first()
@@ -145,7 +146,7 @@ class Activities:
             self._library.cuptiActivityEnableRuntimeApi(number, ctypes.c_uint8(0))
 
     def disable(self) -> None:
-        """Record no more; the device has to be idle. Raises CuptiError."""
+        """Stop recording; the device must be idle. Raises CuptiError."""
         self.enabled = False
         try:
             for kind in KINDS:
@@ -156,13 +157,13 @@ class Activities:
                 self._ask("cuptiActivityEnableLatencyTimestamps", ctypes.c_uint8(0))
             self._ask("cuptiActivityFlushAll", FORCED)
         finally:
-            self._zeroed(0)  # Kineto's buffers are not zeroed
+            self._zeroed(0)  # as Kineto expects
 
     def save(self, path: str, thread: int = 0) -> int:
-        """Write what was recorded as Kineto writes traces, free its memory, and return the number of events.
+        """Write the burst in Kineto's format, free its memory, and return the number of events.
 
-        `thread` is the one that made the calls whose thread is not recorded. A `rehearsal` is not written: it
-        recorded every call of a program with many launches, which its steps took longer for.
+        `thread` made the calls whose thread is not recorded. A `rehearsal` is not written: recording every
+        call of a program with many launches made its steps longer.
         """
         work, calls = trace.work_of(self._records()), self._calls()
         skip = self._first_of(work) if self._launched else -1
@@ -178,49 +179,47 @@ class Activities:
     def _calls(self) -> list[Call]:
         return [] if self._watched == WORK else trace.calls_of(self._records(), runtime_calls(self._library))
 
-    def _completed(self, work: list[Work], calls: list[Call], thread: int) -> list[Call]:
-        """The calls that were not recorded. How bursts to come record them is decided here."""
+    def _completed(self, work: list[DeviceWork], calls: list[Call], thread: int) -> list[Call]:
+        """Return the calls that were not recorded, and decide how later bursts record them."""
         if self._watched == CALLS:
             self._launches.learn(work, calls)
-        self._dense = not sparse(work)
+        self._dense = not is_sparse(work)
         self.rehearsal = self._watched == CALLS and self._dense and self._launches.known
         return self._launches.missing(work, calls, thread)
 
     @staticmethod
-    def _first_of(work: list[Work]) -> int:
-        """The correlation of the launch that `first` made; -1 where it is not there."""
-        ours = (one.correlation for one in work if one.kind == "kernel" and FIRST in name_of(one.name))
+    def _first_of(work: list[DeviceWork]) -> int:
+        """Return the correlation of the launch that `first` made; -1 if it is missing."""
+        ours = (item.correlation for item in work if item.kind == "kernel" and FIRST in name_of(item.name))
         return min(ours, default=-1)
 
     def drop(self) -> None:
-        """Forget the burst."""
+        """Discard the burst."""
         self._full, self._spare = [], []
 
     def _records(self) -> Iterator[tuple[int, int]]:
-        """Kind and address of every record."""
-        for block, size in self._full:
+        """Yield kind and address of every record."""
+        for buffer, size in self._full:
             record = ctypes.c_void_p()
-            start = ctypes.addressof(block)
+            start = ctypes.addressof(buffer)
             while size and self._next(start, size, record):
                 kind = kind_of(record.value or 0)
                 if kind in KNOWN:
                     yield kind, record.value or 0
 
     def _next(self, start: int, size: int, record: ctypes.c_void_p) -> bool:
-        told = self._library.cuptiActivityGetNextRecord(
-            ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.byref(record)
-        )
-        return bool(told == 0)
+        next_record = self._library.cuptiActivityGetNextRecord
+        return bool(next_record(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.byref(record)) == 0)
 
     def _zeroed(self, value: int) -> None:
-        """Whether buffers are given zeroed."""
-        size, told = ctypes.c_size_t(1), ctypes.c_uint8(value)
-        self._ask("cuptiActivitySetAttribute", ZEROED, ctypes.byref(size), ctypes.byref(told))
+        """Tell CUPTI whether buffers are zeroed already."""
+        size, is_zeroed = ctypes.c_size_t(1), ctypes.c_uint8(value)
+        self._ask("cuptiActivitySetAttribute", ZEROED, ctypes.byref(size), ctypes.byref(is_zeroed))
 
     def _give(self, buffer: Any, size: Any, most: Any) -> None:
-        block = self._spare.pop() if self._spare else _block()
-        address = ctypes.addressof(block)
-        self._given[address] = block
+        ours = self._spare.pop() if self._spare else _buffer()
+        address = ctypes.addressof(ours)
+        self._given[address] = ours
         buffer[0], size[0], most[0] = address, BUFFER_BYTES, 0
 
     def _take(self, context: Any, stream: int, buffer: int, size: int, valid: int) -> None:
@@ -233,25 +232,27 @@ class Activities:
 
 
 def launch(cuda: Any) -> bool:
-    """Launch what the program does not see, of `torch.cuda`: it takes no memory, and no mode of torch's meets
-    it. Whether it did."""
+    """Launch a kernel of `torch.cuda` that the program does not notice; return whether it was launched.
+
+    It takes no memory, and torch's modes do not see it.
+    """
     if not cuda.is_initialized():
         return False
     try:
         with cuda.device(device_in_use(cuda)):
             cuda._sleep(1)
-    except RuntimeError:  # of a program that failed
+    except RuntimeError:  # the program failed
         return False
     return True
 
 
 def activities() -> Activities | None:
-    """Those of the libcupti that this process has loaded; None where there is none, or an unknown one."""
+    """Return the Activities of the libcupti that this process has loaded; None if none or unknown."""
     path = loaded()
     return None if path is None else _of(path)
 
 
-@lru_cache(maxsize=1)  # the library calls back what it was given first for as long as it lives
+@lru_cache(maxsize=1)  # the library keeps the first callbacks for its lifetime
 def _of(path: str) -> Activities | None:
     library, version = ctypes.CDLL(path), ctypes.c_uint32()
     known = library.cuptiGetVersion(ctypes.byref(version)) == 0 and version.value // 10_000 == 13
@@ -259,7 +260,7 @@ def _of(path: str) -> Activities | None:
 
 
 def loaded(maps: str = "/proc/self/maps") -> str | None:
-    """The path of the libcupti that this process has loaded."""
+    """Return the path of the libcupti that this process has loaded; None if there is none, or several."""
     try:
         with open(maps) as file:
             paths = {line.split(maxsplit=5)[5].strip() for line in file if "/libcupti.so" in line}
@@ -268,5 +269,5 @@ def loaded(maps: str = "/proc/self/maps") -> str | None:
     return paths.pop() if len(paths) == 1 else None
 
 
-def _block() -> Any:
+def _buffer() -> Any:
     return ctypes.create_string_buffer(BUFFER_BYTES)

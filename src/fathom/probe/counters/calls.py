@@ -1,4 +1,4 @@
-"""Which calls of CUDA's runtime CUPTI records, and what they are called."""
+"""The calls of CUDA's runtime that CUPTI records, and their names."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import Any
 RUNTIME_DOMAIN = 2  # CUPTI_CB_DOMAIN_RUNTIME_API
 MOST = 5_000  # of callback ids; CUDA 13.0 has 522
 VERSION = re.compile(r"(_pt[ds][sz])?_v\d+$")
-# Launches, and calls that a host may wait in. The others outnumber them by far: PyTorch asks for the current
-# device a dozen times per launch.
+# Launches, and calls in which the host may wait. The others are far more frequent: PyTorch asks for the
+# current device a dozen times per launch.
 CHOSEN = re.compile(
     r"LaunchKernel|LaunchCooperative|GraphLaunch|Memcpy|Memset|Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Synchronize|EventQuery|StreamQuery|StreamWaitEvent|ModuleLoad|LibraryLoad|LibraryGet|MemPrefetch"
 )
-GRAPH_LAUNCH = "cudaGraphLaunch"
 
 
 @lru_cache(maxsize=1)
 def runtime_calls(library: Any) -> dict[int, str]:
-    """Names of the runtime's calls by callback id, as Kineto writes them; empty if the library has none."""
+    """Return the runtime's calls by callback id, named as by Kineto; empty if the library has none."""
     return dict(_named(library))
 
 
@@ -35,10 +34,10 @@ def _named(library: Any) -> Iterator[tuple[int, str]]:
 
 
 def plain(name: str) -> str:
-    """`__cudaLaunchKernel_ptsz_v13000` is cudaLaunchKernel."""
+    """Return the name without prefix and version: cudaLaunchKernel of `__cudaLaunchKernel_ptsz_v13000`."""
     return VERSION.sub("", name.lstrip("_"))
 
 
 def unwanted(names: Iterable[tuple[int, str]]) -> list[int]:
-    """Callback ids of the calls that are not recorded."""
+    """Return the callback ids of calls that are not recorded."""
     return [number for number, name in names if not CHOSEN.search(name)]

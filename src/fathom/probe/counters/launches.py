@@ -1,9 +1,9 @@
-"""Calls that launched device work, where CUPTI recorded the work alone.
+"""Reconstruct the calls that launched device work, if CUPTI recorded only the work.
 
-Recording every call of the runtime costs a launch-bound step 4 to 8 %: CUPTI then looks at all of them, the
-device's number that PyTorch asks for a dozen times per launch included. A kernel's own record says when it
-was queued, which costs nothing more. How much earlier its call began, and how much later it returned, is
-learned from a burst with both.
+Recording every call of the runtime costs a launch-bound step 4 to 8 %, because CUPTI then examines all of
+them, including the dozen queries per launch by which PyTorch asks for the current device. A kernel's own
+record holds the time at which it was queued, at no further cost. A burst with both shows how much earlier
+the call began, and how much later it returned.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from statistics import median, quantiles
 from typing import NamedTuple
 
 ENOUGH = 20  # launches with a recorded call, to learn from
-SPARSE_A_MS = 10.0  # fewer launches a millisecond than this: recording their calls costs below 1 %
-COPY, SET = "cudaMemcpyAsync", "cudaMemsetAsync"
-DRIVER = "cuLaunchKernelEx"  # of kernels that the runtime did not launch: libraries call the driver
+SPARSE_PER_MS = 10.0  # launches per millisecond, below which recording their calls costs less than 1 %
+LAUNCH = "cudaLaunchKernel"
+CALLS = {"copy": "cudaMemcpyAsync", "set": "cudaMemsetAsync"}  # by kind of work
+DRIVER = "cuLaunchKernelEx"  # of kernels launched by libraries, which call the driver
 
 
-class Work(NamedTuple):
-    """A piece of device work; times in ns, `queued` and `submitted` 0 where they are not known."""
+class DeviceWork(NamedTuple):
+    """A kernel, copy or fill on the device. Times are in ns; `queued` and `submitted` are 0 if unknown."""
 
     correlation: int
     kind: str  # kernel, copy, set
-    name: int | str  # of a kernel: the address that CUPTI keeps its name at
+    name: int | str  # of a kernel: the address at which CUPTI keeps its name
     start: int
     end: int
     queued: int = 0
     submitted: int = 0
-    node: int = 0  # of a graph
-    blocks: bool = False  # a copy whose call returns when it has ended
+    node: int = 0  # in a CUDA graph
+    blocks: bool = False  # a copy whose call returns after it has ended
 
 
 class Call(NamedTuple):
-    """A call of the runtime; `thread` 0: not known."""
+    """A call of the runtime; `thread` is 0 if unknown."""
 
     correlation: int
     name: str
@@ -45,72 +46,67 @@ class Call(NamedTuple):
 
 @dataclass
 class Launches:
-    """Fills in the calls of a process's bursts. `known`: a burst with calls and queue times was seen."""
+    """Adds missing calls to a process's bursts. `known`: a burst had both calls and queue times."""
 
     known: bool = False
-    lead_ns: int = 2_500  # from a call's begin to its kernel's queue time
-    tail_ns: int = 500  # from the kernel's submission to the call's end
-    lag_ns: int = 6_000  # from a call's begin to its work's start, on an idle device
-    names: dict[int | str, str] = field(default_factory=dict)  # call by kernel
+    lead_ns: int = 2_500  # from the start of a call to the queue time of its kernel
+    tail_ns: int = 500  # from the submission of a kernel to the end of its call
+    lag_ns: int = 6_000  # from the start of a call to the start of its work on an idle device
+    names: dict[int | str, str] = field(default_factory=dict)  # calls by kernel
 
-    def learn(self, work: Sequence[Work], calls: Sequence[Call]) -> None:
-        """Compare queue times with the calls that were recorded beside them."""
+    def learn(self, work: Sequence[DeviceWork], calls: Sequence[Call]) -> None:
+        """Compare queue times with the recorded calls."""
         by = {call.correlation: call for call in calls}
-        pairs = [(one, by[one.correlation]) for one in work if one.correlation in by and one.queued]
-        self.names.update({one.name: DRIVER for one in work if one.queued and one.correlation not in by})
-        self.names.update({one.name: call.name for one, call in pairs})
+        queued = [item for item in work if item.queued]
+        pairs = [(item, by[item.correlation]) for item in queued if item.correlation in by]
+        self.names.update({item.name: DRIVER for item in queued if item.correlation not in by})
+        self.names.update({item.name: call.name for item, call in pairs})
         if len(pairs) < ENOUGH:
             return
         self.known = True
-        self.lead_ns = max(0, round(median(one.queued - call.start for one, call in pairs)))
-        self.tail_ns = max(0, round(median(call.end - one.submitted for one, call in pairs)))
-        self.lag_ns = max(0, round(quantiles((one.start - call.start for one, call in pairs), n=10)[0]))
+        self.lead_ns = max(0, round(median(item.queued - call.start for item, call in pairs)))
+        self.tail_ns = max(0, round(median(call.end - item.submitted for item, call in pairs)))
+        self.lag_ns = max(0, round(quantiles((item.start - call.start for item, call in pairs), n=10)[0]))
 
-    def missing(self, work: Sequence[Work], calls: Sequence[Call], thread: int) -> list[Call]:
-        """The calls of work that has none, in the order of correlations; those of graphs stay missing.
+    def missing(self, work: Sequence[DeviceWork], calls: Sequence[Call], thread: int) -> list[Call]:
+        """Return calls for the work without one, by correlation; those of graphs stay missing.
 
-        Their thread is that of the call before, or `thread`.
+        Their thread is that of the preceding call, or `thread`.
         """
         recorded = {call.correlation for call in calls}
-        todo = [one for one in work if one.correlation not in recorded and not one.node]
-        fixed = sorted([*calls, *(self._launch(one) for one in todo if one.queued)])
-        return self._in_order(fixed, [one for one in todo if not one.queued], recorded, thread)
-
-    def _launch(self, one: Work) -> Call:
-        start = min(one.queued - self.lead_ns, one.start)
-        name = self.names.get(one.name, "cudaLaunchKernel")
-        return Call(one.correlation, name, 0, start, max(one.submitted + self.tail_ns, one.queued))
-
-    def _in_order(self, fixed: list[Call], rest: list[Work], recorded: set[int], thread: int) -> list[Call]:
-        """Merge calls at known times with work whose call's time has to be estimated."""
-        found: list[Call] = []
+        todo = [item for item in work if item.correlation not in recorded and not item.node]
+        timed = sorted([*calls, *(self._launch(item) for item in todo if item.queued)])
+        untimed = sorted((item for item in todo if not item.queued), reverse=True)
+        missing: list[Call] = []
         before = Call(0, "", thread, 0, 0)
-        rest = sorted(rest, reverse=True)
-        for call in [*fixed, None]:
-            while rest and (call is None or rest[-1].correlation < call.correlation):
-                before = self._estimated(rest.pop(), before, call)
-                found.append(before)
+        for call in [*timed, None]:
+            while untimed and (call is None or untimed[-1].correlation < call.correlation):
+                before = self._estimated(untimed.pop(), before, call)
+                missing.append(before)
             if call is None:
                 break
             if call.correlation not in recorded:
                 call = call._replace(thread=before.thread, start=max(call.start, min(before.end, call.end)))
-                found.append(call)
+                missing.append(call)
             before = call if call.thread else call._replace(thread=before.thread)
-        return found
+        return missing
 
-    def _estimated(self, one: Work, before: Call, after: Call | None) -> Call:
-        """The call of a copy: it begins shortly before the copy, where the device was idle, and between its
-        neighbours."""
-        last = one.start if after is None else min(one.start, after.start)
-        start = min(max(one.start - self.lag_ns, before.end), max(last, 0))
-        end = max(start, one.end if one.blocks else min(start + self.lead_ns + self.tail_ns, last))
-        name = COPY if one.kind == "copy" else SET if one.kind == "set" else "cudaLaunchKernel"
-        return Call(one.correlation, name, before.thread, start, end)
+    def _launch(self, item: DeviceWork) -> Call:
+        start = min(item.queued - self.lead_ns, item.start)
+        name = self.names.get(item.name, LAUNCH)
+        return Call(item.correlation, name, 0, start, max(item.submitted + self.tail_ns, item.queued))
+
+    def _estimated(self, item: DeviceWork, before: Call, after: Call | None) -> Call:
+        """Estimate a call: between its neighbours and, if the device was idle, shortly before its work."""
+        last = item.start if after is None else min(item.start, after.start)
+        start = min(max(item.start - self.lag_ns, before.end), max(last, 0))
+        end = max(start, item.end if item.blocks else min(start + self.lead_ns + self.tail_ns, last))
+        return Call(item.correlation, CALLS.get(item.kind, LAUNCH), before.thread, start, end)
 
 
-def sparse(work: Sequence[Work]) -> bool:
-    """Whether launches are so far apart, or so often a graph's, that their calls are better recorded."""
-    if not work or any(one.node for one in work):
+def is_sparse(work: Sequence[DeviceWork]) -> bool:
+    """Whether launches are so rare, or made by graphs, that their calls should be recorded."""
+    if not work or any(item.node for item in work):
         return True
-    lasted = max(one.end for one in work) - min(one.start for one in work)
-    return len(work) < SPARSE_A_MS * lasted / 1e6
+    lasted = max(item.end for item in work) - min(item.start for item in work)
+    return len(work) < SPARSE_PER_MS * lasted / 1e6

@@ -1,4 +1,4 @@
-"""Records of CUPTI's activities (13.x: cupti_activity.h) as events of a trace."""
+"""Read CUPTI's activity records (13.x: cupti_activity.h), and convert them to events of a trace."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ KNOWN = (*KINDS, RUNTIME, SYNC)
 SYNCS = {1: "cudaEventSynchronize", 3: "cudaStreamSynchronize", 4: "cudaDeviceSynchronize"}
 COPIES = ("", "HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP")
 MEMORIES = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
-LONGEST = 1024  # of a mangled name: Kineto leaves longer ones as they are
+LONGEST = 1024  # mangled name that is demangled, as by Kineto
 
 
 class Layout(NamedTuple):
-    """The wanted fields of a record in order, and how they lie in memory."""
+    """The fields that are read from a record, in order, and their format in memory."""
 
     fields: list[str]
-    lies: struct.Struct
+    form: struct.Struct
 
 
-def _layout(fields: str, lies: str) -> Layout:
-    return Layout(fields.split(), struct.Struct(lies))
+def _layout(fields: str, form: str) -> Layout:
+    return Layout(fields.split(), struct.Struct(form))
 
 
 LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only append
@@ -43,60 +43,60 @@ LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only appe
 
 
 def kind_of(address: int) -> int:
-    """The record's kind."""
+    """Return the record's kind."""
     return ctypes.c_uint32.from_address(address).value
 
 
 def event(kind: int, address: int) -> dict[str, Any]:
-    """The record as Kineto writes it, but `ts` and `dur` in ns."""
+    """Return the record in Kineto's format, but with `ts` and `dur` in ns."""
     return _EVENTS[kind](fields(kind, address))
 
 
 def fields(kind: int, address: int) -> dict[str, int]:
-    """The wanted fields of the record."""
+    """Return the record's fields by name."""
     layout = LAYOUTS[kind]
-    values = layout.lies.unpack(ctypes.string_at(address, layout.lies.size))
+    values = layout.form.unpack(ctypes.string_at(address, layout.form.size))
     return dict(zip(layout.fields, values, strict=True))
 
 
 def call(name: str, thread: int, start: int, end: int, correlation: int) -> dict[str, Any]:
-    """A call of the runtime as Kineto writes it, but `ts` and `dur` in ns."""
+    """Return a call of the runtime in Kineto's format, but with `ts` and `dur` in ns."""
     place = {"ph": "X", "cat": "cuda_runtime", "name": name, "pid": thread, "tid": thread}
     return {**place, "ts": start, "dur": end - start, "args": {"correlation": correlation}}
 
 
-def _common(cat: str, name: str, found: dict[str, int], **more: Any) -> dict[str, Any]:
-    args = {key: found[key] for key in ("device", "context", "stream", "correlation")}
-    if found["node"]:
-        args["graph node id"] = found["node"]
-    place = {"ph": "X", "cat": cat, "name": name, "pid": found["device"], "tid": found["stream"]}
-    return {**place, "ts": found["start"], "dur": found["end"] - found["start"], "args": args | more}
+def _common(cat: str, name: str, record: dict[str, int], **more: Any) -> dict[str, Any]:
+    args = {key: record[key] for key in ("device", "context", "stream", "correlation")}
+    if record["node"]:
+        args["graph node id"] = record["node"]
+    place = {"ph": "X", "cat": cat, "name": name, "pid": record["device"], "tid": record["stream"]}
+    return {**place, "ts": record["start"], "dur": record["end"] - record["start"], "args": args | more}
 
 
-def _kernel(found: dict[str, int]) -> dict[str, Any]:
+def _kernel(record: dict[str, int]) -> dict[str, Any]:
     return _common(
         "kernel",
-        name_of(found["name"]),
-        found,
-        grid=[found["gx"], found["gy"], found["gz"]],
-        block=[found["bx"], found["by"], found["bz"]],
+        name_of(record["name"]),
+        record,
+        grid=[record["gx"], record["gy"], record["gz"]],
+        block=[record["bx"], record["by"], record["bz"]],
         **{
-            "registers per thread": found["registers"],
-            "shared memory": found["fixed"] + found["dynamic"],
-            "local memory per thread": found["local"],
+            "registers per thread": record["registers"],
+            "shared memory": record["fixed"] + record["dynamic"],
+            "local memory per thread": record["local"],
         },
     )
 
 
-def _copy(found: dict[str, int]) -> dict[str, Any]:
-    source, target = _of(MEMORIES, found["source"]), _of(MEMORIES, found["target"])
-    name = f"Memcpy {_of(COPIES, found['copy'])} ({source} -> {target})"
-    return _common("gpu_memcpy", name, found, bytes=found["bytes"])
+def _copy(record: dict[str, int]) -> dict[str, Any]:
+    source, target = _of(MEMORIES, record["source"]), _of(MEMORIES, record["target"])
+    name = f"Memcpy {_of(COPIES, record['copy'])} ({source} -> {target})"
+    return _common("gpu_memcpy", name, record, bytes=record["bytes"])
 
 
-def _set(found: dict[str, int]) -> dict[str, Any]:
-    name = f"Memset ({_of(MEMORIES, found['memory'])})"
-    return _common("gpu_memset", name, found, bytes=found["bytes"])
+def _set(record: dict[str, int]) -> dict[str, Any]:
+    name = f"Memset ({_of(MEMORIES, record['memory'])})"
+    return _common("gpu_memset", name, record, bytes=record["bytes"])
 
 
 _EVENTS = {KERNEL: _kernel, COPY: _copy, SET: _set}
@@ -107,7 +107,7 @@ def _of(words: tuple[str, ...], number: int) -> str:
 
 
 def name_of(address: int | str) -> str:
-    """The name that CUPTI keeps at the address as long as its module is loaded."""
+    """Return the kernel name at the address, which CUPTI keeps while its module is loaded."""
     if isinstance(address, str):
         return address
     mangled = ctypes.string_at(address) if address else b""
@@ -116,16 +116,16 @@ def name_of(address: int | str) -> str:
 
 @lru_cache(maxsize=4096)
 def demangled(name: bytes) -> bytes:
-    """A name of C++ as it was written; any other as it is."""
+    """Return a C++ name as in its source, and any other name unchanged."""
     library = _library()
     if library is None or not name.startswith(b"_Z"):
         return name
     status = ctypes.c_int(-1)
-    found = library.__cxa_demangle(name, None, None, ctypes.byref(status))
-    if not found:
+    address = library.__cxa_demangle(name, None, None, ctypes.byref(status))
+    if not address:
         return name
-    text = ctypes.string_at(found)
-    library.free(ctypes.c_void_p(found))
+    text = ctypes.string_at(address)
+    library.free(ctypes.c_void_p(address))
     return text
 
 

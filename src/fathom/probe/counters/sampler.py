@@ -10,14 +10,14 @@ from array import array
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from fathom.atomic import atomic_write
 from fathom.probe.counters import budget, reasons
 from fathom.probe.counters.collector import TIME, Chunk, Collector, OverflowedError
 from fathom.probe.device import device_in_use
 from fathom.probe.reporter import Reporter
-from fathom.probe.whole import whole
 
 if TYPE_CHECKING:
-    from fathom.probe.phases import Job
+    from fathom.probe.orders import Job
 
 MOST_STRETCH = 8  # how far the interval may be stretched if the hardware buffer overflows
 HELD_UP = 2  # multiple of an image's capacity
@@ -187,7 +187,7 @@ class Samples:
     def write(self, path: str) -> int:
         """Write the file atomically in little-endian order; return its CRC-32."""
         check = 0
-        with whole(path) as part, open(part, "wb") as file:
+        with atomic_write(path) as part, open(part, "wb") as file:
             for column in (self.starts, self.ends, self.values):
                 if sys.byteorder == "big":
                     column.byteswap()

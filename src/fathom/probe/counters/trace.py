@@ -1,4 +1,4 @@
-"""Records of a burst, written as Kineto writes traces: one event after the other, for there may be many."""
+"""Write a burst's records in Kineto's format, one event at a time, as there may be many."""
 
 from __future__ import annotations
 
@@ -6,56 +6,56 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from fathom.atomic import atomic_write
 from fathom.probe.counters import records
 from fathom.probe.counters.calls import CHOSEN
-from fathom.probe.counters.launches import Call, Work
-from fathom.probe.whole import whole
+from fathom.probe.counters.launches import Call, DeviceWork
 
 Record = tuple[int, int]  # kind, address
 _WORK = {records.KERNEL: "kernel", records.COPY: "copy", records.SET: "set"}
-_BLOCKING = (2, 1)  # to the host, in pageable memory
+_BLOCKING = (2, 1)  # a copy to the host, into pageable memory
 
 
-def work_of(found: Iterable[Record]) -> list[Work]:
-    """The device's work, in the order of records."""
-    return [_work(kind, records.fields(kind, address)) for kind, address in found if kind in _WORK]
+def work_of(burst: Iterable[Record]) -> list[DeviceWork]:
+    """Return the device's work, in the order of records."""
+    return [_work(kind, records.fields(kind, address)) for kind, address in burst if kind in _WORK]
 
 
-def _work(kind: int, one: dict[str, int]) -> Work:
-    name = one.get("name", 0)
-    blocks = kind == records.COPY and (one["copy"], one["target"]) == _BLOCKING
-    times = one["start"], one["end"], one.get("queued", 0), one.get("submitted", 0)
-    return Work(one["correlation"], _WORK[kind], name, *times, one["node"], blocks)
+def _work(kind: int, fields: dict[str, int]) -> DeviceWork:
+    blocks = kind == records.COPY and (fields["copy"], fields["target"]) == _BLOCKING
+    times = fields["start"], fields["end"], fields.get("queued", 0), fields.get("submitted", 0)
+    name, node = fields.get("name", 0), fields["node"]
+    return DeviceWork(fields["correlation"], _WORK[kind], name, *times, node, blocks)
 
 
-def calls_of(found: Iterable[Record], names: dict[int, str]) -> list[Call]:
-    """The runtime's calls and synchronisations; those that CUPTI should not have recorded are left out."""
-    made = []
-    for kind, address in found:
+def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[Call]:
+    """Return the runtime's calls and synchronisations, without those that CUPTI should not have recorded."""
+    calls = []
+    for kind, address in burst:
         if kind not in (records.RUNTIME, records.SYNC):
             continue
-        one = records.fields(kind, address)
+        call = records.fields(kind, address)
         known = names if kind == records.RUNTIME else records.SYNCS
-        name = known.get(one["call"], "")
+        name = known.get(call["call"], "")
         if CHOSEN.search(name):
-            made.append(Call(one["correlation"], name, one.get("thread", 0), one["start"], one["end"]))
-    return made
+            calls.append(Call(call["correlation"], name, call.get("thread", 0), call["start"], call["end"]))
+    return calls
 
 
 def write(
     path: str,
-    found: Callable[[], Iterator[Record]],
-    work: list[Work],
+    burst: Callable[[], Iterator[Record]],
+    work: list[DeviceWork],
     calls: list[Call],
     thread: int,
     skip: int,
 ) -> int:
-    """Write work and calls to `path`; nothing of the correlation `skip`. Returns how many events."""
-    base = min([one.start for one in work] + [call.start for call in calls], default=0)
+    """Write work and calls to `path`, except those of correlation `skip`. Return the number of events."""
+    base = min([item.start for item in work] + [call.start for call in calls], default=0)
     count = 0
-    with whole(path) as part, open(part, "w", encoding="utf-8") as file:
+    with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:
         file.write(f'{{"baseTimeNanoseconds": {base}, "traceEvents": [')
-        for event in _events(found(), calls, thread):
+        for event in _events(burst(), calls, thread):
             if event["args"]["correlation"] == skip:
                 continue
             event["ts"], event["dur"] = (event["ts"] - base) / 1e3, event["dur"] / 1e3
@@ -65,9 +65,9 @@ def write(
     return count
 
 
-def _events(found: Iterator[Record], calls: list[Call], thread: int) -> Iterator[dict[str, Any]]:
-    for kind, address in found:
+def _events(burst: Iterator[Record], calls: list[Call], thread: int) -> Iterator[dict[str, Any]]:
+    for kind, address in burst:
         if kind in _WORK:
             yield records.event(kind, address)
-    for one in calls:
-        yield records.call(one.name, one.thread or thread, one.start, one.end, one.correlation)
+    for call in calls:
+        yield records.call(call.name, call.thread or thread, call.start, call.end, call.correlation)

@@ -9,6 +9,7 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from fathom.atomic import atomic_write
 from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
 from fathom.probe.threads import native_id
 
@@ -68,9 +69,8 @@ class Beacon:
             "folder": os.getcwd(),
         }
         path = os.path.join(self._session.raw, LAYOUT.format(pid=os.getpid()))
-        with open(f"{path}.part", "w", encoding="utf-8") as file:
+        with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:
             json.dump(record, file)
-        os.replace(f"{path}.part", path)
 
     def _send(self, message: dict[str, int]) -> None:
         try:

@@ -64,9 +64,14 @@ def _settlings_of(process: Process) -> list[int]:
 
 def _unrepeated(processes: list[Process], settled: int) -> bool:
     """Whether every timeline was recorded before the step `settled`."""
-    traces = [record for process in processes for record in process.of("trace")]
-    timelines = [record["k0"] for record in traces if record["phase"] == "timeline"]
+    timelines = [k0 for process in processes for k0 in _timelines(process)]
     return bool(timelines) and max(timelines) < settled
+
+
+def _timelines(process: Process) -> list[int]:
+    """The first steps of the timelines of the final clock."""
+    timelines = (record["k0"] for record in process.of("trace") if record["phase"] == "timeline")
+    return [k0 for k0 in timelines if k0 >= first(process)]
 
 
 def _as_before(timed: list[tuple[int, float]], settled: int) -> bool:
