@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from fathom.analysis.results import Entry
+from fathom.analysis.results import LedgerRow
 from faults.labels import HERE, Program
 from faults.verdicts import by_bound, verdicts
 
@@ -79,10 +79,10 @@ def case_of(program: Program, form: str, severity: int, examination: Any) -> Cas
     return Case(program, form, severity, list(found), step_ms, bound, by_bound(_ledger(whole)))
 
 
-def _ledger(examination: dict[str, Any]) -> list[Entry]:
+def _ledger(examination: dict[str, Any]) -> list[LedgerRow]:
     """Of the first device, which the findings are of."""
     devices = examination["devices"] or [{"ledger": []}]
-    return msgspec.convert(devices[0]["ledger"], list[Entry])
+    return msgspec.convert(devices[0]["ledger"], list[LedgerRow])
 
 
 def place(case: Case, strictly: bool = False) -> int | None:

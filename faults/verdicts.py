@@ -16,23 +16,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from fathom.analysis.entries import WORK, Entry
 from faults.labels import Program, kinds
 
 TIE = 2 / 3  # of the largest
 DEVICE = ("compute", "memory")
 _ENTRIES = {
-    "copy": "copy",
-    "communication": "communication",
-    "moving bytes": "communication",
-    "waiting for peers": "communication",
-    "idle: waiting for peers": "communication",
-    "idle: input": "input",
-    "idle: dispatching": "launch",
-    "idle: launch latency": "launch",
-    "idle: device gap": "launch",
-    "idle: python": "launch",
-    "idle: no work": "",
-    "idle: unexplained": "unknown",
+    Entry.COPY: "copy",
+    Entry.COMMUNICATION: "communication",
+    Entry.MOVING_BYTES: "communication",
+    Entry.WAITING_FOR_PEERS: "communication",
+    Entry.HOST_WAITS_FOR_PEERS: "communication",
+    Entry.INPUT: "input",
+    Entry.DISPATCHING: "launch",
+    Entry.LAUNCH_LATENCY: "launch",
+    Entry.DEVICE_GAP: "launch",
+    Entry.PYTHON: "launch",
+    Entry.NO_WORK: "",
+    Entry.UNEXPLAINED: "unknown",
 }
 
 
@@ -54,7 +55,7 @@ def by_bound(ledger: Iterable[Any]) -> dict[str, float]:
     """Milliseconds of a ledger's entries by bound; work whose ceiling is not known is "device"."""
     total: dict[str, float] = {}
     for row in ledger:
-        bound = _of_work(row) if row.entry in ("compute", "ops") else _ENTRIES.get(row.entry, "host")
+        bound = _of_work(row) if row.entry in WORK else _ENTRIES.get(row.entry, "host")
         total[bound] = total.get(bound, 0.0) + row.ms
     return total
 

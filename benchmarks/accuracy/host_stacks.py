@@ -18,10 +18,11 @@ from typing import Any
 import polars as pl
 
 import fathom
+from fathom.analysis.entries import Entry
 
 PROGRAM = Path(__file__).parent.parent / "programs" / "host_delays.py"
 RESULTS = Path(__file__).parent.parent / "results"
-RECORDED = {"loading": "idle: input", "saving": "idle: checkpoint", "collecting": "idle: gc"}  # by hooks
+RECORDED = {"loading": Entry.INPUT, "saving": Entry.CHECKPOINT, "collecting": Entry.GC}  # by hooks
 NAMED, LENGTH = 0.95, 0.05
 
 
@@ -59,7 +60,7 @@ def compared(path: Path, truth: list[dict[str, Any]]) -> dict[str, Any]:
     rows = [_delay(kind, [t for t in truth if t["kind"] == kind], stacks, windows, ledger) for kind in kinds]
     host = [row for row in rows if row["delay"] not in RECORDED]
     true_ms = sum(row["true_ms"] for row in host)
-    ledger_ms = sum(e.ms for e in ledger if e.entry in ("idle: python", "idle: blocked"))
+    ledger_ms = sum(e.ms for e in ledger if e.entry in (Entry.PYTHON, Entry.BLOCKED))
     whole = {"delay": "all in Python or blocked", "true_ms": true_ms, "ledger_ms": ledger_ms}
     rows.append({**whole, "off": ledger_ms / true_ms - 1})
     return {"delays": rows, "windows": len(windows), "sampling": _sampling(path)}

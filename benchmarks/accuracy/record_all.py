@@ -22,16 +22,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost.launcher import ROOT, execute, script, under_fathom
+from fathom.analysis.entries import Entry
 
 RESULTS = ROOT / "benchmarks" / "results"
 REPORTS = RESULTS / "reports"
 TOLERANCE = 0.05  # of a planted delay's length
 ENTRIES = {
-    "loader": "idle: input",
-    "python": "idle: python",
-    "checkpoint": "idle: checkpoint",
-    "gc": "idle: gc",
-    "item": "idle: synchronisation",
+    "loader": Entry.INPUT,
+    "python": Entry.PYTHON,
+    "checkpoint": Entry.CHECKPOINT,
+    "gc": Entry.GC,
+    "item": Entry.SYNCHRONISATION,
 }
 NEXT_STEP = {"loader", "item"}  # planted before the optimizer's step, where Fathom's step begins
 PLANTED, LAUNCH_BOUND, UNPLANTED = "planted-", "planted-launch-bound-", "none"

@@ -230,14 +230,14 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
     import msgspec
     import polars as pl
 
-    from fathom.analysis.results import Entry, Window
+    from fathom.analysis.results import LedgerRow, Window
 
     rows = [
         {"rank": device.rank, "device": device.device, **msgspec.structs.asdict(row)}
         for device in examination.devices
         for row in getattr(device, what)
     ]
-    kind = Window if what == "windows" else Entry
+    kind = Window if what == "windows" else LedgerRow
     names = ["rank", "device", *kind.__struct_fields__]
     return pl.DataFrame(rows, infer_schema_length=None) if rows else pl.DataFrame(schema=names)
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from fathom.analysis.rates import BEYOND, PARTS, check_rates
-from fathom.analysis.results import Device, Entry, Examination
+from fathom.analysis.results import Device, Examination, LedgerRow
 from fathom.diagnosis import examine
 from fathom.machine.datasheet import find
 from fathom.machine.limits import Limits
@@ -140,7 +140,7 @@ def test_the_bytes_of_a_collective_count_once(tmp_path: Path) -> None:
 
 
 def test_a_compiled_kernel_that_cannot_have_read_its_arguments_has_no_rate() -> None:
-    entry = Entry("compute", "triton_red_fused__log_softmax_9 1x1x1·512x1x1", 0.01, at_ceiling_ms=0.138)
+    entry = LedgerRow("compute", "triton_red_fused__log_softmax_9 1x1x1·512x1x1", 0.01, at_ceiling_ms=0.138)
     entry.own_ms, entry.bound, entry.bytes, entry.bytes_per_s = 0.01, "hbm", 6e8, 6e13
     check_rates([entry], LIMITS, None)
     assert (entry.bytes, entry.bytes_per_s, entry.at_ceiling_ms, entry.problem) == (None, None, None, "")
@@ -148,16 +148,18 @@ def test_a_compiled_kernel_that_cannot_have_read_its_arguments_has_no_rate() -> 
 
 
 def test_links_are_bounded_by_the_datasheet_where_nothing_was_measured() -> None:
-    entry = Entry("communication", "nccl", 0.04, bytes=1.1e8, bytes_per_s=2.885e12, own_ms=0.04)
+    entry = LedgerRow("communication", "nccl", 0.04, bytes=1.1e8, bytes_per_s=2.885e12, own_ms=0.04)
     check_rates([entry], None, find({"name": "NVIDIA H200"}))
     assert entry.problem == "641 % of the datasheet's link"
-    just = Entry("communication", "nccl", 0.04, bytes=1.1e8, bytes_per_s=4.5e11 * BEYOND * 0.99, own_ms=0.04)
+    just = LedgerRow(
+        "communication", "nccl", 0.04, bytes=1.1e8, bytes_per_s=4.5e11 * BEYOND * 0.99, own_ms=0.04
+    )
     check_rates([just], None, find({"name": "NVIDIA H200"}))
     assert not just.problem
 
 
 def test_the_mark_stands_beside_the_figure_and_names_why() -> None:
-    entry = Entry("compute", "mul", 4.0, own_ms=4.0, at_ceiling_ms=5.0, bound="hbm", bytes_per_s=5.2e12)
+    entry = LedgerRow("compute", "mul", 4.0, own_ms=4.0, at_ceiling_ms=5.0, bound="hbm", bytes_per_s=5.2e12)
     check_rates([entry], LIMITS, None)
     one = Device(0, "cuda:0", [], 4.0, [entry], None, at_ceiling_ms=4.0, at_ceiling_known=1.0)
     page = text(gpu(devices=[one]))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.analysis.rates import check_rates
-from fathom.analysis.results import Device, Entry
+from fathom.analysis.results import Device, LedgerRow
 from fathom.analysis.roofline import at_ceiling, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
@@ -156,11 +156,11 @@ def test_no_real_family_is_faster_than_published_peaks_allow(name: str) -> None:
     assert rows.filter(pl.col("need_ns") > pl.col("took")).is_empty()
 
 
-def entry(name: str, ms: float, need_ms: float | None = None, **more: Any) -> Entry:
-    return Entry(name, "", ms, at_ceiling_ms=need_ms, **more)
+def entry(name: str, ms: float, need_ms: float | None = None, **more: Any) -> LedgerRow:
+    return LedgerRow(name, "", ms, at_ceiling_ms=need_ms, **more)
 
 
-def device(*ledger: Entry) -> Device:
+def device(*ledger: LedgerRow) -> Device:
     return Device(0, "cuda:0", [], sum(e.ms for e in ledger), list(ledger), None)
 
 

@@ -7,7 +7,7 @@ import json
 import polars as pl
 import pytest
 
-from fathom.analysis.results import Device, Entry
+from fathom.analysis.results import Device, LedgerRow
 from fathom.analysis.roofline import at_ceiling
 from fathom.analysis.work import family_work
 from fathom.analysis.work.registry import evaluate
@@ -90,8 +90,8 @@ def test_a_collective_needs_its_bytes_over_the_link():
 
 
 def test_waiting_for_peers_needs_nothing():
-    moving = Entry("moving bytes", "nccl", 4, at_ceiling_ms=3.0)
-    ledger = [moving, Entry("waiting for peers", "nccl", 6, at_ceiling_ms=0.0)]
+    moving = LedgerRow("moving bytes", "nccl", 4, at_ceiling_ms=3.0)
+    ledger = [moving, LedgerRow("waiting for peers", "nccl", 6, at_ceiling_ms=0.0)]
     device = Device(0, "cuda:0", [], 10, ledger, None)
     at_ceiling(device, Limits(arithmetic={"matmul.bf16": 1e15}, memory=4e12))
     assert (device.at_ceiling_ms, device.at_ceiling_known) == (3.0, 1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from fathom.analysis.results import Entry
+from fathom.analysis.results import LedgerRow
 from fathom.diagnosis.signals.step import differing, idle_ms
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ def recorded(steps: list[dict[str, int]], mean_ms: float, idle: float = 0.0) -> 
         for family, ms in step.items()
     ]
     computing = sum(sum(step.values()) for step in steps) / len(steps)
-    ledger = [Entry("compute", "", computing), Entry("idle: python", "", idle)]
+    ledger = [LedgerRow("compute", "", computing), LedgerRow("idle: python", "", idle)]
     device = SimpleNamespace(ledger=ledger, total_ms=computing + idle)
     return SimpleNamespace(
         kernels=pl.DataFrame(rows),

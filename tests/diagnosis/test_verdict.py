@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.results import Claimed, Device, Entry, Finding, Step, Utilisation, Where
+from fathom.analysis.results import Claimed, Device, Finding, LedgerRow, Step, Utilisation, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.signals import Family, Signals
 from fathom.diagnosis.verdict import conclude, limited_of
@@ -21,7 +21,7 @@ PEAK = Limits(arithmetic={"matmul.bf16": 1e12})  # 1 GFLOP a millisecond
 UNEXPLAINED = "unexplained"
 
 
-def device(*rows: Entry, mfu: float | None = 0.1) -> Device:
+def device(*rows: LedgerRow, mfu: float | None = 0.1) -> Device:
     used = None if mfu is None else Utilisation(mfu, mfu, None, 1.0, False, "")
     return Device(0, "cuda:0", [], sum(r.ms for r in rows), list(rows), None, utilisation=used)
 
@@ -32,8 +32,8 @@ def finding(kind: str, *claims: tuple[str, str, float], gain: float | None = 1.0
     return Finding(kind, known.title, Where(), [], own, gain, gain, gain, 0.1, 0.9, "", known.remedy, "")
 
 
-def product(ms: float, gflop: float, at_ceiling: float | None = None, again: float = 0.0) -> Entry:
-    row = Entry("compute", "nvjet 8·128", ms, at_ceiling, bound="matmul.bf16", unit="matmul.bf16")
+def product(ms: float, gflop: float, at_ceiling: float | None = None, again: float = 0.0) -> LedgerRow:
+    row = LedgerRow("compute", "nvjet 8·128", ms, at_ceiling, bound="matmul.bf16", unit="matmul.bf16")
     row.product_flops, row.recomputed_flops = gflop * 1e9, again * 1e9
     return row
 
@@ -53,10 +53,10 @@ def by_owner(found: Device, *findings: Finding) -> dict[str, float]:
 def test_the_waterfall_leads_from_the_peak_to_the_step():
     rows = (
         product(4.0, 2.0, 2.0),
-        Entry("compute", "elementwise_kernel<add> 8·128", 3.0, 1.0, bound="hbm"),
-        Entry("copy", "HtoD pinned", 0.5, 0.2),
-        Entry("idle: input", "", 1.5),
-        Entry("idle: unexplained", "", 1.0),
+        LedgerRow("compute", "elementwise_kernel<add> 8·128", 3.0, 1.0, bound="hbm"),
+        LedgerRow("copy", "HtoD pinned", 0.5, 0.2),
+        LedgerRow("idle: input", "", 1.5),
+        LedgerRow("idle: unexplained", "", 1.0),
     )
     _, parts = told(device(*rows))
     assert [(part.owner, round(part.ms, 9)) for part in parts] == [
@@ -91,29 +91,29 @@ def test_without_a_known_mfu_nothing_counts_as_the_peak():
 
 
 def test_what_has_no_ceiling_and_python_without_a_place_are_unexplained():
-    assert by_owner(device(Entry("compute", "mystery 8·128", 4.0))) == {UNEXPLAINED: 4.0}
-    idle = Entry("idle: python", "", 4.0), Entry("idle: gc", "generation 2", 6.0)
+    assert by_owner(device(LedgerRow("compute", "mystery 8·128", 4.0))) == {UNEXPLAINED: 4.0}
+    idle = LedgerRow("idle: python", "", 4.0), LedgerRow("idle: gc", "generation 2", 6.0)
     assert by_owner(device(*idle)) == {UNEXPLAINED: 4.0, "cause gc": 6.0}
-    assert by_owner(device(Entry("idle: python", "augment (data.py:12)", 4.0))) == {"cause python": 4.0}
+    assert by_owner(device(LedgerRow("idle: python", "augment (data.py:12)", 4.0))) == {"cause python": 4.0}
 
 
 def test_claims_of_the_mean_step_count_by_their_share():
-    found = device(Entry("idle: dispatching", "", 2.0), Entry("idle: python", "", 1.0))
-    found.mean_ledger = [Entry("idle: dispatching", "", 10.0), Entry("idle: python", "", 8.0)]
+    found = device(LedgerRow("idle: dispatching", "", 2.0), LedgerRow("idle: python", "", 1.0))
+    found.mean_ledger = [LedgerRow("idle: dispatching", "", 10.0), LedgerRow("idle: python", "", 8.0)]
     slow = finding("host-launch-bound", ("idle: dispatching", "", 5.0), ("idle: python", "", 8.0))
     assert by_owner(found, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
 
 
 def test_small_families_are_summed_by_class():
-    large = Entry("compute", "elementwise_kernel<mul> 512·128", 90.0, 90.0, bound="hbm")
-    small = [Entry("compute", f"reduce_kernel<sum> {n}·32", 0.4, 0.1, bound="hbm") for n in range(3)]
-    odd = Entry("compute", "mystery 8·128", 0.2, 0.1, bound="hbm")
+    large = LedgerRow("compute", "elementwise_kernel<mul> 512·128", 90.0, 90.0, bound="hbm")
+    small = [LedgerRow("compute", f"reduce_kernel<sum> {n}·32", 0.4, 0.1, bound="hbm") for n in range(3)]
+    odd = LedgerRow("compute", "mystery 8·128", 0.2, 0.1, bound="hbm")
     owners = by_owner(device(large, *small, odd))
     assert owners == {"ceiling": 90.4, "kernels reduction": 0.9, UNEXPLAINED: 0.1}
 
 
 def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
-    row = Entry("compute", "add 8·128", 4.0, 1.0, bound="hbm")
+    row = LedgerRow("compute", "add 8·128", 4.0, 1.0, bound="hbm")
     found = device(row)
     step = Step(None, 4.0, None, 3, "train")
     _, parts = conclude(found, step, [], [], PEAK, {"add 8·128": "latency"})
@@ -150,7 +150,7 @@ def test_a_name_that_says_nothing_has_no_class():
 
 ROWS = st.lists(
     st.builds(
-        lambda entry, number, ms, near, flops, again: Entry(
+        lambda entry, number, ms, near, flops, again: LedgerRow(
             entry,
             f"family {number}",
             ms,
@@ -175,7 +175,7 @@ ROWS = st.lists(
 
 
 def test_what_the_clean_step_differs_by_keeps_its_sign():
-    rows = Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm"), Entry("unattributed", "", -1.0)
+    rows = LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm"), LedgerRow("unattributed", "", -1.0)
     assert by_owner(device(*rows)) == {"ceiling": 6.0, UNEXPLAINED: -1.0}
 
 
@@ -189,9 +189,9 @@ def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
 
 
 def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
-    work = Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm")
-    assert told(device(work, Entry("idle: input", "", 3.9)))[0].bound == "memory"
-    assert told(device(work, Entry("idle: input", "", 4.1)))[0].bound == "input"
+    work = LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
+    assert told(device(work, LedgerRow("idle: input", "", 3.9)))[0].bound == "memory"
+    assert told(device(work, LedgerRow("idle: input", "", 4.1)))[0].bound == "input"
 
 
 @pytest.mark.parametrize(
@@ -209,20 +209,20 @@ def test_waits_bound_a_step_from_two_thirds_of_its_work_on():
     ],
 )
 def test_every_wait_has_its_bound(entry, expected):
-    assert told(device(Entry(entry, "", 5.0)))[0].bound == expected
+    assert told(device(LedgerRow(entry, "", 5.0)))[0].bound == expected
 
 
 def test_python_between_launches_is_launching_unless_it_takes_longer():
-    quick = device(Entry("idle: python", "", 2.0), Entry("idle: dispatching", "", 3.0))
+    quick = device(LedgerRow("idle: python", "", 2.0), LedgerRow("idle: dispatching", "", 3.0))
     verdict, parts = told(quick)
     assert verdict.bound == "launch"
     assert {part.owner for part in parts} == {"cause python", "cause dispatching"}
-    slow = device(Entry("idle: python", "", 4.0), Entry("idle: dispatching", "", 3.0))
+    slow = device(LedgerRow("idle: python", "", 4.0), LedgerRow("idle: dispatching", "", 3.0))
     assert told(slow)[0].bound == "host"
 
 
 def test_a_finding_says_what_its_time_is_bound_by():
-    idle = Entry("idle: python", "", 8.0)
+    idle = LedgerRow("idle: python", "", 8.0)
     found = finding("input-cpu-preprocessing", ("idle: python", "", 7.0), gain=7.0)
     verdict, _ = told(device(idle), found)
     assert (verdict.bound, verdict.finding, verdict.gain_ms) == ("input", "input-cpu-preprocessing", 7.0)
@@ -230,7 +230,7 @@ def test_a_finding_says_what_its_time_is_bound_by():
 
 
 def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
-    idle = Entry("idle: gc", "", 8.0), Entry("idle: dispatching", "", 2.0)
+    idle = LedgerRow("idle: gc", "", 8.0), LedgerRow("idle: dispatching", "", 2.0)
     launches = finding("host-launch-bound", ("idle: dispatching", "", 2.0), gain=2.0)
     for saved, expected in ((1.5, "host-garbage-collection"), (0.5, "host-launch-bound")):
         garbage = finding("host-garbage-collection", ("idle: gc", "", 8.0), gain=saved)
@@ -239,7 +239,7 @@ def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
 
 
 def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
-    work = device(Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm"))
+    work = device(LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm"))
     found = finding("host-checkpoint", gain=20.0)
     step = Step(6.0, 6.0, None, 30, "train", clean_mean_ms=26.0)
     assert told(work, found, step=step)[0].bound == "host"
@@ -248,7 +248,7 @@ def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
 
 
 def test_time_without_work_requested_bounds_nothing():
-    rows = Entry("idle: no work", "", 50.0), Entry("compute", "add 8·128", 6.0, 6.0, bound="hbm")
+    rows = LedgerRow("idle: no work", "", 50.0), LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm")
     assert told(device(*rows))[0].bound == "memory"
 
 

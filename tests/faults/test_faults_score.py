@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from fathom.analysis.results import Entry, Examination, Integrity, Step
+from fathom.analysis.results import Examination, Integrity, LedgerRow, Step
 from faults import score, verdicts
 from faults.labels import Fault, Program, builders
 from faults.tables import tables
@@ -131,11 +131,12 @@ def test_bars_are_met_or_not_or_not_measured():
     assert {name for name, bar in told.items() if bar["met"] is False} == set(told) - {"third"}
 
 
-def ledger(**ms: float) -> list[Entry]:
+def ledger(**ms: float) -> list[LedgerRow]:
     bounds = {"memory": "hbm", "compute": "matmul.bf16"}
     rows = {"launch": "idle: dispatching", "input": "idle: input", "gc": "idle: gc", "copy": "copy"}
     return [
-        Entry(rows.get(name, "compute"), "", value, bound=bounds.get(name, "")) for name, value in ms.items()
+        LedgerRow(rows.get(name, "compute"), "", value, bound=bounds.get(name, ""))
+        for name, value in ms.items()
     ]
 
 

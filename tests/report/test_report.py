@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fathom.analysis.results import Abstained, Claimed, Entry, Finding, Shown, Step, Where
+from fathom.analysis.results import Abstained, Claimed, Finding, LedgerRow, Shown, Step, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
 from fathom.report import print_report, save_picture, to_json
@@ -117,7 +117,7 @@ def test_inferred_rows_are_marked_and_the_mark_explained():
 
 
 def test_device_work_that_the_clean_step_has_no_room_for_is_a_row():
-    one = device(0, [work("a", 10.0, 1), Entry("profiling overhead", "in device work", -2.0)])
+    one = device(0, [work("a", 10.0, 1), LedgerRow("profiling overhead", "in device work", -2.0)])
     one.total_ms, one.observer_ms = 10.0, -2.0
     lines = [line.plain for line in rows(one, 100, 12)]
     (row,) = (line for line in lines if line.startswith("profiling overhead"))
@@ -126,7 +126,7 @@ def test_device_work_that_the_clean_step_has_no_room_for_is_a_row():
 
 def test_the_mean_step_names_what_long_steps_hold():
     one = device()
-    one.mean_ledger = [*one.ledger, Entry("idle: checkpoint", "", 4.0)]
+    one.mean_ledger = [*one.ledger, LedgerRow("idle: checkpoint", "", 4.0)]
     (line,) = (line.plain for line in rows(one, 100, 12) if line.plain.startswith("mean step"))
     assert "checkpoint +4.00" in line and f"{sum(e.ms for e in one.mean_ledger):.2f}" in line
 
@@ -303,7 +303,10 @@ def test_brackets_in_names_are_not_markup():
 
 
 def test_a_processor_has_ops_for_its_work():
-    entries = [Entry("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9), Entry("idle: input", "", 5.0)]
+    entries = [
+        LedgerRow("ops", "aten::mm", 20.0, count=12, flops_per_s=90e9),
+        LedgerRow("idle: input", "", 5.0),
+    ]
     page = text(gpu(devices=[device(0, entries)]))
     assert re.search(r"^ ops +20.00 +80.0", page, re.M)
     assert re.search(r"^   aten::mm +20.00 +80.0 .* 12 +90.0", page, re.M)
@@ -311,7 +314,7 @@ def test_a_processor_has_ops_for_its_work():
 
 
 def test_a_device_without_work_is_idle():
-    page = text(gpu(devices=[device(0, [work("gemm", 3.0, 1), Entry("idle: python", "", 5.0)])]))
+    page = text(gpu(devices=[device(0, [work("gemm", 3.0, 1), LedgerRow("idle: python", "", 5.0)])]))
     assert "░ idle" in page and "outside ops" not in page
 
 
@@ -380,7 +383,7 @@ def test_a_bar_is_as_wide_as_its_column(share, width):
 
 @given(st.lists(st.floats(0.001, 100), min_size=1, max_size=40), st.integers(1, 12))
 def test_folding_loses_nothing(times, top):
-    group = groups(device(0, [Entry("compute", str(i), ms) for i, ms in enumerate(times)]))[0]
+    group = groups(device(0, [LedgerRow("compute", str(i), ms) for i, ms in enumerate(times)]))[0]
     shown, rest = fold(group, sum(times), top)
     assert sorted(e.ms for e in shown + rest) == sorted(times)
     assert len(rest) != 1

@@ -8,10 +8,10 @@ from fathom.analysis.results import (
     Abstained,
     Device,
     Energy,
-    Entry,
     Examination,
     Input,
     Integrity,
+    LedgerRow,
     Memory,
     Problem,
     Step,
@@ -24,8 +24,8 @@ GEMM = "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_16x16_12
 
 def work(
     detail: str, ms: float, count: float, tflops: float | None = None, gbs: float | None = None
-) -> Entry:
-    return Entry(
+) -> LedgerRow:
+    return LedgerRow(
         entry="compute",
         detail=detail,
         ms=ms,
@@ -37,28 +37,28 @@ def work(
     )
 
 
-def ledger() -> list[Entry]:
+def ledger() -> list[LedgerRow]:
     small = [work(f"elementwise_{i}", 0.01 + i / 1000, 6) for i in range(20)]
     return [
         work(GEMM, 14.2, 36, 512.0, 1240.0),
         work("flash_fwd_kernel·64x8x1·128x1x1", 6.1, 6, 304.5, 410.0),
         work("layer_norm_kernel·512x1x1·128x1x1", 2.75, 26, None, 2950.0),
         *small,
-        Entry("communication", "AllReduce ring", 4.4, count=3),
-        Entry("copy", "HtoD pinned", 0.31, count=2, bytes=524288),
-        Entry("idle: python", "", 6.2),
-        Entry("idle: input", "", 3.03),
-        Entry("idle: launch latency", "", 0.8),
-        Entry("idle: unexplained", "", 0.02),
+        LedgerRow("communication", "AllReduce ring", 4.4, count=3),
+        LedgerRow("copy", "HtoD pinned", 0.31, count=2, bytes=524288),
+        LedgerRow("idle: python", "", 6.2),
+        LedgerRow("idle: input", "", 3.03),
+        LedgerRow("idle: launch latency", "", 0.8),
+        LedgerRow("idle: unexplained", "", 0.02),
     ]
 
 
-def device(rank: int = 0, entries: list[Entry] | None = None) -> Device:
+def device(rank: int = 0, entries: list[LedgerRow] | None = None) -> Device:
     entries = ledger() if entries is None else entries
     total = sum(entry.ms for entry in entries)
     windows = [Window(0, round(total * 1e6), "train", True)]
     found = Device(rank, f"cuda:{rank}", windows, total + 1.1, entries, -1.1, name="NVIDIA H200")
-    found.profiled_ledger = [*entries, Entry("idle: dispatching", "", 1.1)]
+    found.profiled_ledger = [*entries, LedgerRow("idle: dispatching", "", 1.1)]
     return found
 
 

@@ -117,7 +117,7 @@ def examination_of(path: Path, *timelines: Timeline, **manifest: Any) -> Examina
 
 
 def nanoseconds(device: Device) -> dict[str, int]:
-    """Entry to nanoseconds over the used windows; details are summed."""
+    """LedgerRow to nanoseconds over the used windows; details are summed."""
     found: dict[str, int] = {}
     for entry in device.profiled_ledger:
         found[entry.entry] = found.get(entry.entry, 0) + entry.ns

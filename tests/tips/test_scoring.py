@@ -9,10 +9,10 @@ from fathom.analysis.cost import priced
 from fathom.analysis.results import (
     Abstained,
     Device,
-    Entry,
     Examination,
     Finding,
     Integrity,
+    LedgerRow,
     Shown,
     Step,
     StepKind,
@@ -209,7 +209,7 @@ def test_conditions_of_a_program(names, training, inference):
 
 
 def devices(*entries: str) -> list[Device]:
-    ledger = [Entry(entry, "", 1.0) for entry in entries]
+    ledger = [LedgerRow(entry, "", 1.0) for entry in entries]
     return [Device(0, "cuda:0", [], 1.0, ledger, None)]
 
 

@@ -7,17 +7,17 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from fathom.analysis.causes import OVERHEAD
 from fathom.analysis.clean import Profiled, clean_entries, typical
-from fathom.analysis.entries import HOST_CAUSED, busy_ms, entries_of, step_of, windows_of
+from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.feeding import copy_ms, input_waits
 from fathom.analysis.intervals import Spans, of_rows, spans
 from fathom.analysis.micro import Micro, mean_by_place
 from fathom.analysis.rates import check_rates
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.regions import regions
-from fathom.analysis.results import Abstained, Device, Entry, Window
+from fathom.analysis.results import Abstained, Device, LedgerRow, Window
 from fathom.analysis.roofline import at_ceiling, utilisation
+from fathom.analysis.rows import busy_ms, entries_of, step_of, windows_of
 from fathom.analysis.steps import (
     Clean,
     Stretch,
@@ -206,7 +206,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
     to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]
 
 
-def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[Entry]:
+def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:
     """The ledger of a clean step of `step_ms`; `usual`: of one that is near the median."""
     windows = subject.ledger.windows
     chosen = windows.used.copy()
@@ -216,7 +216,7 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
     ms, events = ({row: pair[i] for row, pair in rows.items()} for i in (0, 1))
     each = [to.waits.of_steps(to.stretches, some) for some in (usual, False)]
     if subject.index is not None:
-        idle = {cause: sum(v for (e, _), v in ms.items() if e == HOST_CAUSED + cause) for cause in each[0]}
+        idle = {cause: sum(v for (e, _), v in ms.items() if e == idle_entry(cause)) for cause in each[0]}
         before = to.waits.of_windows(windows.starts[chosen], windows.ends[chosen])
         each = [exposed(waits, before, idle) for waits in each]
     return clean_entries(Profiled(device.profiled_ledger, ms, events), each[0], each[1], step_ms)
@@ -224,7 +224,7 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
 
 def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
     """A problem where the device works longer in the profiled step than the clean one takes."""
-    over = sum(-one.ms for one in device.ledger if one.entry == OVERHEAD)
+    over = sum(-one.ms for one in device.ledger if one.entry == Entry.OVERHEAD)
     if over <= WORTH * clean_ms:
         return []
     text = (

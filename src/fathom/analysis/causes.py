@@ -1,62 +1,41 @@
-"""What idle time is called, and which records name its cause. Data; the precedence is the order of CAUSES."""
+"""Names of the calls, regions and frames that show the cause of idle time."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
 
-# Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
-# load) says more than the calls that it made for it; a collection explains its destructors' calls.
-CAUSES = (
-    "checkpoint",
-    "compilation",
-    "input",
-    "gc",
-    "synchronisation",
-    "allocator",
-    "dispatching",
-)
-# The ledger's words for causes that were recorded under other names; a name that is not here stays as it is.
-ALIASES = {
-    "sync": "synchronisation",
-    "synchronization": "synchronisation",
-    "compile": "compilation",
-    "loader": "input",
-    "save": "checkpoint",
-}
+from fathom.analysis.entries import Entry
 
 # Runtime and driver calls, CUDA and HIP alike.
 APIS = {
-    "synchronisation": re.compile(
+    Entry.SYNCHRONISATION.cause: re.compile(
         r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(|2D|3D|ToSymbol|FromSymbol|WithStream)$"
         r"|^(cuMemcpy|hipMemcpy)(HtoD|DtoH|DtoD)(_v2)?$"
     ),
-    "allocator": re.compile(
+    Entry.ALLOCATOR.cause: re.compile(
         r"^(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|HostRegister|HostUnregister|HostFree|ExtMalloc)"
         r"|^cu(MemAlloc|MemFree|MemHostAlloc|MemCreate|MemRelease|MemMap|MemUnmap|MemSetAccess|MemAddress)"
         r"|^hipMem(Create|Release|Map|Unmap|SetAccess|Address)"
     ),
-    "compilation": re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|Link|LibraryGet)|^(nvrtc|hiprtc)"),
+    Entry.COMPILATION.cause: re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|Link|LibraryGet)|^(nvrtc|hiprtc)"),
 }
 
 # Annotated regions and Python frames, as profilers name them.
 REGIONS = {
-    "input": re.compile(r"^enumerate\(DataLoader\)#|train_dataloader_next|val_next|^DataPipe"),
-    "compilation": re.compile(
+    Entry.INPUT.cause: re.compile(r"^enumerate\(DataLoader\)#|train_dataloader_next|val_next|^DataPipe"),
+    Entry.COMPILATION.cause: re.compile(
         r"\(dynamo_timed\)|^torch/_dynamo/convert_frame\.py\(\d+\): (_compile|compile_inner)$"
         r"|^triton/(runtime/jit\.py\(\d+\): _do_compile|compiler/compiler\.py\(\d+\): compile)$"
         r"|^torch/_inductor/compile_fx\.py\(\d+\): compile_fx"
     ),
-    "checkpoint": re.compile(
+    Entry.CHECKPOINT.cause: re.compile(
         r"^torch/serialization\.py\(\d+\): (save|load)$"
         r"|^torch/distributed/checkpoint/state_dict_(saver|loader)\.py\(\d+\): (async_)?(save|load)$"
         r"|^safetensors/torch\.py\(\d+\): (save|load)_file$"
     ),
 }
 
-OVERHEAD = "profiling overhead"  # an entry: device work of profiled steps that clean ones have no room for
-UNATTRIBUTED = "unattributed"  # an entry: what clean steps take longer than any record shows
-DISPATCHING = "dispatching"  # where ops or runtime calls run
 IN_PROCESS = "_SingleProcessDataLoaderIter"  # of an input region: a loader without workers
 STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions whose names differ from step to step
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name

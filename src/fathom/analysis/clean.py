@@ -14,26 +14,23 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
-from fathom.analysis.entries import HOST_CAUSED, WORKING, Row
+from fathom.analysis.entries import Entry, cause_of, idle_entry
 from fathom.analysis.intervals import Array
-from fathom.analysis.processor import OPS
-from fathom.analysis.results import Entry
+from fathom.analysis.results import LedgerRow
+from fathom.analysis.rows import WORKING, Row
 from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
 LONGER = "clean steps took longer"
-OWN = HOST_CAUSED + OVERHEAD  # hooks of Fathom's, which stacks name
-GAP = "idle: device gap"
 NEAR = 0.05  # of the median window: those that differ by less are typical
 # What a profiler that records ops adds to the host's work: the share of its time, by non-negative least
 # squares over 18 launch-bound recordings on H200s (relative error 19 %; by numbers of events 39 %), and how
 # many milliseconds around each recorded event may be the profiler's doing.
-INFLATION = {
-    "idle: dispatching": (0.58, 0.02),
-    "idle: python": (0.25, 0.01),
-    "idle: launch latency": (0.80, 0.02),
-    OPS: (0.58, 0.004),
+INFLATION: dict[str, tuple[float, float]] = {
+    Entry.DISPATCHING: (0.58, 0.02),
+    Entry.PYTHON: (0.25, 0.01),
+    Entry.LAUNCH_LATENCY: (0.80, 0.02),
+    Entry.OPS: (0.58, 0.004),
 }
 MOST = 0.9  # of what may be profiling overhead, at first
 
@@ -45,7 +42,7 @@ class Profiled(msgspec.Struct, frozen=True):
     took no time in them.
     """
 
-    entries: list[Entry]
+    entries: list[LedgerRow]
     ms: Mapping[Row, float]
     events: Mapping[Row, float]
 
@@ -61,7 +58,7 @@ def typical(lengths: Array) -> Array:
 
 def clean_entries(
     profiled: Profiled, waits: Mapping[str, float], mean_waits: Mapping[str, float], step_ms: float
-) -> list[Entry]:
+) -> list[LedgerRow]:
     """The rows of a clean step of `step_ms`, to which they sum; largest first.
 
     `waits` are milliseconds of such a step by cause, measured by hooks; they are taken as they are as far as
@@ -75,7 +72,7 @@ def clean_entries(
     _wait_longer(ms, waits, mean_waits, step_ms - sum(ms.values()))
     _take_off(ms, profiled.events, waits, sum(ms.values()) - step_ms)
     left = step_ms - sum(ms.values())
-    row = (UNATTRIBUTED, LONGER) if left > 0 else (OVERHEAD, IN_WORK)
+    row = (Entry.UNATTRIBUTED, LONGER) if left > 0 else (Entry.OVERHEAD, IN_WORK)
     if abs(left) * NS_PER_MS >= 1:
         ms[row] = left
     inferred = {row} | {row for row in ms if ms[row] != before.get(row, 0.0)}
@@ -91,7 +88,7 @@ def _measured_waits(ms: dict[Row, float], waits: Mapping[str, float], step_ms: f
     wanted = sum(waits.values())
     part = min(room / wanted, 1.0) if wanted > 0 else 1.0
     for cause, wait in waits.items():
-        entry = HOST_CAUSED + cause
+        entry = idle_entry(cause)
         rows = {row: value for row, value in ms.items() if row[0] == entry}
         total = sum(rows.values())
         for row, value in rows.items():
@@ -109,7 +106,7 @@ def _wait_longer(
     if lacking <= 0 or total <= 0:
         return
     for cause, wait in more.items():
-        row = next((row for row in ms if row[0] == HOST_CAUSED + cause), (HOST_CAUSED + cause, ""))
+        row = next((row for row in ms if row[0] == idle_entry(cause)), (idle_entry(cause), ""))
         ms[row] = ms.get(row, 0.0) + wait * min(lacking / total, 1.0)
 
 
@@ -117,13 +114,13 @@ def _take_off(
     ms: dict[Row, float], events: Mapping[Row, float], waits: Mapping[str, float], excess: float
 ) -> None:
     """Take profiling overhead off hooks, then off the host's work, its waits, and gaps of the device."""
-    hooked = {HOST_CAUSED + cause for cause in waits}
+    hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
     working = [row for row in host if row[0] in INFLATION]
     others = [row for row in host if row not in working and row[0] not in hooked]
     measured = [row for row in host if row[0] in hooked]
-    gaps = [row for row in ms if row[0] == GAP]
-    hooks = {row: ms[row] for row in host if row[0] == OWN}
+    gaps = [row for row in ms if row[0] == Entry.DEVICE_GAP]
+    hooks = {row: ms[row] for row in host if row[0] == Entry.OWN_HOOKS}
     excess -= _share_out(ms, hooks, hooks, excess)
     likely = {row: min(ms[row], events.get(row, 0.0) * INFLATION[row[0]][1]) for row in working}
     weights = {row: INFLATION[row[0]][0] * likely[row] for row in working}
@@ -161,21 +158,24 @@ def _share_out(
 
 def _of_host(row: Row) -> bool:
     """Whether the host sets its length: work of a device and gaps between it do not change."""
-    return row[0] == OPS or (row[0].startswith(HOST_CAUSED) and row[0] != GAP)
+    entry = row[0]
+    return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 
 
-def _entry(known: Mapping[Row, Entry], row: Row, ms: float, profiled: Profiled, inferred: bool) -> Entry:
+def _entry(
+    known: Mapping[Row, LedgerRow], row: Row, ms: float, profiled: Profiled, inferred: bool
+) -> LedgerRow:
     """The row at its new length; its work is that of as many pieces as it holds."""
     old = known.get(row)
     if old is None:
-        return Entry(row[0], row[1], ms, inferred=inferred, clean_ms=ms)
+        return LedgerRow(row[0], row[1], ms, inferred=inferred, clean_ms=ms)
     new = replace(old, ms=ms, clean_ms=ms, inferred=inferred)
     if old.count and row[0] in WORKING:
         _scale_work(new, profiled.events.get(row, old.count) / old.count)
     return new
 
 
-def _scale_work(entry: Entry, factor: float) -> None:
+def _scale_work(entry: LedgerRow, factor: float) -> None:
     """Rates are over the pieces' own durations, and stay."""
     for name in ("count", "flops", "bytes", "at_ceiling_ms", "own_ms"):
         value = getattr(entry, name)
@@ -185,7 +185,7 @@ def _scale_work(entry: Entry, factor: float) -> None:
     entry.recomputed_flops *= factor
 
 
-def _whole_nanoseconds(entries: Iterable[Entry], step_ms: float) -> None:
+def _whole_nanoseconds(entries: Iterable[LedgerRow], step_ms: float) -> None:
     """Set `ns` of each row, so that they sum to the step exactly."""
     rows = list(entries)
     exact = np.array([one.ms * NS_PER_MS for one in rows])

@@ -6,12 +6,19 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array
 
 # Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective whose peers are
 # not known; where they are, it waits for the last of them, and then moves bytes.
 COMPUTE, COMMUNICATION, MOVING, WAITING, COPY = range(5)
-ENTRIES = ("compute", "communication", "moving bytes", "waiting for peers", "copy")
+ENTRIES = (
+    Entry.COMPUTE,
+    Entry.COMMUNICATION,
+    Entry.MOVING_BYTES,
+    Entry.WAITING_FOR_PEERS,
+    Entry.COPY,
+)
 _CLASSES = {"collective": COMMUNICATION, "moving": MOVING, "waiting": WAITING, "copy": COPY, "set": COPY}
 BEFORE_ALL = np.iinfo(np.int64).min // 4  # "launched before the recording began"
 COLUMNS = [

@@ -1,98 +1,97 @@
-"""Rows of a ledger as results: means over the used windows, with the work that was done."""
+"""The entries of a ledger: their names, what each means, and which cause explains an instant first."""
 
 from __future__ import annotations
 
-import polars as pl
+from enum import Enum
 
-from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
-from fathom.analysis.intervals import Array
-from fathom.analysis.ledger import Ledger
-from fathom.analysis.processor import OPS
-from fathom.analysis.results import Entry, Window
-from fathom.timing import median
-from fathom.units import MS_PER_S, NS_PER_MS
-
-Row = tuple[str, str]  # entry, detail
-HOST_CAUSED = "idle: "
-DEVICE_CAUSED = ("idle: device gap", "idle: no work")
-# Recording slows down what it records: ops, the Python between them, launches. Other waits come after them.
-INFLATED = ("idle: dispatching", "idle: python", "idle: launch latency")
-WORKING = (ENTRIES[COMPUTE], ENTRIES[COMMUNICATION], ENTRIES[MOVING], ENTRIES[COPY], OPS)
+IDLE = "idle: "
 
 
-def windows_of(ledger: Ledger) -> list[Window]:
-    """Every window, with whether it was used and why not."""
-    found = ledger.windows
-    columns = (found.starts, found.ends, found.kinds, found.used, found.steps, found.why_not)
-    rows = zip(*(c if isinstance(c, list) else c.tolist() for c in columns), strict=True)
-    return [Window(*row) for row in rows]
+class Entry(str, Enum):
+    """Where the time of a step goes. A member equals its value, the string in tables, JSON and rules.
+
+    `meaning` explains the entry in at most 25 characters, which fit beside it in 80 columns; "" where the
+    name says it all. A wait may be recorded with a cause that is not listed here: its entry is the string
+    `idle_entry(cause)`.
+    """
+
+    meaning: str
+
+    def __new__(cls, value: str, meaning: str = "") -> Entry:
+        member = str.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+    COMPUTE = "compute"
+    OPS = "ops"  # the work of a program without a device
+    COMMUNICATION = "communication"  # a collective whose peers are unknown
+    MOVING_BYTES = "moving bytes"  # a collective since its last peer arrived
+    WAITING_FOR_PEERS = "waiting for peers", "other ranks were late"  # a collective before that
+    COPY = "copy"
+    CHECKPOINT = "idle: checkpoint", "state was saved"
+    COMPILATION = "idle: compilation", "code was compiled"
+    INPUT = "idle: input", "no batch was ready"
+    GC = "idle: gc", "garbage was collected"
+    SYNCHRONISATION = "idle: synchronisation", "the host was blocked"
+    ALLOCATOR = "idle: allocator", "memory was allocated"
+    DISPATCHING = "idle: dispatching", "launches were prepared"
+    PYTHON = "idle: python", "Python ran between ops"
+    BLOCKED = "idle: blocked", "a system call blocked"
+    HOST_WAITS_FOR_PEERS = "idle: waiting for peers", "other ranks were late"
+    OWN_HOOKS = "idle: profiling overhead", "Fathom's own hooks ran"
+    LAUNCH_LATENCY = "idle: launch latency", "launched, not yet running"
+    DEVICE_GAP = "idle: device gap", "work waited for work"
+    NO_WORK = "idle: no work", "nothing was requested"
+    UNEXPLAINED = "idle: unexplained", "no record explains it"
+    UNATTRIBUTED = "unattributed", "no record explains it"  # clean steps take longer than any record shows
+    OVERHEAD = "profiling overhead"  # device work of profiled steps for which clean ones have no room
+
+    __str__ = str.__str__
+
+    @property
+    def cause(self) -> str:
+        """The cause of idle time, as in the table `waits`; "" for other entries."""
+        return cause_of(self)
 
 
-def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[Entry]:
-    """The ledger's entries, largest first. `work` has entry, name, flops, bytes and why, a step."""
-    done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
-    own = _own_ns(ledger)
-    steps = int(ledger.windows.used.sum())
-    found = []
-    for name, detail, ns, pieces in _totals(ledger, ledger.windows.used):
-        count = None if pieces is None or name.startswith(HOST_CAUSED) else pieces / steps
-        entry = Entry(name, detail, ns / steps / NS_PER_MS, ns=ns, count=count)
-        if entry.entry == ENTRIES[WAITING]:
-            entry.at_ceiling_ms = 0.0
-        elif entry.entry in WORKING:
-            entry.own_ms = own.get((entry.entry, entry.detail), ns) / steps / NS_PER_MS
-            _add_work(entry, done.get((entry.entry, entry.detail)))
-        found.append(entry)
-    return found
+def idle_entry(cause: str) -> str:
+    """The entry of idle time with this cause."""
+    return IDLE + cause
 
 
-def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
-    """By entry and detail: how long its pieces ran in the used windows, what other work hid of them too."""
-    used = ledger.own.filter(pl.col("window").is_in(ledger.windows.used.nonzero()[0].tolist()))
-    totals = used.group_by("entry", "detail").agg(pl.col("own_ns").sum())
-    return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
+def cause_of(entry: str) -> str:
+    """The cause of an entry of idle time; "" for other entries."""
+    return entry.removeprefix(IDLE) if entry.startswith(IDLE) else ""
 
 
-def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
-    """(milliseconds, pieces of work or recorded events) of the mean of those windows, by (entry, detail)."""
-    steps = int(windows.sum())
-    return {
-        (name, detail): (ns / steps / NS_PER_MS, (pieces or 0) / steps)
-        for name, detail, ns, pieces in _totals(ledger, windows)
-    }
+def meaning_of(entry: str) -> str:
+    """The explanation of an entry; "" for one without."""
+    return Entry(entry).meaning if entry in _VALUES else ""
 
 
-def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | None]]:
-    """(entry, detail, nanoseconds, pieces) of all windows that the mask selects, largest first."""
-    rows = ledger.rows.filter(pl.col("window").is_in(windows.nonzero()[0].tolist()))
-    counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
-    totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
-    return list(totals.sort("ns", "entry", "detail", descending=[True, False, False]).iter_rows())
+_VALUES = frozenset(Entry)
 
-
-def busy_ms(ledger: Ledger) -> float:
-    """What a device works in the median used window; 0 without any."""
-    used = ledger.windows.used.nonzero()[0].tolist()
-    rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
-    worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()
-    return median([*worked, *[0] * (len(used) - len(worked))]) / NS_PER_MS if used else 0.0
-
-
-def _add_work(entry: Entry, work: dict | None) -> None:
-    """What the entry's kernels had to do, and how fast they did it while they ran."""
-    if work is None:
-        entry.abstained = "its work is not known"
-        return
-    entry.flops, entry.bytes = work["flops"], work["bytes"]
-    entry.flops_per_s = _rate(entry.flops, entry.own_ms)
-    entry.bytes_per_s = _rate(entry.bytes, entry.own_ms)
-    entry.at_ceiling_ms = None if work["need_ns"] is None else work["need_ns"] / NS_PER_MS
-    entry.bound, entry.unbounded = work["bound"] or "", work["unbounded"]
-    entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
-    entry.recomputed_flops = work["again"] or 0.0
-    if entry.flops is None or entry.bytes is None:
-        entry.abstained = work["why"] or "its work is not known"
-
-
-def _rate(amount: float | None, ms: float | None) -> float | None:
-    return None if amount is None or not ms else amount / (ms / MS_PER_S)
+# Where records of one thread overlap, the first cause wins: what the program meant to do (save, compile,
+# load) says more than the calls that it made for it; a collection explains its destructors' calls.
+PRECEDENCE = tuple(
+    entry.cause
+    for entry in (
+        Entry.CHECKPOINT,
+        Entry.COMPILATION,
+        Entry.INPUT,
+        Entry.GC,
+        Entry.SYNCHRONISATION,
+        Entry.ALLOCATOR,
+        Entry.DISPATCHING,
+    )
+)
+# The ledger's words for causes that were recorded under other names; a name that is not here stays as it is.
+ALIASES = {
+    "sync": Entry.SYNCHRONISATION.cause,
+    "synchronization": Entry.SYNCHRONISATION.cause,
+    "compile": Entry.COMPILATION.cause,
+    "loader": Entry.INPUT.cause,
+    "save": Entry.CHECKPOINT.cause,
+}
+WORK = (Entry.COMPUTE, Entry.OPS)
+COLLECTIVES = (Entry.COMMUNICATION, Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES)

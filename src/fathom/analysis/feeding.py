@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.causes import ALIASES, REGIONS
+from fathom.analysis.causes import REGIONS
+from fathom.analysis.entries import ALIASES
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
 from fathom.analysis.results import Input, Worker
 from fathom.analysis.windows import Windows

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from fathom.analysis.causes import DISPATCHING, RECEIVE
+from fathom.analysis.causes import RECEIVE
 from fathom.analysis.device import BEFORE_ALL, COMMUNICATION, WAITING, DeviceWork
+from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
 # Window, entry, detail, nanoseconds, and pieces of work; of idle rows, events that the profiler recorded.
 Row = tuple[int, str, str, int, int | None]
-UNEXPLAINED = "idle: unexplained"
 SINCE_EVER = BEFORE_ALL // 2  # where a gap begins that no recorded work precedes
 
 
@@ -27,7 +27,7 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
     after_all = Spans(gaps.starts[~ended], gaps.ends[~ended])
     gaps, after = Spans(gaps.starts[ended], gaps.ends[ended]), after[ended]
     known = work.known[after]
-    rows = _rows(UNEXPLAINED, "", _only(gaps, ~known), starts, ends)
+    rows = _rows(Entry.UNEXPLAINED, "", _only(gaps, ~known), starts, ends)
     rows += _device_side(_only(gaps, known), after[known], work, starts, ends)
     rows += _before_launches(_only(gaps, known), after[known], work, host, starts, ends)
     return rows + host_side(after_all, host, host.caller, starts, ends)
@@ -43,9 +43,9 @@ def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, end
     left = Spans(np.clip(launched, gaps.starts, gaps.ends), gaps.ends)
     waits = launched < gaps.starts
     return [
-        *_rows("communication", "before a receive", _only(left, receiving), starts, ends),
-        *_rows("idle: device gap", "", _only(left, waits & ~receiving), starts, ends),
-        *_counted("idle: launch latency", "", _only(left, ~waits & ~receiving), starts, ends),
+        *_rows(Entry.COMMUNICATION, "before a receive", _only(left, receiving), starts, ends),
+        *_rows(Entry.DEVICE_GAP, "", _only(left, waits & ~receiving), starts, ends),
+        *_counted(Entry.LAUNCH_LATENCY, "", _only(left, ~waits & ~receiving), starts, ends),
     ]
 
 
@@ -71,10 +71,10 @@ def host_side(
     for (cause, detail), held in host.activity(thread) if len(stretches.starts) else []:
         inside = intersect(stretches, held)
         part = covered(inside, starts, ends)
-        events = host.began(thread) if cause == DISPATCHING else None
-        rows += _counted(f"idle: {cause}", detail, inside, starts, ends, events)
+        events = host.began(thread) if cause == Entry.DISPATCHING.cause else None
+        rows += _counted(idle_entry(cause), detail, inside, starts, ends, events)
         rest = rest - part
-    return rows + _nonzero(UNEXPLAINED, "", rest)
+    return rows + _nonzero(Entry.UNEXPLAINED, "", rest)
 
 
 def _rows(entry: str, detail: str, held: Spans, starts: Array, ends: Array) -> list[Row]:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.entries import ALIASES, PRECEDENCE
 from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
 from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
 
@@ -98,7 +99,7 @@ class HostRecords(msgspec.Struct):
 
 def _rank(cause: str) -> int:
     """Order of precedence; a cause that Fathom does not know was recorded on purpose and comes first."""
-    return causes.CAUSES.index(cause) if cause in causes.CAUSES else -1
+    return PRECEDENCE.index(cause) if cause in PRECEDENCE else -1
 
 
 def _of(table: pl.DataFrame, thread: int) -> Spans:
@@ -152,7 +153,7 @@ def _named(
 
 def _waits(waits: pl.DataFrame) -> pl.DataFrame:
     """Recorded waits; where regions tell of the cause too, both are one entry, without details."""
-    cause = pl.col("cause").replace(causes.ALIASES)
+    cause = pl.col("cause").replace(ALIASES)
     detail = (
         pl.when(cause.is_in(list(causes.REGIONS))).then(pl.lit("")).otherwise(pl.col("detail").fill_null(""))
     )

@@ -7,15 +7,13 @@ from collections import Counter
 import numpy as np
 import polars as pl
 
-from fathom.analysis.causes import DISPATCHING
+from fathom.analysis.entries import Entry
 from fathom.analysis.gaps import Row, host_side
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, intersect, overlaps
 from fathom.analysis.ledger import SCHEMA, Ledger, collect
 from fathom.analysis.sampled import few_lines
 from fathom.analysis.windows import Windows
-
-OPS = "ops"
 
 
 def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
@@ -39,9 +37,9 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
     bounds = Spans(windows.starts[mine], windows.ends[mine])
     rows = host_side(bounds, host, host.caller, *bounds)
     for (cause, _), held in host.activity(host.caller):
-        if cause == DISPATCHING:  # here ops are the work itself
+        if cause == Entry.DISPATCHING.cause:  # here ops are the work itself
             work = _works(ops, intersect(held, bounds), bounds)
-            rows += work + [(window, f"idle: {cause}", "", -ns, None) for window, _, _, ns, _ in work]
+            rows += work + [(window, Entry.DISPATCHING, "", -ns, None) for window, _, _, ns, _ in work]
     return collect(rows, mine)
 
 
@@ -56,7 +54,7 @@ def _works(ops: pl.DataFrame, held: Spans, bounds: Spans) -> list[Row]:
     spent = np.bincount(inverse, weights=inside.ends - inside.starts, minlength=len(keys)).astype(np.int64)
     begun = Counter(zip(*_begun(ops["start_ns"].to_numpy(), name, bounds), strict=True))
     return [
-        (window, OPS, names[code], ns, begun[window, code])
+        (window, Entry.OPS, names[code], ns, begun[window, code])
         for (window, code), ns in zip(
             (divmod(k, len(names)) for k in keys.tolist()), spent.tolist(), strict=True
         )

@@ -44,7 +44,7 @@ class StepKind(msgspec.Struct):
     account: list[Part] = []
     findings: list[Finding] = []
     leads: list[Lead] = []
-    ledger: list[Entry] = []
+    ledger: list[LedgerRow] = []
 
 
 class Window(msgspec.Struct):
@@ -58,7 +58,7 @@ class Window(msgspec.Struct):
     why_not: str = ""
 
 
-class Entry(msgspec.Struct):
+class LedgerRow(msgspec.Struct):
     """One row of a ledger, of one step.
 
     `ns` are whole nanoseconds that sum exactly: over all used windows in a profiled ledger, of one step in a
@@ -109,7 +109,7 @@ class Device(msgspec.Struct):
     device: str  # "cuda:0", "cpu"
     windows: list[Window]
     total_ms: float | None
-    ledger: list[Entry]  # of the clean step: sums to clean_ms; without one the profiled ledger
+    ledger: list[LedgerRow]  # of the clean step: sums to clean_ms; without one the profiled ledger
     observer_ms: float | None  # from total_ms to the clean step
     name: str = ""
     carried_in_ms: float | None = None  # work of other streams that began before the window
@@ -121,8 +121,8 @@ class Device(msgspec.Struct):
     added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
     micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
     regions: list[Region] = []  # that the program named, those that take most first
-    profiled_ledger: list[Entry] = []  # of the profiled steps: sums to total_ms
-    mean_ledger: list[Entry] = []  # where steps are uneven: of the mean clean step, sums to clean_mean_ms
+    profiled_ledger: list[LedgerRow] = []  # of the profiled steps: sums to total_ms
+    mean_ledger: list[LedgerRow] = []  # where steps are uneven: of the mean clean step, sums to clean_mean_ms
 
 
 class Region(msgspec.Struct):
@@ -142,7 +142,7 @@ class SlowStep(msgspec.Struct):
     step: int
     device: str
     ms: float
-    ledger: list[Entry]
+    ledger: list[LedgerRow]
 
 
 class Abstained(msgspec.Struct):

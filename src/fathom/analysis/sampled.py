@@ -8,13 +8,14 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, Spans, overlaps, subtract, union
 
 Label = tuple[str, str]  # cause, detail
 
-PYTHON, DISPATCHING, BLOCKED, NO_WORK = "python", "dispatching", "blocked", "no work"
-PEERS, INPUT, OVERHEAD = "waiting for peers", "input", "profiling overhead"
-LINES = tuple(f"idle: {cause}" for cause in (PYTHON, DISPATCHING, BLOCKED))  # entries whose details are lines
+PYTHON, DISPATCHING, BLOCKED = Entry.PYTHON.cause, Entry.DISPATCHING.cause, Entry.BLOCKED.cause
+NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS_FOR_PEERS.cause
+LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
 MOST_LINES, OTHER_LINES = 8, "other lines"
 LEAST_SHARE = 0.02  # of its entry: a line with less is one of the others
 REACH_NS = 20_000_000  # time further than this from every sample stays without a line, or than
@@ -124,7 +125,7 @@ def label(
     """Cause and detail of one sample."""
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack):
-        return OVERHEAD, ""
+        return Entry.OWN_HOOKS.cause, ""
     if running is not False or (setting.engine and _BACKWARD.search(stack)):
         return PYTHON, place
     if _LOADER.search(stack):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.entries import entries_of
 from fathom.analysis.recording import read_timeline
 from fathom.analysis.results import SlowStep
+from fathom.analysis.rows import entries_of
 from fathom.analysis.subjects import Subject, subjects
 from fathom.sounding import Store
 from fathom.units import NS_PER_MS

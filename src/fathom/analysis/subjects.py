@@ -9,11 +9,12 @@ import msgspec
 import polars as pl
 
 from fathom.analysis.device import detail, device_work
+from fathom.analysis.entries import Entry
 from fathom.analysis.integrity import check_device, check_processor, check_timeline
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
-from fathom.analysis.processor import OPS, processor_ledger
+from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
@@ -128,7 +129,7 @@ def _work(
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
-        return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(OPS))
+        return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(Entry.OPS))
     kernels = (
         store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail()).collect()
     )

@@ -7,13 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from fathom.analysis.causes import ALIASES, CAUSES
 from fathom.analysis.clean import typical
+from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
 from fathom.analysis.intervals import NOTHING, Array, Spans, covered, merge, of_rows, subtract
 from fathom.analysis.steps import Stretch
 from fathom.units import NS_PER_MS
 
-HOOKED = ("checkpoint", "compilation", "input", "gc")  # causes whose hooks run in every phase
+HOOKED = tuple(
+    entry.cause for entry in (Entry.CHECKPOINT, Entry.COMPILATION, Entry.INPUT, Entry.GC)
+)  # causes whose hooks run in every phase
 SEEN = 0.1  # of the wait in clean steps: with less in profiled ones, they do not show how much is hidden
 
 
@@ -26,7 +28,7 @@ class Waits:
         rows = rows.filter(pl.col("cause").is_in(HOOKED), own | pl.lit(caller is None))
         self._spans: dict[str, Spans] = {}
         taken = NOTHING
-        for cause in sorted(rows["cause"].unique().to_list(), key=CAUSES.index):
+        for cause in sorted(rows["cause"].unique().to_list(), key=PRECEDENCE.index):
             mine = subtract(of_rows(rows.filter(cause=cause)), taken)
             self._spans[cause], taken = mine, merge(taken, mine)
 

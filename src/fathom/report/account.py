@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.analysis.results import Entry, Part
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import LedgerRow, Part
 from fathom.report import units
 from fathom.report.bars import bar
 from fathom.report.ledger import name
@@ -72,7 +73,7 @@ def _label(part: Part, room: int) -> str:
         return units.shorten(part.part, room)
     family = part.owner.removeprefix(_LEAD)
     words = part.part.removeprefix(family).partition(_LIMITED)[0]
-    return units.shorten(name(Entry("compute", family, part.ms)), room - len(words)) + words
+    return units.shorten(name(LedgerRow(Entry.COMPUTE, family, part.ms)), room - len(words)) + words
 
 
 def _owner(part: Part) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Claimed, Finding, Lead, Shown
 from fathom.diagnosis.kinds import kinds
 from fathom.report import leads, money, units
@@ -107,7 +108,7 @@ def _full(finding: Finding, width: int) -> Iterator[Text]:
 
 def _limited(finding: Finding) -> bool:
     """Whether much of the device time that the finding claims would not be gained."""
-    taken = sum(claim.ms for claim in finding.claims if claim.entry == "compute")
+    taken = sum(claim.ms for claim in finding.claims if claim.entry == Entry.COMPUTE)
     return finding.gain_ms is not None and finding.gain_ms < LESS * taken
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console
 from rich.text import Text
 
-from fathom.analysis.results import Entry, Lead
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import Lead, LedgerRow
 from fathom.report import units
 from fathom.report.ledger import name
 from fathom.report.screen import cells, console_or_default, put
@@ -88,7 +89,7 @@ def _distance(lead: Lead) -> str:
 
 
 def _name(lead: Lead) -> str:
-    return name(Entry("compute", lead.where.family or "", lead.ms))
+    return name(LedgerRow(Entry.COMPUTE, lead.where.family or "", lead.ms))
 
 
 def _at(lead: Lead) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fathom.analysis.results import Device, Entry
+from fathom.analysis.entries import Entry, cause_of
+from fathom.analysis.results import Device, LedgerRow
 
 PROCESSOR = "cpu"
 SMALL = 0.002  # of the step: smaller entries are folded
@@ -23,19 +24,19 @@ class Kind:
 
 
 KINDS = (
-    Kind("compute", "█", "green", "families"),
-    Kind("ops", "█", "green", "ops"),  # on a CPU
-    Kind("communication", "▓", "magenta", "collectives"),
-    Kind("copy", "▒", "yellow", "directions"),
+    Kind(Entry.COMPUTE, "█", "green", "families"),
+    Kind(Entry.OPS, "█", "green", "ops"),  # on a CPU
+    Kind(Entry.COMMUNICATION, "▓", "magenta", "collectives"),
+    Kind(Entry.COPY, "▒", "yellow", "directions"),
     Kind("idle", "░", "red", "causes"),
-    Kind("unattributed", "·", "blue", "differences"),
+    Kind(Entry.UNATTRIBUTED, "·", "blue", "differences"),
 )
 # A CPU that runs Python is not idle.
 _OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")
 _HOST = Kind("idle", "░", "red", "causes", "host time")
 _UNIT_DIMENSIONS = re.compile(r"(?:x1)+(?=·|$)")
 _WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
-_COMMUNICATION = {"waiting for peers", "moving bytes"}
+_COMMUNICATION = {Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Group:
     """The entries of one kind on one device, largest first."""
 
     kind: Kind
-    entries: list[Entry]
+    entries: list[LedgerRow]
 
     @property
     def ms(self) -> float:
@@ -62,24 +63,24 @@ def groups(device: Device) -> list[Group]:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
             if kind.name == "idle":
-                works = bool(result) and result[0].kind.name == "ops"
+                works = bool(result) and result[0].kind.name == Entry.OPS
                 kind = _OUTSIDE if works else _HOST if device.device == PROCESSOR else kind
             result.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
     return result
 
 
-def _kind_of(entry: Entry) -> str:
-    if entry.entry.startswith("idle"):
+def _kind_of(entry: LedgerRow) -> str:
+    if cause_of(entry.entry):
         return "idle"
-    return "communication" if entry.entry in _COMMUNICATION else entry.entry.partition(":")[0]
+    return Entry.COMMUNICATION if entry.entry in _COMMUNICATION else entry.entry
 
 
-def ran_ms(entry: Entry) -> float:
+def ran_ms(entry: LedgerRow) -> float:
     """Duration of its work per step in ms, hidden parts included: the base of rates and of ceilings."""
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 
-def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], list[Entry]]:
+def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
     """The entries that get a line, at most `top`, and the rest. None folds nothing; a single entry is never
     folded."""
     if top is None:
@@ -91,11 +92,9 @@ def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[Entry], l
     return group.entries[:shown], group.entries[shown:]
 
 
-def name(entry: Entry) -> str:
+def name(entry: LedgerRow) -> str:
     """An entry's name inside its group, as "name shape"; the shape leaves out dimensions of 1."""
-    rest = entry.entry.partition(":")[2].strip()
-    if entry.entry in _COMMUNICATION:
-        rest = entry.entry
+    rest = entry.entry if entry.entry in _COMMUNICATION else cause_of(entry.entry)
     family, space, shape = entry.detail.rpartition(" ")
     is_family = bool(space) and "·" in shape
     detail = f"{_innermost(family)} {_UNIT_DIMENSIONS.sub('', shape)}" if is_family else entry.detail

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from fathom.analysis.results import Device, Entry
+from fathom.analysis.results import Device, LedgerRow
 from fathom.report import units
 from fathom.report.ledger import name, ran_ms
 
@@ -31,7 +31,7 @@ def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
         yield Text(f"{len(ordered) - top} other families lose {units.duration(rest)} together", "dim")
 
 
-def _row(entry: Entry, room: int, flops: float) -> Text:
+def _row(entry: LedgerRow, room: int, flops: float) -> Text:
     need = entry.at_ceiling_ms or 0.0
     rates = f"{units.rate(entry.flops_per_s, flops):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
     share = 100 * need / ran_ms(entry)
@@ -42,9 +42,9 @@ def _row(entry: Entry, room: int, flops: float) -> Text:
     return line.append(f"{units.significant(_lost(entry), 2):>7}")
 
 
-def _lost(entry: Entry) -> float:
+def _lost(entry: LedgerRow) -> float:
     return entry.ms - (entry.at_ceiling_ms or 0.0)
 
 
-def _intensity(entry: Entry) -> str:
+def _intensity(entry: LedgerRow) -> str:
     return units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from fathom.analysis.results import Abstained, Device, Energy, Entry, Examination, Input, Memory
+from fathom.analysis.entries import Entry
+from fathom.analysis.results import Abstained, Device, Energy, Examination, Input, LedgerRow, Memory
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.ledger import groups, step_ms
@@ -38,8 +39,8 @@ _AFFECTS = re.compile(
 )
 _SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says it already
 FINDING, FEW = "finding ", 2  # prefix of skipped checks; more than FEW are counted, not named
-_COLUMNS = {"compute": 15, "communication": 15, "copy": 9, "idle": 9}
-_COLUMN_OF = {"ops": "compute"}
+_COLUMNS: dict[str, int] = {Entry.COMPUTE: 15, Entry.COMMUNICATION: 15, Entry.COPY: 9, "idle": 9}
+_COLUMN_OF: dict[str, str] = {Entry.OPS: Entry.COMPUTE}
 
 
 def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> Iterator[Text]:
@@ -117,7 +118,7 @@ def slow(examination: Examination) -> Iterator[Text]:
         yield Text(f"  step {step.step} on {step.device}: {units.duration(step.ms)}  {causes}")
 
 
-def _by_entry(ledger: list[Entry]) -> dict[str, float]:
+def _by_entry(ledger: list[LedgerRow]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for entry in ledger:
         sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 from rich.text import Text
 
-from fathom.analysis.results import Device, Entry
+from fathom.analysis.entries import cause_of, meaning_of
+from fathom.analysis.results import Device, LedgerRow
 from fathom.report import units
 from fathom.report.bars import bar, cells
-from fathom.report.causes import MEANING
 from fathom.report.ledger import Group, fold, groups, name, ran_ms, step_ms
 
 WIDE = 90  # columns from which bars are long
@@ -147,12 +147,12 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
     more = {entry: ms - usual.get(entry, 0.0) for entry, ms in mean.items()}
     most = sorted((entry for entry in more if more[entry] > 0), key=lambda entry: -more[entry])[:2]
     total = sum(mean.values())
-    rare = ", ".join(f"{entry.removeprefix('idle: ')} {more[entry]:+.{columns.digits}f}" for entry in most)
+    rare = ", ".join(f"{cause_of(entry) or entry} {more[entry]:+.{columns.digits}f}" for entry in most)
     line = f"{'mean step':<{columns.name}}{_ms(columns, total)}{'':>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {rare}".rstrip(), "dim")
 
 
-def _by_entry(rows: list[Entry]) -> dict[str, float]:
+def _by_entry(rows: list[LedgerRow]) -> dict[str, float]:
     sums: dict[str, float] = {}
     for entry in rows:
         sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
@@ -182,9 +182,9 @@ def _ms(columns: Columns, ms: float, mark: str = "") -> str:
     return f"{mark}{ms:.{columns.digits}f}".rjust(columns.ms)
 
 
-def _tail(columns: Columns, entry: Entry) -> str:
+def _tail(columns: Columns, entry: LedgerRow) -> str:
     """The text right of the bar: rates for work, the meaning of idle time."""
-    meaning = MEANING.get(entry.entry)
+    meaning = meaning_of(entry.entry)
     if meaning:
         return f"  {meaning}"
     return _work(columns, [entry], entry.flops_per_s, entry.bytes_per_s, MARK if entry.problem else "")
@@ -192,7 +192,7 @@ def _tail(columns: Columns, entry: Entry) -> str:
 
 def _work(
     columns: Columns,
-    entries: list[Entry],
+    entries: list[LedgerRow],
     flops_per_s: float | None = None,
     bytes_per_s: float | None = None,
     mark: str = "",
@@ -206,7 +206,7 @@ def _work(
     return f"{runs:>6}{rates}{share}".rstrip()
 
 
-def _of_ceiling(entries: list[Entry]) -> str:
+def _of_ceiling(entries: list[LedgerRow]) -> str:
     """The entries' combined share of their ceilings; empty if too much of it is unknown."""
     known = [entry for entry in entries if entry.at_ceiling_ms is not None]
     ms, needed = sum(map(ran_ms, known)), sum(entry.at_ceiling_ms or 0.0 for entry in known)

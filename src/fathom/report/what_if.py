@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
+from fathom.analysis.entries import meaning_of
 from fathom.analysis.replay import Moved, Prediction
 from fathom.report import units
-from fathom.report.causes import MEANING
 from fathom.report.screen import cells, console_or_default, put
 
 MARGIN = 1
@@ -99,7 +99,7 @@ def _row(row: Moved, name: int, digits: int, total: float, style: str = "") -> T
     numbers = "".join(f"{ms:>{MS}.{digits}f}" for ms in (row.before_ms, row.after_ms))
     line = Text(f"{units.shorten(row.entry, name - 1):<{name}}{numbers}", style)
     line.append(f"{difference:>{MS}}", colour)
-    return line.append(f"  {MEANING.get(row.entry, '')}", "dim")
+    return line.append(f"  {meaning_of(row.entry)}", "dim")
 
 
 def _asides(prediction: Prediction, width: int) -> Iterator[Text]:

@@ -134,4 +134,6 @@ def _facts_of_program(examination: Examination) -> dict[str, bool]:
 
 
 def _communicates(examination: Examination) -> bool:
-    return any(row.entry == "communication" for device in examination.devices for row in device.ledger)
+    from fathom.analysis.entries import Entry
+
+    return any(row.entry == Entry.COMMUNICATION for device in examination.devices for row in device.ledger)

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, detail
+from fathom.analysis.device import detail
+from fathom.analysis.entries import Entry
 from fathom.analysis.folding import Folding, by_family
 from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
@@ -17,11 +18,11 @@ from fathom.analysis.measures.hierarchy import levels
 from fathom.analysis.measures.limiting import limit
 from fathom.analysis.measures.results import Portrait
 from fathom.analysis.measures.worth import SHARE, worth
-from fathom.analysis.results import Abstained, Device, Entry
+from fathom.analysis.results import Abstained, Device, LedgerRow
 from fathom.sounding import Store
 from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
-_WORKING = tuple(ENTRIES[kind] for kind in (COMPUTE, COMMUNICATION, MOVING, COPY))
+_WORKING = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY)
 Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
@@ -62,11 +63,11 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     ]
 
 
-def _cache_shares(entries: list[Entry], told: Rows) -> Iterator[tuple[float, float, float]]:
+def _cache_shares(entries: list[LedgerRow], told: Rows) -> Iterator[tuple[float, float, float]]:
     """(share of L2's peak in percent, its error, compulsory B/s) of compute families with all of them."""
     for entry in entries:
         rows = [row for row in told.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
-        if entry.entry == ENTRIES[COMPUTE] and entry.bytes_per_s and rows:
+        if entry.entry == Entry.COMPUTE and entry.bytes_per_s and rows:
             yield rows[0]["value"], rows[0]["error"] or 0.0, entry.bytes_per_s
 
 
@@ -108,7 +109,7 @@ def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) ->
 
 
 def _portrait(
-    entry: Entry,
+    entry: LedgerRow,
     device: Device,
     on: Hardware,
     launch: dict[str, Any],
@@ -159,7 +160,7 @@ def _threads(block: str | None) -> int | None:
     return count
 
 
-def _work(entry: Entry, mean_us: float) -> dict[str, Any]:
+def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:
     """The entry's work a step, and of one launch of mean length."""
     part = mean_us / US_PER_MS / entry.ms
     return {
@@ -198,7 +199,7 @@ def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["source"] != "static"]
 
 
-def _about(entry: Entry, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
+def _about(entry: LedgerRow, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
     """What could not be told of this family."""
     found = [Abstained("work", entry.abstained)] if entry.abstained else []
     if not counted_as:

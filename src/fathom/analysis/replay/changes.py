@@ -8,6 +8,7 @@ from math import isfinite
 
 import msgspec
 
+from fathom.analysis.entries import Entry, idle_entry
 from fathom.errors import BadInputError
 
 # What a selector acts on: pieces of device work of these kinds (all for none), or host time of this cause.
@@ -17,7 +18,18 @@ DEVICE = {
     "copy": ("copy", "set"),
     "communication": ("collective",),
 }
-CAUSES = ("python", "dispatching", "blocked", "gc", "allocator", "compilation", "checkpoint")
+CAUSES = tuple(
+    entry.cause
+    for entry in (
+        Entry.PYTHON,
+        Entry.DISPATCHING,
+        Entry.BLOCKED,
+        Entry.GC,
+        Entry.ALLOCATOR,
+        Entry.COMPILATION,
+        Entry.CHECKPOINT,
+    )
+)
 # What the backward pass repeats of the forward pass: the host's time, and the work that it launched.
 AGAIN = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)
@@ -28,16 +40,16 @@ DEVICE_SIDE = (
 NAMED = ("family", "op")  # need a pattern
 MAY_NAME = ("family", "op", "copy", "communication", "all-kernels")
 MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")
-ENTRIES = {  # rows of the ledger under the selector that changes them
-    "compute": "all-kernels",
-    "communication": "communication",
-    "moving bytes": "communication",
-    "copy": "copy",
-    "idle: input": "input",
-    "idle: synchronisation": "sync",
-    "idle: launch latency": "launch-latency",
-    "idle: device gap": "device-gap",
-    **{f"idle: {cause}": cause for cause in CAUSES},
+ENTRIES: dict[str, str] = {  # rows of the ledger under the selector that changes them
+    Entry.COMPUTE: "all-kernels",
+    Entry.COMMUNICATION: "communication",
+    Entry.MOVING_BYTES: "communication",
+    Entry.COPY: "copy",
+    Entry.INPUT: "input",
+    Entry.SYNCHRONISATION: "sync",
+    Entry.LAUNCH_LATENCY: "launch-latency",
+    Entry.DEVICE_GAP: "device-gap",
+    **{idle_entry(cause): cause for cause in CAUSES},
 }
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
 _MOST = 1e6  # a factor, or a piece in ms: beyond it lengths leave what nanoseconds can count

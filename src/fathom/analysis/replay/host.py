@@ -9,12 +9,13 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, of_rows
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions
 
-INPUT, SYNC = "input", "synchronisation"
+INPUT, SYNC = Entry.INPUT.cause, Entry.SYNCHRONISATION.cause
 NAMED = ["op", "annotation"]  # what a change can name: regions are the host's work as ops are
 SHARE = 0.5  # of an input region: less than this in ops of its own means that it waited for workers
 
@@ -152,7 +153,7 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     A loader without workers makes them in the program, as does a region in which the team itself works most
     of the time: that is host work.
     """
-    aliases = [INPUT, *(name for name, cause in causes.ALIASES.items() if cause == INPUT)]
+    aliases = [INPUT, *(name for name, cause in ALIASES.items() if cause == INPUT)]
     here = pl.col("thread").is_in(list(threads))
     rows = waits.filter(here, pl.col("cause").is_in(aliases))
     in_process = ops.filter(here, pl.col("name").str.contains(causes.IN_PROCESS))

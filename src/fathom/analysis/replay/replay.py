@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fathom.analysis.entries import INFLATED, busy_ms
+from fathom.analysis.entries import cause_of, idle_entry
 from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger
 from fathom.analysis.recording import Timeline
@@ -16,7 +16,8 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.model import Model
 from fathom.analysis.replay.recorded import Seen, clean_of, seen
 from fathom.analysis.replay.results import Gain, Moved, Prediction
-from fathom.analysis.results import Abstained, Entry
+from fathom.analysis.results import Abstained, LedgerRow
+from fathom.analysis.rows import INFLATED, busy_ms
 from fathom.analysis.steps import Clean
 from fathom.analysis.subjects import label
 from fathom.analysis.waits import HOOKED
@@ -57,7 +58,7 @@ class Replay:
         wanted = self.model.timelines if rank is None else [rank]
         self.seen = known or next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
 
-    def calibrate(self, clean: Clean | None, ledger: Sequence[Entry]) -> Replay:
+    def calibrate(self, clean: Clean | None, ledger: Sequence[LedgerRow]) -> Replay:
         """Use the clean step that the report is of, `clean`, and its ledger, which no gain of it exceeds."""
         self.clean = clean
         self._rows = {}
@@ -219,12 +220,12 @@ class Replay:
         if not self._rows or not changes or not all(change.of_the_host for change in changes):
             return gain
         if len(hooked) == len(changes):
-            rows = [(1 - (c.factor or 0.0)) * self._rows.get(f"idle: {c.selector}", 0.0) for c in hooked]
+            rows = [(1 - (c.factor or 0.0)) * self._rows.get(idle_entry(c.selector), 0.0) for c in hooked]
             ms = sum(rows)
             around = max(gain.high - gain.low, 0.0) / 2 if gain.ms else WRONG * abs(ms)
             part = min(around / gain.ms, 1.0) if gain.ms > 0 else WRONG
             return Gain(ms, ms - part * abs(ms), ms + part * abs(ms))
-        most = sum(ms for entry, ms in self._rows.items() if entry.startswith("idle") and ms > 0)
+        most = sum(ms for entry, ms in self._rows.items() if cause_of(entry) and ms > 0)
         within = min(most / gain.ms, 1.0) if gain.ms > 0 else 1.0
         return Gain(gain.ms * within, gain.low * within, min(gain.high, max(most, gain.ms * within)))
 

@@ -8,13 +8,15 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, covered
 from fathom.analysis.replay.changes import AGAIN, CAUSES, DEVICE, Change
 from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
 
-INFLATED = ("python", "dispatching")  # what recording slows down, with launch latency (decision 2)
+# Causes that recording lengthens, beside launch latency (decision 2).
+INFLATED = (Entry.PYTHON.cause, Entry.DISPATCHING.cause)
 LONG_NS = 1_000_000  # in an op: each record costs microseconds, which is nothing of a time without any
 
 
@@ -82,7 +84,7 @@ def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
     if change.selector in (*CAUSES, "input"):
         return team.masks.get(change.selector, nothing), factor
     if change.selector == "sync":
-        return team.masks.get("synchronisation", nothing), 0.0
+        return team.masks.get(Entry.SYNCHRONISATION.cause, nothing), 0.0
     if change.selector == "op":
         return team.named(change), factor
     if change.selector == AGAIN:

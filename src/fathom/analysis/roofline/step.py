@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
-from fathom.analysis.results import Device, Entry, Utilisation
+from fathom.analysis.entries import IDLE, WORK, Entry
+from fathom.analysis.results import Device, LedgerRow, Utilisation
 from fathom.machine import Limits
 from fathom.units import MS_PER_S
 
-WORK, LAUNCHES = "work", "launches"
-_IDLE = "idle"
-_NO_WORK = (_IDLE, OVERHEAD, UNATTRIBUTED)
-WORKING = ("compute", "ops")
+_NO_WORK = (IDLE, Entry.OVERHEAD, Entry.UNATTRIBUTED)
 LITTLE = 0.01  # of the working time: what may hide products without making the FLOPs a lower bound
 BEYOND = 1.1  # times the peak: from there on it was measured too low
 CONVENTION = (
@@ -29,17 +26,17 @@ def at_ceiling(device: Device, limits: Limits | None) -> None:
     if limits is None or not known or not busy:
         return
     for entry in (*device.ledger, *device.profiled_ledger, *device.mean_ledger):
-        if entry.entry.startswith(_IDLE):
+        if entry.entry.startswith(IDLE):
             entry.at_ceiling_ms = 0.0
     needed = sum(min(entry.at_ceiling_ms or 0.0, entry.ms) for entry in known)  # at most what it took
     launched = sum(entry.count or 0 for entry in working) * (limits.launch_s or 0.0) * MS_PER_S
     device.at_ceiling_ms = max(needed, launched)
-    device.at_ceiling_bound = WORK if needed >= launched else LAUNCHES
+    device.at_ceiling_bound = "work" if needed >= launched else "launches"
     device.at_ceiling_known = sum(entry.ms for entry in known) / busy
 
 
 def utilisation(
-    ledger: list[Entry], step_ms: float, limits: Limits | None, datasheet: Mapping[str, float] | None
+    ledger: list[LedgerRow], step_ms: float, limits: Limits | None, datasheet: Mapping[str, float] | None
 ) -> Utilisation | None:
     """MFU and HFU of a step of `step_ms`; None where no product's FLOPs or no peak of theirs is known.
 
@@ -60,22 +57,22 @@ def utilisation(
     )
 
 
-def _beaten(products: list[Entry], limits: Limits) -> bool:
+def _beaten(products: list[LedgerRow], limits: Limits) -> bool:
     """Whether products ran faster than the peaks that were measured: no share of such peaks says anything."""
     took = sum(entry.ms if entry.own_ms is None else entry.own_ms for entry in products)
     share = _share(products, limits.arithmetic, took, again=True) if took else None
     return share is not None and share > BEYOND
 
 
-def _uncounted(ledger: list[Entry]) -> float:
+def _uncounted(ledger: list[LedgerRow]) -> float:
     """The share of the working time of which nothing is known, so that it may hold products."""
-    working = [entry for entry in ledger if entry.entry in WORKING]
+    working = [entry for entry in ledger if entry.entry in WORK]
     unknown = sum(entry.ms for entry in working if entry.bytes is None)
     return unknown / max(sum(entry.ms for entry in working), 1e-9)
 
 
 def _share(
-    products: list[Entry], peaks: Mapping[str, float], step_ms: float, again: bool = False
+    products: list[LedgerRow], peaks: Mapping[str, float], step_ms: float, again: bool = False
 ) -> float | None:
     """What the products need at `peaks`, as a share of the step; None where a dtype's peak is not known."""
     needed = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis.device import COMMUNICATION, COMPUTE, COPY, ENTRIES, MOVING, WAITING
+from fathom.analysis.entries import Entry
 from fathom.analysis.roofline import TF32, needs
 from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.communication import RECORD
@@ -72,11 +72,11 @@ def _entry(kernels: pl.DataFrame) -> pl.Series:
     """The ledger's entry that each kernel's work belongs to."""
     kind = pl.col("kind")
     met = pl.col("arrived_ns") if "arrived_ns" in kernels.columns else pl.lit(None, pl.Int64)
-    moves = pl.when(met < pl.col("end_ns")).then(pl.lit(ENTRIES[MOVING])).otherwise(pl.lit(ENTRIES[WAITING]))
-    shared = pl.when(met.is_null()).then(pl.lit(ENTRIES[COMMUNICATION])).otherwise(moves)
-    copies = (
-        pl.when(kind.is_in(["copy", "set"])).then(pl.lit(ENTRIES[COPY])).otherwise(pl.lit(ENTRIES[COMPUTE]))
-    )
+    moving, waiting = pl.lit(Entry.MOVING_BYTES), pl.lit(Entry.WAITING_FOR_PEERS)
+    moves = pl.when(met < pl.col("end_ns")).then(moving).otherwise(waiting)
+    shared = pl.when(met.is_null()).then(pl.lit(Entry.COMMUNICATION)).otherwise(moves)
+    copied = kind.is_in(["copy", "set"])
+    copies = pl.when(copied).then(pl.lit(Entry.COPY)).otherwise(pl.lit(Entry.COMPUTE))
     return kernels.select(entry=pl.when(kind == "collective").then(shared).otherwise(copies))["entry"]
 
 

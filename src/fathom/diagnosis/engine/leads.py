@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.replay import Gain
 from fathom.analysis.results import Finding, Lead, Where
 from fathom.data import load
@@ -38,13 +39,13 @@ def leads(signals: Signals, found: Iterable[Finding]) -> list[Lead]:
 
 def _rows(signals: Signals) -> list[Row]:
     rows: list[Row] = signals.get("step.ledger").value or []
-    return [row for row in rows if row.entry == "compute" and row.at_ceiling_ms and row.detail]
+    return [row for row in rows if row.entry == Entry.COMPUTE and row.at_ceiling_ms and row.detail]
 
 
 def _claimed(found: Iterable[Finding]) -> dict[str, float]:
     """Milliseconds a step by family."""
     taken: dict[str, float] = {}
-    for claim in (claim for one in found for claim in one.claims if claim.entry == "compute"):
+    for claim in (claim for one in found for claim in one.claims if claim.entry == Entry.COMPUTE):
         taken[claim.detail] = taken.get(claim.detail, 0.0) + claim.ms
     return taken
 

@@ -9,10 +9,11 @@ from pkgutil import walk_packages
 
 import msgspec
 
+from fathom.analysis.entries import Entry
 from fathom.data import load
 from fathom.diagnosis.signals import Signals, Work
 
-LAUNCHING = ("idle: dispatching", "idle: launch latency", "idle: python")  # rows that fewer launches shrink
+LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.PYTHON)  # rows that fewer launches shrink
 MOST_FAMILIES = 32  # of one change: each is looked for among all names, and small ones hardly count
 
 
@@ -130,7 +131,7 @@ def shrink(works: Iterable[Work], total: dict[str, float], factor: float) -> tup
 
 def _smaller(claim: Claim, share: float, factor: float) -> str:
     name = f"family:{claim.detail}"
-    if claim.entry == "copy":
+    if claim.entry == Entry.COPY:
         name = "family:Memset" if claim.detail == "set" else f"copy:{claim.detail}"
     return f"{name}={max(1.0 - min(share, 1.0) * (1.0 - factor), 0.0):.6f}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.entries import Entry
 from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.host import of_the_program
 from fathom.diagnosis.signals.recorded import Recorded
@@ -47,10 +48,9 @@ def asked(recorded: Recorded) -> list[Asked]:
 def _calls(recorded: Recorded) -> pl.DataFrame:
     """Calls about the device's memory in order, with whether an op made them, and whether it searches."""
     rows = of_the_program(recorded.calls)
-    device = pl.col("api").str.contains(causes.APIS["allocator"].pattern) & ~pl.col("api").str.contains(
-        HOST_MEMORY
-    )
-    rows = rows.filter(device).sort("phase", "burst", "start_ns").with_row_index("row")
+    allocates = pl.col("api").str.contains(causes.APIS[Entry.ALLOCATOR.cause].pattern)
+    rows = rows.filter(allocates & ~pl.col("api").str.contains(HOST_MEMORY))
+    rows = rows.sort("phase", "burst", "start_ns").with_row_index("row")
     above = rows_of(recorded.ops, rows, "op")
     kinds = recorded.ops["kind"].to_list()
     marks = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis.processor import OPS
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Double
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -26,7 +26,7 @@ def doubles(recorded: Recorded) -> list[Double]:
     found = [
         Double(row.detail, row.ms * share, source, module)
         for row in recorded.device.ledger
-        if row.entry == OPS and row.detail in shares
+        if row.entry == Entry.OPS and row.detail in shares
         for share, source, module in [shares[row.detail]]
     ]
     return sorted(found, key=lambda one: -one.ms)

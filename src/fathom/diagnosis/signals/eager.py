@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import covered, of_rows
 from fathom.analysis.work.annotate import SIGNATURE, works_of
 from fathom.diagnosis.signals.compiled import REGION
@@ -110,7 +111,7 @@ def sized(recorded: Recorded) -> pl.DataFrame:
 
     `part` says what the compiler makes of one: outside, kept or fused.
     """
-    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
         raise UnknownSignalError("shapes were not recorded")
     owner = rows["owner"].to_numpy()

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import causes
+from fathom.analysis.entries import ALIASES, PRECEDENCE, Entry
 from fathom.analysis.intervals import Spans, covered, union
 from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
@@ -53,7 +54,7 @@ def calls(recorded: Recorded) -> list[Call]:
 
 
 def _copying(api: str) -> str | None:
-    return "synchronisation" if re.search(COPYING, api) else None
+    return Entry.SYNCHRONISATION.cause if re.search(COPYING, api) else None
 
 
 def of_the_program(rows: pl.DataFrame) -> pl.DataFrame:
@@ -106,8 +107,8 @@ def waits(recorded: Recorded) -> dict[str, float]:
 
 def _within(rows: pl.DataFrame, within: Spans) -> Iterator[tuple[str, float]]:
     """What lies in a wait of a cause that comes before counts there: compiling collects garbage."""
-    rows = rows.with_columns(pl.col("cause").replace(causes.ALIASES))
-    known = [cause for cause in causes.CAUSES if cause in set(rows["cause"])]
+    rows = rows.with_columns(pl.col("cause").replace(ALIASES))
+    known = [cause for cause in PRECEDENCE if cause in set(rows["cause"])]
     others = sorted(set(rows["cause"].drop_nulls()) - set(known))
     before = 0.0
     starts, ends = (np.zeros(0, np.int64) for _ in range(2))

@@ -7,6 +7,7 @@ import polars as pl
 
 from fathom.analysis import Abstained
 from fathom.analysis.causes import IN_PROCESS, REGIONS
+from fathom.analysis.entries import Entry
 from fathom.analysis.replay import parse
 from fathom.analysis.results import Input
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
@@ -17,7 +18,7 @@ from fathom.machine import find_ceiling, from_machine
 from fathom.sounding import LOADERS, Loader
 from fathom.units import NS_PER_MS
 
-IDLE = "idle: input"
+IDLE = Entry.INPUT
 STAGES = ("fetch", "decode", "read", "collate", "pin")
 THREAD = ["phase", "burst", "thread"]
 SEED = ("aten::empty", "aten::random_", "aten::item")

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.device import detail
+from fathom.analysis.entries import Entry
 from fathom.analysis.folding import counters_of
 from fathom.analysis.measures import Portrait, portraits
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
@@ -15,7 +16,7 @@ from fathom.diagnosis.signals.value import signal
 from fathom.machine import limits_of
 from fathom.units import NS_PER_MS, NS_PER_US
 
-_ENTRY = {"collective": "communication", "copy": "copy", "set": "copy"}
+_ENTRY = {"collective": Entry.COMMUNICATION, "copy": Entry.COPY, "set": Entry.COPY}
 _OF_OPS = ["path", "shapes", "dtypes", "module", "source", "region"]
 
 
@@ -62,7 +63,7 @@ def _work(row: dict, ms: float, steps: int) -> Work:
 
 def in_order(recorded: Recorded) -> pl.DataFrame:
     """What computes on the main stream, one after the other. Raises UnknownSignalError without shapes."""
-    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == "compute").sort("start_ns")
+    rows = linked(recorded).filter(pl.col("alone"), pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     if rows["shapes"].null_count() == rows.height:
         raise UnknownSignalError("shapes were not recorded")
     return rows
@@ -72,14 +73,14 @@ def together(mine: list[dict], steps: int) -> Work:
     """Rows of `in_order` of one family and op as one piece of work."""
     told = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}
     ms, count = sum(row["ns"] for row in mine) / steps / NS_PER_MS, len(mine) / steps
-    return Work("compute", mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
+    return Work(Entry.COMPUTE, mine[0]["label"], ms, count, tuple(mine[0]["path"]), **told)
 
 
 def timed(recorded: Recorded) -> pl.DataFrame:
     """Every kernel of the device with its family, its entry in the ledger and how long it took."""
     return recorded.kernels.with_columns(
         label=detail(),
-        entry=pl.col("kind").replace_strict(_ENTRY, default="compute", return_dtype=pl.String),
+        entry=pl.col("kind").replace_strict(_ENTRY, default=Entry.COMPUTE, return_dtype=pl.String),
         ns=(pl.col("end_ns") - pl.col("start_ns")).clip(lower_bound=0),
     )
 
@@ -98,7 +99,7 @@ def linked(recorded: Recorded) -> pl.DataFrame:
         )
         .filter("inside")
     )
-    stream = rows.filter(entry="compute").group_by("stream").agg(pl.col("ns").sum()).sort("ns")["stream"]
+    stream = rows.filter(entry=Entry.COMPUTE).group_by("stream").agg(pl.col("ns").sum()).sort("ns")["stream"]
     main = stream[-1] if len(stream) else None
     rows = rows.with_columns(alone=pl.col("stream").eq_missing(pl.lit(main)))
     return rows.with_columns(_described(recorded, rows))
@@ -161,7 +162,7 @@ def counted(recorded: Recorded) -> list[Family]:
     """Families with what their launches say of themselves, and with their hardware counters."""
     folding = counters_of(recorded.store, recorded.account.rank)
     found = portraits(recorded.store, recorded.device, recorded.machine, folding)
-    return [_family(one) for one in found if one.entry == "compute"]
+    return [_family(one) for one in found if one.entry == Entry.COMPUTE]
 
 
 def _family(one: Portrait) -> Family:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals.kernels import work
 from fathom.diagnosis.signals.recorded import Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Product, Work
@@ -66,7 +67,7 @@ FORMS: dict[str, Callable[[Sizes], tuple[int, int, int, int] | None]] = {
 
 def product_of(one: Work) -> Product | None:
     """The product that this work did, where its shapes tell; None for what only prepares or ends one."""
-    if one.entry != "compute" or AIDE.search(one.family):
+    if one.entry != Entry.COMPUTE or AIDE.search(one.family):
         return None
     form = next((FORMS[name] for name in reversed(one.ops) if name in FORMS), None)
     sizes = form(one.sizes) if form else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis import causes
+from fathom.analysis.entries import ALIASES
 from fathom.diagnosis.signals.recorded import PHASES, RAN, Recorded, UnknownSignalError
 from fathom.diagnosis.signals.rows import Rare
 from fathom.diagnosis.signals.step import typical_ms
@@ -67,7 +67,7 @@ def _copied(copies: pl.DataFrame, step: dict) -> tuple[float, float]:
 
 def _waits(recorded: Recorded, step: dict) -> dict[str, float]:
     rows = _during(recorded.store.table("waits", recorded.account.rank).collect(), step)
-    rows = rows.with_columns(pl.col("cause").replace(causes.ALIASES))
+    rows = rows.with_columns(pl.col("cause").replace(ALIASES))
     total = rows.group_by("cause").agg((pl.col("end_ns") - pl.col("start_ns")).sum() / NS_PER_MS)
     return {cause: float(ms) for cause, ms in total.iter_rows()}
 

@@ -12,7 +12,7 @@ import polars as pl
 from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
 from fathom.analysis.intervals import Spans, of_rows
-from fathom.analysis.results import Device, Entry, Input, Memory, Trial
+from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work.links import Links, chosen, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
@@ -52,12 +52,12 @@ class Recorded(msgspec.Struct, dict=True):
         return device
 
     @property
-    def ledger(self) -> list[Entry]:
+    def ledger(self) -> list[LedgerRow]:
         """Its rows, of the profiled step: rules compare them with one another and with its records."""
         return self.device.profiled_ledger
 
     @property
-    def clean_ledger(self) -> list[Entry]:
+    def clean_ledger(self) -> list[LedgerRow]:
         """Its rows of the step that gains are of: the clean one, or the mean one where steps are uneven."""
         return self.device.mean_ledger or self.device.ledger
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals.kernels import in_order, together
 from fathom.diagnosis.signals.numbers import AIDE, product_of
 from fathom.diagnosis.signals.recorded import Recorded
@@ -56,6 +57,6 @@ def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
 
 def _shape(row: Row) -> tuple | None:
     """What two products have in common that could be one batch; None for what is no single product."""
-    product = product_of(Work("compute", "", 0.0, 1, tuple(row["path"]), row["shapes"], row["dtypes"]))
+    product = product_of(Work(Entry.COMPUTE, "", 0.0, 1, tuple(row["path"]), row["shapes"], row["dtypes"]))
     alone = product is not None and product.batch == 1
     return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.replay import Replay, seen_of
 from fathom.analysis.results import Trial
 from fathom.diagnosis.signals.recorded import NO_TIMELINE, Recorded, UnknownSignalError
@@ -12,7 +13,7 @@ from fathom.diagnosis.signals.rows import Row
 from fathom.diagnosis.signals.value import signal
 from fathom.units import NS_PER_MS
 
-GAP = "idle: device gap"
+GAP = Entry.DEVICE_GAP
 DIFFER = 0.1  # of its computing: then steps do not all do the same work
 LEAST = 0.8  # of what the device computes in a recorded step: clocks differ by less
 QUICK = 0.25  # quantile of steps, of which more may be long than short
@@ -51,7 +52,9 @@ def mean_ms(recorded: Recorded) -> float | None:
     No step is shorter than what the device computes in it: such a mean was timed while it had nothing to do.
     """
     mean = recorded.step.clean_mean_ms
-    computing = sum(e.ms for one in recorded.account.devices[:1] for e in one.ledger if e.entry == "compute")
+    computing = sum(
+        e.ms for one in recorded.account.devices[:1] for e in one.ledger if e.entry == Entry.COMPUTE
+    )
     return mean if mean is not None and mean >= LEAST * computing else step_ms(recorded)
 
 
@@ -113,7 +116,7 @@ def differing(recorded: Recorded) -> float:
 
 
 def _own_ms(recorded: Recorded) -> float:
-    return sum(e.ms for e in recorded.ledger if e.entry in ("compute", GAP))
+    return sum(e.ms for e in recorded.ledger if e.entry in (Entry.COMPUTE, GAP))
 
 
 @signal("step.timeline_ms", "ms")

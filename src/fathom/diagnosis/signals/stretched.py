@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals.kernels import timed
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Stretched
@@ -22,7 +23,7 @@ def stretched(recorded: Recorded) -> Stretched:
     In one step a family may do work of several sizes, and from step to step sizes may change: either is
     no turn of another process. All recorded steps count, those too that the ledger leaves out.
     """
-    rows = timed(recorded).filter(pl.col("entry") == "compute").sort("start_ns")
+    rows = timed(recorded).filter(pl.col("entry") == Entry.COMPUTE).sort("start_ns")
     rows = rows.with_columns(window=recorded.window(rows, used=False)).filter(pl.col("window") >= 0, _alone())
     steps = rows["window"].n_unique() or 1
     rows = rows.with_columns(place=pl.int_range(pl.len()).over("window", "label"))

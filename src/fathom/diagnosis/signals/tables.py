@@ -10,7 +10,7 @@ from math import prod
 import polars as pl
 from msgspec.structs import replace
 
-from fathom.analysis.processor import OPS
+from fathom.analysis.entries import Entry
 from fathom.analysis.subjects import CPU
 from fathom.analysis.work.call import Call, UnknownWorkError, parse
 from fathom.diagnosis.signals.doubles import with_own_time
@@ -129,10 +129,10 @@ def _works_of_processor(recorded: Recorded, ops: pl.DataFrame) -> list[Work]:
     timed = timed.with_columns(path=pl.Series(paths, dtype=pl.String))
     shares = timed.group_by("name", "path", "shapes", maintain_order=True).agg(pl.col("took").sum())
     shares = shares.with_columns(share=pl.col("took") / pl.col("took").sum().over("name"))
-    ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == OPS}
+    ledger = {row.detail: row.ms for row in recorded.ledger if row.entry == Entry.OPS}
     return [
         Work(
-            OPS,
+            Entry.OPS,
             row["name"],
             ledger[row["name"]] * row["share"],
             0.0,

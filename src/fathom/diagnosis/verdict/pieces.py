@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from fathom.analysis.causes import OVERHEAD, UNATTRIBUTED
-from fathom.analysis.results import Device, Entry, Finding, Lead
+from fathom.analysis.entries import COLLECTIVES, WORK, Entry, cause_of
+from fathom.analysis.results import Device, Finding, Lead, LedgerRow
 from fathom.diagnosis.kinds import kinds
 from fathom.diagnosis.verdict.classes import class_of
 from fathom.units import MS_PER_S
@@ -47,34 +47,30 @@ NEEDLESS_WORK = frozenset(
         "kernels-unfused-optimizer",
     )
 )
-WORK = ("compute", "ops")
-DIFFERENCES = (UNATTRIBUTED, OVERHEAD)  # between the clean step and the recorded work
-LAUNCHING = ("dispatching", "launch latency", "device gap")
-COLLECTIVE = ("communication", "waiting for peers", "moving bytes")
+DIFFERENCES = (Entry.UNATTRIBUTED, Entry.OVERHEAD)  # between the clean step and the recorded work
+LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY, Entry.DEVICE_GAP)
 ON_DEVICE = ("compute", "memory")
-_IDLE_BOUNDS = {
-    "input": "input",
-    "dispatching": "launch",
-    "launch latency": "launch",
-    "device gap": "launch",
-    "waiting for peers": "communication",
-    "no work": "",
-    "profiling overhead": "",
-    "unexplained": "unknown",
+_IDLE_BOUNDS: dict[str, str] = {
+    Entry.INPUT: "input",
+    Entry.DISPATCHING: "launch",
+    Entry.LAUNCH_LATENCY: "launch",
+    Entry.DEVICE_GAP: "launch",
+    Entry.HOST_WAITS_FOR_PEERS: "communication",
+    Entry.NO_WORK: "",
+    Entry.OWN_HOOKS: "",
+    Entry.UNEXPLAINED: "unknown",
 }  # any other cause is the host's
-_NEEDS_PLACE = "python"  # says nothing without the function that ran
-_PLACED = (_NEEDS_PLACE, "blocked")  # their detail names the function
-_IDLE_WORDS = {
-    "input": "idle: waiting for input",
-    "dispatching": "idle: launches not yet prepared",
-    "launch latency": "idle: launch latency",
-    "device gap": "idle: between kernels",
-    "waiting for peers": "idle: waiting for peers",
-    "no work": "no work requested",
-    "unexplained": "idle: no cause recorded",
-    "python": "idle: Python between operations",
-    "blocked": "idle: the host is blocked",
-    "profiling overhead": "hooks of Fathom's own",
+_NEEDS_PLACE = Entry.PYTHON  # says nothing without the function that ran
+_PLACED = (_NEEDS_PLACE, Entry.BLOCKED)  # their detail names the function
+_IDLE_WORDS: dict[str, str] = {
+    Entry.INPUT: "idle: waiting for input",
+    Entry.DISPATCHING: "idle: launches not yet prepared",
+    Entry.DEVICE_GAP: "idle: between kernels",
+    Entry.NO_WORK: "no work requested",
+    Entry.UNEXPLAINED: "idle: no cause recorded",
+    Entry.PYTHON: "idle: Python between operations",
+    Entry.BLOCKED: "idle: the host is blocked",
+    Entry.OWN_HOOKS: "hooks of Fathom's own",
 }
 
 
@@ -135,21 +131,21 @@ def _to_clean(device: Device) -> dict[tuple[str, str], float]:
     return {row: clean.get(row, 0.0) / ms for row, ms in rows.items() if ms > 0}
 
 
-def _bound_of_python(ledger: list[Entry]) -> str:
+def _bound_of_python(ledger: list[LedgerRow]) -> str:
     """Python that takes no longer than the launches that it prepares is a part of launching."""
     took: dict[str, float] = {}
     for row in ledger:
-        took[_cause(row)] = took.get(_cause(row), 0.0) + row.ms
-    launching = sum(took.get(cause, 0.0) for cause in LAUNCHING)
+        took[row.entry] = took.get(row.entry, 0.0) + row.ms
+    launching = sum(took.get(entry, 0.0) for entry in LAUNCHING)
     return "launch" if took.get(_NEEDS_PLACE, 0.0) <= launching else "host"
 
 
-def _row(row: Entry, known: Known) -> Iterator[Piece]:
+def _row(row: LedgerRow, known: Known) -> Iterator[Piece]:
     if row.entry in DIFFERENCES or row.ms < 0:
         yield Piece("difference to the recorded steps", UNEXPLAINED, "", IDLE, row.ms)
     elif row.entry in WORK:
         yield from _work(row, known)
-    elif row.entry in COLLECTIVE or row.entry == "copy":
+    elif row.entry in COLLECTIVES or row.entry == Entry.COPY:
         yield from _moved(row, known)
     else:
         claimed, left = _claimed(row, row.ms, known)
@@ -157,7 +153,7 @@ def _row(row: Entry, known: Known) -> Iterator[Piece]:
         yield _idle(row, left, known)
 
 
-def _claimed(row: Entry, most: float, known: Known) -> tuple[list[Piece], float]:
+def _claimed(row: LedgerRow, most: float, known: Known) -> tuple[list[Piece], float]:
     """The findings' pieces of at most `most` milliseconds of a row, and what they leave of those."""
     wanted = known.claims.get((row.entry, row.detail), [])
     total = sum(ms for _, ms in wanted)
@@ -166,38 +162,38 @@ def _claimed(row: Entry, most: float, known: Known) -> tuple[list[Piece], float]
     return found, max(most - total * share, 0.0)
 
 
-def _of_finding(row: Entry, one: Finding, ms: float) -> Piece:
+def _of_finding(row: LedgerRow, one: Finding, ms: float) -> Piece:
     stage = PRECISION if one.id in PRECISIONS else NEEDLESS if one.id in NEEDLESS_WORK else _stage(row)
     return Piece(one.title, f"finding {one.id}", _bound_of_claim(row, one), stage, ms)
 
 
-def _stage(row: Entry) -> int:
+def _stage(row: LedgerRow) -> int:
     if row.entry in WORK:
         return SLOW
-    return COMMUNICATION if row.entry in COLLECTIVE else COPY if row.entry == "copy" else IDLE
+    return COMMUNICATION if row.entry in COLLECTIVES else COPY if row.entry == Entry.COPY else IDLE
 
 
-def _bound_of_claim(row: Entry, one: Finding) -> str:
+def _bound_of_claim(row: LedgerRow, one: Finding) -> str:
     """The bound of the finding's kind that suits the row: work is bound on the device, waits are not."""
     kind, own = kinds().get(one.id), _bound(row)
     on_device = row.entry in WORK
     suiting = [bound for bound in (kind.bound if kind else ()) if (bound in ON_DEVICE) == on_device]
-    keeps = own in suiting and not row.entry.startswith("idle")
+    keeps = own in suiting and not cause_of(row.entry)
     return own if keeps or not suiting else suiting[0]
 
 
-def _bound(row: Entry) -> str:
+def _bound(row: LedgerRow) -> str:
     """What a row's time is bound by where no finding explains it."""
     if row.entry in WORK:
         return _bound_of_work(row)
-    if row.entry in COLLECTIVE:
+    if row.entry in COLLECTIVES:
         return "communication"
-    if row.entry == "copy":
+    if row.entry == Entry.COPY:
         return "copy"
-    return _IDLE_BOUNDS.get(_cause(row), "host")
+    return _IDLE_BOUNDS.get(row.entry, "host")
 
 
-def _bound_of_work(row: Entry) -> str:
+def _bound_of_work(row: LedgerRow) -> str:
     if row.bound.startswith(("matmul.", "vector.")):
         return "compute"
     if row.bound:
@@ -205,11 +201,7 @@ def _bound_of_work(row: Entry) -> str:
     return "compute" if row.product_flops else class_of(row.detail).bound or "unknown"
 
 
-def _cause(row: Entry) -> str:
-    return row.entry.partition(":")[2].strip()
-
-
-def _work(row: Entry, known: Known) -> Iterator[Piece]:
+def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     """What matrix units need at their peak, findings' claims of the rest, the ceiling's share, the loss."""
     bound = _bound(row)
     peak = known.peaks.get(row.unit or "", 0.0)
@@ -230,7 +222,7 @@ def _work(row: Entry, known: Known) -> Iterator[Piece]:
     yield _slow(row, left - nature, bound, known)
 
 
-def _algorithmic_and_recomputed(row: Entry) -> tuple[float, float]:
+def _algorithmic_and_recomputed(row: LedgerRow) -> tuple[float, float]:
     return row.product_flops - row.recomputed_flops, row.recomputed_flops
 
 
@@ -239,7 +231,7 @@ def _at(peak: float, flops: float) -> float:
     return flops / peak * MS_PER_S if peak else 0.0
 
 
-def _nature(row: Entry) -> str:
+def _nature(row: LedgerRow) -> str:
     """Why a row cannot run at the matrix units' peak."""
     if row.bound.startswith("vector."):
         return "arithmetic outside the matrix units at its ceiling"
@@ -249,7 +241,7 @@ def _nature(row: Entry) -> str:
     return f"memory traffic{products} at the measured bandwidth"
 
 
-def _slow(row: Entry, ms: float, bound: str, known: Known) -> Piece:
+def _slow(row: LedgerRow, ms: float, bound: str, known: Known) -> Piece:
     """The loss below the ceiling, by family where it is large, else by class."""
     if row.detail in known.leads or ms >= NAMED * known.step_ms:
         why = known.limited.get(row.detail)
@@ -261,7 +253,7 @@ def _slow(row: Entry, ms: float, bound: str, known: Known) -> Piece:
     return Piece(f"small {found} kernels below their ceilings", f"kernels {found}", bound, SLOW, ms)
 
 
-def _moved(row: Entry, known: Known) -> Iterator[Piece]:
+def _moved(row: LedgerRow, known: Known) -> Iterator[Piece]:
     """Exposed collectives and copies: at the link's ceiling, and beyond it."""
     claimed, left = _claimed(row, row.ms, known)
     yield from claimed
@@ -274,21 +266,21 @@ def _moved(row: Entry, known: Known) -> Iterator[Piece]:
     owner = f"cause {name}"
     at_best = min(row.at_ceiling_ms or 0.0, row.ms) * (left / row.ms)
     yield Piece(f"exposed {name} at the ceiling", owner, bound, stage, at_best)
-    waits = row.entry == "waiting for peers"
+    waits = row.entry == Entry.WAITING_FOR_PEERS
     beyond = f"exposed {name}" + ("" if waits or row.at_ceiling_ms is None else " below the ceiling")
     yield Piece(beyond, owner, bound, stage, left - at_best)
 
 
-def _idle(row: Entry, ms: float, known: Known) -> Piece:
+def _idle(row: LedgerRow, ms: float, known: Known) -> Piece:
     """A cause that no finding explains is its own owner, but for Python that has no place."""
-    cause = _cause(row)
-    bound = known.python if cause == _NEEDS_PLACE else _bound(row)
-    if cause == "unexplained" or not cause:
-        return Piece(_IDLE_WORDS["unexplained"], UNEXPLAINED, "unknown", IDLE, ms)
-    words = _IDLE_WORDS.get(cause, f"idle: {cause}")
-    if cause == _NEEDS_PLACE and known.python == "launch" and not row.detail:
+    cause, needs_place = cause_of(row.entry), row.entry == _NEEDS_PLACE
+    bound = known.python if needs_place else _bound(row)
+    if row.entry == Entry.UNEXPLAINED or not cause:
+        return Piece(_IDLE_WORDS[Entry.UNEXPLAINED], UNEXPLAINED, "unknown", IDLE, ms)
+    words = _IDLE_WORDS.get(row.entry, row.entry)
+    if needs_place and known.python == "launch" and not row.detail:
         return Piece("idle: Python between launches", f"cause {cause}", bound, IDLE, ms)
-    if cause == _NEEDS_PLACE and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
+    if needs_place and not row.detail and ms >= SMALL_CAUSE * known.step_ms:
         return Piece(words, UNEXPLAINED, bound, IDLE, ms)
-    placed = cause in _PLACED and row.detail
+    placed = row.entry in _PLACED and row.detail
     return Piece(f"{words}: {row.detail}" if placed else words, f"cause {cause}", bound, IDLE, ms)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from fathom.analysis.measures.results import Measure, Portrait, Reason
-from fathom.analysis.results import Entry
+from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
 
 LABEL = 12  # cells of a paragraph's label
@@ -19,7 +19,7 @@ _SCALED = ("B", "B/s", "Hz", "/s")
 
 def name(portrait: Portrait) -> str:
     """The family's name in a line."""
-    return ledger.name(Entry("", portrait.family, portrait.ms))
+    return ledger.name(LedgerRow("", portrait.family, portrait.ms))
 
 
 def colour(used: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import Signals
 
@@ -35,7 +36,7 @@ def links(signals: Signals) -> Found:
         yield Candidate(
             kind="device-link-degraded",
             claims=[
-                Claim(c.entry, c.detail, (1 - share) * c.ms) for c in rows(signals, "copy") if _crosses(c)
+                Claim(c.entry, c.detail, (1 - share) * c.ms) for c in rows(signals, Entry.COPY) if _crosses(c)
             ],
             evidence=[Evidence(_says(gpu), 100 * share, "%")],
             changes=(f"copy:HtoD={share:.6f}", f"copy:DtoH={share:.6f}"),

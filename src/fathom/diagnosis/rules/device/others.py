@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import Signals, Stretched
 
@@ -13,7 +14,7 @@ FAMILIES = 2  # a turn meets whatever runs
 def others(signals: Signals) -> Found:
     """Kernels of one shape do the same work: what some take longer by a turn was not theirs."""
     found: Stretched = signals["device.stretched"]
-    compute = list(rows(signals, "compute"))
+    compute = list(rows(signals, Entry.COMPUTE))
     total = sum(claim.ms for claim in compute)
     if found.families < FAMILIES or found.ms < LEAST * total:
         return

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import Sensors, Signals, UnknownSignalError
 
@@ -69,7 +70,9 @@ def _candidate(
         evidence.append(Evidence(f"the limit, of {usual:,.0f} W by default", gpu["power_limit_w"], "W"))
     return Candidate(
         kind=reason.kind if reason else "device-low-clocks",
-        claims=[Claim(c.entry, c.detail, (1 - clock / possible) * c.ms) for c in rows(signals, "compute")],
+        claims=[
+            Claim(c.entry, c.detail, (1 - clock / possible) * c.ms) for c in rows(signals, Entry.COMPUTE)
+        ],
         evidence=evidence,
         changes=(f"all-kernels={clock / possible:.6f}",),
         doubt=0.3,

@@ -6,6 +6,7 @@ import re
 
 import msgspec
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.rarely import LATE, stalled
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import Asked, Signals
@@ -13,7 +14,7 @@ from fathom.diagnosis.signals import Asked, Signals
 PINS = re.compile(r"Host")
 OFTEN = 0.5  # a step
 AGAIN = 0.5  # of the steps: in fewer, and it is a size that was met for the first time
-ENTRY, CHANGE = "idle: allocator", "allocator=0"
+ENTRY, CHANGE = Entry.ALLOCATOR, "allocator=0"
 CHECK = "fathom what-if SOUNDING 'allocator=0'"
 
 
@@ -36,7 +37,7 @@ REASONS = {
 def allocations(signals: Signals) -> Found:
     """What the allocator was doing when it called tells the kinds apart."""
     asked: list[Asked] = signals["host.asked"]
-    pins = [c for c in signals["host.calls"] if c.cause == "allocator" and PINS.search(c.api)]
+    pins = [c for c in signals["host.calls"] if c.cause == Entry.ALLOCATOR.cause and PINS.search(c.api)]
     total = sum(one.ms for one in asked) + sum(call.ms for call in pins)
     for one in asked:
         reason = REASONS.get(one.why)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fathom.analysis.sampled import BLOCKED
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.waits import beneath_saving
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rule
 from fathom.diagnosis.signals import HostLine, Signals
 
-ENTRY = f"idle: {BLOCKED}"
+ENTRY = Entry.BLOCKED
 LEAST = 0.03  # of the step: less is the noise of a busy host
 LEFT = 0.1  # of it: what else the line does
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rule, spent
 from fathom.diagnosis.signals import Broken, Compiled, Held, Holds, HostWork, Signals
 
 LAUNCHES = "host-launch-bound"
-LAUNCHING = ("idle: dispatching", "idle: launch latency")
-PYTHON = "idle: python"
+LAUNCHING = (Entry.DISPATCHING, Entry.LAUNCH_LATENCY)
+PYTHON = Entry.PYTHON
 LEAST = 0.08  # of the timeline's step
 PYTHONIC = 0.6  # of the host's idle time: more, and Python rather than the number of launches is at fault
 CAPTURED = ("dispatching=0.02", "python=0.05", "launch-latency=0.2")  # of a replayed graph, one launch a step

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, spent
 from fathom.diagnosis.signals import Signals
 
-ENTRY = "idle: input"
+ENTRY = Entry.INPUT
 LEAST = 0.05  # of a batch's time waiting for a processor: with less, there are cores enough
 FULL = 0.9  # of the cores that the program may use
 BUSY = 1.3  # cores that are busy for each process: more, and processes run threads that compute

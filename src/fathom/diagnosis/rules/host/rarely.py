@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.signals import Signals
 
 LEAST = 0.05  # of the mean step: what long steps add beyond that is no scatter
-LATE = ("idle: launch latency", "idle: dispatching", "idle: python")  # without its lead the host is late
+LATE = (Entry.LAUNCH_LATENCY, Entry.DISPATCHING, Entry.PYTHON)  # without its lead the host is late
 
 
 def stalled(signals: Signals) -> float:

@@ -6,12 +6,13 @@ import re
 from functools import cache
 from typing import Any
 
+from fathom.analysis.entries import Entry
 from fathom.data import load
 from fathom.diagnosis.rules.host.rarely import LATE
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, usual
 from fathom.diagnosis.signals import Call, Signals
 
-CAUSE, ENTRY = "synchronisation", "idle: synchronisation"
+CAUSE, ENTRY = Entry.SYNCHRONISATION.cause, Entry.SYNCHRONISATION
 CHANGE = "sync=0"
 CHECK = "fathom what-if SOUNDING 'sync=0'"
 

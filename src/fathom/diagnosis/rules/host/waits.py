@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.host.rarely import stalled
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent
@@ -24,9 +25,13 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 WAITS = (
-    Wait("gc", "host-garbage-collection", "Python's garbage collector holds up the thread that launches"),
-    Wait("checkpoint", "host-checkpoint", "saving or loading holds up the thread that launches"),
-    Wait("compilation", "host-compiling-in-steps", "something is compiled or loaded"),
+    Wait(
+        Entry.GC.cause,
+        "host-garbage-collection",
+        "Python's garbage collector holds up the thread that launches",
+    ),
+    Wait(Entry.CHECKPOINT.cause, "host-checkpoint", "saving or loading holds up the thread that launches"),
+    Wait(Entry.COMPILATION.cause, "host-compiling-in-steps", "something is compiled or loaded"),
 )
 
 
@@ -39,7 +44,7 @@ def waits(signals: Signals) -> Found:
     """
     recorded = signals.get("host.waits_ms").value or {}
     for wait in WAITS:
-        idle, ms = spent(signals, f"idle: {wait.cause}"), recorded.get(wait.cause, 0.0)
+        idle, ms = spent(signals, idle_entry(wait.cause)), recorded.get(wait.cause, 0.0)
         if idle > 0 or ms > 0:
             yield _candidate(signals, wait, idle, recorded)
 
@@ -58,7 +63,7 @@ def beneath_saving(signals: Signals) -> list[HostLine]:
 def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, float]) -> Candidate:
     ms, gain = recorded.get(wait.cause, 0.0), _rare(signals, wait, recorded)
     kind, more = _kind(signals, wait)
-    around = beneath_saving(signals) if wait.cause == "checkpoint" else []
+    around = beneath_saving(signals) if wait.cause == Entry.CHECKPOINT.cause else []
     if recorded and signals.get("step.device").value == CPU:
         ms += sum(line.ms for line in around)
         gain = ms  # nothing was queued that a processor could do meanwhile
@@ -67,7 +72,7 @@ def _candidate(signals: Signals, wait: Wait, idle: float, recorded: dict[str, fl
     return Candidate(
         kind=kind,
         claims=[
-            *rows(signals, f"idle: {wait.cause}"),
+            *rows(signals, idle_entry(wait.cause)),
             *(Claim(line.entry, line.detail, line.ms) for line in around),
         ],
         evidence=[Evidence(wait.says, ms or idle, "ms a step"), *more],
@@ -99,6 +104,6 @@ def _kind(signals: Signals, wait: Wait) -> tuple[str, list[Evidence]]:
     """Compiling is told apart by whether it is the same function again."""
     compiled: Compiled | None = signals.get("host.compiled").value
     most = max(compiled.versions.values(), default=0) if compiled else 0
-    if wait.cause != "compilation" or most < AGAIN:
+    if wait.cause != Entry.COMPILATION.cause or most < AGAIN:
         return wait.kind, []
     return "host-recompilation", [Evidence("a single function was compiled", float(most), "times")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals, Work
 from fathom.units import MB, MS_PER_S
@@ -13,7 +14,9 @@ CHECK = "fathom what-if SOUNDING 'copy:HtoD=0'"
 @rule("input-pageable-copy", "input-copy-not-overlapped")
 def copies(signals: Signals) -> Found:
     """Exposed time only: what computation hides is not in these rows of the ledger."""
-    works = [one for one in signals["kernels.work"] if one.entry == "copy" and one.family.startswith("HtoD")]
+    works = [
+        one for one in signals["kernels.work"] if one.entry == Entry.COPY and one.family.startswith("HtoD")
+    ]
     pageable = [one for one in works if "ageable" in one.family]
     pinned = [one for one in works if one not in pageable and one.alone]
     if pageable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, family_totals, rule, shrink
 from fathom.diagnosis.signals import Product, Signals
 
@@ -19,7 +20,9 @@ def padding(signals: Signals) -> Found:
     if share < LEAST:
         return
     every = signals["kernels.work"]
-    works = [w for w in every if w.entry == "compute" and not any(mark in w.path for mark in NOT_OF_TOKENS)]
+    works = [
+        w for w in every if w.entry == Entry.COMPUTE and not any(mark in w.path for mark in NOT_OF_TOKENS)
+    ]
     yield Candidate(
         kind="input-padding",
         claims=claims_of(works, share),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.input.loader import loader_of
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule, spent, usual
 from fathom.diagnosis.signals import Call, Signals
 
 PINS = re.compile(r"Host(Alloc|Malloc|Register)")
 OFTEN = 0.2  # a step: less is a size that was met for the first time
-ENTRIES = ("idle: dispatching", "idle: allocator")
+ENTRIES = (Entry.DISPATCHING, Entry.ALLOCATOR)
 OP = "op:pin_memory=0"
 
 
@@ -55,13 +56,13 @@ def _claims(signals: Signals, idle: float) -> list[Claim]:
 
 
 def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
-    every = [call for call in signals["host.calls"] if call.cause == "allocator"]
+    every = [call for call in signals["host.calls"] if call.cause == Entry.ALLOCATOR.cause]
     ms = sum(call.ms for call in calls)
     share = ms / (sum(call.ms for call in every) or 1.0)
     count = sum(call.count for call in calls)
     return Candidate(
         kind="input-pinning",
-        claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, "idle: allocator")],
+        claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, Entry.ALLOCATOR)],
         evidence=[
             Evidence("page-locked memory is asked for in the step", count, "a step"),
             Evidence("the host is in these calls", ms, "ms a step"),
@@ -78,13 +79,13 @@ def _allocating(signals: Signals, calls: list[Call]) -> Candidate:
 def _thread(signals: Signals) -> Found:
     """The loader's thread pins one batch after the other, however many workers there are."""
     seen = signals.get("input.lost_ms").value
-    lost = spent(signals, "idle: input") if seen is None else seen
+    lost = spent(signals, Entry.INPUT) if seen is None else seen
     loader = loader_of(signals, lost)
     if not lost or loader is None or not loader.behind or not loader.held_by_pinning:
         return
     yield Candidate(
         kind="input-pinning",
-        claims=list(rows(signals, "idle: input")),
+        claims=list(rows(signals, Entry.INPUT)),
         evidence=[
             Evidence("the step waits for its batches", lost, "ms a step"),
             Evidence("the loader's one thread pins a batch in", loader.stages["pin"], "ms"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Found, rows, rule
 from fathom.diagnosis.signals import HostWork, Signals, Work
 from fathom.units import MB
 
-ENTRY = "idle: dispatching"
+ENTRY = Entry.DISPATCHING
 LARGE = 1 << 16  # numbers: less is bookkeeping
 SENT = 0.25  # of a byte for each number that was worked on: what is prepared here crosses the link
 
@@ -15,7 +16,9 @@ SENT = 0.25  # of a byte for each number that was worked on: what is prepared he
 def preprocessing(signals: Signals) -> Found:
     """Ops on processor tensors for which the device waits, and whose results are then copied to it."""
     ops = [one for one in signals["host.processor_ops"] if one.numel >= LARGE and one.idle_ms > 0]
-    copies = [one for one in signals["kernels.work"] if one.entry == "copy" and one.family.startswith("HtoD")]
+    copies = [
+        one for one in signals["kernels.work"] if one.entry == Entry.COPY and one.family.startswith("HtoD")
+    ]
     sent = sum(one.bytes or 0.0 for one in copies)
     if not ops or sent < SENT * max(one.numel for one in ops):
         return

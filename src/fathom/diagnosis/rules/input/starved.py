@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.oversubscription import crowded
 from fathom.diagnosis.rules.input.loader import Loader, loader_of
 from fathom.diagnosis.rules.input.workers import remedy_of, with_workers
@@ -12,7 +13,7 @@ from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, rows, rule, 
 from fathom.diagnosis.signals import LoaderRegions, Signals
 from fathom.units import MB
 
-ENTRY = "idle: input"
+ENTRY = Entry.INPUT
 WORKERS = "input-too-few-workers"
 LEAST = 0.01  # of the step: workers that may gain less are not advised
 MOSTLY = 0.5  # of the lost time: where receiving batches may cost the rest, workers may make the step longer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Claim,
@@ -59,7 +60,7 @@ def _in_place(signals: Signals) -> Found:
     longest = max(mine, key=lambda one: one.ms)
     yield Candidate(
         kind="kernels-l2-thrash",
-        claims=[Claim("compute", family, ms) for family, ms in saved.items()],
+        claims=[Claim(Entry.COMPUTE, family, ms) for family, ms in saved.items()],
         evidence=[
             Evidence(f"{len(longest.ops)} passes in place over one tensor", longest.ms, "ms a step"),
             Evidence("numbers in it", float(longest.numel), ""),
@@ -103,7 +104,7 @@ def _candidate(family: Family, read: float, held: float, cached: float) -> Candi
     factor = held / read + (1 - held / read) * cached
     return Candidate(
         kind="kernels-l2-thrash",
-        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("a launch moves through memory", read / MB, "MB"),
             Evidence("all tensors of the program take at most", held / MB, "MB"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.kernels.loss import losses
 from fathom.diagnosis.rules.kernels.norm import norms, size_of
 from fathom.diagnosis.rules.rule import (
@@ -48,7 +49,7 @@ def _candidate(mine: list[Chain], total: dict[str, float]) -> Candidate:
     longest = max(mine, key=lambda chain: chain.saved_ms)
     return Candidate(
         kind=KIND,
-        claims=[Claim("compute", family, saved[family]) for family in largest],
+        claims=[Claim(Entry.COMPUTE, family, saved[family]) for family in largest],
         evidence=[
             Evidence(
                 "elementwise kernels in a row over the same tensor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, Looked, Unlooked
 from fathom.diagnosis.signals import Family, Signals
 
@@ -50,7 +51,7 @@ def _candidate(family: Family) -> Candidate:
     factor = min((family.used or 0.0) / REACHED, 1.0)
     return Candidate(
         kind=KIND,
-        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("of the warps are there, and wait", family.measures["occupancy"], "%"),
             Evidence("of the nearest ceiling is used", 100 * (family.used or 0.0), "%"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.analysis.processor import OPS
+from fathom.analysis.entries import Entry
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.rule import (
     Candidate,
@@ -30,7 +30,7 @@ def dense_tables(signals: Signals) -> Looked:
     tables: list[Tables] = [one for one in signals["kernels.tables"] if one.touched <= FEW and one.works]
     if not tables:
         return
-    if any(row.entry == "communication" for row in signals["step.ledger"]):
+    if any(row.entry == Entry.COMMUNICATION for row in signals["step.ledger"]):
         yield Unlooked(KIND, "DistributedDataParallel cannot reduce sparse gradients over NCCL")
         return
     ms = sum(one.ms for one in tables)
@@ -62,7 +62,7 @@ def _candidate(signals: Signals, tables: list[Tables], ms: float) -> Candidate:
 def _clean(signals: Signals, claims: list[Claim]) -> float:
     """Profiled ops take longer, so their share of the step is what counts."""
     recorded = signals["step.timeline_ms"]
-    saved = sum(claim.ms for claim in claims if claim.entry == OPS)
+    saved = sum(claim.ms for claim in claims if claim.entry == Entry.OPS)
     return signals.number("step.mean_ms", recorded) * saved / recorded
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from fathom.analysis.processor import OPS
+from fathom.analysis.entries import Entry
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.rules.rule import (
     Candidate,
@@ -43,7 +43,7 @@ def double(signals: Signals) -> Found:
         yield from _on_processor(signals)
         return
     works = signals["kernels.work"]
-    mine = [one for one in works if one.entry == "compute" and DOUBLE.search(one.family)]
+    mine = [one for one in works if one.entry == Entry.COMPUTE and DOUBLE.search(one.family)]
     products = [one for one in mine if PRODUCT.search(one.family)]
     others = [one for one in mine if one not in products]
     if not mine:
@@ -76,7 +76,7 @@ def _on_processor(signals: Signals) -> Found:
     gained = {one.op: (1 - _in_single(one.op)) * one.ms for one in mine}
     yield Candidate(
         kind="kernels-double-precision",
-        claims=[Claim(OPS, op, ms) for op, ms in gained.items()],
+        claims=[Claim(Entry.OPS, op, ms) for op, ms in gained.items()],
         evidence=[Evidence("computing in float64", total, "ms a step")],
         gain_ms=clean * sum(gained.values()),
         doubt=0.25,

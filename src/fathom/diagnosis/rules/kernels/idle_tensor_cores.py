@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import ceil, prod
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.work.dtypes import DTYPES
 from fathom.diagnosis.rules.numbers.odd_sizes import WORD
 from fathom.diagnosis.rules.rule import (
@@ -51,7 +52,7 @@ def idle_tensor_cores(signals: Signals) -> Found:
 
 def _alike(works: list[Work]) -> bool:
     """Whether steps have one shape: otherwise kernels of the timeline find no shapes, or another step's."""
-    told = [one for one in works if one.entry == "compute" and one.op]
+    told = [one for one in works if one.entry == Entry.COMPUTE and one.op]
     return sum(one.ms for one in told if one.shapes) >= KNOWN * sum(one.ms for one in told)
 
 
@@ -60,7 +61,7 @@ def as_sums(works: list[Work]) -> list[Work]:
     made = {size for one in works if one.op == "aten::mul" and (size := _outer(one))}
     if not any(SUMMED.search(name) and _numbers(one) in made for one in works for name in one.ops):
         return []
-    return [one for one in works if one.entry == "compute" and ({_outer(one), _numbers(one)} & made)]
+    return [one for one in works if one.entry == Entry.COMPUTE and ({_outer(one), _numbers(one)} & made)]
 
 
 def _outer(one: Work) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from math import prod
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.work.dtypes import DTYPES, SIZE
 from fathom.diagnosis.rules.kernels.reaching import memory_rate
 from fathom.diagnosis.rules.rule import (
@@ -45,7 +46,7 @@ def loss(signals: Signals) -> Found:
 def losses(products: list[Product], works: list[Work]) -> list[tuple[Product, list[Work]]]:
     """Layers of the forward pass that end in a loss, with all that passes over their outputs."""
     layers = [one for one in products if one.batch == 1 and one.n >= VOCABULARY and not _behind(one.work)]
-    found = [(layer, _on(layer, [one for one in works if one.entry == "compute"])) for layer in layers]
+    found = [(layer, _on(layer, [one for one in works if one.entry == Entry.COMPUTE])) for layer in layers]
     return [(layer, mine) for layer, mine in found if mine]
 
 

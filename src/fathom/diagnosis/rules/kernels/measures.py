@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from fathom.analysis.entries import Entry
 from fathom.data import load
 from fathom.diagnosis.rules.kernels.spilling import NEEDED as SPILLING
 from fathom.diagnosis.rules.kernels.spilling import spilling
@@ -103,7 +104,7 @@ def _candidate(row: dict[str, Any], family: Family, value: float) -> Candidate:
     factor = _factor(row, value)
     return Candidate(
         kind=row["kind"],
-        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence(row["says"], value, row.get("unit", "")),
             Evidence("it takes", family.ms, "ms a step"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.host.launch_bound import LAUNCHES, LAUNCHING, PYTHON, late_launches
 from fathom.diagnosis.rules.rule import (
     MOST_FAMILIES,
@@ -41,7 +42,7 @@ def not_compiled(signals: Signals) -> Found:
     )
     yield Candidate(
         kind=KIND,
-        claims=[Claim("compute", family, found.saved[family]) for family in largest],
+        claims=[Claim(Entry.COMPUTE, family, found.saved[family]) for family in largest],
         evidence=_evidence(found),
         changes=(*shrunk, *_launching(signals, found)),
         spill=(*LAUNCHING, PYTHON),

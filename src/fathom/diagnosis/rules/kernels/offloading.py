@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Evidence, Found, claims_of, rule, usual
 from fathom.diagnosis.signals import Signals
 from fathom.units import MB
@@ -14,7 +15,7 @@ FREE = 0.6  # of the device's memory in use
 @rule("kernels-memory-headroom")
 def offloading(signals: Signals) -> Found:
     """As many bytes out as in, in every step."""
-    copies = [one for one in signals["kernels.work"] if one.entry == "copy"]
+    copies = [one for one in signals["kernels.work"] if one.entry == Entry.COPY]
     out = [one for one in copies if one.family.startswith("DtoH")]
     back = [one for one in copies if one.family.startswith("HtoD")]
     left, came = (sum(one.bytes or 0.0 for one in way) for way in (out, back))

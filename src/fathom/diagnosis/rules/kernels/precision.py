@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import (
     Candidate,
     Evidence,
@@ -82,7 +83,7 @@ def _convolved(works: list[Work]) -> list[Work]:
 
 def _multiplying(works: list[Work]) -> list[Work]:
     """Products and convolutions, by their names."""
-    return [one for one in works if one.entry == "compute" and MULTIPLIES.search(one.family)]
+    return [one for one in works if one.entry == Entry.COMPUTE and MULTIPLIES.search(one.family)]
 
 
 def _ms(works: Iterable[Work]) -> float:
@@ -105,7 +106,7 @@ def _on_tensor_cores(plain: list[Product], named: list[Work], rates: dict[str, f
 
 def _mixed(products: list[Work], works: list[Work], factor: float) -> Candidate:
     total = family_totals(works)
-    around = [one for one in works if one.entry == "compute" and FLOAT.search(one.family)]
+    around = [one for one in works if one.entry == Entry.COMPUTE and FLOAT.search(one.family)]
     around = [one for one in around if "Optimizer" not in one.path and one not in products]
     changes = (*shrink(products, total, factor), *shrink(around, total, MEMORY))
     return _with(_candidate("kernels-no-mixed-precision", products, changes, factor), around)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.work.recompute import ONLY_FORWARD
 from fathom.diagnosis.rules.rule import LAUNCHING, Candidate, Claim, Evidence, Found, claims_of, rule
 from fathom.diagnosis.signals import Signals, Work
@@ -42,7 +43,7 @@ def recomputation(signals: Signals) -> Found:
 def _forward_in_backward(one: Work) -> bool:
     """Whether an op that no backward function calls was launched beneath one."""
     return (
-        one.entry == "compute"
+        one.entry == Entry.COMPUTE
         and one.path.startswith("autograd::")
         and re.search(ONLY_FORWARD, one.path) is not None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.analysis.work.dtypes import SIZE
 from fathom.diagnosis.rules.rule import (
     LAUNCHING,
@@ -107,7 +108,7 @@ def _around(works: list[Work], few: list[Product], again: int) -> list[Work]:
     """What is repeated with the products and would not grow: short kernels, and adding up gradients."""
     mine = {id(one.work) for one in few}
     others = [
-        one for one in works if one.entry == "compute" and id(one) not in mine and one.count >= again / 2
+        one for one in works if one.entry == Entry.COMPUTE and id(one) not in mine and one.count >= again / 2
     ]
     return [one for one in others if one.ms < SHORT * one.count or ACCUMULATES in one.path]
 

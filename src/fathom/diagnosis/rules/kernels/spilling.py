@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence, l2_bytes
 from fathom.diagnosis.signals import Family, Signals
 from fathom.units import MB
@@ -47,7 +48,7 @@ def _candidate(family: Family, held: float) -> Candidate:
     factor = min(told["issue"] / REACHED, 1.0)
     return Candidate(
         kind="kernels-register-spills",
-        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("a launch writes to memory", _written(family) / MB, "MB"),
             Evidence("all tensors of the program take at most", held / MB, "MB"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from fathom.analysis.entries import Entry
 from fathom.diagnosis.rules.rule import Candidate, Claim, Evidence
 from fathom.diagnosis.signals import Family, Signals
 
@@ -34,7 +35,7 @@ def _candidate(family: Family) -> Candidate:
     factor = 1 - min(told["dram_read"] / told["dram"], 1.0) * wasted
     return Candidate(
         kind="kernels-uncoalesced",
-        claims=[Claim("compute", family.name, (1 - factor) * family.ms)],
+        claims=[Claim(Entry.COMPUTE, family.name, (1 - factor) * family.ms)],
         evidence=[
             Evidence("of what comes back from L2 loads return to registers", told["received_use"], "%"),
             Evidence("of memory's bandwidth is used", told["dram"], "%"),
