@@ -214,3 +214,14 @@ def test_few_threads_are_asked_for_by_commands_that_read_alone(monkeypatch):
     assert "OPENBLAS_NUM_THREADS" not in os.environ
     only_read("report")
     assert os.environ["OPENBLAS_NUM_THREADS"] == "1" and os.environ["POLARS_MAX_THREADS"] == "7"
+
+
+def test_objects_are_not_visited_again_at_exit():
+    """Collecting garbage when the interpreter ends takes longer than most of a short command."""
+    code = (
+        "import gc, sys; from fathom.cli import main; sys.argv[1:] = ['--version']\n"
+        "try: main()\n"
+        "except SystemExit: print(gc.get_freeze_count() > 0)"
+    )
+    done = subprocess.run([PYTHON, "-c", code], env=environment(), capture_output=True, text=True)
+    assert done.stdout.split()[-1] == "True"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import Any
@@ -123,6 +124,8 @@ def main() -> None:
             raise
         say(explain(error))
         sys.exit(1)
+    finally:
+        gc.freeze()  # otherwise the interpreter visits every object at exit
 
 
 def _keep(name: str) -> None:

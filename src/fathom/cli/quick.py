@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin
 READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import", "query", "pack")
 # Tables of a step are small: threads cost more time to start and to wake than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_GARBAGE = 100_000  # objects between collections: imports make many that stay, and each pass visits them all
+_GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all
 _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # of a parameter: more than its type
 
 
