@@ -73,7 +73,7 @@ def list_(options: argparse.Namespace) -> int:
 
 def prove(options: argparse.Namespace) -> int:
     from fathom.referee import Settings, prove_pair
-    from fathom.report.verdict import print_verdict
+    from fathom.report import print_verdict
 
     more = ("--steps", str(options.steps), *(("--device", "cpu", "--small") if options.small else ()))
     with tempfile.TemporaryDirectory() as scratch:
@@ -84,7 +84,7 @@ def prove(options: argparse.Namespace) -> int:
 
 
 def checked(options: argparse.Namespace) -> int:
-    from fathom.report.lab import print_pair_findings
+    from fathom.report import print_pair_findings
 
     pair = named(options.name, pairs())
     with tempfile.TemporaryDirectory() as scratch:

@@ -140,7 +140,7 @@ class Sounding:
         expression; `rank` by default the first with a timeline. Raises BadInputError where the pattern names
         no family, and where no kernels were recorded.
         """
-        from fathom.report.kernel import matching
+        from fathom.report import matching
 
         if rank not in self._portraits:
             self._portraits[rank] = self._portrayed(rank)
@@ -221,7 +221,7 @@ class Sounding:
         return f"<Sounding {self.store.source}: {ranks}, {self.manifest.ended}>"
 
     def _repr_html_(self) -> str:
-        from fathom.report.notebook import to_html
+        from fathom.report import to_html
 
         return to_html(self.examine())
 

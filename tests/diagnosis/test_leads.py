@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from io import StringIO
 
+import msgspec
 import pytest
 from rich.console import Console
 
@@ -12,9 +13,7 @@ from fathom.analysis import Abstained
 from fathom.analysis.results import Claimed, Finding, Lead, Where
 from fathom.diagnosis.engine import leads
 from fathom.diagnosis.engine.leads import hints
-from fathom.report import print_report, to_json
-from fathom.report.findings import print_findings
-from fathom.report.leads import print_leads
+from fathom.report import print_findings, print_leads, print_report
 from tests.support.findings_fakes import AddingReplay, compute, idle, signals, work
 from tests.support.report_samples import gpu
 
@@ -157,5 +156,5 @@ def test_without_any_the_report_is_as_it_was_and_asked_for_them_it_says_so():
 
 
 def test_they_are_in_the_json_with_the_change_that_was_replayed():
-    (found,) = json.loads(to_json(gpu(leads=[lead()])))["leads"]
+    (found,) = json.loads(msgspec.json.encode(gpu(leads=[lead()])))["leads"]
     assert found["change"] == "family:x=0.2" and found["where"]["module"] == "LayerNorm_3"

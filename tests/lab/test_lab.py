@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 from fathom.cli.main import app
 from fathom.diagnosis.kinds import Kind, kinds
 from fathom.errors import BadInputError
-from fathom.lab import Here, Kept, Outcome, chosen, here, naming, recall, run, techniques, why_not
+from fathom.lab import Here, Kept, Outcome, chosen, here, listed, naming, recall, run, techniques, why_not
 from fathom.lab.header import Needs
 from fathom.lab.results import keep, place
 from fathom.lab.technique import Technique, techniques_of
 from fathom.machine import MachineFileError
 from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict
 from fathom.referee.verdict import Fraction
-from fathom.report.lab import print_outcome, print_technique, print_techniques, rows
+from fathom.report import print_outcome, print_technique, print_techniques
 
 CPU = Here(None, "there is none", "2.11.0+cpu", lambda package: False)
 H200 = Here(9.0, "", "2.11.0+cu130", lambda package: True)
@@ -357,8 +357,9 @@ def test_the_table_fits_and_shows_what_was_gained(
 ) -> None:
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     proven(technique, tmp_path, Referee(verdict()))
-    found = rows([technique, *techniques().values()], MACHINE, CPU, lambda _: None)
-    assert found[0]["last"]["ratio"] == 0.5 and found[0]["last"]["tuned_of_ceiling"] == 0.8
+    found = [listed(t, MACHINE["fingerprint"], CPU, print) for t in (technique, *techniques().values())]
+    last = found[0].last
+    assert last is not None and last.ratio == 0.5 and last.tuned_of_ceiling == 0.8
     for width in (80, 120):
         lines = told(print_techniques, found, width=width).splitlines()
         assert max(map(len, lines)) <= width
@@ -370,11 +371,11 @@ def test_the_table_fits_and_shows_what_was_gained(
 def test_the_table_says_what_a_technique_lacks(width: int) -> None:
     """Whole, whatever it is: the last word is the one to act on."""
     bare = Here(8.0, "", "2.13.0", has=lambda _: False, version=lambda _: "")
-    every = rows(list(techniques().values()), MACHINE, bare, lambda _: None)
+    every = [listed(t, MACHINE["fingerprint"], bare, print) for t in techniques().values()]
     lines = told(print_techniques, every, width=width)
     for row in every:
-        if row["why_not"]:
-            assert re.split("[:,]", row["why_not"])[0].removeprefix("it ") in lines, row["why_not"]
+        if row.why_not:
+            assert re.split("[:,]", row.why_not)[0].removeprefix("it ") in lines, row.why_not
     assert "needs jax\n" in lines and "needs warp-lang\n" in lines
 
 

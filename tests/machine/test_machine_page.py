@@ -15,7 +15,7 @@ from rich.text import Text
 from fathom.machine import Ceiling, Missing, ceilings, fingerprint, gpus, inventory, pci, store
 from fathom.machine.known import described, with_datasheet
 from fathom.report.machine import print_ceilings, print_machine
-from fathom.report.machine.show import spans
+from fathom.report.machine.words import spans
 from tests.machine.test_machine_compare import recorded
 from tests.support.machine_fakes import FakeNvml, bus, gpu, meshed, no_cuda
 from tests.support.running import environment, run_fathom

@@ -10,7 +10,7 @@ from fathom.analysis.cost import priced
 from fathom.analysis.results import Money, Step
 from fathom.errors import BadInputError
 from fathom.machine.price import Price, configured_price, parse_price
-from fathom.report import money, opening
+from fathom.report import heading, sections
 from tests.support import kept_reports
 from tests.support.running import run_fathom
 from tests.support.small_sounding import make
@@ -82,7 +82,7 @@ def test_a_step_a_million_tokens_and_a_finding_have_their_price():
     assert found.cost.per_step == pytest.approx(mean / 1e6)
     first = found.findings[0]
     assert first.saves_per_day == Money(pytest.approx(first.share * 3.6 * 24), "USD")
-    text = " ".join(line.plain for line in money.section(found.cost, 98))
+    text = " ".join(line.plain for line in sections.cost(found.cost, 98))
     assert text.startswith("cost      3.60 USD per GPU-hour")
     assert kept_reports.report("hf_trainer").findings[0].saves_per_day is None
 
@@ -97,7 +97,7 @@ def test_throughput_is_priced_where_it_is_known():
 
 def test_the_opening_shows_the_value_of_a_day():
     found = priced(kept_reports.report("hf_trainer"), Price(3.5))
-    text = opening._saves(found.findings[0])
+    text = heading._saves(found.findings[0])
     assert "USD per day and GPU." in text
 
 

@@ -20,7 +20,7 @@ from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict, 
 from fathom.referee.metrics import read_metrics
 from fathom.referee.proof import _concluded
 from fathom.referee.worker import SideError
-from fathom.report.verdict import print_verdict
+from fathom.report import print_verdict
 from tests.support.paths import CHEATS
 from tests.support.running import run_fathom
 

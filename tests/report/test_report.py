@@ -6,6 +6,7 @@ import json
 import re
 from io import BytesIO, StringIO, TextIOWrapper
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,11 +15,11 @@ from rich.console import Console
 from fathom.analysis.results import Abstained, Claimed, Finding, LedgerRow, Shown, Step, Where
 from fathom.diagnosis.kinds import kinds
 from fathom.errors import BadInputError
-from fathom.report import print_report, save_picture, to_json
-from fathom.report.bars import bar, cells
+from fathom.report import print_report, save_picture
 from fathom.report.findings import print_findings
 from fathom.report.ledger import fold, groups
 from fathom.report.table import rows
+from fathom.report.units import apportion, bar
 from tests.support.report_samples import damaged, device, gpu, work
 
 
@@ -334,7 +335,7 @@ def test_piped_output_has_no_escape_codes():
 
 
 def test_json_keeps_the_contract_and_does_not_round():
-    found = json.loads(to_json(gpu()))
+    found = json.loads(msgspec.json.encode(gpu()))
     assert set(found) >= {
         "step",
         "devices",
@@ -369,7 +370,7 @@ amounts = st.lists(st.floats(0, 1e6), min_size=1, max_size=4)
 
 @given(amounts, st.integers(20, 118))
 def test_cells_fill_the_bar_and_show_whatever_is_there(parts, width):
-    found = cells(parts, width)
+    found = apportion(parts, width)
     if sum(parts) > 0:
         assert sum(found) == width
         assert all((count > 0) == (part > 0) for part, count in zip(parts, found, strict=True))

@@ -8,7 +8,7 @@ import pytest
 
 from fathom.analysis.results import Part
 from fathom.diagnosis.verdict import conclude
-from fathom.report import account, opening
+from fathom.report import account, heading
 from tests.support import kept_reports
 
 NAMES = [name for name in kept_reports.names() if kept_reports.report(name).devices]
@@ -27,16 +27,16 @@ def concluded(name: str):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_opens_with_at_most_four_lines(name, width):
     found = concluded(name)
-    lines = [line.plain for line in opening.section(found, width)]
+    lines = [line.plain for line in heading.opening(found, width)]
     assert 2 <= len(lines) <= 4 and max(map(len, lines)) <= width
     text = " ".join(lines)
     assert "-bound: " in text or "Nothing recorded says" in text
-    assert (found.verdict.action or opening.NOTHING).split()[0] in text
+    assert (found.verdict.action or heading.NOTHING).split()[0] in text
     assert "nan" not in text.lower() and "None" not in text
 
 
 def test_the_opening_says_what_the_first_remedy_saves():
-    text = " ".join(line.plain for line in opening.section(concluded("hf_trainer"), 98))
+    text = " ".join(line.plain for line in heading.opening(concluded("hf_trainer"), 98))
     assert re.search(r"Launch-bound: .* 59\.3 ms step; it reaches 12 % MFU and 29 % of the speed of", text)
     assert re.search(r"Saves 16 ms \(12 to 20\), 27 % of the step\.", text)
 

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from fathom.analysis.results import Money
-from fathom.report.tips import ALONE, print_tips
+from fathom.report.findings import ALONE
+from fathom.report.tips import print_tips
 from fathom.tips import STATUSES, By, Score, Scores, tips
 
 BROKEN = Score(

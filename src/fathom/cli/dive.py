@@ -52,7 +52,7 @@ def dive(
     import msgspec
 
     from fathom.recorder.dive import dive as run_dive
-    from fathom.report.dive import print_dive
+    from fathom.report import print_dive
 
     result = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
     if json:

@@ -24,7 +24,7 @@ def explain(
 
     from fathom.diagnosis.kinds import kinds, resembling
     from fathom.errors import BadInputError
-    from fathom.report.explain import print_kind, print_kinds
+    from fathom.report import print_kind, print_kinds
 
     if (kind is None) == (not every):
         raise BadInputError("Name one kind of finding, or give --list.")

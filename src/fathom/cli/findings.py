@@ -35,9 +35,7 @@ def findings(
     import msgspec
 
     from fathom.api import open
-    from fathom.report.findings import print_findings, unseen_of
-    from fathom.report.heading import stepped
-    from fathom.report.leads import print_leads
+    from fathom.report import print_findings, print_leads, stepped, unseen_of
 
     examination = open(sounding, machine=machine).examine(price=price)
     if json:

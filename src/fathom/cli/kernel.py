@@ -57,7 +57,7 @@ def kernel(
 
         sys.stdout.buffer.write(msgspec.json.encode(opened.kernel(pattern, rank)) + b"\n")
     elif not svg:
-        from fathom.report.kernel import print_kernels
+        from fathom.report import print_kernels
 
         print_kernels(opened.kernel(rank=rank), pattern, every=every, counters=counters)
 
@@ -76,8 +76,7 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
     import msgspec
 
     from fathom.recorder.dive import explanation_of, spots_of
-    from fathom.report.dive import print_dive
-    from fathom.report.kernel import named
+    from fathom.report import named, print_dive
 
     chosen = [explanation_of(store, family) for family in named(families, pattern)]
     spots = spots_of(store) if len(families) == 1 else []
@@ -91,11 +90,11 @@ def _explain(store: Store, families: list[str], pattern: str | None, json: bool)
 
 def _draw(store: Store, portraits: list[Portrait], path: Path) -> None:
     from fathom.analysis.folding import counters_of, stretch_around
-    from fathom.report.kernel import save_picture
+    from fathom.report import save_samples
 
     for portrait in portraits[:1]:
         folding = counters_of(store, portrait.rank)
         stretch = stretch_around(store, portrait.rank, portrait.device, portrait.family, folding)
         if stretch is not None:
-            return save_picture(stretch, portrait, path)
+            return save_samples(stretch, portrait, path)
     raise BadInputError(NO_SAMPLES)

@@ -43,13 +43,19 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """List techniques: the resource each saves, whether it runs here, and what it gained here."""
-    from fathom.report.lab import print_techniques, rows
+    import msgspec
 
-    listed = rows(_chosen(names or []), *_machine(), say)
+    from fathom import lab
+    from fathom.machine import inventory
+    from fathom.report import print_techniques
+
+    machine = inventory()
+    fingerprint, at = machine["fingerprint"], lab.here(machine)
+    rows = [lab.listed(technique, fingerprint, at, say) for technique in _chosen(names or [])]
     if json:
-        print(json_library.dumps(listed, indent=1))
+        print(json_library.dumps(msgspec.to_builtins(rows), indent=1))
     else:
-        print_techniques(listed)
+        print_techniques(rows)
 
 
 @app.command("show", epilog=SHOW_EXAMPLE)
@@ -58,7 +64,8 @@ def show(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show one technique: its idea, its cost, when it does not pay, and what counters tell of it."""
-    from fathom.report.lab import described, print_technique
+    from fathom.lab import described
+    from fathom.report import print_technique
 
     technique = _chosen([name])[0]
     if json:
@@ -125,7 +132,7 @@ def _prove(
     running: Generator[Any, None, None], outcomes: list[tuple[Any, dict[str, Any]]], json: bool
 ) -> None:
     """Note and print outcomes as they come; however it ends, so do the proofs that still run."""
-    from fathom.report.lab import print_outcome
+    from fathom.report import print_outcome
 
     with closing(running):
         for outcome in running:
@@ -140,7 +147,7 @@ def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str
 
     from fathom import lab
     from fathom.diagnosis import seen, told
-    from fathom.report.lab import print_pair_findings
+    from fathom.report import print_pair_findings
 
     if outcome.kept is None or folder is None:
         return {}
@@ -160,11 +167,3 @@ def _chosen(names: list[str]) -> list[Any]:
     from fathom import lab
 
     return lab.chosen(names) if names else list(lab.techniques().values())
-
-
-def _machine() -> tuple[dict[str, Any], Any]:
-    from fathom import lab
-    from fathom.machine import inventory
-
-    machine = inventory()
-    return machine, lab.here(machine)

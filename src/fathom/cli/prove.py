@@ -149,6 +149,6 @@ def _print(verdict: Verdict, json: bool) -> None:
     if json:
         sys.stdout.buffer.write(verdict.to_json() + b"\n")
         return
-    from fathom.report.verdict import print_verdict
+    from fathom.report import print_verdict
 
     print_verdict(verdict)

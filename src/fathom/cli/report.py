@@ -42,14 +42,16 @@ def report(
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
     """Say where the time of a step goes."""
+    import msgspec
+
     from fathom.api import open
-    from fathom.report import print_report, save_picture, to_json
+    from fathom.report import print_report, save_picture
 
     examination = open(sounding, machine=machine).examine(kind, price)
     top = None if every else 12
     for picture in filter(None, (svg, html)):
         save_picture(examination, picture, top=top, rank=rank, roofline=roofline, profiled=profiled)
     if json:
-        sys.stdout.buffer.write(to_json(examination) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(examination) + b"\n")
     elif not (svg or html):
         print_report(examination, top=top, rank=rank, roofline=roofline, profiled=profiled)

@@ -89,6 +89,6 @@ def _print(scores: Scores, *, json: bool, listed: bool) -> None:
     if json:
         sys.stdout.buffer.write(msgspec.json.encode(scores) + b"\n")
         return
-    from fathom.report.tips import print_tips
+    from fathom.report import print_tips
 
     print_tips(scores, listed=listed)

@@ -32,11 +32,13 @@ def what_if(
     rank: Annotated[int | None, typer.Option(help="Predict this rank's step; the first by default.")] = None,
 ) -> None:
     """Predict a step by replaying its recorded dependencies with changed durations."""
+    import msgspec
+
     from fathom.api import open
-    from fathom.report.what_if import print_prediction, to_json
+    from fathom.report import print_prediction
 
     prediction = open(sounding).what_if(*changes, rank=rank)
     if json:
-        sys.stdout.buffer.write(to_json(prediction) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(prediction) + b"\n")
     else:
         print_prediction(prediction)

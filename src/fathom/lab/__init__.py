@@ -6,68 +6,33 @@ else lists, shows and runs techniques.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.lab.catalogue import GROUPS, chosen, naming, techniques
     from fathom.lab.cuda import Source
     from fathom.lab.drawing import Draw, matmul_unit, normal, traffic, uniform
+    from fathom.lab.header import Header
     from fathom.lab.recording import NotRecordedError, record_forms
-    from fathom.lab.results import Kept, recall
+    from fathom.lab.results import Kept, Last, Listed, listed, recall
     from fathom.lab.running import Outcome, run
     from fathom.lab.surroundings import Here, here, why_not
-    from fathom.lab.technique import Technique
+    from fathom.lab.technique import Technique, described
 
-_HOMES = {
-    "GROUPS": "catalogue",
-    "Draw": "drawing",
-    "Here": "surroundings",
-    "Kept": "results",
-    "NotRecordedError": "recording",
-    "Outcome": "running",
-    "Source": "cuda",
-    "Technique": "technique",
-    "chosen": "catalogue",
-    "here": "surroundings",
-    "matmul_unit": "drawing",
-    "naming": "catalogue",
-    "normal": "drawing",
-    "recall": "results",
-    "record_forms": "recording",
-    "run": "running",
-    "techniques": "catalogue",
-    "traffic": "drawing",
-    "uniform": "drawing",
-    "why_not": "surroundings",
-}
-__all__ = [
-    "GROUPS",
-    "Draw",
-    "Here",
-    "Kept",
-    "NotRecordedError",
-    "Outcome",
-    "Source",
-    "Technique",
-    "chosen",
-    "here",
-    "matmul_unit",
-    "naming",
-    "normal",
-    "recall",
-    "record_forms",
-    "run",
-    "techniques",
-    "traffic",
-    "uniform",
-    "why_not",
-]
-
-
-def __getattr__(name: str) -> Any:
-    # The process of one side imports an operation, without the modules that only its parent needs.
-    from importlib import import_module
-
-    if name in _HOMES:
-        return getattr(import_module(f"fathom.lab.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fathom.lab' has no attribute '{name}'")
+# The process of one side imports an operation, without the modules that only its parent needs.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".catalogue": ("GROUPS", "chosen", "naming", "techniques"),
+        ".cuda": ("Source",),
+        ".drawing": ("Draw", "matmul_unit", "normal", "traffic", "uniform"),
+        ".header": ("Header",),
+        ".recording": ("NotRecordedError", "record_forms"),
+        ".results": ("Kept", "Last", "Listed", "listed", "recall"),
+        ".running": ("Outcome", "run"),
+        ".surroundings": ("Here", "here", "why_not"),
+        ".technique": ("Technique", "described"),
+    },
+)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from fathom.lab.surroundings import Here, why_not
 from fathom.lab.technique import Technique
 from fathom.machine import HOME, MachineFileError, home
-from fathom.referee import Verdict
+from fathom.referee import Timing, Verdict
 
 
 class Kept(msgspec.Struct):
@@ -22,6 +24,44 @@ class Kept(msgspec.Struct):
     taken_ns: int
     versions: dict[str, str]
     verdict: Verdict
+
+    @property
+    def last(self) -> Last:
+        """The verdict in short."""
+        chosen = next((c for c in self.verdict.timings if c.ratio == self.verdict.ratio), None)
+        return Last(
+            verdict=self.verdict.verdict,
+            ratio=self.verdict.ratio,
+            interval=self.verdict.interval,
+            plain_of_ceiling=_of_ceiling(chosen.baseline) if chosen else None,
+            tuned_of_ceiling=_of_ceiling(chosen.candidate) if chosen else None,
+            device=self.device,
+            taken_ns=self.taken_ns,
+        )
+
+
+class Last(msgspec.Struct):
+    """The last verdict on a technique here, with the shares of their ceilings that both forms reached."""
+
+    verdict: str
+    ratio: float | None
+    interval: list[float] | None
+    plain_of_ceiling: float | None
+    tuned_of_ceiling: float | None
+    device: str
+    taken_ns: int
+
+
+class Listed(msgspec.Struct):
+    """A technique in a list: `why_not` is None if it runs here, `last` if it was never proven here."""
+
+    name: str
+    group: str
+    title: str
+    saves: str
+    gains: str
+    why_not: str | None
+    last: Last | None
 
 
 def place(name: str, fingerprint: str, folder: Path | None = None) -> Path:
@@ -55,3 +95,19 @@ def keep(kept: Kept, fingerprint: str, folder: Path | None = None) -> Path:
         why = f"The result cannot be kept in {path.parent}: {error.strerror}"
         raise MachineFileError(f"{why}; name a folder that can be written in ${HOME}.") from None
     return path
+
+
+def listed(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Listed:
+    """The technique, whether it runs `at` this place, and its last verdict; `say` reports a damaged file."""
+    try:
+        kept = recall(technique, fingerprint)
+    except MachineFileError as error:
+        say(str(error))
+        kept = None
+    header, last = technique.header, kept.last if kept else None
+    reason = why_not(technique.needs, at)
+    return Listed(technique.name, technique.group, header.title, header.saves, header.gains, reason, last)
+
+
+def _of_ceiling(side: Timing) -> float | None:
+    return side.ceiling.fraction if side.ceiling else None

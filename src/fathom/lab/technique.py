@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -111,6 +112,16 @@ class Technique:
             allow=proof.allow,
             findings=self.header.findings,
         )
+
+
+def described(technique: Technique) -> dict[str, Any]:
+    """The technique's header, needs and sources, for JSON."""
+    header = msgspec.to_builtins(technique.header)
+    group = header.pop("pair")["group"]
+    header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
+    sources = [str(path) for path in technique.sources]
+    place = {"operation": technique.operation.name, "functions": technique.roles, "sources": sources}
+    return {"name": technique.name, "group": group, **header, **place}
 
 
 def techniques_of(path: Path) -> list[Technique]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.referee.address import absolute, load
@@ -17,48 +19,20 @@ if TYPE_CHECKING:
     from fathom.referee.turn import TooLongError, Turn
     from fathom.referee.verdict import Agreement, Comparison, Reason, Timing, Verdict
 
-__all__ = [
-    "Agreement",
-    "Comparison",
-    "Fork",
-    "Gate",
-    "Launcher",
-    "Pair",
-    "Reason",
-    "Settings",
-    "StoppedError",
-    "Timing",
-    "TooLongError",
-    "Turn",
-    "Verdict",
-    "absolute",
-    "arguments",
-    "first_gpu",
-    "load",
-    "one_at_a_time",
-    "prove",
-    "prove_commands",
-    "prove_pair",
-]
-
-_HOMES = {
-    "Pair": "pair",
-    "Settings": "settings",
-    "arguments": "child.values",
-    "prove_commands": "programs",
-    **dict.fromkeys(("Fork", "Launcher"), "launching"),
-    **dict.fromkeys(("Gate", "StoppedError"), "gate"),
-    **dict.fromkeys(("TooLongError", "Turn"), "turn"),
-    **dict.fromkeys(("absolute", "load"), "address"),
-    **dict.fromkeys(("first_gpu", "one_at_a_time"), "queue"),
-    **dict.fromkeys(("prove", "prove_pair"), "proof"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    # The process of a side imports this package too, and does not need the parent's modules.
-    from importlib import import_module
-
-    if name in __all__:
-        return getattr(import_module(f"fathom.referee.{_HOMES.get(name, 'verdict')}"), name)
-    raise AttributeError(f"module 'fathom.referee' has no attribute '{name}'")
+# The process of a side imports this package too, and does not need the parent's modules.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".address": ("absolute", "load"),
+        ".child.values": ("arguments",),
+        ".gate": ("Gate", "StoppedError"),
+        ".launching": ("Fork", "Launcher"),
+        ".pair": ("Pair",),
+        ".programs": ("prove_commands",),
+        ".proof": ("prove", "prove_pair"),
+        ".queue": ("first_gpu", "one_at_a_time"),
+        ".settings": ("Settings",),
+        ".turn": ("TooLongError", "Turn"),
+        ".verdict": ("Agreement", "Comparison", "Reason", "Timing", "Verdict"),
+    },
+)

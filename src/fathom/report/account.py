@@ -9,7 +9,6 @@ from rich.text import Text
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import LedgerRow, Part
 from fathom.report import units
-from fathom.report.bars import bar
 from fathom.report.ledger import name
 
 MOST = 10  # parts with a line each
@@ -36,7 +35,7 @@ def section(parts: Sequence[Part], width: int, every: bool = False) -> Iterator[
     shown = _shown(parts, total, every)
     for part in shown:
         line = Text(f"{_label(part, room - 1):<{room}}{part.ms:>{ms}.{digits}f}{_share(part.ms, total):>7}  ")
-        line.append(bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
+        line.append(units.bar(part.ms / total, BAR), _COLOURS.get(part.owner, "yellow"))
         owner = units.shorten(_owner(part), OWNER - 2)
         yield line.append(f"  {owner}", "bold" if part.owner.startswith(_FINDING) else "dim")
     for label, left in _folded([part for part in parts if part not in shown]):

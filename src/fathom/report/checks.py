@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.machine.checks import Result
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.screen import by_reason, joined, paragraph, show, unknown
 
 LABEL = 8
 _NEEDS = {
@@ -23,8 +22,7 @@ _SIGNS = {"pass": ("ok", "green"), "not_applicable": ("--", "dim"), "abstained":
 
 def print_checks(results: Sequence[Result], console: Console | None = None, *, every: bool = False) -> None:
     """Print failed checks, costliest first, then counts of the others; `every` lists those too."""
-    console = console_or_default(console)
-    put(page(results, cells(console), every=every), console)
+    show(lambda width: page(results, width, every=every), console)
 
 
 def page(results: Sequence[Result], width: int, *, every: bool = False) -> Iterator[Text]:
@@ -52,12 +50,7 @@ def _failure(result: Result, width: int) -> Iterator[Text]:
 
 
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    for number, line in enumerate(_wrapped(text, width - LABEL - 3)):
-        yield Text.assemble((f"   {label if number == 0 else '':<{LABEL}}", "dim"), (line, style))
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return paragraph(f"   {label:<{LABEL}}", text, width, style, label_style="dim", hyphens=False)
 
 
 def _counts(results: Iterable[Result]) -> Text:
@@ -66,18 +59,16 @@ def _counts(results: Iterable[Result]) -> Text:
         counts[result.status] += 1
     words = ("failed", "passed", "not applicable", "not analysed")
     parts = [f"{count} {word}" for count, word in zip(counts.values(), words, strict=True)]
-    return Text(" · ".join(parts), "bold red" if counts["fail"] else "bold green")
+    return Text(joined(*parts), "bold red" if counts["fail"] else "bold green")
 
 
 def _reasons(results: Iterable[Result], width: int) -> Iterator[Text]:
     """Checks that lacked data, grouped by reason."""
-    reasons: dict[str, list[str]] = {}
-    for result in results:
-        if result.status == "abstained":
-            reasons.setdefault(result.reason or "", []).append(result.id)
+    reasons = by_reason(
+        (result.reason or "", result.id) for result in results if result.status == "abstained"
+    )
     for why, ids in reasons.items():
-        for number, line in enumerate(_wrapped(f"{', '.join(ids)}: {why}", width - 5)):
-            yield Text.assemble(("?? " if number == 0 else "     ", "yellow"), (line, "dim"))
+        yield from unknown(f"{', '.join(ids)}: {why}", width)
 
 
 def _listed(results: Iterable[Result], width: int) -> Iterator[Text]:

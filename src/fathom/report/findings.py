@@ -1,4 +1,4 @@
-"""Findings as text: two lines each in the report, in full for `fathom findings`."""
+"""Findings as text: two lines each in the report, in full for `fathom findings`; kinds of findings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.text import Text
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained, Claimed, Finding, Lead, Shown
-from fathom.diagnosis.kinds import kinds
-from fathom.report import leads, money, units
-from fathom.report.screen import cells, console_or_default, put
+from fathom.diagnosis.kinds import Kind, kinds
+from fathom.report import leads, units
+from fathom.report.screen import beside, joined, paragraph, part, show, wrapped
 from fathom.report.sections import FINDING
 
 GAIN = 26  # columns
@@ -57,7 +57,7 @@ def section(findings: Sequence[Finding], unseen: int, width: int, stepped: bool 
 def _first_line(finding: Finding, width: int) -> str:
     """The first evidence, shortened to leave room for the hint, and the place if it fits."""
     explain = f"fathom explain {finding.id}"
-    saved = f"{money.a_day(finding)} · " if finding.saves_per_day else ""
+    saved = f"{units.a_day(finding.saves_per_day)} · " if finding.saves_per_day else ""
     room = width - len(explain) - len(saved) - 3
     shown = _shown(finding.evidence[0], room) if finding.evidence else units.shorten(_place(finding), room)
     line = f"{saved}{shown} · {explain}"
@@ -73,10 +73,12 @@ def print_findings(
     stepped: bool = True,
 ) -> None:
     """Print every finding in full, then the leads in `far`; `unseen` checks lacked data."""
-    console = console_or_default(console)
-    width = cells(console)
-    put(_every(findings, width) if findings else [Text(none(unseen, stepped))], console)
-    put(leads.every(far, width), console)
+    show(lambda width: _page(findings, none(unseen, stepped), far, width), console)
+
+
+def _page(findings: Sequence[Finding], none: str, far: Sequence[Lead], width: int) -> Iterator[Text]:
+    yield from _every(findings, width) if findings else [Text(none)]
+    yield from leads.every(far, width)
 
 
 def _every(findings: Sequence[Finding], width: int) -> Iterator[Text]:
@@ -93,17 +95,16 @@ def _full(finding: Finding, width: int) -> Iterator[Text]:
     yield Text.assemble(
         (f"  {'saves':<{LABEL}}", "dim"), (gain_of(finding), "green"), (_sure(finding), "dim")
     )
-    yield from _part("", [money.a_day(finding)] if finding.saves_per_day else [], width)
-    yield from _part("", [finding.unpredicted] if finding.unpredicted else [], width)
-    yield from _part("where", [place] if (place := _place(finding)) else [], width)
+    yield from _part("", [units.a_day(finding.saves_per_day), finding.unpredicted], width)
+    yield from _part("where", [_place(finding)], width)
     yield from _part("evidence", [_shown(line) for line in finding.evidence], width)
     yield from _part("costs", [_claimed(claim) for claim in finding.claims[:SHOWN]], width)
     yield from _part("", [HOST] if _limited(finding) else [], width)
     yield from _part("why", [finding.mechanism], width)
-    yield from _part("remedy", finding.remedy.rstrip().splitlines(), width, "cyan")
+    yield from beside(_label("remedy"), _lines(finding.remedy.rstrip().splitlines()), "dim")
     technique = [f"fathom lab run {finding.technique}"] if finding.technique else []
-    yield from _part("try", technique, width, "cyan")
-    yield from _part("check", [finding.check] if finding.check else [], width)
+    yield from beside(_label("try"), _lines(technique), "dim")
+    yield from _part("check", [finding.check], width)
 
 
 def _limited(finding: Finding) -> bool:
@@ -112,11 +113,18 @@ def _limited(finding: Finding) -> bool:
     return finding.gain_ms is not None and finding.gain_ms < LESS * taken
 
 
-def _part(title: str, lines: Sequence[str], width: int, style: str = "") -> Iterator[Text]:
-    for number, line in enumerate(lines):
-        wrapped = [line] if style else textwrap.wrap(line, width - LABEL - 2) or [""]
-        for place, text in enumerate(wrapped):
-            yield Text.assemble((f"  {title if number == place == 0 else '':<{LABEL}}", "dim"), (text, style))
+def _part(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
+    """The texts that are not empty, wrapped beside the title."""
+    for number, text in enumerate(filter(None, texts)):
+        yield from paragraph(_label("" if number else title), text, width, label_style="dim")
+
+
+def _label(title: str) -> str:
+    return f"  {title:<{LABEL}}"
+
+
+def _lines(commands: Iterable[str]) -> Iterator[Text]:
+    return (Text(line, "cyan") for line in commands)
 
 
 def gain_of(finding: Finding) -> str:
@@ -125,10 +133,9 @@ def gain_of(finding: Finding) -> str:
         return "not predicted" if finding.claims or finding.unpredicted else "costs no time"
     low_ms = finding.gain_ms if finding.low_ms is None else finding.low_ms
     high_ms = finding.gain_ms if finding.high_ms is None else finding.high_ms
-    low, high = units.significant(low_ms, 2), units.significant(high_ms, 2)
     share = f"{100 * finding.share:.0f} %" if finding.share is not None else ""
     doubt = units.perhaps(finding.gain_ms, low_ms, high_ms)
-    return f"{doubt}{units.significant(finding.gain_ms, 2)} ms ({low}–{high}) {share}".rstrip()
+    return f"{doubt}{units.within(finding.gain_ms, low_ms, high_ms)} {share}".rstrip()
 
 
 def _sure(finding: Finding) -> str:
@@ -144,8 +151,7 @@ def _sure(finding: Finding) -> str:
 
 def _place(finding: Finding) -> str:
     where = finding.where
-    known = [part for part in (where.source, where.module, where.region, where.family) if part]
-    return " · ".join(known[:2])
+    return joined(*[*filter(None, (where.source, where.module, where.region, where.family))][:2])
 
 
 def _shown(line: Shown, width: int | None = None) -> str:
@@ -158,3 +164,31 @@ def _shown(line: Shown, width: int | None = None) -> str:
 def _claimed(claim: Claimed) -> str:
     name = f"{claim.entry} {claim.detail}".rstrip()
     return f"{units.duration(claim.ms)} of {units.shorten(name, 70)}"
+
+
+def print_kind(kind: Kind, console: Console | None = None) -> None:
+    """Print one kind in full."""
+    show(lambda width: _kind(kind, width), console)
+
+
+def print_kinds(kinds: Sequence[Kind], console: Console | None = None) -> None:
+    """Print ids and titles, one per line, group by group."""
+    wide = max(len(kind.id) for kind in kinds) + 2
+    lines = [Text.assemble((f"{kind.id:<{wide}}", "bold"), kind.title) for kind in kinds]
+    show(lambda _: lines, console)
+
+
+def _kind(kind: Kind, width: int) -> Iterator[Text]:
+    yield Text()
+    yield Text.assemble((kind.title, "bold"), (f"   {kind.id}", "dim"))
+    yield from part("mechanism", wrapped(kind.mechanism, width))
+    yield from part("signs", wrapped(kind.shows, width))
+    yield from part("remedy", kind.remedy.rstrip().splitlines(), "cyan")
+    if kind.techniques:
+        yield from part("try it here", [f"fathom lab run {name}" for name in kind.techniques], "cyan")
+    else:
+        yield from part("no technique", wrapped(kind.no_technique, width))
+    if kind.trial:
+        yield from part("measure the gain", [f"fathom run --what-if {kind.trial} -- COMMAND"], "cyan")
+    yield from part("read more", kind.references, "dim")
+    yield Text()

@@ -1,23 +1,58 @@
-"""The top of a report: what was recorded, what is wrong with it, and the step."""
+"""The top of a report: the verdict, then what was recorded, what is wrong with it, and the step."""
 
 from __future__ import annotations
 
 import signal
 import textwrap
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 from rich.text import Text
 
-from fathom.analysis.results import Integrity, Problem, Step
+from fathom.analysis.results import Examination, Finding, Integrity, Problem, Step
 from fathom.report import units
+from fathom.report.screen import joined
 
+MOST = 4  # lines of the verdict
+NOTHING = "No remedy is known for this bound."
 UNEVEN = 0.02  # relative distance of mean and median from which both are shown: gains are shares of the mean
 REPEATS = "no step was marked: this is the repeating work, which may be only part of a step"
 UNMARKED = "no step was marked: this is a stretch of the program, not a step"
 NO_STEPS = {"repetition": REPEATS, "host": UNMARKED}  # by the source of the steps
 SIGNALLED = 128  # exit statuses above it mean that a signal ended the program
 _GOOD_ENDS = {"", "finished", "stopped"}
+
+
+def opening(examination: Examination, width: int) -> Iterator[Text]:
+    """The verdict in at most MOST lines; nothing without a verdict."""
+    verdict = examination.verdict
+    if verdict is None:
+        return
+    lines = textwrap.wrap(verdict.headline, width)
+    yield from (Text(line, "bold") for line in lines)
+    left = textwrap.wrap(advice(examination), width, max_lines=max(MOST - len(lines), 1), placeholder=" …")
+    yield from (Text(line, "bold green" if verdict.action else "dim") for line in left)
+
+
+def advice(examination: Examination) -> str:
+    """The first thing to do and its saving; empty without a verdict."""
+    verdict = examination.verdict
+    if verdict is None:
+        return ""
+    chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
+    return " ".join(filter(None, (verdict.action or NOTHING, _saves(chosen))))
+
+
+def _saves(finding: Finding | None) -> str:
+    """`Saves 3.2 ms (2.1 to 4.3), 12 % of the step.`"""
+    if finding is None or finding.gain_ms is None or finding.low_ms is None or finding.high_ms is None:
+        return ""
+    low, high = units.significant(finding.low_ms, 2), units.significant(finding.high_ms, 2)
+    share = f", {100 * finding.share:.0f} % of the step" if finding.share is not None else ""
+    worth = f", {units.a_day(finding.saves_per_day)}" if finding.saves_per_day else ""
+    word = "May save" if units.perhaps(finding.gain_ms, finding.low_ms, finding.high_ms) else "Saves"
+    return f"{word} {units.significant(finding.gain_ms, 2)} ms ({low} to {high}){share}{worth}."
 
 
 def headline(facts: dict[str, Any]) -> list[Text]:
@@ -27,8 +62,8 @@ def headline(facts: dict[str, Any]) -> list[Text]:
     if command:
         words = command.split(" ") if isinstance(command, str) else command
         lines.append(Text(" ".join(PurePath(w).name if w.startswith("/") else w for w in words), "cyan"))
-    origin = [str(part) for part in (_machine(facts), _ranks(facts), _versions(facts), _date(facts)) if part]
-    lines.append(Text(" · ".join(origin), "dim"))
+    origin = (_machine(facts), _ranks(facts), _versions(facts), _date(facts))
+    lines.append(Text(joined(*origin), "dim"))
     ended = str(facts.get("ended", ""))
     if ended not in _GOOD_ENDS:
         lines.append(Text(f"the program {_ended(ended, facts.get('exit_status'))}", "yellow"))
@@ -57,9 +92,7 @@ def _signal(number: int) -> str:
 
 def _machine(facts: dict[str, Any]) -> str:
     machine = facts.get("machine") or ""
-    return (
-        machine if isinstance(machine, str) else " · ".join(str(value) for value in machine.values() if value)
-    )
+    return machine if isinstance(machine, str) else joined(*map(str, filter(None, machine.values())))
 
 
 def _ranks(facts: dict[str, Any]) -> str:
@@ -69,9 +102,7 @@ def _ranks(facts: dict[str, Any]) -> str:
 
 def _versions(facts: dict[str, Any]) -> str:
     versions = facts.get("versions") or {}
-    return " · ".join(
-        f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name)
-    )
+    return joined(*(f"{name} {versions[name]}" for name in ("torch", "cuda", "driver") if versions.get(name)))
 
 
 def _date(facts: dict[str, Any]) -> str:
@@ -119,7 +150,7 @@ def step_lines(step: Step, width: int) -> list[Text]:
     rates = [f"{units.significant(1000 / mean)} steps/s"] if mean > 0 else []
     rates += [f"{units.scaled(step.samples_per_s)} samples/s"] if step.samples_per_s else []
     rates += [f"{units.scaled(step.tokens_per_s)} tokens/s"] if step.tokens_per_s else []
-    a_second = Text("  " + " · ".join(rates), "bold")
+    a_second = Text("  " + joined(*rates), "bold")
     return [line.append_text(a_second)] if len(line) + len(a_second) <= width else [line, a_second]
 
 

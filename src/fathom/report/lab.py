@@ -3,108 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-from fathom.lab import Here, Kept, Outcome, Technique, recall, techniques, why_not
-from fathom.lab.header import Header
-from fathom.machine import MachineFileError
-from fathom.referee import Comparison
+from fathom.lab import Header, Last, Listed, Outcome, Technique, techniques
 from fathom.report import units
-from fathom.report.page import INDENT, part, wrapped
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.screen import INDENT, part, show, wrapped
 
 if TYPE_CHECKING:
     from fathom.diagnosis import Told
 
-Row = dict[str, Any]
 _STYLES = {"faster": "bold green", "slower": "bold red", "refused": "bold red"}
 _RESULT = 30
 
 
-def rows(
-    chosen: Sequence[Technique], machine: dict[str, Any], at: Here, say: Callable[[str], None]
-) -> list[Row]:
-    """One dict per technique; `why_not` is None if it runs here, `last` None if it was never proven here."""
-    return [_row(technique, machine["fingerprint"], at, say) for technique in chosen]
-
-
-def _row(technique: Technique, fingerprint: str, at: Here, say: Callable[[str], None]) -> Row:
-    try:
-        kept = recall(technique, fingerprint)
-    except MachineFileError as error:
-        say(str(error))
-        kept = None
-    return {
-        "name": technique.name,
-        "group": technique.group,
-        "title": technique.header.title,
-        "saves": technique.header.saves,
-        "gains": technique.header.gains,
-        "why_not": why_not(technique.needs, at),
-        "last": _last(kept) if kept else None,
-    }
-
-
-def _last(kept: Kept) -> Row:
-    verdict, chosen = kept.verdict, deciding(kept)
-    ceilings = (chosen.baseline.ceiling, chosen.candidate.ceiling) if chosen else (None, None)
-    plain, tuned = (None if ceiling is None else ceiling.fraction for ceiling in ceilings)
-    return {
-        "verdict": verdict.verdict,
-        "ratio": verdict.ratio,
-        "interval": verdict.interval,
-        "plain_of_ceiling": plain,
-        "tuned_of_ceiling": tuned,
-        "device": kept.device,
-        "taken_ns": kept.taken_ns,
-    }
-
-
-def deciding(kept: Kept) -> Comparison | None:
-    """The comparison that decided the verdict."""
-    return next((c for c in kept.verdict.timings if c.ratio == kept.verdict.ratio), None)
-
-
-def described(technique: Technique) -> Row:
-    """The technique's header, needs and sources."""
-    import msgspec
-
-    header = msgspec.to_builtins(technique.header)
-    group = header.pop("pair")["group"]
-    header |= header.pop("proof") | {"needs": msgspec.to_builtins(technique.needs)}
-    sources = [str(path) for path in technique.sources]
-    place = {"operation": technique.operation.name, "functions": technique.roles, "sources": sources}
-    return {"name": technique.name, "group": group, **header, **place}
-
-
-def print_techniques(listed: Sequence[Row], console: Console | None = None) -> None:
+def print_techniques(listed: Sequence[Listed], console: Console | None = None) -> None:
     """Print one line per technique, group by group."""
-    console = console_or_default(console)
-    put(_table(listed, cells(console)), console)
+    show(lambda width: _table(listed, width), console)
 
 
-def _table(listed: Sequence[Row], width: int) -> Iterator[Text]:
-    wide = max((len(row["name"]) for row in listed), default=0) + 2 + INDENT
+def _table(listed: Sequence[Listed], width: int) -> Iterator[Text]:
+    wide = max((len(row.name) for row in listed), default=0) + 2 + INDENT
     group = ""
     for row in listed:
-        if row["group"] != group:
-            group = row["group"]
+        if row.group != group:
+            group = row.group
             yield Text(group, "bold dim")
-        line = Text(f"{' ' * INDENT}{row['name']}".ljust(wide), "bold")
+        line = Text(f"{' ' * INDENT}{row.name}".ljust(wide), "bold")
         room = width - wide - _RESULT - 1
-        line.append(f"{units.shorten(row['saves'], room):<{room}} ")
+        line.append(f"{units.shorten(row.saves, room):<{room}} ")
         yield line.append_text(_status(row))
 
 
-def _status(row: Row) -> Text:
-    if row["last"]:
-        return Text(_short(row["last"], row["gains"]), _style(row["last"]["verdict"], row["gains"]))
-    if row["why_not"]:
-        return Text(units.shorten(_briefly(row["why_not"]), _RESULT), "dim")
+def _status(row: Listed) -> Text:
+    if row.last:
+        return Text(_short(row.last, row.gains), _style(row.last.verdict, row.gains))
+    if row.why_not:
+        return Text(units.shorten(_briefly(row.why_not), _RESULT), "dim")
     return Text("not run here yet", "dim")
 
 
@@ -113,11 +51,11 @@ def _briefly(why_not: str) -> str:
     return re.split("[:,]", why_not)[0].removeprefix("it ")
 
 
-def _short(last: Row, gains: str) -> str:
-    if last["ratio"] is None or last["verdict"] == "refused":
-        return str(last["verdict"])
+def _short(last: Last, gains: str) -> str:
+    if last.ratio is None or last.verdict == "refused":
+        return last.verdict
     what = "" if gains == "time" else f", for {gains}"
-    return f"{last['verdict']} {1 / last['ratio']:.2f}×{what}"
+    return f"{last.verdict} {1 / last.ratio:.2f}×{what}"
 
 
 def _style(verdict: str, gains: str) -> str:
@@ -127,8 +65,7 @@ def _style(verdict: str, gains: str) -> str:
 
 def print_technique(technique: Technique, console: Console | None = None) -> None:
     """Print one technique in full."""
-    console = console_or_default(console)
-    put(_page(technique, cells(console)), console)
+    show(lambda width: _page(technique, width), console)
 
 
 def _page(technique: Technique, width: int) -> Iterator[Text]:
@@ -141,7 +78,7 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
     yield from part("when not to use it", wrapped(header.not_when, width))
     if header.no_gain:
         yield from part("no gain on", wrapped(header.no_gain, width))
-    shown = [f"{show.what}: {show.plain} plain, {show.tuned} tuned" for show in header.shows]
+    shown = [f"{sign.what}: {sign.plain} plain, {sign.tuned} tuned" for sign in header.shows]
     yield from part("signs", [line for text in shown for line in wrapped(text, width)])
     if header.findings:
         yield from part("findings", header.findings)
@@ -153,7 +90,7 @@ def _page(technique: Technique, width: int) -> Iterator[Text]:
 
 def print_outcome(outcome: Outcome, console: Console | None = None) -> None:
     """Print one line as soon as the proof has ended, with the reasons below it."""
-    put(_outcome(outcome), console_or_default(console))
+    show(lambda _: _outcome(outcome), console)
 
 
 def _outcome(outcome: Outcome) -> Iterator[Text]:
@@ -161,16 +98,15 @@ def _outcome(outcome: Outcome) -> Iterator[Text]:
     if outcome.kept is None:
         yield line.append(f"{outcome.state}: {outcome.reason}", "red" if outcome.bad else "dim")
         return
-    verdict, last = outcome.kept.verdict, _last(outcome.kept)
+    verdict, last = outcome.kept.verdict, outcome.kept.last
     header = _header(outcome.technique)
     gains = header.gains if header else "time"
     line.append(f"{_short(last, gains):<18} ", _style(verdict.verdict, gains))
     if verdict.interval:
         low, high = verdict.interval
         line.append(f"{1 / high:.2f} to {1 / low:.2f}×".ljust(18), "dim")
-    fractions = (last["plain_of_ceiling"], last["tuned_of_ceiling"])
-    if None not in fractions:
-        line.append(f"{fractions[0]:.0%} → {fractions[1]:.0%} of the ceiling", "cyan")
+    if last.plain_of_ceiling is not None and last.tuned_of_ceiling is not None:
+        line.append(f"{last.plain_of_ceiling:.0%} → {last.tuned_of_ceiling:.0%} of the ceiling", "cyan")
     yield line.append("  as before" if outcome.state == "kept" else "", "dim")
     if header and header.no_gain and verdict.verdict in ("slower", "same"):
         yield Text(f"{' ' * INDENT}expected on {header.no_gain}", "dim")
@@ -186,7 +122,7 @@ def _header(name: str) -> Header | None:
 def print_pair_findings(kinds: Sequence[Told], console: Console | None = None) -> None:
     """Print which findings appear on the plain form of a pair and not on the tuned form."""
     lines = [_named(kind) for kind in kinds] or [Text(f"{' ' * INDENT}no finding names it", "dim")]
-    put(lines, console_or_default(console))
+    show(lambda _: lines, console)
 
 
 def _named(kind: Told) -> Text:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -13,7 +12,7 @@ from fathom.analysis.entries import Entry
 from fathom.analysis.results import Lead, LedgerRow
 from fathom.report import units
 from fathom.report.ledger import name
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.screen import joined, paragraph, show
 
 TITLE = "Headroom"
 ROOM = 16  # columns that an op needs at least
@@ -43,8 +42,7 @@ def section(leads: Sequence[Lead], width: int) -> Iterator[Text]:
 
 def print_leads(leads: Sequence[Lead], console: Console | None = None) -> None:
     """Print every lead in full, or a sentence if there is none."""
-    console = console_or_default(console)
-    put(every(leads, cells(console)) if leads else [Text(NONE)], console)
+    show(lambda width: every(leads, width) if leads else [Text(NONE)], console)
 
 
 def every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
@@ -60,14 +58,13 @@ def _every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
     for lead in leads:
         yield Text()
         yield Text.assemble("  ", (_name(lead), "bold"))
-        bounds = f"{units.significant(lead.low_ms, 2)}–{units.significant(lead.high_ms, 2)}"
         doubt = units.perhaps(lead.gain_ms, lead.low_ms, lead.high_ms)
-        gain = f"{doubt}{units.significant(lead.gain_ms, 2)} ms ({bounds}) {100 * lead.gain_share:.0f} %"
+        saved = units.within(lead.gain_ms, lead.low_ms, lead.high_ms)
+        gain = f"{doubt}{saved} {100 * lead.gain_share:.0f} %"
         yield from _line("saves", f"{gain} of the step", width, "yellow")
         takes = f"{units.duration(lead.ms)}, {100 * lead.share:.1f} % of the step, {_distance(lead)}"
         yield from _line("takes", takes, width)
-        if _at(lead):
-            yield from _line("where", _at(lead), width)
+        yield from _line("where", _at(lead), width)
         for text in filter(None, (lead.hint, lead.technique and f"fathom lab run {lead.technique}")):
             yield from _line("try", text, width, "cyan")
     yield Text()
@@ -75,8 +72,7 @@ def _every(leads: Sequence[Lead], width: int) -> Iterator[Text]:
 
 
 def _line(title: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    for number, line in enumerate(textwrap.wrap(text, width - 11)):
-        yield Text.assemble((f"    {'' if number else title:<7}", "dim"), (line, style))
+    return paragraph(f"    {title:<7}", text, width, style, label_style="dim")
 
 
 def _saved(lead: Lead) -> str:
@@ -94,7 +90,7 @@ def _name(lead: Lead) -> str:
 
 def _at(lead: Lead) -> str:
     where = lead.where
-    return " · ".join(filter(None, (lead.op, where.region, where.module, where.source)))
+    return joined(lead.op, where.region, where.module, where.source)
 
 
 def _next(lead: Lead) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fathom.analysis.entries import Entry, cause_of
@@ -13,7 +14,7 @@ SMALL = 0.002  # of the step: smaller entries are folded
 
 
 @dataclass(frozen=True)
-class Kind:
+class GroupStyle:
     """Name and look of a group. Glyphs differ, for terminals without colour."""
 
     name: str
@@ -24,16 +25,16 @@ class Kind:
 
 
 KINDS = (
-    Kind(Entry.COMPUTE, "█", "green", "families"),
-    Kind(Entry.OPS, "█", "green", "ops"),  # on a CPU
-    Kind(Entry.COMMUNICATION, "▓", "magenta", "collectives"),
-    Kind(Entry.COPY, "▒", "yellow", "directions"),
-    Kind("idle", "░", "red", "causes"),
-    Kind(Entry.UNATTRIBUTED, "·", "blue", "differences"),
+    GroupStyle(Entry.COMPUTE, "█", "green", "families"),
+    GroupStyle(Entry.OPS, "█", "green", "ops"),  # on a CPU
+    GroupStyle(Entry.COMMUNICATION, "▓", "magenta", "collectives"),
+    GroupStyle(Entry.COPY, "▒", "yellow", "directions"),
+    GroupStyle("idle", "░", "red", "causes"),
+    GroupStyle(Entry.UNATTRIBUTED, "·", "blue", "differences"),
 )
 # A CPU that runs Python is not idle.
-_OUTSIDE = Kind("idle", "░", "red", "causes", "outside ops")
-_HOST = Kind("idle", "░", "red", "causes", "host time")
+_OUTSIDE = GroupStyle("idle", "░", "red", "causes", "outside ops")
+_HOST = GroupStyle("idle", "░", "red", "causes", "host time")
 _UNIT_DIMENSIONS = re.compile(r"(?:x1)+(?=·|$)")
 _WRAPPED = re.compile(r"(?P<wrapper>\w+?)(?:_kernel)?<(?P<inner>\w*_\w*|\w+<.+>|\w*(?:Functor|Op|Ops)\w*)>")
 _COMMUNICATION = {Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES}
@@ -43,7 +44,7 @@ _COMMUNICATION = {Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES}
 class Group:
     """The entries of one kind on one device, largest first."""
 
-    kind: Kind
+    kind: GroupStyle
     entries: list[LedgerRow]
 
     @property
@@ -105,3 +106,11 @@ def _innermost(family: str) -> str:
     """The template argument first, because a wrapper's name says less: `Functor<float> (wrapper)`."""
     match = _WRAPPED.fullmatch(family)
     return f"{match['inner']} ({match['wrapper']})" if match else family
+
+
+def by_entry(entries: Iterable[LedgerRow]) -> dict[str, float]:
+    """Milliseconds by the name of the entry, summed over its details."""
+    sums: dict[str, float] = {}
+    for entry in entries:
+        sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
+    return sums

@@ -5,8 +5,9 @@ from __future__ import annotations
 from html import escape
 
 from fathom.analysis.results import Device, Examination
-from fathom.report import opening, units
+from fathom.report import units
 from fathom.report.findings import gain_of
+from fathom.report.heading import advice
 from fathom.report.ledger import groups, name, step_ms
 
 ENTRIES = 5  # of a group
@@ -36,7 +37,7 @@ def _verdict(examination: Examination) -> str:
     verdict = examination.verdict
     if verdict is None or not examination.integrity.ok:
         return ""
-    return f"<p><b>{escape(verdict.headline)}</b><br>{escape(opening.advice(examination))}</p>"
+    return f"<p><b>{escape(verdict.headline)}</b><br>{escape(advice(examination))}</p>"
 
 
 def _ledger(device: Device) -> str:

@@ -1,13 +1,18 @@
-"""Lines of text on a terminal: their width, and replacements for glyphs that it cannot show."""
+"""Lines of text on a terminal: width, margins, labelled paragraphs, and glyphs that every terminal shows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 NARROW, PIPED, BROAD = 80, 100, 120
+MARGIN = 1
+INDENT = 2
+LEAST = 20  # cells of a paragraph beside its label
+SEPARATOR = " · "
 _ASCII = str.maketrans(
     {**dict.fromkeys("█▉▊▋▌▍▎▏", "#"), **dict(zip("▓▒░·–±µ…✗°×≈→", "=-.,-~u.xox~>", strict=True))}
 )
@@ -24,9 +29,73 @@ def cells(console: Console) -> int:
     return min(max(width, NARROW), BROAD)
 
 
+def show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
+    """Print the lines that `page` returns for the console's width."""
+    console = console_or_default(console)
+    put(page(cells(console)), console)
+
+
 def put(lines: Iterable[Text], console: Console) -> None:
     """Print the lines unchanged; in plain ASCII on terminals without Unicode."""
     for line in lines:
         if console.options.ascii_only:
             line.plain = line.plain.translate(_ASCII).encode("ascii", "replace").decode()
         console.print(line, no_wrap=True, crop=False, overflow="ignore", highlight=False)
+
+
+def within_margins(lines: Iterable[Text], width: int) -> Iterator[Text]:
+    """Indent the lines by the margin and truncate them to `width` cells beside it; empty lines stay empty."""
+    for line in lines:
+        line.rstrip()
+        line.truncate(width, overflow="ellipsis")
+        yield Text(" " * MARGIN).append_text(line) if line.plain else line
+
+
+def paragraph(
+    label: str, text: str, width: int, style: str = "", *, label_style: str = "bold", hyphens: bool = True
+) -> Iterator[Text]:
+    """`text` wrapped to the right of `label`, whose length is the indent; nothing for an empty text.
+
+    `hyphens`: whether words may break, at hyphens or because they are too long for a line.
+    """
+    room = max(width - len(label), LEAST)
+    lines = textwrap.wrap(text, room, break_on_hyphens=hyphens, break_long_words=hyphens)
+    return beside(label, (Text(line, style) for line in lines), label_style)
+
+
+def beside(label: str, lines: Iterable[Text], style: str = "bold") -> Iterator[Text]:
+    """Lines unchanged, the first of them beside the label, the others indented by its length."""
+    for number, line in enumerate(lines):
+        yield Text.assemble((label if number == 0 else " " * len(label), style), line)
+
+
+def unknown(text: str, width: int) -> Iterator[Text]:
+    """A line about something that lacked data, with its continuation lines indented further."""
+    for number, line in enumerate(textwrap.wrap(text, width - 5, break_on_hyphens=False)):
+        yield Text.assemble(("?? " if number == 0 else "     ", "yellow"), (line, "dim"))
+
+
+def part(title: str, lines: Sequence[str], style: str = "") -> Iterator[Text]:
+    """A part of an explanatory page: its title after an empty line, then its lines, indented."""
+    yield Text()
+    yield Text(title, "bold dim")
+    for line in lines:
+        yield Text(" " * INDENT + line, style)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text wrapped for a part of a page of `width` cells."""
+    return textwrap.wrap(text, width - INDENT)
+
+
+def joined(*parts: str | None) -> str:
+    """The non-empty parts, separated by dots."""
+    return SEPARATOR.join(part for part in parts if part)
+
+
+def by_reason(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Names grouped by reason, from pairs (reason, name), in the order of the first of each."""
+    reasons: dict[str, list[str]] = {}
+    for why, name in entries:
+        reasons.setdefault(why, []).append(name)
+    return reasons

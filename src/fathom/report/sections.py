@@ -1,4 +1,4 @@
-"""The sections below the ledger: input, memory, energy, other devices, skipped analyses."""
+"""The sections below the ledger: input, memory, energy, cost, other devices, skipped analyses."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import msgspec
 from rich.text import Text
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import Abstained, Device, Energy, Examination, Input, LedgerRow, Memory
+from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, Memory
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
-from fathom.report.ledger import groups, step_ms
+from fathom.report.ledger import by_entry, groups, step_ms
+from fathom.report.screen import by_reason, joined, paragraph
 from fathom.units import NS_PER_MS
 
 # The suffix of a key is the unit of its value.
@@ -30,6 +31,7 @@ _FORMATS: tuple[tuple[str, Callable[[Any], str]], ...] = (
 )
 # A remainder: the loader's time that its thread did not spend in user space.
 _LABELS = {"read": "system calls and waits"}
+LABEL = 10  # columns
 MOST_ROWS = 4
 ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
 # Missing results that change another figure of the report: their reasons are shown without --all.
@@ -49,13 +51,28 @@ def facts(title: str, figures: Input | Memory | Energy | None, width: int) -> It
     if not section:
         return
     pairs = [pair for key, value in section.items() if not _is_rows(value) for pair in _pairs(key, value)]
-    yield from _paragraph(title, " · ".join(pairs), width)
+    yield from _paragraph(title, joined(*pairs), width)
     for key, value in section.items():
         if _is_rows(value):
             for row in value[:MOST_ROWS]:
-                yield from _paragraph("", " · ".join(_row(_singular(key), row)), width)
+                yield from _paragraph("", joined(*_row(_singular(key), row)), width)
             if len(value) > MOST_ROWS:
                 yield from _paragraph("", f"and {len(value) - MOST_ROWS} more {key}", width)
+
+
+def cost(prices: Cost | None, width: int) -> Iterator[Text]:
+    """The cost of a step, a million tokens and a million samples."""
+    if prices is None:
+        return
+    several = f" · {prices.devices} devices" if prices.devices > 1 else ""
+    parts = [f"{units.amount(prices.price_per_hour, prices.currency)} per GPU-hour{several}"]
+    for words, value in (
+        ("a step", prices.per_step),
+        ("a million tokens", prices.per_million_tokens),
+        ("a million samples", prices.per_million_samples),
+    ):
+        parts += [] if value is None else [f"{words} {units.amount(value, prices.currency)}"]
+    yield from _paragraph("cost", joined(*parts), width)
 
 
 def utilisation(device: Device, width: int) -> Iterator[Text]:
@@ -71,7 +88,7 @@ def utilisation(device: Device, width: int) -> Iterator[Text]:
         parts.append(f"MFU {units.share(shares.mfu_datasheet, 1)} % of the datasheet's dense peak")
     flops = f"{units.scaled(shares.flops, 'FLOP')} a step"
     parts.append(f"at least {flops}" if shares.partial else flops)
-    yield from _paragraph("matrix", " · ".join(parts), width)
+    yield from _paragraph("matrix", joined(*parts), width)
 
 
 def micro_steps(device: Device, width: int) -> Iterator[Text]:
@@ -110,19 +127,12 @@ def slow(examination: Examination) -> Iterator[Text]:
     if not examination.slow:
         return
     yield Text("slow steps", "bold")
-    usual = _by_entry(next((d.ledger for d in examination.devices if d.ledger), []))
+    usual = by_entry(next((d.ledger for d in examination.devices if d.ledger), []))
     for step in examination.slow:
-        more = {entry: ms - usual.get(entry, 0.0) for entry, ms in _by_entry(step.ledger).items()}
+        more = {entry: ms - usual.get(entry, 0.0) for entry, ms in by_entry(step.ledger).items()}
         worst = sorted(more, key=lambda entry: -more[entry])[:3]
         causes = " · ".join(f"{entry} +{units.duration(more[entry])}" for entry in worst if more[entry] > 0)
         yield Text(f"  step {step.step} on {step.device}: {units.duration(step.ms)}  {causes}")
-
-
-def _by_entry(ledger: list[LedgerRow]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for entry in ledger:
-        sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
-    return sums
 
 
 def _row(kind: str, row: dict[str, Any]) -> list[str]:
@@ -164,15 +174,12 @@ def _pair(key: str, value: Any) -> str:
 
 
 def _paragraph(title: str, text: str, width: int) -> Iterator[Text]:
-    for number, line in enumerate(textwrap.wrap(text, width - 10) or [""]):
-        yield Text.assemble((f"{title if number == 0 else '':<10}", "bold"), line)
+    return paragraph(f"{title:<{LABEL}}", text, width)
 
 
 def abstained(entries: Iterable[Abstained], width: int, every: bool = False) -> Iterator[Text]:
     """Skipped analyses on one line, with the reasons that change a figure above; `every`: all reasons."""
-    reasons: dict[str, list[str]] = {}
-    for entry in entries:
-        reasons.setdefault(entry.why, []).append(entry.what)
+    reasons = by_reason((entry.why, entry.what) for entry in entries)
     if not reasons:
         return
     shown = {why: what for why, what in reasons.items() if every or _affects(why, what)}

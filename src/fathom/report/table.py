@@ -1,4 +1,4 @@
-"""The ledger of one device: a stacked bar and a table that adds up to the clean step."""
+"""The ledger of one device: a stacked bar, a table that adds up to the clean step, and the roofline."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from rich.text import Text
 from fathom.analysis.entries import cause_of, meaning_of
 from fathom.analysis.results import Device, LedgerRow
 from fathom.report import units
-from fathom.report.bars import bar, cells
-from fathom.report.ledger import Group, fold, groups, name, ran_ms, step_ms
+from fathom.report.ledger import Group, by_entry, fold, groups, name, ran_ms, step_ms
 
 WIDE = 90  # columns from which bars are long
 RATES = 36  # columns of percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
@@ -29,6 +28,8 @@ WHY_ABOVE = (
     "Its data came from a cache, or the ceiling was measured too low: measure again on an idle machine "
     "(fathom machine measure)."
 )
+_ROOF = 63  # columns right of the name, in the roofline
+_BOUND = 18
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ def stacked(device: Device, width: int) -> list[Text]:
     """A bar for the whole step, and its legend."""
     parts = groups(device)
     line, legend, total = Text(), Text(), step_ms(device)
-    for group, count in zip(parts, cells([group.ms for group in parts], width), strict=True):
+    shares = units.apportion([group.ms for group in parts], width)
+    for group, count in zip(parts, shares, strict=True):
         line.append(group.kind.glyph * count, group.kind.colour)
         percent = units.share(group.ms, total)
         legend.append(f"{group.kind.glyph} ", group.kind.colour)
@@ -76,7 +78,7 @@ def rows(device: Device, width: int, top: int | None) -> Iterator[Text]:
             name = units.shorten(label, columns.name - 1)
             line = Text(f"{name:<{columns.name}}{_ms(columns, ms, mark)}", style)
             line.append(f"{units.share(ms, total):>7}  ")
-            line.append(bar(ms / total if total else 0.0, columns.bar), group.kind.colour)
+            line.append(units.bar(ms / total if total else 0.0, columns.bar), group.kind.colour)
             yield line.append(tail)
     clean = device.observer_ms is not None
     for entry in device.ledger if clean else ():
@@ -143,20 +145,13 @@ def _mean(columns: Columns, device: Device) -> Iterator[Text]:
     """For uneven steps: the mean clean step, and the rows that long steps lengthen most."""
     if not device.mean_ledger:
         return
-    usual, mean = (_by_entry(rows) for rows in (device.ledger, device.mean_ledger))
+    usual, mean = (by_entry(rows) for rows in (device.ledger, device.mean_ledger))
     more = {entry: ms - usual.get(entry, 0.0) for entry, ms in mean.items()}
     most = sorted((entry for entry in more if more[entry] > 0), key=lambda entry: -more[entry])[:2]
     total = sum(mean.values())
     rare = ", ".join(f"{cause_of(entry) or entry} {more[entry]:+.{columns.digits}f}" for entry in most)
     line = f"{'mean step':<{columns.name}}{_ms(columns, total)}{'':>7}  {'':<{columns.bar}}"
     yield Text(f"{line}  {rare}".rstrip(), "dim")
-
-
-def _by_entry(rows: list[LedgerRow]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for entry in rows:
-        sums[entry.entry] = sums.get(entry.entry, 0.0) + entry.ms
-    return sums
 
 
 def _speed_of_light(columns: Columns, device: Device, total: float) -> Iterator[Text]:
@@ -217,3 +212,39 @@ def _runs(count: float | None) -> str:
     if count is None:
         return ""
     return f"{count:.0f}" if count >= 100 or count == round(count) else f"{count:.1f}"
+
+
+def roofline(device: Device, width: int, top: int | None) -> Iterator[Text]:
+    """Families by the time lost to their ceiling, largest first."""
+    known = [entry for entry in device.ledger if entry.at_ceiling_ms is not None and entry.bound]
+    if not known:
+        return
+    room = width - _ROOF
+    unit = units.flops_unit(max(entry.flops_per_s or 0.0 for entry in known))
+    head = f"{'ms':>8}{'FLOP/B':>8}{unit[0]:>9}{'GB/s':>8}  {'bound':<{_BOUND - 2}}{'%':>5}{'lost':>7}"
+    yield Text(f"{'roofline':<{room}}{head}"[:width], "dim underline")
+    ordered = sorted(known, key=lambda entry: -_lost(entry))
+    for entry in ordered[:top]:
+        yield _roof(entry, room, unit[1])
+    if top is not None and len(ordered) > top:
+        rest = sum(_lost(entry) for entry in ordered[top:])
+        yield Text(f"{len(ordered) - top} other families lose {units.duration(rest)} together", "dim")
+
+
+def _roof(entry: LedgerRow, room: int, flops: float) -> Text:
+    need = entry.at_ceiling_ms or 0.0
+    rates = f"{units.rate(entry.flops_per_s, flops):>9}{units.rate(entry.bytes_per_s, 1e9):>8}"
+    share = 100 * need / ran_ms(entry)
+    label = f"{units.shorten(name(entry), room - 1):<{room}}"
+    bound = f"{units.shorten(entry.bound, _BOUND - 3):<{_BOUND - 2}}"
+    line = Text(f"{label}{units.significant(entry.ms):>8}{_intensity(entry):>8}{rates}  {bound}")
+    line.append(f"{share:>5.0f}", "green" if share >= 80 else "yellow" if share >= 40 else "red")
+    return line.append(f"{units.significant(_lost(entry), 2):>7}")
+
+
+def _lost(entry: LedgerRow) -> float:
+    return entry.ms - (entry.at_ceiling_ms or 0.0)
+
+
+def _intensity(entry: LedgerRow) -> str:
+    return units.significant(entry.flops / entry.bytes) if entry.flops and entry.bytes else ""

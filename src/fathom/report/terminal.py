@@ -1,37 +1,67 @@
-"""The report as lines of text: its sections in order."""
+"""The report: its sections in order, as lines on a terminal or as a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from pathlib import Path
+from typing import TypedDict, Unpack
 
+from rich.console import Console
 from rich.text import Text
 
 from fathom.analysis.results import Device, Examination
 from fathom.errors import BadInputError
-from fathom.report import (
-    account,
-    findings,
-    heading,
-    kinds,
-    leads,
-    money,
-    opening,
-    roofline,
-    sections,
-    table,
-    trials,
-)
+from fathom.report import account, findings, heading, leads, sections, steps, table
+from fathom.report.screen import MARGIN, PIPED, show, within_margins
 
-MARGIN = 1
+
+class View(TypedDict, total=False):
+    """The choices of a report, each with the default of `page`.
+
+    `top`: how many families of a group get their own line; None for all. `rank`: the rank whose ledger is
+    printed, by default the first. `roofline` adds a table of the ceiling that bounds each family, `profiled`
+    the ledger of the profiled steps.
+    """
+
+    top: int | None
+    rank: int | None
+    roofline: bool
+    profiled: bool
+
+
+def print_report(examination: Examination, console: Console | None = None, **view: Unpack[View]) -> None:
+    """Print the report, 80 to 120 columns wide; in plain ASCII on terminals without Unicode.
+
+    Raises BadInputError if the rank of `view` was not recorded.
+    """
+    show(lambda width: page(examination, width, **view), console)
+
+
+def save_picture(examination: Examination, path: str | Path, **view: Unpack[View]) -> None:
+    """Write the report as a picture, `.svg` or `.html`.
+
+    Raises BadInputError for any other suffix, for a file that cannot be written, and like `print_report`.
+    """
+    path = Path(path)
+    console = Console(record=True, width=PIPED, file=StringIO(), force_terminal=True, highlight=False)
+    print_report(examination, console, **view)
+    if path.suffix not in (".svg", ".html"):
+        raise BadInputError(f"{path} is neither .svg nor .html; give a file name that ends in one of them.")
+    title = str(examination.sounding.get("name") or "fathom report")
+    try:
+        path.write_text(console.export_svg(title=title) if path.suffix == ".svg" else console.export_html())
+    except OSError as error:
+        raise BadInputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
 def page(
     examination: Examination,
     width: int,
     *,
-    top: int | None,
-    rank: int | None,
-    with_roofline: bool = False,
+    top: int | None = 12,
+    rank: int | None = None,
+    roofline: bool = False,
     profiled: bool = False,
 ) -> Iterator[Text]:
     """The whole report, one Text per line of at most `width` cells.
@@ -39,63 +69,67 @@ def page(
     Raises BadInputError if `rank` was not recorded.
     """
     detailed = _detailed(examination.devices, rank)
+    several = len(examination.devices) > 1
     width -= 2 * MARGIN
-    for paragraph in _paragraphs(examination, detailed, width, top, with_roofline, profiled):
+    paragraphs = [
+        *_above(examination, width, top),
+        *(part for device in detailed for part in _device(device, several, width, top, roofline, profiled)),
+        *_below(examination, width, top),
+    ]
+    for paragraph in paragraphs:
         lines = list(paragraph)
         if lines:
             yield Text()
-            for line in lines:
-                line.rstrip()
-                line.truncate(width, overflow="ellipsis")
-                yield Text(" " * MARGIN).append_text(line)
+            yield from within_margins(lines, width)
     yield Text()
 
 
-def _paragraphs(
-    examination: Examination,
-    detailed: list[Device],
-    width: int,
-    top: int | None,
-    with_roofline: bool,
-    profiled: bool,
-) -> Iterator[list[Text] | Iterator[Text]]:
+def _above(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
+    """The paragraphs above the ledgers."""
     if examination.integrity.ok:
-        yield opening.section(examination, width)
+        yield heading.opening(examination, width)
     yield heading.headline(examination.sounding)
     yield heading.integrity(examination.integrity, width)
     yield heading.step_lines(examination.step, width)
-    yield kinds.section(examination.kinds, width)
+    yield steps.kinds_of_steps(examination.kinds, width)
     yield account.section(examination.account, width, every=top is None)
     if not any(entry.what == "findings" for entry in examination.abstained):  # other kinds of steps have none
         unseen, stepped = findings.unseen_of(examination.abstained), heading.stepped(examination.step)
         yield findings.section(examination.findings, unseen, width, stepped)
     yield leads.section(examination.leads, width)
-    yield trials.section(examination.what_if)
+    yield steps.observed_gains(examination.what_if)
     if len(examination.devices) > 1:
         yield sections.devices(examination.devices, width)
-    for device in detailed:
-        if len(examination.devices) > 1:
-            yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
-        yield table.stacked(device, width)
-        if device.ledger:
-            yield table.rows(device, width, top)
-            if profiled and device.observer_ms is not None:
-                yield table.rows(table.as_profiled(device), width, top)
-            yield sections.utilisation(device, width)
-            yield sections.micro_steps(device, width)
-            yield sections.regions(device, width, top)
-        if with_roofline:
-            yield roofline.roofline(device, width, top)
+
+
+def _device(
+    device: Device, several: bool, width: int, top: int | None, roofline: bool, profiled: bool
+) -> Iterator[Iterable[Text]]:
+    """The ledger of one device."""
+    if several:
+        yield [Text(f"rank {device.rank} · {device.device} {device.name}".rstrip(), "bold")]
+    yield table.stacked(device, width)
+    if device.ledger:
+        yield table.rows(device, width, top)
+        if profiled and device.observer_ms is not None:
+            yield table.rows(table.as_profiled(device), width, top)
+        yield sections.utilisation(device, width)
+        yield sections.micro_steps(device, width)
+        yield sections.regions(device, width, top)
+    if roofline:
+        yield table.roofline(device, width, top)
+
+
+def _below(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
+    """The paragraphs below the ledgers."""
     yield sections.slow(examination)
-    yield _facts(examination, width)
+    yield [
+        *sections.facts("input", examination.input, width),
+        *sections.facts("memory", examination.memory, width),
+        *sections.facts("energy", examination.energy, width),
+        *sections.cost(examination.cost, width),
+    ]
     yield sections.abstained(examination.abstained, width, every=top is None)
-
-
-def _facts(examination: Examination, width: int) -> Iterator[Text]:
-    yield from sections.facts("input", examination.input, width)
-    yield from sections.facts("memory", examination.memory, width)
-    yield from sections.facts("energy", examination.energy, width)
-    yield from money.section(examination.cost, width)
 
 
 def _detailed(devices: list[Device], rank: int | None) -> list[Device]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console
 from rich.text import Text
 
 from fathom.report import units
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.findings import ALONE
+from fathom.report.screen import by_reason, joined, paragraph, show, unknown
 from fathom.tips import AREAS, STATUSES, Score, Scores, Status
 
 INDENT = 3
@@ -30,15 +30,12 @@ _SIGNS: dict[Status, tuple[str, str]] = {
     "kept": ("ok", "green"),
     "not-applicable": ("--", "dim"),
 }
-ALONE = "Each gain assumes that only its own cause is fixed: fixing several saves less than the sum."
 MORE = "Add options to list tips, like: --area {area} --status to-be-read"
 
 
 def print_tips(scores: Scores, console: Console | None = None, *, listed: bool = False) -> None:
     """Print broken tips, reasons of unknown ones, and counts by area; `listed`: every tip instead."""
-    console = console_or_default(console)
-    width = cells(console)
-    put(_list(scores, width) if listed else _overview(scores, width), console)
+    show(lambda width: _list(scores, width) if listed else _overview(scores, width), console)
 
 
 def _overview(scores: Scores, width: int) -> Iterator[Text]:
@@ -104,49 +101,36 @@ def _cost(entry: Score) -> str:
     if entry.gain_ms is None:
         return ""
     low, high = (entry.gain_ms if end is None else end for end in (entry.low_ms, entry.high_ms))
-    figures = [units.significant(value, 2) for value in (entry.gain_ms, low, high)]
     share = (
         "" if entry.share is None else f", {100 * entry.share:.0f} % of a {entry.step_kind or 'program'} step"
     )
-    parts = ["{} ms ({}–{})".format(*figures) + share.replace("a step step", "a step")]
-    if entry.saves_per_day is not None:
-        money = entry.saves_per_day
-        parts.append(f"{units.significant(money.amount)} {money.currency} per day and GPU")
-    return " · ".join(parts)
+    saved = units.within(entry.gain_ms, low, high) + share.replace("a step step", "a step")
+    return joined(saved, units.a_day(entry.saves_per_day))
 
 
 def _look(entry: Score) -> str:
     """Commands that say more about a broken tip."""
     ways = [f"fathom explain {kind}" for kind in entry.findings]
     ways += [f"fathom machine check --only {name}" for name in entry.checks]
-    return " · ".join([*ways, *(f"fathom lab run {name}" for name in entry.by.techniques if entry.findings)])
+    return joined(*ways, *(f"fathom lab run {name}" for name in entry.by.techniques if entry.findings))
 
 
 def _labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
-    room = width - INDENT - LABEL
-    for number, line in enumerate(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)):
-        yield Text.assemble((f"{'':{INDENT}}{label if number == 0 else '':<{LABEL}}", "dim"), (line, style))
+    label = f"{'':{INDENT}}{label:<{LABEL}}"
+    return paragraph(label, text, width, style, label_style="dim", hyphens=False)
 
 
 def _counts(scores: Scores) -> Text:
     parts = [f"{scores.counts[status]} {WORDS[status]}" for status in STATUSES]
-    return Text(" · ".join(parts), "bold red" if scores.counts["broken"] else "bold green")
+    return Text(joined(*parts), "bold red" if scores.counts["broken"] else "bold green")
 
 
 def _reasons(scores: Iterable[Score], width: int) -> Iterator[Text]:
     """Unknown tips, grouped by reason: those that most tips share first."""
-    reasons: dict[str, list[str]] = {}
-    for entry in scores:
-        if entry.status == "unknown":
-            reasons.setdefault(entry.reason, []).append(entry.id)
+    reasons = by_reason((entry.reason, entry.id) for entry in scores if entry.status == "unknown")
     for reason, ids in sorted(reasons.items(), key=lambda item: -len(item[1])):
         named = ", ".join(ids) if len(ids) <= NAMED else f"{len(ids)} tips"
-        yield from _hanging("?? ", f"{named}: {reason}", width)
-
-
-def _hanging(sign: str, text: str, width: int) -> Iterator[Text]:
-    for number, line in enumerate(textwrap.wrap(text, width - 5, break_on_hyphens=False)):
-        yield Text.assemble((sign if number == 0 else "     ", "yellow"), (line, "dim"))
+        yield from unknown(f"{named}: {reason}", width)
 
 
 def _areas(scores: Sequence[Score]) -> Iterator[Text]:

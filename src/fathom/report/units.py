@@ -1,14 +1,20 @@
-"""Numbers as text: few digits, with units."""
+"""Numbers as text, with few digits and their units, and as bars of Unicode blocks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import floor, isfinite, log10
+from typing import TYPE_CHECKING
 
 from fathom.units import NS_PER_S
 
+if TYPE_CHECKING:
+    from fathom.analysis.results import Money
+
 MISSING = "–"
 _THOUSANDS = ("", "k", "M", "G", "T", "P", "E")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -53,6 +59,11 @@ def duration(ms: float | None) -> str:
     return f"{ms * 1e6:.0f} ns"
 
 
+def within(ms: float, low: float, high: float) -> str:
+    """Milliseconds with an interval: `3.2 ms (2.1–4.3)`."""
+    return f"{significant(ms, 2)} ms ({significant(low, 2)}–{significant(high, 2)})"
+
+
 def perhaps(value: float, low: float, high: float) -> str:
     """The prefix of a figure whose interval is wider than the figure itself."""
     return "perhaps " if high - low > value else ""
@@ -86,6 +97,16 @@ def date(ns: int) -> str:
     return datetime.fromtimestamp(ns / NS_PER_S, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
+def amount(value: float, currency: str) -> str:
+    """An amount of money: `22.7 USD`, `0.0000109 USD`."""
+    return f"{significant(value)} {currency}"
+
+
+def a_day(saved: Money | None) -> str:
+    """`22.7 USD per day and GPU`; empty without a price or a gain."""
+    return "" if saved is None else f"{amount(saved.amount, saved.currency)} per day and GPU"
+
+
 def shorten(name: str, width: int) -> str:
     """Shorten `name` to `width` characters; a launch shape at its end stays, to keep families distinct."""
     if len(name) <= width:
@@ -94,3 +115,28 @@ def shorten(name: str, width: int) -> str:
     if not space or "·" not in shape or len(shape) > width // 2:
         return name[: width - 1] + "…"
     return f"{front[: width - len(shape) - 2]}… {shape}"
+
+
+def bar(share: float, width: int) -> str:
+    """A bar of `share` (0 to 1) of `width` cells, in eighths of a cell; never empty for a positive share."""
+    eighths = round(min(max(share, 0.0), 1.0) * width * 8)
+    if share > 0:
+        eighths = max(eighths, 1)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[part] if part else "")).ljust(width)
+
+
+def apportion(parts: Sequence[float], width: int) -> list[int]:
+    """Split `width` cells among the parts: at least one each, the rest by largest remainder."""
+    total = sum(parts)
+    if total <= 0:
+        return [0] * len(parts)
+    exact = [part / total * width for part in parts]
+    counts = [max(int(cell), 1) if part > 0 else 0 for part, cell in zip(parts, exact, strict=True)]
+    while (missing := width - sum(counts)) != 0:
+        sign = 1 if missing > 0 else -1
+        movable = [i for i, count in enumerate(counts) if parts[i] > 0 and (sign > 0 or count > 1)]
+        if not movable:
+            break
+        counts[max(movable, key=lambda i: sign * (exact[i] - counts[i]))] += sign
+    return counts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import TYPE_CHECKING
@@ -11,8 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fathom.report import units
-from fathom.report.bars import bar
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.screen import joined, paragraph, show
 from fathom.units import NS_PER_MS
 
 if TYPE_CHECKING:
@@ -25,8 +23,7 @@ _FIGURES = 38  # cells right of the bar
 
 def print_verdict(verdict: Verdict, console: Console | None = None) -> None:
     """Print the verdict, 80 to 120 columns wide."""
-    console = console_or_default(console)
-    put(page(verdict, cells(console)), console)
+    show(lambda width: page(verdict, width), console)
 
 
 def page(verdict: Verdict, width: int) -> Iterator[Text]:
@@ -73,14 +70,11 @@ def _short(side: str) -> str:
 
 def _reason(says: str, detail: str, width: int, style: str) -> Iterator[Text]:
     yield from _wrapped(says, width, "✗ ", style)
-    if detail:
-        yield from _wrapped(detail, width, "    ", "dim")
+    yield from _wrapped(detail, width, "    ", "dim")
 
 
 def _wrapped(text: str, width: int, lead: str, style: str) -> Iterator[Text]:
-    room = width - len(lead)
-    for number, line in enumerate(textwrap.wrap(text, room, break_on_hyphens=False)):
-        yield Text.assemble((lead if number == 0 else " " * len(lead), style), (line, style))
+    return paragraph(lead, text, width, style, label_style=style, hyphens=False)
 
 
 def _comparison(verdict: Verdict, comparison: Comparison, width: int) -> Iterator[Text]:
@@ -111,12 +105,12 @@ def _conditions(verdict: Verdict, comparison: Comparison) -> str:
     parts = [f"{comparison.cache} L2"] if comparison.cache else []
     parts += [f"launch latency {verdict.latency}"] if verdict.latency else []
     parts += [f"{comparison.pairs} pairs of fresh processes"]
-    return " · ".join(parts) + ("" if comparison.settled else " · not settled within the time limit")
+    return joined(*parts) + ("" if comparison.settled else " · not settled within the time limit")
 
 
 def _side(name: str, side: Timing, share: float, width: int) -> Text:
     room = max(width - _SIDE - _FIGURES, 10)
-    line = Text(f"{name:<{_SIDE}}").append(bar(share, room), "green" if share < 0.995 else "blue")
+    line = Text(f"{name:<{_SIDE}}").append(units.bar(share, room), "green" if share < 0.995 else "blue")
     line.append(f" {units.duration(side.ns / NS_PER_MS):>9}", "bold")
     if side.ceiling is not None:
         line.append(f"  {side.ceiling.fraction:.0%} of {side.ceiling.bound}", "cyan")

@@ -10,9 +10,8 @@ from rich.text import Text
 from fathom.analysis.entries import meaning_of
 from fathom.analysis.replay import Moved, Prediction
 from fathom.report import units
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.screen import MARGIN, show, within_margins
 
-MARGIN = 1
 MS = 12  # columns of a number
 HIDDEN = 0.0005  # of the step: entries that are smaller before and after are left out
 STILL = 0.0005  # of the step: smaller changes count as none
@@ -20,23 +19,13 @@ STILL = 0.0005  # of the step: smaller changes count as none
 
 def print_prediction(prediction: Prediction, console: Console | None = None) -> None:
     """Print a prediction, 80 to 120 columns wide."""
-    console = console_or_default(console)
-    put(_page(prediction, cells(console) - 2 * MARGIN), console)
-
-
-def to_json(prediction: Prediction) -> bytes:
-    """Encode the prediction as JSON, without rounding numbers."""
-    import msgspec
-
-    return msgspec.json.encode(prediction)
+    show(lambda width: _page(prediction, width - 2 * MARGIN), console)
 
 
 def _page(prediction: Prediction, width: int) -> Iterator[Text]:
     for paragraph in (_steps(prediction), _table(prediction, width), _asides(prediction, width)):
         lines = list(paragraph)
-        for line in [Text(), *lines] if lines else []:
-            line.truncate(width, overflow="ellipsis")
-            yield Text(" " * MARGIN).append_text(line) if line.plain else line
+        yield from within_margins([Text(), *lines] if lines else [], width)
     yield Text()
 
 
@@ -45,16 +34,10 @@ def _steps(prediction: Prediction) -> Iterator[Text]:
     if prediction.recorded_ms is None:
         return
     if prediction.clean_ms is not None:
-        yield _line(
-            "clean step",
-            prediction.clean_ms,
-            prediction.clean_predicted_ms,
-            prediction.clean_ci_ms,
-            "bold green",
-        )
-    yield _line(
-        "step, as profiled", prediction.recorded_ms, prediction.predicted_ms, prediction.predicted_ci_ms, ""
-    )
+        after, interval = prediction.clean_predicted_ms, prediction.clean_ci_ms
+        yield _line("clean step", prediction.clean_ms, after, interval, "bold green")
+    after, interval = prediction.predicted_ms, prediction.predicted_ci_ms
+    yield _line("step, as profiled", prediction.recorded_ms, after, interval, "")
     if prediction.error is not None:
         count = f"{prediction.steps} step" + ("s" if prediction.steps != 1 else "")
         text = f"over {count}; without changes the replay is off by {100 * prediction.error:.1f} %"

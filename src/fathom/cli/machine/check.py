@@ -70,7 +70,7 @@ def _examine(manifest: list[Path] | None, only: list[str]) -> list[Result]:
 
 def _print(results: list[Result], *, json: bool, script: bool, every: bool) -> None:
     from fathom.machine.checks import as_json, fix_script
-    from fathom.report.checks import print_checks
+    from fathom.report import print_checks
 
     if json:
         print(json_library.dumps(as_json(results), indent=1))

@@ -29,7 +29,7 @@ def compare(
     import msgspec
 
     from fathom.machine.compare import compare as compare_machines
-    from fathom.report.machine import print_comparison
+    from fathom.report import print_comparison
 
     machines = _machine(a), _machine(b)
     comparison = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))

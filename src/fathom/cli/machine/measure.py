@@ -45,7 +45,7 @@ def measure(
     """Measure and store this machine's ceilings: bandwidths, rates, latencies, links, disk."""
     from fathom import gauges
     from fathom.machine import inventory
-    from fathom.report.machine import print_ceilings
+    from fathom.report import print_ceilings
 
     machine = inventory()
     gauges.recall(machine)  # report a damaged file before the measurement, not after it

@@ -33,7 +33,7 @@ def show(
     if context.invoked_subcommand:
         return
     from fathom.machine import described, from_machine, missing_from, with_datasheet
-    from fathom.report.machine import print_machine
+    from fathom.report import print_machine
 
     machine = described([folder.resolve() for folder in data or []])
     if json:

@@ -13,16 +13,15 @@ from fathom.analysis.measures.results import Portrait
 from fathom.errors import BadInputError
 from fathom.report.kernel.depth import depth
 from fathom.report.kernel.overview import overview
-from fathom.report.kernel.words import name, paragraph
-from fathom.report.screen import cells, console_or_default, put
+from fathom.report.kernel.words import labelled, name
+from fathom.report.screen import MARGIN, show, within_margins
 from fathom.sounding import meant
 
 if TYPE_CHECKING:
     from fathom.analysis.folding import Stretch
 
-__all__ = ["matching", "named", "page", "print_kernels", "save_picture"]
+__all__ = ["matching", "named", "page", "print_kernels", "save_samples"]
 
-MARGIN = 1
 _LISTED, _NAMED = 25, 4
 
 
@@ -57,11 +56,10 @@ def print_kernels(
 
     Raises BadInputError if none matches.
     """
-    console = console_or_default(console)
-    put(page(portraits, pattern, cells(console), every=every, counters=counters), console)
+    show(lambda width: page(portraits, pattern, width, every=every, counters=counters), console)
 
 
-def save_picture(stretch: Stretch, portrait: Portrait, path: Path) -> None:
+def save_samples(stretch: Stretch, portrait: Portrait, path: Path) -> None:
     """Draw the samples around a launch of the family as SVG. Raises BadInputError for the path."""
     from fathom.report.kernel.picture import picture
 
@@ -93,18 +91,13 @@ def page(
         for portrait in chosen if every else chosen[:1]:
             lines += [*depth(portrait, width, every=every, counters=counters), Text()]
         lines += [] if every else _also(chosen[1:], width)
-    for line in lines:
-        line.rstrip()
-        line.truncate(width, overflow="ellipsis")
-        yield Text(" " * MARGIN).append_text(line)
+    yield from within_margins(lines, width)
 
 
 def _also(others: Sequence[Portrait], width: int) -> Iterator[Text]:
     """Names of the other families that match."""
     if others:
-        names = ", ".join(name(portrait) for portrait in others[:_NAMED]) + (
-            ", …" if len(others) > _NAMED else ""
-        )
+        names = ", ".join([*map(name, others[:_NAMED]), *(["…"] if len(others) > _NAMED else [])])
         count = "1 other matches" if len(others) == 1 else f"{len(others)} others match"
-        yield from paragraph("also", f"{count}: {names}", width, "dim")
+        yield from labelled("also", f"{count}: {names}", width, "dim")
         yield Text()

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from fathom.analysis.measures.results import Level, Portrait, Reason
 from fathom.report import units
-from fathom.report.bars import bar
-from fathom.report.kernel.words import FAIR, NOT_KNOWN, colour, error, measure_of, paragraph, runs, value
+from fathom.report.kernel.words import FAIR, NOT_KNOWN, colour, error, labelled, measure_of, runs, value
+from fathom.report.screen import joined
 from fathom.units import US_PER_MS
 
 _REASONS, _COUNTERS = 4, 16
@@ -26,9 +26,9 @@ def depth(portrait: Portrait, width: int, *, every: bool = False, counters: bool
     yield Text()
     yield from _verdict(portrait, width)
     yield Text()
-    yield from paragraph("launch", _launch(portrait), width)
-    yield from paragraph("occupancy", _occupancy(portrait), width)
-    yield from paragraph("work", _work(portrait), width)
+    yield from labelled("launch", _launch(portrait), width)
+    yield from labelled("occupancy", _occupancy(portrait), width)
+    yield from labelled("work", _work(portrait), width)
     yield from _roofline(portrait.roofline, width)
     yield from _measures(portrait, width, every)
     if counters:
@@ -36,7 +36,7 @@ def depth(portrait: Portrait, width: int, *, every: bool = False, counters: bool
     if portrait.abstained:
         yield Text()
     for abstained in portrait.abstained:
-        yield from paragraph(NOT_KNOWN, f"{abstained.what}: {abstained.why}", width, "yellow")
+        yield from labelled(NOT_KNOWN, f"{abstained.what}: {abstained.why}", width, "yellow")
 
 
 def _times(portrait: Portrait) -> str:
@@ -57,9 +57,9 @@ def _verdict(portrait: Portrait, width: int) -> Iterator[Text]:
         words += f", {100 * portrait.used:.0f} % of its capacity"
     elif nearest is not None:
         words += f"; nearest ceiling {nearest.name}, {100 * nearest.used:.0f} % used"
-    yield from paragraph("limited by", words, width, f"bold {colour(portrait.used)}")
+    yield from labelled("limited by", words, width, f"bold {colour(portrait.used)}")
     for reason in portrait.reasons[:_REASONS]:
-        yield from paragraph("", _sentence(portrait, reason), width)
+        yield from labelled("", _sentence(portrait, reason), width)
 
 
 def _sentence(portrait: Portrait, reason: Reason) -> str:
@@ -118,7 +118,7 @@ def _work(portrait: Portrait) -> str:
         parts.append(f"must do {amount}, runs at {rate}")
     if work["at_ceiling_ms"] is not None:
         parts.append(f"at the ceiling ({work['bound']}) {units.duration(work['at_ceiling_ms'])} a step")
-    return " · ".join(parts)
+    return joined(*parts)
 
 
 def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
@@ -131,7 +131,7 @@ def _roofline(levels: Sequence[Level], width: int) -> Iterator[Text]:
     yield Text(head, "dim underline")
     for level in levels:
         line = Text(f"{units.shorten(level.name, 15):<16}")
-        line.append(bar(level.used, room), colour(level.used)).append(f"{100 * level.used:>8.1f} %")
+        line.append(units.bar(level.used, room), colour(level.used)).append(f"{100 * level.used:>8.1f} %")
         rate, ceiling = units.scaled(level.rate, level.unit), units.scaled(level.ceiling, level.unit)
         intensity = units.significant(level.intensity) if level.intensity else ""
         yield line.append(f"{rate:>13}{ceiling:>13}{intensity:>9}")
@@ -151,7 +151,7 @@ def _measures(portrait: Portrait, width: int, every: bool) -> Iterator[Text]:
     ordered = ordered if every else ordered[:_COUNTERS]
     yield Text()
     if portrait.counted_as != portrait.family:
-        yield from paragraph("shared", f"counters are those of {portrait.counted_as}", width, "yellow")
+        yield from labelled("shared", f"counters are those of {portrait.counted_as}", width, "yellow")
     yield Text(f"{'counters':<32}{'value':>12}{'±':>9}{'samples':>8}  meaning", "dim underline")
     for measure in ordered:
         line = Text(f"{units.shorten(measure.title, 31):<32}{value(measure):>12}")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fathom.analysis.measures.results import Portrait
 from fathom.report import units
-from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, measure_of, name, paragraph, runs
+from fathom.report.kernel.words import GOOD, LABEL, NOT_KNOWN, colour, labelled, measure_of, name, runs
 from fathom.units import US_PER_MS
 
 _COLUMNS = 58  # cells right of the name
@@ -34,8 +34,8 @@ def overview(portraits: Sequence[Portrait], width: int, top: int | None) -> Iter
         yield Text(f"{len(rest)} other families take {time}; --all lists them", "dim")
     yield from _remedies(portraits, width)
     yield Text()
-    yield from paragraph("counters", _counted(portraits), width, "dim")
-    yield from paragraph("in depth", "fathom kernel SOUNDING PART-OF-A-NAME", width, "dim")
+    yield from labelled("counters", _counted(portraits), width, "dim")
+    yield from labelled("in depth", "fathom kernel SOUNDING PART-OF-A-NAME", width, "dim")
 
 
 def _row(portrait: Portrait, room: int) -> Text:
@@ -78,4 +78,4 @@ def _remedies(portraits: Sequence[Portrait], width: int) -> Iterator[Text]:
     for text in sorted(costs, key=lambda text: -costs[text])[:_REMEDIES]:
         first_name = units.shorten(name(whose[text][0]), max(width - LABEL - 30, 20))
         others = f" and {len(whose[text]) - 1} more" if len(whose[text]) > 1 else ""
-        yield from paragraph(units.duration(costs[text]), f"{first_name}{others}: {text}", width)
+        yield from labelled(units.duration(costs[text]), f"{first_name}{others}: {text}", width)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from rich.text import Text
@@ -10,6 +9,7 @@ from rich.text import Text
 from fathom.analysis.measures.results import Measure, Portrait, Reason
 from fathom.analysis.results import LedgerRow
 from fathom.report import ledger, units
+from fathom.report.screen import paragraph
 
 LABEL = 12  # cells of a paragraph's label
 GOOD, FAIR = 0.8, 0.5  # of a ceiling
@@ -29,10 +29,9 @@ def colour(used: float | None) -> str:
     return "green" if used >= GOOD else "yellow" if used >= FAIR else "red"
 
 
-def paragraph(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
+def labelled(label: str, text: str, width: int, style: str = "") -> Iterator[Text]:
     """`text` wrapped to the right of its label; nothing for an empty text."""
-    for place, line in enumerate(textwrap.wrap(text, max(width - LABEL, 20))):
-        yield Text(f"{label if not place else '':<{LABEL}}", "bold").append(line, style)
+    return paragraph(f"{label:<{LABEL}}", text, width, style)
 
 
 def measure_of(portrait: Portrait, reason: Reason) -> Measure | None:

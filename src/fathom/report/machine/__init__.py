@@ -1,5 +1,68 @@
-"""Machines as text: inventory, ceilings, comparison."""
+"""Machines as text: the inventory with its ceilings, the ceilings alone, a comparison."""
 
-from fathom.report.machine.pages import print_ceilings, print_comparison, print_machine
+from __future__ import annotations
 
-__all__ = ["print_ceilings", "print_comparison", "print_machine"]
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from fathom.machine import Ceiling, Missing
+from fathom.report.machine import ceilings as table
+from fathom.report.machine import inventory
+from fathom.report.machine.words import wrapped
+from fathom.report.screen import MARGIN, show, within_margins
+
+if TYPE_CHECKING:
+    from fathom.machine.compare import Comparison
+
+HINT = "No ceilings of this machine are known; `fathom machine measure` measures them."
+
+
+def _show(page: Callable[[int], Iterable[Text]], console: Console | None) -> None:
+    """Print the lines that `page` returns for the width between the margins."""
+    show(lambda width: within_margins(page(width - 2 * MARGIN), width - 2 * MARGIN), console)
+
+
+def print_machine(
+    machine: dict[str, Any],
+    ceilings: Sequence[Ceiling] = (),
+    missing: Sequence[Missing] = (),
+    console: Console | None = None,
+) -> None:
+    """Print the inventory, then the ceilings or how to measure them."""
+    _show(lambda width: _machine(machine, ceilings, missing, width), console)
+
+
+def _machine(
+    machine: dict[str, Any], ceilings: Sequence[Ceiling], missing: Sequence[Missing], cells: int
+) -> Iterator[Text]:
+    yield Text()
+    yield from inventory.heading(machine, cells)
+    yield Text()
+    yield from inventory.body(machine, cells)
+    yield Text()
+    if ceilings or missing:
+        yield from table.lines(machine, ceilings, missing, cells)
+    else:
+        why = [f"{entry['what']}: {entry['why']}" for entry in machine.get("abstained") or []]
+        yield from (Text(line, "yellow" if why else "dim") for line in wrapped("; ".join(why) or HINT, cells))
+    yield Text()
+
+
+def print_ceilings(
+    machine: dict[str, Any],
+    ceilings: Sequence[Ceiling],
+    missing: Sequence[Missing] = (),
+    console: Console | None = None,
+) -> None:
+    """Print only the ceilings, beside the datasheets of `machine`'s chips."""
+    _show(lambda width: table.lines(machine, ceilings, missing, width), console)
+
+
+def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+    """Print which results carry over, why others do not, and by how much the ceilings differ."""
+    from fathom.report.machine.comparison import lines
+
+    _show(lambda width: lines(comparison, width), console)

@@ -1,4 +1,4 @@
-"""Measured ceilings beside the datasheet's figures."""
+"""Measured ceilings beside the datasheet's figures; copies between GPUs and collectives by size."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from rich.text import Text
 from fathom.machine import Ceiling, Missing
 from fathom.machine.datasheet import Sheet, beside, find, find_host
 from fathom.report import units
-from fathom.report.bars import bar
-from fathom.report.machine import series
-from fathom.report.machine.show import paragraph
+from fathom.report.machine.words import labelled
+from fathom.report.screen import by_reason
 
 GROUPS = (
     ("memory", ("hbm.", "l2.", "shared.")),
@@ -24,6 +23,8 @@ GROUPS = (
     ("links", ("link.", "collective.")),
 )
 _NAME, _VALUE, _BAR = 30, 14, 10
+_SERIES, _CELL = 26, 10  # columns of ceilings with several values
+_SIZES = 7  # columns at most
 FAR = 0.05  # of the first GPU's value: a GPU that differs by more is named
 
 
@@ -50,8 +51,8 @@ def lines(
         if chosen:
             yield Text(title, "bold")
             yield from (_row(ceiling, sheets[ceiling.device]) for ceiling in chosen)
-    yield from series.peers(ceilings)
-    yield from series.collectives(ceilings)
+    yield from _peers(ceilings)
+    yield from _collectives(ceilings)
     yield from _doubts(ceilings, cells)
     yield from _sources(ceilings, sheets, cells)
     yield from _others(ceilings, first, cells)
@@ -60,13 +61,10 @@ def lines(
 
 def _doubts(ceilings: Sequence[Ceiling], cells: int) -> Iterator[Text]:
     """Reasons to doubt figures; figures with the same reason share a line."""
-    reasons: dict[str, list[str]] = {}
-    for ceiling in ceilings:
-        for flag in ceiling.flags:
-            reasons.setdefault(flag, []).append(ceiling.id)
+    reasons = by_reason((flag, ceiling.id) for ceiling in ceilings for flag in ceiling.flags)
     for number, (why, names) in enumerate(reasons.items()):
         label = "" if number else "! doubts"
-        yield from paragraph(label, f"{', '.join(dict.fromkeys(names))}: {why}", cells, "yellow")
+        yield from labelled(label, f"{', '.join(dict.fromkeys(names))}: {why}", cells, "yellow")
 
 
 def _sources(
@@ -74,7 +72,7 @@ def _sources(
 ) -> Iterator[Text]:
     """Sources of the published figures."""
     figures = [figure for c in ceilings if (figure := beside(c, sheets[c.device]))]
-    yield from paragraph("sources", " · ".join(dict.fromkeys(f["source"] for f in figures)), cells, "dim")
+    yield from labelled("sources", " · ".join(dict.fromkeys(f["source"] for f in figures)), cells, "dim")
 
 
 def _sheet(machine: dict[str, Any], device: int | None) -> Sheet | None:
@@ -90,7 +88,7 @@ def _row(ceiling: Ceiling, sheet: Sheet | None) -> Text:
     line.append(f"{_spread(ceiling):>10}", "dim")
     if figure:
         line.append(f"{value(figure['value'], figure['unit']):>{_VALUE}}{100 * figure['fraction']:>6.0f} %  ")
-        line.append(bar(figure["fraction"], _BAR), "green")
+        line.append(units.bar(figure["fraction"], _BAR), "green")
     if ceiling.flags:
         line.append("  !", "yellow")
     return line
@@ -116,12 +114,53 @@ def _others(ceilings: Iterable[Ceiling], first: int | None, cells: int) -> Itera
     words = f"{count} more GPU{'s' if count > 1 else ''}: within {100 * abs(off):.1f} % of GPU {first}"
     if abs(off) > FAR:
         words += f"; farthest is {worst.id} on GPU {worst.device}, {value(worst.value, worst.unit)}"
-    yield from paragraph("", words, cells, "yellow" if abs(off) > FAR else "dim")
+    yield from labelled("", words, cells, "yellow" if abs(off) > FAR else "dim")
 
 
 def _missing(missing: Iterable[Missing], cells: int) -> Iterator[Text]:
-    reasons: dict[str, list[str]] = {}
-    for entry in missing:
-        reasons.setdefault(entry.why, []).append(entry.id)
+    reasons = by_reason((entry.why, entry.id) for entry in missing)
     text = "; ".join(f"{', '.join(dict.fromkeys(ids))}: {why}" for why, ids in reasons.items())
-    yield from paragraph("missing", text, cells, "dim")
+    yield from labelled("missing", text, cells, "dim")
+
+
+def _peers(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
+    """GB/s from each GPU (rows) to each other one, one way at a time."""
+    matrix = next((c.series for c in ceilings if c.id == "link.peer"), [])
+    cells = {(row.get("from"), row.get("to")): row["value"] for row in matrix if not row.get("both_ways")}
+    gpus = sorted({gpu for pair in cells for gpu in pair if isinstance(gpu, int)})
+    if len(gpus) < 2:
+        return
+    head = "".join(f"{f'to GPU {gpu}':>{_CELL}}" for gpu in gpus)
+    yield Text(f"{'peer copies, GB/s':<{_SERIES}}{head}", "dim underline")
+    for gpu in gpus:
+        row = "".join(f"{_gb(cells.get((gpu, other))):>{_CELL}}" for other in gpus)
+        yield Text(f"{f'  from GPU {gpu}':<{_SERIES}}{row}")
+
+
+def _collectives(ceilings: Sequence[Ceiling]) -> Iterator[Text]:
+    """Time and bus bandwidth of each collective at each size."""
+    measured = [c for c in ceilings if c.id.startswith("collective.") and c.series]
+    sizes = sorted({int(row["bytes"]) for c in measured for row in c.series})
+    if not sizes:
+        return
+    shown = sizes if len(sizes) <= _SIZES else sizes[:: -(-len(sizes) // _SIZES)]
+    head = "".join(f"{units.memory(size):>{_CELL}}" for size in shown)
+    yield Text(f"{'collectives, GB/s on the bus':<{_SERIES}}{head[2:]}", "dim underline")
+    for ceiling in measured:
+        rows = {int(row["bytes"]): row for row in ceiling.series}
+        name = ceiling.id.removeprefix("collective.").replace("_", " ")
+        yield Text(f"  {name:<{_SERIES - 2}}" + "".join(f"{_rate(rows.get(s)):>{_CELL}}" for s in shown))
+        yield Text(f"{'':<{_SERIES}}" + "".join(f"{_time(rows.get(s)):>{_CELL}}" for s in shown), "dim")
+
+
+def _gb(value: float | None) -> str:
+    return "·" if value is None else units.significant(value / 1e9)
+
+
+def _rate(row: dict[str, Any] | None) -> str:
+    return _gb(row["value"] if row else None)
+
+
+def _time(row: dict[str, Any] | None) -> str:
+    seconds = row.get("seconds") if row else None
+    return units.duration(1e3 * seconds) if seconds else ""

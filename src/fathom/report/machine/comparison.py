@@ -10,7 +10,8 @@ from rich.text import Text
 from fathom.machine.compare import CeilingRatio, Comparison, Difference, ResultKind
 from fathom.report import units
 from fathom.report.machine.ceilings import value
-from fathom.report.machine.show import joined, paragraph
+from fathom.report.machine.words import labelled
+from fathom.report.screen import by_reason, joined
 
 _LOOK = {
     "does not carry over": ("✗", "red"),
@@ -28,8 +29,8 @@ def lines(comparison: Comparison, cells: int) -> Iterator[Text]:
     yield Text()
     yield from (Text(line, "bold") for line in textwrap.wrap(comparison.headline, cells))
     yield Text()
-    yield from paragraph("from", joined(comparison.a.name, comparison.a.summary), cells)
-    yield from paragraph("to", joined(comparison.b.name, comparison.b.summary), cells)
+    yield from labelled("from", joined(comparison.a.name, comparison.a.summary), cells)
+    yield from labelled("to", joined(comparison.b.name, comparison.b.summary), cells)
     yield Text()
     yield from _kinds(comparison.kinds)
     yield Text()
@@ -55,8 +56,8 @@ def _differences(differences: Sequence[Difference], cells: int) -> Iterator[Text
                 yield from _difference(difference, cells)
     differ = [d.what for d in differences if d.severity == "carries over" and d.a != d.b]
     alike = [d.what for d in differences if d.a == d.b]
-    yield from paragraph("harmless", ", ".join(differ), cells, "dim")
-    yield from paragraph("alike", ", ".join(alike), cells, "dim")
+    yield from labelled("harmless", ", ".join(differ), cells, "dim")
+    yield from labelled("alike", ", ".join(alike), cells, "dim")
 
 
 def _difference(difference: Difference, cells: int) -> Iterator[Text]:
@@ -87,10 +88,8 @@ def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:
 
 
 def _abstained(comparison: Comparison, cells: int) -> Iterator[Text]:
-    reasons: dict[str, list[str]] = {}
-    for entry in comparison.abstained:
-        reasons.setdefault(entry.why, []).append(entry.what)
+    reasons = by_reason((entry.why, entry.what) for entry in comparison.abstained)
     if reasons:
         yield Text()
     text = "; ".join(f"{', '.join(what)}: {why}" for why, what in reasons.items())
-    yield from paragraph("unknown", text, cells, "dim")
+    yield from labelled("unknown", text, cells, "dim")

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.report.machine.show import beside, joined, paragraph, size, spans
+from fathom.report.machine.words import block, labelled, size, spans
+from fathom.report.screen import joined
 
 Gpu = dict[str, Any]
 _MEANING = {
@@ -24,11 +25,11 @@ def lines(machine: Gpu, cells: int) -> Iterator[Text]:
     """A paragraph for each kind of GPU, the matrix of links, and readings that the driver refused."""
     gpus = machine.get("gpus") or []
     if not gpus:
-        yield from paragraph("gpus", f"none: {machine.get('why_no_gpu') or 'nothing was found'}", cells)
+        yield from labelled("gpus", f"none: {machine.get('why_no_gpu') or 'nothing was found'}", cells)
     for number, group in enumerate(_alike(gpus)):
-        yield from beside("gpus" if number == 0 else "", _group(group, len(gpus)))
-    yield from beside("links", _matrix(machine.get("links") or {}))
-    yield from paragraph("not read", "; ".join(_refused(gpus)), cells, "dim")
+        yield from block("gpus" if number == 0 else "", _group(group, len(gpus)))
+    yield from block("links", _matrix(machine.get("links") or {}))
+    yield from labelled("not read", "; ".join(_refused(gpus)), cells, "dim")
 
 
 def _alike(gpus: list[Gpu]) -> list[list[Gpu]]:

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.machine import gpus
-from fathom.report.machine.show import beside, joined, paragraph, size, wrapped
+from fathom.report.machine.words import block, labelled, size, wrapped
+from fathom.report.screen import joined
 
 Machine = dict[str, Any]
 _SOFTWARE = (
@@ -44,18 +45,18 @@ def body(machine: Machine, cells: int) -> Iterator[Text]:
     yield from gpus.lines(machine, cells)
     yield from _cpu(host.get("cpu") or {}, cells)
     yield from _numa(machine, cells)
-    yield from paragraph("memory", size(host.get("memory_bytes")), cells)
-    yield from beside("disks", map(_disk, host.get("disks") or []))
-    yield from beside("data", map(_filesystem, host.get("filesystems") or []))
-    yield from beside("network", map(_interface, host.get("network") or []))
-    yield from beside("rdma", map(_adapter, host.get("rdma") or []))
-    yield from paragraph("software", _software(machine.get("versions") or {}), cells)
-    yield from paragraph("limits", _limits(host), cells)
-    yield from paragraph("pod", _pod(host.get("kubernetes")), cells)
+    yield from labelled("memory", size(host.get("memory_bytes")), cells)
+    yield from block("disks", map(_disk, host.get("disks") or []))
+    yield from block("data", map(_filesystem, host.get("filesystems") or []))
+    yield from block("network", map(_interface, host.get("network") or []))
+    yield from block("rdma", map(_adapter, host.get("rdma") or []))
+    yield from labelled("software", _software(machine.get("versions") or {}), cells)
+    yield from labelled("limits", _limits(host), cells)
+    yield from labelled("pod", _pod(host.get("kubernetes")), cells)
 
 
 def _cpu(cpu: Machine, cells: int) -> Iterator[Text]:
-    yield from beside("cpu", [Text(str(cpu.get("model") or "unknown"))])
+    yield from block("cpu", [Text(str(cpu.get("model") or "unknown"))])
     clock = cpu.get("clock_max_mhz") or cpu.get("clock_nominal_mhz")
     usable, logical = cpu.get("usable_cores"), cpu.get("logical_cores")
     counts = joined(
@@ -66,8 +67,8 @@ def _cpu(cpu: Machine, cells: int) -> Iterator[Text]:
         f"{clock / 1000:.2f} GHz" if clock else None,
         _instructions(cpu.get("features") or []),
     )
-    yield from paragraph("", counts, cells)
-    yield from paragraph("", joined(*map(_cache, cpu.get("caches") or [])), cells, "dim")
+    yield from labelled("", counts, cells)
+    yield from labelled("", joined(*map(_cache, cpu.get("caches") or [])), cells, "dim")
 
 
 def _count(number: int | None, what: str) -> str | None:
@@ -98,7 +99,7 @@ def _numa(machine: Machine, cells: int) -> Iterator[Text]:
             f"distances {' '.join(map(str, node['distances']))}" if node.get("distances") else None,
             " ".join(_near(machine, node["node"])),
         )
-        yield from paragraph("numa" if number == 0 else "", f"node {node['node']}: {near}", cells)
+        yield from labelled("numa" if number == 0 else "", f"node {node['node']}: {near}", cells)
 
 
 def _near(machine: Machine, node: int) -> Iterator[str]:

@@ -1,20 +1,25 @@
-"""Kinds of steps: their number, time and rates, for programs that have several."""
+"""Kinds of steps with their time and rates, and the gains that trials in the running program showed."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.analysis.results import StepKind
+from fathom.analysis.results import StepKind, Trial
 from fathom.report import units
 
 _COLUMNS = {"n": 7, "clean": 11, "as profiled": 13, "of time": 10, "tokens/s": 12}
 _USED = "  ledger"
+TRIALS = {
+    "input": "no step waits for a batch",
+    "logging": "nothing is printed or logged",
+    "gc": "no garbage is collected",
+}
 
 
-def section(kinds: list[StepKind], width: int) -> Iterator[Text]:
+def kinds_of_steps(kinds: list[StepKind], width: int) -> Iterator[Text]:
     """One row per kind: number of steps, time per step, share of the time; nothing for a single kind."""
     if len(kinds) < 2:
         return
@@ -56,3 +61,27 @@ def _figures(kind: StepKind) -> dict[str, str]:
         "of time": share,
         "tokens/s": units.scaled(kind.tokens_per_s),
     }
+
+
+def observed_gains(trials: Sequence[Trial]) -> Iterator[Text]:
+    """Steps with and without the cause, the gain of the mean step and its interval."""
+    if not trials:
+        return
+    yield Text("observed gains", "bold")
+    for trial in trials:
+        name = TRIALS.get(trial.kind, trial.kind)
+        mean = f"{units.duration(trial.baseline_mean_ms)} → {units.duration(trial.trial_mean_ms)}"
+        middle = f"median {units.duration(trial.baseline_ms)} → {units.duration(trial.trial_ms)}"
+        yield Text.assemble(
+            "  ", (f"{_gain(trial):<32}", "green" if trial.low_ms > 0 else "dim"), (name, "bold")
+        )
+        yield Text(
+            f"    {trial.kind}: mean step {mean}, {middle}; {trial.n} steps in {trial.trials} trials", "dim"
+        )
+
+
+def _gain(trial: Trial) -> str:
+    if trial.low_ms <= 0:
+        low, high = units.significant(trial.low_ms, 2), units.significant(trial.high_ms, 2)
+        return f"no gain seen ({low} – {high} ms)"
+    return f"{units.within(trial.gain_ms, trial.low_ms, trial.high_ms)} {100 * trial.share:.0f} %"
