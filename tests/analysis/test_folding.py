@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fathom import open as open_sounding
 from fathom.analysis.folding import bare, counters_of, kind_of, static_attributes
 from fathom.analysis.folding.counters import fold_samples
-from fathom.analysis.folding.fit import mixed_up
+from fathom.analysis.folding.fit import collinear
 from fathom.analysis.folding.parts import parts_of
 from fathom.analysis.folding.shares import shares
 from fathom.analysis.folding.states import states_of
@@ -243,8 +243,8 @@ def test_what_always_overlaps_is_told_as_a_group_and_what_sometimes_does_by_itse
 
 def test_families_that_samples_cannot_tell_apart_are_merged():
     design = np.array([[0.5, 0.25, 0.25, 0.0], [0.2, 0.4, 0.4, 0.0], [0.0, 0.1, 0.1, 0.8]])
-    assert mixed_up(design.T @ design).tolist() == [0, 1, 1, 2]
-    assert mixed_up(np.diag([1.0, 2.0, 0.0])).tolist() == [0, 1, 2]
+    assert collinear(design.T @ design).tolist() == [0, 1, 1, 2]
+    assert collinear(np.diag([1.0, 2.0, 0.0])).tolist() == [0, 1, 2]
 
 
 @st.composite

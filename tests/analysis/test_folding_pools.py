@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from benchmarks.counters.counters_coverage import of_each
 from fathom.analysis.folding import bare, by_family, counters_of
 from fathom.analysis.folding.counters import fold_samples
-from fathom.analysis.folding.parts import DIFFERENT, _spread
-from fathom.analysis.folding.pools import facts_of, pools_of, rare_of, recorded
+from fathom.analysis.folding.families import pools_of, rare_of
+from fathom.analysis.folding.parts import DIFFERENT, _split_evenly
+from fathom.analysis.folding.results import Folding, facts_from, pools_from
 from fathom.recorder import folded
 from fathom.sounding import Manifest, Rank, Writer, open_store
 from tests.support import folding_truth as truth
@@ -159,7 +160,7 @@ def test_pools_are_of_one_function_and_their_labels_of_one_pool(told):
         assert set(pool.families) <= rare and len(pool.families) > 1
         assert {functions[family] for family in pool.families} == {("compute", pool.label.split(",")[0])}
         assert set(by_family(pools, 1)) == set()
-    assert recorded(facts_of(pools)) == pools
+    assert pools_from(facts_from(Folding(pl.DataFrame(), [], [], pools))) == pools
 
 
 def test_functions_of_one_name_and_two_kinds_are_not_mixed():
@@ -173,13 +174,13 @@ def test_a_family_is_rare_that_less_than_half_of_the_counters_tell():
 
 @pytest.mark.parametrize("facts", [None, "x", 3, [1], [{}], [{"device": "0", "label": 1, "families": 2}]])
 def test_facts_that_are_no_pools_are_none(facts):
-    assert recorded(facts) == []
+    assert pools_from({"pools": facts}) == []
 
 
 @given(st.lists(st.integers(1, 30_000), max_size=60))
 def test_lengths_that_differ_are_parted_and_none_is_lost(lengths):
     lengths = np.sort(np.array(lengths, np.int64))
-    found = _spread(lengths)
+    found = _split_evenly(lengths)
     assert np.array_equal(np.concatenate(found), lengths)
     for one in found[:-1]:
         least = one[np.searchsorted(np.cumsum(one), 0.05 * lengths.sum())]

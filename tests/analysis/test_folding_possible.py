@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.analysis.folding.possible import possible
+from fathom.analysis.folding.rows import possible
 from fathom.sounding.schema import conform
 
 HITS = "lts__average_t_sector_hit_rate_realtime.ratio"

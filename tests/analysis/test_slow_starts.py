@@ -7,11 +7,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fathom.analysis.folding.align import align
+from fathom.analysis.folding.align import align, wide_scores
 from fathom.analysis.folding.counters import fold_samples
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.states import states_of
-from fathom.analysis.folding.wide import wide_scores
 from fathom.analysis.intervals import covered, union
 from fathom.sounding.raw import ticks
 from tests.sounding.test_counters_raw import burst_file, imported, record

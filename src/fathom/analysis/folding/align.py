@@ -1,4 +1,4 @@
-"""Where one burst's samples lie on the kernels' clock: the shift at which kernels explain counters best."""
+"""Align one burst's samples with the kernels' clock: the shift at which kernels explain counters best."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from fathom.analysis.folding.profile import Mixture, precise
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.results import Alignment
 from fathom.analysis.folding.states import IDLE, States
-from fathom.analysis.folding.wide import wide_scores
-from fathom.analysis.intervals import Array, covered
+from fathom.analysis.intervals import Array, Spans, covered
 from fathom.units import NS_PER_MS
 
-REACH_NS = 250_000  # how far clocks usually lie apart
-FAR_NS = 2_500_000  # and the first burst's, where starting to sample takes long
-LONGEST_NS = 1_000_000_000  # no start is less sure
-FEWEST_STEPS = 16  # of half an interval, to either side
+REACH_NS = 250_000  # the usual difference of the clocks is smaller
+FAR_NS = 2_500_000  # of the first burst too, where sampling takes long to start
+LONGEST_NS = 1_000_000_000  # the largest uncertainty of a burst's start that is searched
+FEWEST_STEPS = 16  # of half an interval, on either side
 FEWEST = 64  # samples
-STEADY = 0.99  # of a burst's time in one state, and its samples are alike wherever they lie
-COARSE = 4000  # samples that the search over the whole reach looks at
-CLEAR = 8.0  # nats by which the peak must beat all others, were a tenth of the samples independent
-DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # samples a segment at least, segments at most
+STEADY = 0.99  # of a burst's time in one state: its samples are alike at any shift
+COARSE = 4000  # samples in the search over the full range
+CLEAR = 8.0  # nats by which the peak must beat all others, if a tenth of samples are independent
+DRIFT_SEGMENT, DRIFT_SEGMENTS = 1000, 4  # fewest samples per segment, most segments
 DRIFT_SIGMA = 4.0
 
 
 def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) -> Alignment:
-    """The shift of one burst: kernels' time = samples' time + shift.
+    """Find the shift of one burst: kernels' time = samples' time + shift.
 
-    First the shift that maximises the correlation of an activity counter with the time that kernels were
-    busy, within REACH_NS; where that shows no clear peak, the one at which the mixture of states explains
-    most of all counters. Where samples may have begun more than FAR_NS before their times say (`unsure_ns`),
-    the former alone, over all of that. Then the latter decides below the interval of a sample. Its error is a
-    block bootstrap's. A drift counts where shifts of parts of the burst show it.
+    The coarse search, within REACH_NS, maximises the correlation of an activity counter with the kernels'
+    busy time. If that has no clear peak, it maximises the variance of all counters that the mixture of states
+    explains. If samples may have begun more than FAR_NS earlier than their timestamps (`unsure_ns`), only the
+    correlation is used, over that range. The mixture of states then refines the shift below the interval of
+    a sample, with a block bootstrap for its error. A drift counts if shifts of parts of the burst show it.
     """
     count = len(readings.starts)
     middle = int(readings.starts[count // 2]) if count else 0
@@ -52,7 +51,7 @@ def align(readings: Readings, burst: int, states: States, unsure_ns: int = 0) ->
 
 
 def moved(readings: Readings, alignment: Alignment, extra_ns: float = 0.0) -> tuple[Array, Array]:
-    """Starts and ends of one burst's samples on the kernels' clock."""
+    """Starts and ends of one burst's samples on the kernels' clock, in ns."""
     age = (readings.starts - alignment.middle_ns).astype(float)
     by = np.rint(alignment.shift_ns + extra_ns + alignment.drift_ppm * 1e-6 * age).astype(np.int64)
     return readings.starts + by, readings.ends + by
@@ -84,17 +83,17 @@ def _unclear(unsure_ns: int) -> str:
 
 
 def _rough(readings: Readings, states: States, unsure_ns: int) -> float | None:
-    """The shift to half an interval; None where no peak is clear."""
+    """The shift to within half an interval; None if no peak is clear."""
     if unsure_ns > FAR_NS:
         return _wide(readings, states, unsure_ns)
     few = readings.only(slice(0, COARSE))  # type: ignore[arg-type]
     count, interval = len(few.starts), readings.interval_ns
     near, far = _shifts(interval, REACH_NS), _shifts(interval, FAR_NS)
-    found = _peak(near, _busy_scores(few, states, near), count, interval)
-    if found is None:
+    best = _peak(near, _busy_scores(few, states, near), count, interval)
+    if best is None:
         mixture = Mixture(few, states, columns=24, counters=8)
-        found = _peak(near, mixture.explained(near), count, interval)
-    return _peak(far, _busy_scores(few, states, far), count, interval) if found is None else found
+        best = _peak(near, mixture.explained(near), count, interval)
+    return _peak(far, _busy_scores(few, states, far), count, interval) if best is None else best
 
 
 def _shifts(interval: float, reach: float) -> Array:
@@ -104,47 +103,47 @@ def _shifts(interval: float, reach: float) -> Array:
 
 
 def _wide(readings: Readings, states: States, unsure_ns: int) -> float | None:
-    """The same, where samples may have begun that much before their times say, or a little later.
+    """The shift to within half an interval, where samples may have begun up to `unsure_ns` early.
 
-    What was launched before the recording began may run on unrecorded, so first without what precedes the
-    first kernel; only where that shows no clear peak, as if the device had been idle.
+    Work that was launched before the recording may run unrecorded, so samples before the first kernel are
+    left out at first. If that gives no clear peak, the device counts as idle before it. None: unclear.
     """
     interval, known = readings.interval_ns, _activity(readings)
     if known is None:
         return None
     step = max(interval / 2, 1.0)
     shifts = step * np.arange(-np.ceil((unsure_ns + REACH_NS) / step), np.ceil(REACH_NS / step) + 1)
-    active, told = known
+    active, sampled = known
     for since in (int(states.spans.starts[0]), 0):
-        scores = wide_scores(states.spans, readings.starts[told], interval, active, shifts, since)
-        found = _peak(shifts, scores, len(active), interval)
-        if found is not None:
-            return found
+        scores = wide_scores(states.spans, readings.starts[sampled], interval, active, shifts, since)
+        best = _peak(shifts, scores, len(active), interval)
+        if best is not None:
+            return best
     return None
 
 
 def _recorded(readings: Readings, states: States, shift: float) -> Readings:
-    """Without the samples before the first kernel, where what ran is not known; all where few are left."""
+    """Drop the samples before the first kernel, where the work is unknown, unless too few are left."""
     later = readings.starts + shift >= states.spans.starts[0] + 2 * readings.interval_ns
     return readings.only(later) if later.sum() >= FEWEST else readings
 
 
 def _activity(readings: Readings) -> tuple[Array, Array] | None:
-    """The values that tell best whether anything runs, and which samples have one."""
+    """The counter that best shows whether anything runs, and a mask of the samples that have it."""
     place = activity(readings.names)
     if place is None:
         return None
-    told = np.isfinite(readings.values[:, place])
-    active = readings.values[told, place]
-    return (active, told) if len(active) >= FEWEST and np.ptp(active) > 0 else None
+    sampled = np.isfinite(readings.values[:, place])
+    active = readings.values[sampled, place]
+    return (active, sampled) if len(active) >= FEWEST and np.ptp(active) > 0 else None
 
 
 def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
-    """Squared correlation of activity with the busy share, 0 where it is negative."""
-    found = _activity(readings)
-    if found is None:
+    """Squared correlation of activity with the busy share at each shift, 0 if negative."""
+    activity_values = _activity(readings)
+    if activity_values is None:
         return np.zeros(len(shifts))
-    active, known = found
+    active, known = activity_values
     starts, ends = readings.starts[known], readings.ends[known]
     centred = (active - active.mean()) / active.std()
     scores = np.zeros(len(shifts))
@@ -156,7 +155,7 @@ def _busy_scores(readings: Readings, states: States, shifts: Array) -> Array:
 
 
 def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float | None:
-    """The best shift, if it beats all that lie more than two intervals away."""
+    """The best shift, if it beats all that are more than two intervals away; else None."""
     best = int(np.argmax(score))
     others = np.abs(shifts - shifts[best]) > 2 * interval
     if not others.any() or score[best] <= 0.02:
@@ -167,16 +166,16 @@ def _peak(shifts: Array, score: Array, samples: int, interval: float) -> float |
 
 
 def _drift(readings: Readings, states: States, shift: float, middle: int) -> float:
-    """Nanoseconds a nanosecond; 0 where the parts of the burst show none beyond their errors."""
+    """The drift in ns per ns; 0 if the parts of the burst show none beyond their errors."""
     count = min(len(readings.starts) // DRIFT_SEGMENT, DRIFT_SEGMENTS)
     if count < 3:
         return 0.0
-    found = []
+    segments = []
     for rows in np.array_split(np.arange(len(readings.starts)), count):
         segment = readings.only(rows)
         own, error, _ = precise(segment, states, shift, widely=False)
-        found.append((float(segment.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
-    age, own, error = np.array(found).T
+        segments.append((float(segment.starts[len(rows) // 2] - middle), own, max(error, 1.0)))
+    age, own, error = np.array(segments).T
     weight = error**-2
     centred = age - np.average(age, weights=weight)
     spread = float((weight * centred**2).sum())
@@ -184,3 +183,52 @@ def _drift(readings: Readings, states: States, shift: float, middle: int) -> flo
     misfit = own - np.average(own, weights=weight) - slope * centred
     noise = max(1.0, float((weight * misfit**2).sum()) / (count - 2))
     return slope if abs(slope) > DRIFT_SIGMA * np.sqrt(noise / spread) else 0.0
+
+
+MOST_STEPS = 1 << 21  # half intervals: longer searches or bursts are refused
+LEAST = 0.5  # of the most samples that count at any shift: with fewer, a shift has no score
+SMALL = 1e-9  # of the largest possible variance: rounding errors of the transforms
+
+
+def wide_scores(
+    spans: Spans, starts: Array, interval: float, active: Array, shifts: Array, since: int = 0
+) -> Array:
+    """Squared correlation of `active` with the busy share at each of very many shifts, 0 if negative.
+
+    `spans` are the times when kernels ran; `starts` those when samples began, each `interval` long, in ns;
+    `active` has one value per sample. `shifts` are equidistant, by half an interval; samples are placed on
+    that grid, so that fast Fourier transforms give all sums. Samples that begin before `since`, in kernels'
+    time, do not count.
+    """
+    step, scale = interval / 2, float(np.abs(active).max())
+    place = np.rint((starts - starts[0]) / step).astype(np.int64)
+    if place[-1] + len(shifts) > MOST_STEPS:
+        return np.zeros(len(shifts))
+    begins = starts[0] + np.rint(shifts[0] + step * np.arange(place[-1] + len(shifts))).astype(np.int64)
+    counts = (begins >= since).astype(float)
+    busy = counts * covered(spans, begins, begins + round(interval)) / interval
+    there, own, squared = (
+        np.bincount(place, weights, place[-1] + 1)
+        for weights in (np.ones(len(active)), active / scale, (active / scale) ** 2)
+    )
+    number = np.rint(_sliding(there, counts))
+    sums = (_sliding(own, counts), _sliding(there, busy), _sliding(own, busy))
+    squares = (_sliding(squared, counts), _sliding(there, busy**2))
+    return np.where(number >= max(LEAST * number.max(), 1), _squared(number, sums, squares), 0.0)
+
+
+def _squared(number: Array, sums: tuple[Array, Array, Array], squares: tuple[Array, Array]) -> Array:
+    """The squared correlation from sums of x, y and xy, and of x² and y²."""
+    number = np.maximum(number, 1)
+    x, y, both = sums
+    spread_x, spread_y = squares[0] - x**2 / number, squares[1] - y**2 / number
+    varies = (spread_x > SMALL * number) & (spread_y > SMALL * number)
+    covariance = np.clip(both - x * y / number, 0.0, None) ** 2
+    return np.divide(covariance, spread_x * spread_y, out=np.zeros(len(number)), where=varies)
+
+
+def _sliding(weights: Array, over: Array) -> Array:
+    """The sum of `weights` times `over`, for lags of 0, 1, … steps."""
+    size = len(weights) + len(over)
+    product = np.conj(np.fft.rfft(weights, size)) * np.fft.rfft(over, size)
+    return np.fft.irfft(product, size)[: len(over) - len(weights) + 1]

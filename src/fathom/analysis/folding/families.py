@@ -1,35 +1,38 @@
-"""From states of the device to kernel families: alone, as a group, or abstained."""
+"""Which rows of a fold describe which kernel families: alone, as a group, or as a pool of launch shapes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fathom.analysis.folding.fold import Folded
+from fathom.analysis.folding.results import Pool
 from fathom.analysis.folding.states import IDLE, Members
 from fathom.analysis.intervals import Array
 
-ALONE = 0.02  # of a family's time: what it runs alone stands for it from here on
-GROUP = 0.05  # of a family's time: a set of families that run together is worth rows of its own
-ENOUGH = 0.25  # whole samples' worth of information
+ALONE = 0.02  # of a family's time: from this share on, the time in which it runs alone represents it
+GROUP = 0.05  # of a family's time: from this share on, a set of concurrent families gets rows
+ENOUGH = 0.25  # information, in samples that lie wholly within the family
 LONGEST = 3  # families of a group that are named
 REST = "others"
 AND = " + "  # between the families of a group
 
 
-class Told(NamedTuple):
-    """Rows of the table are about `name`, from column `column` of the fold."""
+class Resolved(NamedTuple):
+    """A family or group `name` whose values are those of column `column` of the fold."""
 
     name: str
     column: int
 
 
-def tell(
+def resolve(
     folded: Folded, members: list[Members], times: Array, labels: list[str]
-) -> tuple[list[Told], list[tuple[str, str]]]:
-    """Which columns tell about which families, and for whom none does: (family, why).
+) -> tuple[list[Resolved], list[tuple[str, str]]]:
+    """The columns that describe families, and the families without one, as (family, why).
 
-    A family that also runs alone is told by that. One that never does is told by the groups in which it
-    runs, "A + B"; so are families of which the samples always show the same parts.
+    `times` are nanoseconds by state, `members` the families of each state, `labels` the families' names. A
+    family that also runs alone is described by that time; one that never does, by the groups in which it
+    runs, "A + B". The same holds for families that samples always show in the same proportion.
     """
     by_state = {state: column for column, states in enumerate(folded.columns) for state in states}
     columns: dict[int, None] = {}
@@ -40,22 +43,22 @@ def tell(
             continue
         alone, groups = _chosen(family, mine, members, times, by_state)
         chosen = [*alone, *groups]
-        told = [column for column in alone if _enough(folded, column)]
-        told = told or [column for column in groups if _enough(folded, column)]
-        if told:
-            columns |= dict.fromkeys(told)
+        resolved = [column for column in alone if _enough(folded, column)]
+        resolved = resolved or [column for column in groups if _enough(folded, column)]
+        if resolved:
+            columns |= dict.fromkeys(resolved)
         else:
             silent.append((label, _why(folded, chosen)))
-    return [Told(_name(folded.columns[c], members, times, labels), c) for c in columns], silent
+    return [Resolved(_name(folded.columns[c], members, times, labels), c) for c in columns], silent
 
 
 def _chosen(
     family: int, mine: list[int], members: list[Members], times: Array, by_state: dict[int, int]
 ) -> tuple[list[int], list[int]]:
-    """The column in which a family runs alone, if it does, and those of the groups that it mostly runs in."""
-    whole = sum(times[state] for state in mine)
-    alone = [s for s in mine if members[s] == (family,) and times[s] >= ALONE * whole]
-    groups = [s for s in mine if s not in alone and times[s] >= GROUP * whole]
+    """The column in which a family runs alone, if any, and those of the groups in which it mostly runs."""
+    total = sum(times[state] for state in mine)
+    alone = [s for s in mine if members[s] == (family,) and times[s] >= ALONE * total]
+    groups = [s for s in mine if s not in alone and times[s] >= GROUP * total]
     return [by_state[s] for s in alone], [by_state[s] for s in sorted(groups, key=lambda s: -times[s])]
 
 
@@ -67,16 +70,16 @@ def _why(folded: Folded, chosen: list[int]) -> str:
     if not chosen:
         return "it runs beside ever different kernels, and seldom alone"
     if set(chosen) == {folded.rest}:
-        return "so many different mixtures of kernels ran that its rare ones cannot be told apart"
+        return "so many different mixtures of kernels ran that its rare ones cannot be distinguished"
     samples = int(max(folded.samples[column] for column in chosen))
     worth = max(folded.information[column].max(initial=0.0) for column in chosen)
     if not samples:
         return "no sample fell on it"
-    return f"its {samples} samples tell no more than {worth:.1f} whole ones would; record more steps"
+    return f"its {samples} samples are worth {worth:.1f} samples of it alone; record more steps"
 
 
 def _name(states: list[int], members: list[Members], times: Array, labels: list[str]) -> str:
-    """The families of the states, those with most time first."""
+    """The families of the states, joined, those with most time first."""
     weight: dict[int, float] = {}
     for state in states:
         for family in members[state]:
@@ -87,3 +90,43 @@ def _name(states: list[int], members: list[Members], times: Array, labels: list[
     if len(ordered) > LONGEST:
         ordered = [*ordered[:LONGEST], REST]
     return AND.join(dict.fromkeys(ordered))
+
+
+Counts = Mapping[str, int]  # counters by family
+
+
+def rare_of(resolved: Counts, sampled: Counts) -> set[str]:
+    """The families that fewer than half of the counters describe."""
+    most = max(sampled.values(), default=0)
+    return {family for family in sampled if 2 * resolved.get(family, 0) < most}
+
+
+def passing_of(sampled: Counts) -> set[str]:
+    """The families that did not run during some counters' bursts."""
+    most = max(sampled.values(), default=0)
+    return {family for family, count in sampled.items() if count < most}
+
+
+def pools_of(
+    functions: Mapping[str, tuple[str, str]], rare: set[str], passing: set[str], device: int
+) -> list[Pool]:
+    """The pools of one device: per function (kind, name) with rare shapes, those and the passing ones.
+
+    A cache that grows with every token is copied with ever new grids: no launch shape gets enough samples, or
+    it ran during one group's bursts only. All shapes of the function are folded as one family instead.
+    """
+    shapes: dict[tuple[str, str], list[str]] = {}
+    for family, function in functions.items():
+        if family in rare | passing:
+            shapes.setdefault(function, []).append(family)
+    names = [name for _, name in shapes]
+    return [
+        Pool(device, f"{name}, {len(own)} launch shapes", tuple(own))
+        for (_, name), own in shapes.items()
+        if len(own) > 1 and rare.intersection(own) and names.count(name) == 1
+    ]
+
+
+def by_family(pools: Sequence[Pool], device: int | None) -> dict[str, str]:
+    """The pool's label of each pooled family of a device."""
+    return {family: pool.label for pool in pools if pool.device == device for family in pool.families}

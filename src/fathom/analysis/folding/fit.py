@@ -1,4 +1,4 @@
-"""Least squares with one design for all counters, and errors that hold for correlated samples."""
+"""Least squares with one design for all counters, and standard errors for correlated samples."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from fathom.analysis.folding.bounded import bounded
 from fathom.analysis.folding.shares import Blocks, Shares
+from fathom.analysis.folding.solver import bounded
 from fathom.analysis.intervals import Array
 
-BLOCK, MOST_BLOCKS = 64, 400  # samples a block at least; blocks at most
-INVERTIBLE = 1e-11  # smallest pivot of a matrix that is inverted, of its largest element
-SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix: below it columns cannot be told apart
-SPLIT = 0.05  # of a null vector: components above it belong to columns that are mixed up
-FEW_BLOCKS = 8  # in which a state occurs: below, errors of blocks say too little
-LEVEL = 0.01  # whole samples' worth of belief that a launch is level
+BLOCK, MOST_BLOCKS = 64, 400  # fewest samples per block; most blocks
+INVERTIBLE = 1e-11  # smallest pivot of a matrix that is inverted, relative to its largest element
+SINGULAR = 1e-7  # eigenvalue of the scaled normal matrix below which columns are collinear
+SPLIT = 0.05  # of a null vector: larger components belong to collinear columns
+FEW_BLOCKS = 8  # in which a state occurs: with fewer, errors of blocks are too uncertain
+LEVEL = 0.01  # weight, in samples, of the prior that counters are constant during a launch
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is asked of a fit: values of states, blends of the design's columns, each row summing to 1.
+    """The values that a fit computes: means of columns, weighted by rows of `blend`, which sum to 1.
 
     `ridge` is added to the normal matrix.
     """
@@ -30,34 +30,34 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """States x counters: values, standard errors, and errors of the ratios that were asked for.
+    """States x counters: values, standard errors, and the errors of ratios.
 
-    `information` is how many samples wholly within a state would tell as much about it.
+    `information` is the number of samples wholly within a state that would determine it as well.
     """
 
     values: Array
     errors: Array
     ratio_errors: Array
     information: Array
-    zero: Array  # columns x counters: what is bound to 0
+    zero: Array  # columns x counters: whether the value is at its bound, 0
 
 
-def leaning(level: Array, into: Array, columns: int) -> Array:
-    """What belief that parts are as their middles adds to a normal matrix; `into` are the parts' columns.
+def level_ridge(level: Array, into: Array, columns: int) -> Array:
+    """The ridge that pulls parts towards their middle part; `into` gives the column of each part.
 
     Parts that share a column with their middle, or with others, need none.
     """
-    alone = np.bincount(into, minlength=columns) == 1
-    part = np.flatnonzero((level != np.arange(len(level))) & alone[into])
-    one, other = into[part], into[level[part]]
-    found = np.zeros((columns, columns))
-    np.add.at(found, (np.r_[one, other], np.r_[one, other]), LEVEL)
-    np.add.at(found, (np.r_[one, other], np.r_[other, one]), -LEVEL)
-    return found
+    single = np.bincount(into, minlength=columns) == 1
+    part = np.flatnonzero((level != np.arange(len(level))) & single[into])
+    own, middle = into[part], into[level[part]]
+    ridge = np.zeros((columns, columns))
+    np.add.at(ridge, (np.r_[own, middle], np.r_[own, middle]), LEVEL)
+    np.add.at(ridge, (np.r_[own, middle], np.r_[middle, own]), -LEVEL)
+    return ridge
 
 
 def blocks_of(burst: Array) -> Array:
-    """The edges of stretches of neighbouring samples that do not cross bursts: their begins, and the end."""
+    """Edges of blocks of neighbouring samples within bursts: first rows, and the number of rows."""
     size = max(BLOCK, -(-len(burst) // MOST_BLOCKS))
     edges = np.concatenate(([0], np.flatnonzero(np.diff(burst)) + 1, [len(burst)]))
     cuts = [
@@ -67,8 +67,8 @@ def blocks_of(burst: Array) -> Array:
     return np.unique(np.concatenate(cuts))
 
 
-def mixed_up(gram: Array) -> Array:
-    """For each column the group of columns that it cannot be told apart from; groups count from 0."""
+def collinear(gram: Array) -> Array:
+    """The group of each column, from 0: columns of one group are collinear."""
     into = np.arange(len(gram))
     while True:
         merged = _merge(gram, into)
@@ -105,44 +105,50 @@ def fit(
     *,
     sure: bool = True,
 ) -> Fit:
-    """The non-negative least-squares solution for every counter, whose rows `known` selects.
+    """The non-negative least-squares solution for every counter, over the samples that `known` selects.
 
-    `edges` are where blocks of neighbouring samples begin, and the end. `under[k]` is the counter to which
-    counter k is a ratio, k itself where it is none. `zero` is a guess of what is bound to 0, columns x
-    counters. Not `sure`: errors are 0.
+    `values` is samples x counters; `edges` is that of `blocks_of`. `under[k]` is the denominator of counter
+    k, k itself if it is no ratio. `zero`, columns x counters, is a guess of the values that are 0. Unless
+    `sure`, errors are 0.
 
-    Errors are the larger of two, of the solution without bounds: robust to unequal variances (HC3: MacKinnon
-    and White, Journal of Econometrics 29, 1985), and robust to correlation within blocks of neighbouring
-    samples (clustered, with the same correction for leverage); the latter only where a state occurs in
-    FEW_BLOCKS blocks. States that never occur have no information.
+    An error is the larger of two errors of the unbounded solution: one robust to unequal variances (HC3:
+    MacKinnon and White, Journal of Econometrics 29, 1985), one robust to correlation within blocks of
+    neighbouring samples (clustered, with the same correction for leverage). The latter counts only if a state
+    occurs in FEW_BLOCKS blocks. States that never occur have no information.
     """
     design = design.only(known)
     blocks, seen = Blocks(design, edges), np.where(known[:, None], values, 0.0)
     right = np.zeros((design.columns, values.shape[1]))
     for rows, columns, part in blocks:
         right[columns] += part.T @ seen[rows]
-    gram, among = design.gram(), asked.blend > 0
-    there = among @ np.diag(gram) > 0
-    gram = gram + asked.ridge * np.outer(*[there @ among] * 2)
+    gram, occurs = _normal_matrix(design, asked)
     inverse = _inverse(gram)
-    found, zero = bounded(gram, inverse, right, zero)
-    own, weights = np.maximum(asked.blend @ found, 0.0), inverse @ asked.blend.T
+    solution, zero = bounded(gram, inverse, right, zero)
+    own, weights = np.maximum(asked.blend @ solution, 0.0), inverse @ asked.blend.T
     variance = (weights.T * asked.blend).sum(axis=1)
-    information = np.divide(1.0, variance, out=np.zeros_like(variance), where=there & (variance > 0))
+    information = np.divide(1.0, variance, out=np.zeros_like(variance), where=occurs & (variance > 0))
     if not sure:
         return Fit(own, np.zeros_like(own), np.zeros_like(own), information, zero)
     below = own[:, under]
     spread = _Spread(np.divide(own, below, out=np.zeros_like(own), where=below > 0), under)
-    counted, free = 1 - np.clip(design.leverage(inverse), 0.0, 0.99), inverse @ right
+    unbounded = inverse @ right
+    weight = 1 - np.clip(design.leverage(inverse), 0.0, 0.99)
     for rows, columns, part in blocks:
-        left = (seen[rows] - part @ free[columns]) / counted[rows, None]
-        spread.add(part @ weights[columns], left)
-    enough = (blocks.occurs() @ among.T).sum(axis=0) >= FEW_BLOCKS
+        residuals = (seen[rows] - part @ unbounded[columns]) / weight[rows, None]
+        spread.add(part @ weights[columns], residuals)
+    enough = (blocks.occurs() @ (asked.blend > 0).T).sum(axis=0) >= FEW_BLOCKS
     return Fit(own, *spread.errors(enough), information, zero)
 
 
+def _normal_matrix(design: Shares, asked: Question) -> tuple[Array, Array]:
+    """X'X with the ridge for states that occur, and a mask of those states."""
+    gram, among = design.gram(), asked.blend > 0
+    occurs = among @ np.diag(gram) > 0
+    return gram + asked.ridge * np.outer(*[occurs @ among] * 2), occurs
+
+
 class _Spread:
-    """Sums of squared residuals as they bear on values, and on their ratios to others."""
+    """Sums of squared residuals, weighted by their influence on values and on ratios of values."""
 
     def __init__(self, ratio: Array, under: Array) -> None:
         self.ratios = np.flatnonzero(under != np.arange(len(under)))
@@ -150,18 +156,18 @@ class _Spread:
         self.scattered, self.clustered = np.zeros((2, *ratio.shape))
         self.with_under, self.clustered_ratio = np.zeros((2, *self.ratio.shape))
 
-    def add(self, projected: Array, left: Array) -> None:
-        """One block's samples: states' weights in each, and what is left of its counters."""
-        squared, influence = (projected**2).T, projected.T @ left
-        self.scattered += squared @ left**2
+    def add(self, projected: Array, residuals: Array) -> None:
+        """Add one block's samples: weights of states (samples x states), residuals (samples x counters)."""
+        squared, influence = (projected**2).T, projected.T @ residuals
+        self.scattered += squared @ residuals**2
         self.clustered += influence**2
         if len(self.ratios):
-            self.with_under += squared @ (left[:, self.ratios] * left[:, self.under])
+            self.with_under += squared @ (residuals[:, self.ratios] * residuals[:, self.under])
             ratios = influence[:, self.ratios] - self.ratio * influence[:, self.under]
             self.clustered_ratio += ratios**2
 
     def errors(self, enough: Array) -> tuple[Array, Array]:
-        """Of values, and of their ratios; those of blocks count for states that are in `enough` of them."""
+        """Standard errors of values and of ratios; `enough`: states whose clustered errors count."""
         ratios = np.zeros_like(self.scattered)
         squares = self.scattered[:, self.ratios], self.scattered[:, self.under]
         scattered = squares[0] - 2 * self.ratio * self.with_under + self.ratio**2 * squares[1]
@@ -175,19 +181,19 @@ def _larger(scattered: Array, clustered: Array, enough: Array) -> Array:
 
 
 def _inverse(gram: Array) -> Array:
-    """The inverse within the columns that occur; the others' rows are zero."""
-    there = np.flatnonzero(np.diag(gram) > 0)
-    found = np.zeros_like(gram)
-    if len(there):
-        own = gram[np.ix_(there, there)]
-        found[np.ix_(there, there)] = (
+    """The inverse within the columns that occur; other rows and columns are zero."""
+    occurs = np.flatnonzero(np.diag(gram) > 0)
+    inverse = np.zeros_like(gram)
+    if len(occurs):
+        own = gram[np.ix_(occurs, occurs)]
+        inverse[np.ix_(occurs, occurs)] = (
             np.linalg.inv(own) if _sound(own) else np.linalg.pinv(own, hermitian=True)
         )
-    return found
+    return inverse
 
 
 def _sound(gram: Array) -> bool:
-    """Whether the matrix is far enough from singular to be inverted as it is."""
+    """Whether the matrix is far enough from singular to be inverted."""
     try:
         pivots = np.diag(np.linalg.cholesky(gram)) ** 2
     except np.linalg.LinAlgError:

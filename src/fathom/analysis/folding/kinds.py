@@ -1,4 +1,4 @@
-"""Kinds of counters, told by their names; the rules are in `kinds.yaml`."""
+"""How each counter folds, from its name; the rules are in `kinds.yaml`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OVER_TIME = "a mean over time, because its denominator was not sampled with it"
 
 
 class Kind(NamedTuple):
-    """`kind` is mean, sum or ratio; `unit` that of the folded value; `weight` a ratio's denominator."""
+    """`kind` is mean, sum or ratio; `unit` is that of the folded value; `weight` is a ratio's denominator."""
 
     kind: str
     unit: str
@@ -28,18 +28,18 @@ def bare(name: str) -> str:
 
 @lru_cache(maxsize=1 << 14)
 def base(name: str) -> str:
-    """A counter's name without prefixes and without what is counted of it: `sm__x`."""
+    """A counter's name without prefixes and suffixes: `sm__x`."""
     return bare(name).partition(".")[0]
 
 
 def kind_of(name: str) -> Kind | None:
-    """How the counter folds, or None for a name whose meaning nobody described."""
-    found = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
-    return found and Kind(found["kind"], found["unit"], _weight(name, found))
+    """How the counter folds; None for a name that no rule describes."""
+    rule = next((row for row in _rules()["suffixes"] if name.endswith(row["ends"])), None)
+    return rule and Kind(rule["kind"], rule["unit"], _weight(name, rule))
 
 
 def _weight(name: str, row: dict[str, Any]) -> str | None:
-    """What the counter is a ratio of: a share of elapsed cycles is one of the cycles of its unit's clock."""
+    """The counter's denominator; for a share of elapsed cycles, the clock of its unit."""
     if row["kind"] == "ratio":
         return _rules()["weights"].get(base(name))
     clocks = _rules()["clocks"].items() if row.get("cycles") else ()
@@ -47,27 +47,27 @@ def _weight(name: str, row: dict[str, Any]) -> str | None:
 
 
 def is_share(name: str) -> bool:
-    """Whether the counter is a ratio of a part to its whole."""
+    """Whether the counter is a share between 0 and 1."""
     kind = kind_of(name)
     return bool(kind and kind.kind == "ratio" and base(name).startswith(tuple(_rules()["shares"])))
 
 
 def denominators(names: Sequence[str]) -> list[int | None]:
-    """For each name the place among `names` of what it is a ratio of; None where that is not among them."""
+    """The index in `names` of each counter's denominator; None if it is not among them."""
     place = {base(name): number for number, name in reversed(list(enumerate(names)))}
     kinds = [kind_of(name) for name in names]
     return [place.get(kind.weight) if kind and kind.weight else None for kind in kinds]
 
 
 def activity(names: Sequence[str]) -> int | None:
-    """The place of the counter that tells best whether anything runs."""
+    """The index of the counter that best shows whether anything runs; None if none of them is known."""
     bases = [base(name) for name in names]
     return next((bases.index(known) for known in _rules()["activity"] if known in bases), None)
 
 
-def telling(names: Sequence[str]) -> list[int]:
-    """The places of the counters of units that only kernels keep busy."""
-    units = tuple(_rules()["telling"])
+def informative(names: Sequence[str]) -> list[int]:
+    """The indices of the counters of units that only kernels keep busy."""
+    units = tuple(_rules()["informative"])
     return [place for place, name in enumerate(names) if base(name).startswith(units)]
 
 

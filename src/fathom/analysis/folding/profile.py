@@ -1,4 +1,4 @@
-"""How well a mixture of states explains a stretch of samples, as a function of the clocks' shift."""
+"""How well a mixture of states explains samples, as a function of the shift between their clocks."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fathom.analysis.folding.fit import leaning
-from fathom.analysis.folding.kinds import telling
+from fathom.analysis.folding.fit import level_ridge
+from fathom.analysis.folding.kinds import informative
 from fathom.analysis.folding.readings import Readings
 from fathom.analysis.folding.shares import dense_shares
 from fathom.analysis.folding.states import States
 from fathom.analysis.intervals import Array
 
 BLOCKS, RESAMPLES = 50, 200
-MOST = 2000  # samples that decide the shift: more make its error no smaller than the model's own
+MOST = 2000  # samples that determine the shift: with more, the model's own error dominates
 COLUMNS, COUNTERS = 64, 24
-DIVIDED = 160  # columns where states are divided into parts
+DIVIDED = 160  # columns, if states are divided into parts
 WIDE, NARROW = np.linspace(-2.0, 2.0, 17), np.linspace(-0.5, 0.5, 17)  # of an interval
 CLOSE = np.linspace(-0.2, 0.2, 13)
-NEAR = 3  # shifts to either side of the lowest that a parabola goes through
+NEAR = 3  # shifts on either side of the lowest to which a parabola is fitted
 LEAST_NOISE = 1e-4  # of a counter's variance
 NEVER = 1e-6  # keeps columns that do not occur from making the normal matrix singular
 
 
 class Pooling:
-    """The states that hold most time, a column for each of their parts; all others share the last."""
+    """Columns of a design: one per part of the states with most time; all others share the last one."""
 
     def __init__(self, states: States, times: Array, samples: int, columns: int) -> None:
         most = min(columns, max(samples // 20, 2))
@@ -33,29 +33,29 @@ class Pooling:
         self.columns = len(kept) + 1
         self._into = np.full(len(times), len(kept))
         self._into[kept] = np.arange(len(kept))
-        self.ridge = NEVER * np.eye(self.columns) + leaning(states.level, self._into, self.columns)
+        self.ridge = NEVER * np.eye(self.columns) + level_ridge(states.level, self._into, self.columns)
 
     def design(self, readings: Readings, states: States, shift: float) -> Array:
-        """Samples x columns: which part of each sample the device spent in each, at that shift."""
+        """Samples x columns: the share of each sample that the device spent in each, at that shift."""
         by = round(float(shift))
         return dense_shares(states, readings.starts + by, readings.ends + by, self._into, self.columns)
 
 
 def _largest(owner: Array, times: Array, most: int) -> Array:
-    """The parts of the states that hold most time, as many states as have so many parts."""
-    held = np.bincount(owner, times)
+    """The parts of the states with most time, at most `most` parts."""
+    time = np.bincount(owner, times)
     count = np.bincount(owner, times > 0)
-    order = np.argsort(-held, kind="stable")
+    order = np.argsort(-time, kind="stable")
     fits = np.cumsum(count[order]) <= most
     fits[0] = True
     return np.flatnonzero(np.isin(owner, order[fits]) & (times > 0))
 
 
 class Mixture:
-    """Samples of the counters that tell most, and the states that hold most time.
+    """A least-squares model of samples: the least noisy counters, explained by the states with most time.
 
-    Other states share one column: to tell where the samples lie, the large ones do. With `near`, a shift,
-    counters weigh as much as states explain them there: maximum likelihood where noise differs among them.
+    Other states share one column; the large ones suffice to locate the samples. With `near`, a shift,
+    counters are weighted by how well states explain them there: maximum likelihood if their noise differs.
     """
 
     def __init__(
@@ -66,77 +66,77 @@ class Mixture:
         self._pooling = Pooling(states, states.times, len(readings.starts), columns)
         if near is not None:
             self.values = self.values / noise(self._left(near))
-        self._whole = float((self.values**2).sum())
+        self._total = float((self.values**2).sum())
 
     def residuals(self, shift: float) -> Array:
-        """Squared residuals by sample, summed over counters, of the least-squares fit at that shift."""
+        """Squared residuals of the least-squares fit at that shift by sample, summed over counters."""
         return (self._left(shift) ** 2).sum(axis=1)
 
     def residual(self, shift: float) -> float:
-        """The sum of these."""
+        """The sum of the squared residuals at that shift."""
         _, solved, right = self._solved(shift)
-        return self._whole - float((solved * (right + self._pooling.ridge @ solved)).sum())
+        return self._total - float((solved * (right + self._pooling.ridge @ solved)).sum())
 
     def _left(self, shift: float) -> Array:
         design, solved, _ = self._solved(shift)
         return self.values - design @ solved
 
     def _solved(self, shift: float) -> tuple[Array, Array, Array]:
-        """The design at that shift, the least-squares values, and what they are solved from."""
+        """The design at that shift, the least-squares values, and their right-hand sides."""
         design = self._pooling.design(self.readings, self.states, shift)
         right = design.T @ self.values
         return design, np.linalg.solve(design.T @ design + self._pooling.ridge, right), right
 
     def explained(self, shifts: Array) -> Array:
-        """Share of the variance that the mixture explains, at each shift."""
-        if self._whole == 0:
+        """The share of the variance that the mixture explains at each shift."""
+        if self._total == 0:
             return np.zeros(len(shifts))
-        return np.array([1 - self.residual(shift) / self._whole for shift in shifts])
+        return np.array([1 - self.residual(shift) / self._total for shift in shifts])
 
 
 def noise(left: Array) -> Array:
-    """What is left of each counter, root mean square."""
+    """The root mean square of each counter's residuals."""
     return np.sqrt(np.maximum((left**2).mean(axis=0), LEAST_NOISE))
 
 
 def standard(readings: Readings, most: int) -> Array:
-    """At most so many counters without gaps, each with mean 0 and variance 1, those with the least noise.
+    """Samples x the `most` least noisy counters without gaps, scaled to mean 0 and variance 1.
 
-    Where there are any, counters of the multiprocessors: only these know when a kernel's blocks run.
+    Counters of multiprocessors are preferred: only these show when a kernel's blocks run.
     """
-    places = telling(readings.names)
+    places = informative(readings.names)
     values = readings.values[:, places] if places else readings.values
-    whole = np.flatnonzero(np.isfinite(values).all(axis=0))
-    chosen = values[:, whole]
+    complete = np.flatnonzero(np.isfinite(values).all(axis=0))
+    chosen = values[:, complete]
     spread = chosen.std(axis=0)
     chosen, spread = chosen[:, spread > 0], spread[spread > 0]
     if not chosen.shape[1]:
         return np.zeros((len(values), 1))
     scaled = (chosen - chosen.mean(axis=0)) / spread
-    smooth = (scaled[1:] * scaled[:-1]).mean(axis=0)  # noise has none of a neighbour's value
+    smooth = (scaled[1:] * scaled[:-1]).mean(axis=0)  # noise is independent of its neighbour
     return scaled[:, np.argsort(-smooth, kind="stable")[:most]]
 
 
 def precise(
     readings: Readings, states: States, near: float, *, widely: bool = True
 ) -> tuple[float, float, float]:
-    """The shift within two intervals of `near`, its standard error, both ns, and the variance explained.
+    """The best shift near `near` and its standard error, in ns, and the share of the variance it explains.
 
-    Not `widely`: within half an interval.
+    The search covers two sample intervals on either side, or half an interval unless `widely`.
     """
-    few = readings.only(some(len(readings.starts)))
+    few = readings.only(thinned(len(readings.starts)))
     if widely:
         near = lowest(Mixture(few, states, COLUMNS, COUNTERS).residual, near + WIDE * readings.interval_ns)
     mixture = Mixture(few, states, COLUMNS, COUNTERS, near)
     best, error, least = settled_shift(mixture.residuals, near + NARROW * readings.interval_ns)
-    whole = float((mixture.values**2).sum())
-    return best, error, 1 - least / whole if whole else 0.0
+    total = float((mixture.values**2).sum())
+    return best, error, 1 - least / total if total else 0.0
 
 
 def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[float, float, float]:
-    """The shift that leaves least, its standard error (a block bootstrap's), and what is left.
+    """The shift with the smallest residual, its standard error (block bootstrap), and that residual.
 
-    `shifts` are equidistant. Those far from the lowest are not looked at: they decide nothing.
+    `shifts` are equidistant. Those far from the lowest are not evaluated, because they cannot win.
     """
     blocks: dict[int, Array] = {}
     first, last = len(shifts) // 2 - NEAR, len(shifts) // 2 + NEAR
@@ -153,36 +153,36 @@ def settled_shift(residuals: Callable[[float], Array], shifts: Array) -> tuple[f
 
 
 def _blocks(left: Array) -> Array:
-    """Residuals summed over blocks of neighbours."""
+    """Residuals summed over blocks of neighbouring samples."""
     return np.add.reduceat(left, np.linspace(0, len(left), BLOCKS, endpoint=False).astype(int))
 
 
 def _drawn(profile: Array) -> Array:
-    """The costs at each shift (columns): of all blocks, then of blocks drawn with replacement."""
+    """The cost at each shift (columns): of all blocks first, then of blocks drawn with replacement."""
     drawn = np.random.default_rng(0).integers(0, BLOCKS, (RESAMPLES, BLOCKS))
     return np.vstack((profile.sum(axis=1), profile[:, drawn].sum(axis=2).T))
 
 
 def lowest(residual: Callable[[float], float], shifts: Array) -> float:
-    """The shift, of these, that leaves least: of every second first, then of its neighbours."""
-    found = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
-    best = min(found, key=lambda n: found[n])
-    found |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}
-    return float(shifts[min(found, key=lambda n: found[n])])
+    """The shift with the smallest residual: the best of every second one, refined by its neighbours."""
+    residuals = {n: residual(shifts[n]) for n in range(0, len(shifts), 2)}
+    best = min(residuals, key=lambda n: residuals[n])
+    residuals |= {n: residual(shifts[n]) for n in (best - 1, best + 1) if 0 <= n < len(shifts)}
+    return float(shifts[min(residuals, key=lambda n: residuals[n])])
 
 
-def some(count: int) -> Array:
-    """MOST of so many rows at most, in order."""
+def thinned(count: int) -> Array:
+    """Indices of at most MOST of `count` rows, evenly spaced."""
     return np.linspace(0, count, min(count, MOST), endpoint=False, dtype=int)
 
 
 def _vertices(shifts: Array, costs: Array, lowest: Array, reach: float) -> Array:
-    """The lowest points of parabolas through the neighbourhood of each row's smallest cost."""
-    found = shifts[lowest].astype(float)
+    """For each row of costs, the minimum of a parabola around its lowest shift."""
+    minima = shifts[lowest].astype(float)
     for place in np.unique(lowest):
         near, mine = slice(max(place - NEAR, 0), place + NEAR + 1), np.flatnonzero(lowest == place)
         curve, slope, _ = np.polyfit(shifts[near] - shifts[place], costs[mine, near].T, 2)
         bowl = curve > 0
         by = -slope[bowl] / (2 * curve[bowl])
-        found[mine[bowl]] += np.clip(by, -reach / 8, reach / 8)
-    return found
+        minima[mine[bowl]] += np.clip(by, -reach / 8, reach / 8)
+    return minima

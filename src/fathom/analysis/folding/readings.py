@@ -1,4 +1,4 @@
-"""Samples as arrays: one group of counters on one device."""
+"""Samples of one group of counters on one device, as arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.analysis.results import Abstained
 
 
 class Readings(msgspec.Struct, frozen=True):
-    """Samples in the order of burst and time; `values` is samples x counters, NaN where not sampled."""
+    """Samples sorted by burst and time, in ns; `values` is samples x counters, NaN where not sampled."""
 
     device: int
     names: list[str]
@@ -23,44 +23,45 @@ class Readings(msgspec.Struct, frozen=True):
     values: Array
 
     def only(self, rows: Array) -> Readings:
-        """The samples that the mask or the indices select."""
+        """Select samples by a mask or by indices."""
         return Readings(
             self.device, self.names, self.burst[rows], self.starts[rows], self.ends[rows], self.values[rows]
         )
 
     @property
     def interval_ns(self) -> float:
-        """The usual length of a sample."""
+        """The median length of a sample."""
         return float(np.median(self.ends - self.starts)) if len(self.starts) else 0.0
 
 
 def readings_of(samples: pl.DataFrame, groups: Any) -> tuple[list[Readings], list[Abstained]]:
-    """The rows of `samples` by device and group, whose names are `groups[group]`.
+    """Readings of each device and group from the table `samples`; `groups[group]` names its counters.
 
-    Samples without a length, and those that do not fit their group, are left out, and said.
+    Samples without a length, or with a number of values that differs from their group's, are left out and
+    reported.
     """
     if not samples.height:
         return [], []
     named = _names(groups)
-    found, abstained = [], []
+    readings, abstained = [], []
     for (device, group), rows in samples.group_by("device", "group", maintain_order=True):
         what = f"counters of group {group} on device {device}"
         if group not in named:
             abstained.append(Abstained(what, "the sounding does not say which counters they are"))
             continue
-        sound = rows.filter(
+        valid = rows.filter(
             pl.col("end_ns") > pl.col("start_ns"), pl.col("values").list.len() == len(named[group])
         ).sort("burst", "start_ns")
-        if sound.height < rows.height:
-            lost = rows.height - sound.height
+        if valid.height < rows.height:
+            lost = rows.height - valid.height
             abstained.append(Abstained(what, f"{lost} damaged samples were left out"))
-        if sound.height:
-            found.append(_arrays(int(device or 0), named[group], sound))
-    return found, abstained
+        if valid.height:
+            readings.append(_arrays(int(device or 0), named[group], valid))
+    return readings, abstained
 
 
 def _names(groups: Any) -> dict[Any, list[str]]:
-    """Names by group, of what the recording left of them."""
+    """Names of counters by group; empty if the recording is damaged."""
     if not isinstance(groups, list):
         return {}
     return {

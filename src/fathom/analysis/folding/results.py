@@ -1,22 +1,25 @@
-"""What folding finds."""
+"""Results of folding, and how a sounding stores them: rows of its table `counters`, and facts of a rank."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 import polars as pl
 
 from fathom.analysis.results import Abstained
+from fathom.sounding import COUNTERS
 
 
 class Alignment(NamedTuple):
     """How one burst's samples lie on the kernels' clock: kernel time = sample time + shift.
 
-    `shift_ns` holds at `middle_ns`; `drift_ppm` is how much it grows with time, 0 where none was seen.
-    `explained` is the share of the counters' variance that the kernels explain there. `why` says why the
-    burst could not be aligned, and is empty where it could. A `steady` one need not be: its `shift_ns` is 0
-    and its `error_ns` how far the clocks may lie apart.
+    `shift_ns` applies at `middle_ns` and grows by `drift_ppm`, 0 if no drift was detected. `explained` is the
+    share of the counters' variance that the kernels explain at that shift. `why` is the reason why the burst
+    could not be aligned, "" if it could. A `steady` burst, nearly all in one state, needs no alignment: its
+    `shift_ns` is 0 and its `error_ns` bounds the difference of the clocks.
     """
 
     device: int
@@ -32,9 +35,9 @@ class Alignment(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """Families of one function that are told together as `label`, since each launch shape is too rare.
+    """Families of one function that are folded as one, named `label`, because each launch shape is too rare.
 
-    Some may have rows of their own all the same: those that ran often enough, but not all the time.
+    Those that ran often enough, but not during all bursts, may have separate rows as well.
     """
 
     device: int
@@ -43,12 +46,74 @@ class Pool(NamedTuple):
 
 
 class Folding(NamedTuple):
-    """Rows of the table `counters`, what could not be told, and how each burst was aligned.
+    """Rows of the table `counters`, what was not analysed and why, and how each burst was aligned.
 
-    Families of a pool that have no sampled rows of their own are told by the rows of its label.
+    For families of a pool without sampled rows, the rows of the pool's label apply.
     """
 
     frame: pl.DataFrame
     abstained: list[Abstained]
     alignment: list[Alignment]
     pools: Sequence[Pool] = ()
+
+
+VERSION = 1  # increase it whenever the same samples fold to other figures
+FACT, POOLS = "folding", "pools"
+
+
+def facts_from(folding: Folding) -> dict[str, Any]:
+    """The facts of a rank that store a folding: `pools`, and under `folding` all else that is no row.
+
+    These are `version`, `abstained` (each with `what` and `why`) and `alignment` (the fields of `Alignment`
+    for each burst).
+    """
+    rest = {
+        "version": VERSION,
+        "abstained": [msgspec.to_builtins(reason) for reason in folding.abstained],
+        "alignment": [burst._asdict() for burst in folding.alignment],
+    }
+    return {FACT: rest} | ({POOLS: [pool._asdict() for pool in folding.pools]} if folding.pools else {})
+
+
+def folding_from(frame: pl.DataFrame, facts: dict[str, Any]) -> Folding | None:
+    """The stored folding from its rows and the rank's facts; None if there is none of this version.
+
+    Unreadable facts count as missing.
+    """
+    rest = facts.get(FACT)
+    if not isinstance(rest, dict) or rest.get("version") != VERSION:
+        return None
+    try:
+        abstained = msgspec.convert(rest.get("abstained", []), list[Abstained])
+        alignment = [Alignment(**fields) for fields in rest.get("alignment", [])]
+    except (msgspec.ValidationError, TypeError):
+        return None
+    return Folding(frame, abstained, alignment, pools_from(facts))
+
+
+def pools_from(facts: dict[str, Any]) -> list[Pool]:
+    """The pools among a rank's facts; malformed ones are left out."""
+    recorded = facts.get(POOLS)
+    rows = [row for row in recorded if isinstance(row, dict)] if isinstance(recorded, list) else []
+    fields = [(row.get("device"), row.get("label"), row.get("families")) for row in rows]
+    return [
+        Pool(device, label, tuple(name for name in families if isinstance(name, str)))
+        for device, label, families in fields
+        if isinstance(device, int) and isinstance(label, str) and isinstance(families, list | tuple)
+    ]
+
+
+def packed(folding: Folding) -> bytes:
+    """Encode a folding: Parquet of the rows and facts, in MessagePack."""
+    table = io.BytesIO()
+    folding.frame.write_parquet(table, compression="zstd", statistics=False)
+    return msgspec.msgpack.encode((table.getvalue(), facts_from(folding)))
+
+
+def unpacked(data: bytes) -> Folding | None:
+    """Decode a folding that `packed` encoded; None if the bytes are damaged."""
+    try:
+        table, facts = msgspec.msgpack.decode(data, type=tuple[bytes, dict[str, Any]])
+        return folding_from(pl.read_parquet(io.BytesIO(table)).select(*COUNTERS), facts)
+    except (msgspec.MsgspecError, pl.exceptions.PolarsError):
+        return None

@@ -1,20 +1,25 @@
-"""What a device does at each instant: the set of kernel families that run, as a partition of time."""
+"""Activity of a device: its launches, and the set of kernel families that run at each instant."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 import msgspec
 import numpy as np
+import polars as pl
 
+from fathom.analysis.device import detail
 from fathom.analysis.intervals import Array, Spans
 
-IDLE = 0  # the state in which nothing runs
+IDLE = 0  # the number of the state in which nothing runs
 Members = tuple[int, ...]
 
 
 class States(msgspec.Struct, frozen=True):
-    """Segments of time, sorted and disjoint, each in a state; `members` are the families of every state.
+    """Sorted disjoint segments of time, each in a state; `members` are the families that run in each state.
 
-    What the segments leave out is idle. Several kernels of one family at once are that family.
+    Time outside the segments is idle. Concurrent kernels of one family count as that family.
     """
 
     spans: Spans
@@ -23,7 +28,7 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def times(self) -> Array:
-        """Nanoseconds of each state; of idle, what lies between the first kernel and the last."""
+        """Nanoseconds of each state; idle time counts between the first kernel and the last."""
         lengths = self.spans.ends - self.spans.starts
         times = np.bincount(self.state, lengths, len(self.members))
         if len(lengths):
@@ -32,17 +37,17 @@ class States(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> Array:
-        """The state that each number stands for: itself, where states are not divided."""
+        """The state of each number: itself, because states are not divided here."""
         return np.arange(len(self.members))
 
     @property
     def level(self) -> Array:
-        """The number whose value each has where samples do not tell: its own."""
+        """The number whose value each takes where samples are missing: its own."""
         return np.arange(len(self.members))
 
 
 def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -> States:
-    """The states of one burst's kernels; `known`, which begins with idle, gains those that are new."""
+    """The states of one burst's kernels; new states are appended to `known`, which begins with idle."""
     kept = ends > starts
     starts, ends, family = starts[kept], ends[kept], family[kept]
     points = np.unique(np.concatenate((starts, ends)))
@@ -56,7 +61,7 @@ def states_of(starts: Array, ends: Array, family: Array, known: list[Members]) -
 
 
 def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[Array, Array]:
-    """How many kernels run between each two points, and a number that tells apart what runs."""
+    """How many kernels run between neighbouring points, and a hash of the families that run there."""
     opens, closes = np.searchsorted(points, starts), np.searchsorted(points, ends)
     size = len(points)
     count = np.cumsum(np.bincount(opens, minlength=size) - np.bincount(closes, minlength=size))
@@ -68,8 +73,63 @@ def _running(points: Array, starts: Array, ends: Array, family: Array) -> tuple[
 
 
 def _identify(at: int, starts: Array, ends: Array, family: Array, known: list[Members]) -> int:
-    """The state in which the device is at that instant."""
+    """The number of the device's state at an instant."""
     members = tuple(np.unique(family[(starts <= at) & (ends > at)]).tolist())
     if members not in known:
         known.append(members)
     return known.index(members)
+
+
+_NO_FUNCTIONS = ("copy", "set")
+
+
+class Launches(NamedTuple):
+    """One device's kernels, copies and memsets of all bursts; `family` is an index into `labels`.
+
+    `functions` gives (kind, name) of the labels that consist of a name and a launch shape.
+    """
+
+    burst: Array
+    starts: Array
+    ends: Array
+    family: Array
+    labels: list[str]
+    functions: dict[str, tuple[str, str]]
+
+    def states(self, burst: int, members: list[Members]) -> States:
+        """The states of one burst."""
+        mine = self.burst == burst
+        return states_of(self.starts[mine], self.ends[mine], self.family[mine], members)
+
+    def relabelled(self, other: Mapping[str, str]) -> Launches:
+        """Rename families as `other` says, which merges those with the same new label."""
+        labels = sorted({other.get(label, label) for label in self.labels})
+        place = np.array([labels.index(other.get(label, label)) for label in self.labels], np.int64)
+        return self._replace(family=place[self.family], labels=labels, functions={})
+
+    def lengths(self, labels: Sequence[str], bursts: Sequence[int]) -> dict[str, float]:
+        """The mean length in ns of the launches of each of `labels` that ran during `bursts`."""
+        within = np.isin(self.burst, bursts)
+        took = {
+            label: (self.ends - self.starts)[within & (self.family == place)]
+            for place, label in enumerate(self.labels)
+            if label in labels
+        }
+        return {label: max(float(own.mean()), 1.0) for label, own in took.items() if len(own)}
+
+
+def launches_of(kernels: pl.DataFrame) -> Launches:
+    """Launches from the rows of the table `kernels` of one device."""
+    rows = kernels.with_columns(label=detail())
+    labels = rows["label"].unique().sort().to_list()
+    number = {label: place for place, label in enumerate(labels)}
+    family = np.array([number[label] for label in rows["label"]], np.int64)
+    burst = rows["burst"].fill_null(0).to_numpy()
+    starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    return Launches(burst, starts, ends, family, labels, _functions(rows))
+
+
+def _functions(rows: pl.DataFrame) -> dict[str, tuple[str, str]]:
+    launched = rows.filter(~pl.col("kind").is_in(_NO_FUNCTIONS)).select("label", "kind")
+    split = [(label, kind, *label.rpartition(" ")) for label, kind in launched.unique().sort("label").rows()]
+    return {label: (kind, name) for label, kind, name, _, shape in split if name and "·" in shape}

@@ -1,4 +1,4 @@
-"""Samples beside kernels around one launch: what a picture of them needs."""
+"""Samples and kernels around one launch, for a picture."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from fathom.analysis.folding.results import Alignment, Folding
 from fathom.analysis.intervals import Array
 from fathom.sounding import Store
 
-_AROUND = 2.0  # launches of time before and after
+_AROUND = 2.0  # times the launch's length, before and after it
 _LEAST_NS = 100_000
 
 
 class Stretch(NamedTuple):
-    """Kernels and samples of a stretch of time, in ns since its begin; samples lie on the kernels' clock.
+    """Kernels and samples of a stretch of time, in ns since its begin, both on the kernels' clock.
 
-    `kernels`: label, stream, start, end. `values`: counters (without prefix, in per cent) by sample.
+    `kernels` has label, stream, start and end. `values` holds counters in per cent by their names without
+    prefix, one value per sample.
     """
 
     length_ns: int
@@ -33,16 +34,16 @@ class Stretch(NamedTuple):
 
 
 def stretch_around(store: Store, rank: int, device: str, family: str, folding: Folding) -> Stretch | None:
-    """The stretch around the family's usual launch among the aligned bursts; None where none was sampled.
+    """The stretch around the family's median launch in the aligned bursts; None if none was sampled.
 
-    `device` is its label, such as `cuda:0`.
+    `device` is a label such as `cuda:0`.
     """
     index = int(device.rpartition(":")[2]) if device[-1:].isdigit() else -1
     kernels = store.table("kernels", rank).filter(phase="counters", device=index).collect()
     samples = store.table("samples", rank).filter(phase="counters", device=index).collect()
     about = next((r for r in store.manifest.ranks if r.rank == rank), None)
     readings, _ = readings_of(samples, about.facts.get("counter_groups") if about else None)
-    aligned = {one.burst: one for one in folding.alignment if one.device == index and not one.why}
+    aligned = {burst.burst: burst for burst in folding.alignment if burst.device == index and not burst.why}
     labelled = kernels.with_columns(label=detail(), time=pl.col("end_ns") - pl.col("start_ns"))
     own = labelled.filter(pl.col("label") == family, pl.col("burst").is_in(list(aligned)))
     if not readings or own.is_empty():
