@@ -13,7 +13,8 @@ import polars as pl
 
 from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array
-from fathom.analysis.replay.replayed import Maps, Times, apart, moved
+from fathom.analysis.replay.part import Part
+from fathom.analysis.replay.replayed import HostTimes, Maps, Times, apart
 from fathom.analysis.windows import Boundary, tiles
 from fathom.units import NS_PER_MS
 
@@ -24,18 +25,25 @@ if TYPE_CHECKING:
 class Marks(msgspec.Struct, frozen=True):
     """A timeline's steps in the order of their rows; `whole` are those that are no part of another."""
 
-    marks: Array
-    ends: Array  # 0 where the step has no end
+    marks: HostTimes
+    ends: HostTimes  # 0 where the step has no end
     bursts: Array
     streams: list[int | None]
     whole: Array
 
     @classmethod
-    def of(cls, steps: pl.DataFrame) -> Marks:
+    def of(cls, steps: pl.DataFrame, parts: list[Part]) -> Marks:
         """From the rows of the steps table."""
         marks, ends, bursts = (steps[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
         whole = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
-        return cls(marks, ends, bursts, steps["stream"].to_list(), whole)
+        every = np.ones(len(marks), bool)
+        return cls(
+            HostTimes.of(marks, every, bursts, None, parts),
+            HostTimes.of(ends, ends > 0, bursts, None, parts),
+            bursts,
+            steps["stream"].to_list(),
+            whole,
+        )
 
 
 class Launches(msgspec.Struct, frozen=True):
@@ -44,9 +52,8 @@ class Launches(msgspec.Struct, frozen=True):
     start: Array
     end: Array
     arrived: Array  # -1 where the peers are not known
-    launched: Array
+    launched: HostTimes
     known: Array
-    thread: Array
     burst: Array
     stream: Array
     mine: Array  # rows of this device
@@ -54,20 +61,23 @@ class Launches(msgspec.Struct, frozen=True):
     usual: int | None
 
     @classmethod
-    def of(cls, kernels: pl.DataFrame, device: int | None, usual: int | None) -> Launches:
+    def of(cls, kernels: pl.DataFrame, device: int | None, usual: int | None, parts: list[Part]) -> Launches:
         """From a rank's kernels, joined to their launches."""
         met = "arrived_ns" in kernels.columns
         no_peers = np.full(kernels.height, -1)
         mine = np.flatnonzero((kernels["device"] == (-1 if device is None else device)).fill_null(False))
         start, end, burst = (kernels[name].to_numpy() for name in ("start_ns", "end_ns", "burst"))
         known = kernels["launched"].is_not_null().to_numpy()
+        launched, by = (
+            kernels["launched"].fill_null(0).to_numpy(),
+            kernels["launcher"].fill_null(-1).to_numpy(),
+        )
         return cls(
             start,
             end,
             kernels["arrived_ns"].fill_null(-1).to_numpy() if met else no_peers,
-            kernels["launched"].fill_null(0).to_numpy(),
+            HostTimes.of(launched, known, burst, by, parts),
             known,
-            kernels["launcher"].fill_null(-1).to_numpy(),
             burst,
             kernels["stream"].fill_null(-1).to_numpy(),
             mine,
@@ -78,7 +88,7 @@ class Launches(msgspec.Struct, frozen=True):
     def boundary(self, maps: Maps, times: Times) -> Boundary:
         """Where the work ends in a replay."""
         start, end, arrived = times.pieces(self.start, self.end, self.arrived)
-        launched = moved(self.launched, self.known, self.burst, self.thread, maps)
+        launched = self.launched.moved(maps)
         start, end, arrived, launched, burst, stream, known = (
             column[self.mine]
             for column in (start, end, arrived, launched, self.burst, self.stream, self.known)
@@ -116,17 +126,15 @@ class Beats(msgspec.Struct, frozen=True):
     launches: Launches
 
     @classmethod
-    def of(cls, timeline: Timeline, device: int | None, usual: int | None) -> Beats:
-        """As recorded; `usual` is the stream that computes most."""
-        return cls(Marks.of(timeline.steps), Launches.of(timeline.kernels, device, usual))
+    def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> Beats:
+        """As recorded; `usual` is the stream that computes most, `parts` are the rank's."""
+        return cls(Marks.of(timeline.steps, parts), Launches.of(timeline.kernels, device, usual, parts))
 
     def lengths_ms(self, times: Times) -> Array:
         """Milliseconds of each window in a replay."""
         maps, marked = times.maps, self.marks
-        every = np.ones(len(marked.marks), bool)
-        marks = moved(marked.marks, every, marked.bursts, None, maps)
-        ends = moved(marked.ends, marked.ends > 0, marked.bursts, None, maps)
-        marks, ends = apart(marks, ends, marked.ends > 0)
+        known = marked.ends.times > 0
+        marks, ends = apart(marked.marks.moved(maps), marked.ends.moved(maps), known)
         rows = np.flatnonzero(marked.whole & (ends > marks))
         rows = rows[np.argsort(marks[rows], kind="stable")]
         boundary = self.launches.boundary(maps, times)

@@ -13,10 +13,10 @@ from fathom.analysis.peers import meetings
 from fathom.analysis.recording import Timeline, read_timeline
 from fathom.analysis.replay.build import graph_of, parts_of
 from fathom.analysis.replay.changes import Change
-from fathom.analysis.replay.graph import EdgeTable, Graph
+from fathom.analysis.replay.graph import Graph
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.replayed import Times, replayed
-from fathom.analysis.replay.weights import Durations, weights
+from fathom.analysis.replay.weights import Durations, Own, weights
 from fathom.sounding import Store
 
 
@@ -48,15 +48,15 @@ class Model(msgspec.Struct, dict=True):
         """Replay. `typical`: with constants for all slack; `host`, `long`: see Durations."""
         durations = [Durations.of(part, changes, host, long) for part in self.parts]
         found = np.zeros(len(self._owner))
-        for part, mine, (rows, edges) in zip(self.parts, durations, self._edges, strict=True):
-            found[rows] = weights(part, edges, mine, typical)
+        for part, mine, own in zip(self.parts, durations, self._edges, strict=True):
+            found[own.rows] = weights(own, part, mine, typical)
         return Replayed(self, durations, self.graph.times(found))
 
     @cached_property
-    def _edges(self) -> list[tuple[Array, EdgeTable]]:
-        """By part: which edges of the graph are its own, and these."""
+    def _edges(self) -> list[Own]:
+        """By part: which edges of the graph are its own."""
         rows = [np.flatnonzero(self._owner == i) for i in range(len(self.parts))]
-        return [(mine, EdgeTable(*(column[mine] for column in self.graph.edges))) for mine in rows]
+        return [Own.of(part, mine, self.graph.edges) for part, mine in zip(self.parts, rows, strict=True)]
 
 
 class Replayed(msgspec.Struct):

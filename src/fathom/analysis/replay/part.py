@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import msgspec
 import numpy as np
 
 from fathom.analysis.intervals import Array
+from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import Edges, Kind
 from fathom.analysis.replay.host import Calls, Team
 from fathom.analysis.replay.pieces import Pieces
 
 
-class Part(msgspec.Struct):
+class Part(msgspec.Struct, dict=True):
     """`begin` and `done` are the instants of the calls, `starts` and `ends` those of the pieces, by index.
 
     A piece has a start of its own only where a collective waits for peers; else it is its end's.
@@ -30,6 +33,9 @@ class Part(msgspec.Struct):
     ends: Array
     edges: Edges = msgspec.field(default_factory=Edges)
     facts: dict[str, float] = msgspec.field(default_factory=dict)  # what was found out, and how often not
+    # What a change acts on, found once: intervals of the team with its factor on them, and pieces.
+    intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)
+    pieces_of: dict[Change, Array] = msgspec.field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -58,16 +64,42 @@ class Part(msgspec.Struct):
         found[self.ends - self.origin] = False
         return found
 
+    @cached_property
     def anchors(self) -> Array:
         """The team's instants in order."""
         mine = self.calls.team
         return np.append(self.origin, np.column_stack((self.begin[mine], self.done[mine])).ravel())
 
+    @cached_property
     def anchored(self) -> Array:
         """When they were."""
         mine = self.calls.team
         flat = np.column_stack((self.calls.start[mine], self.calls.end[mine])).ravel()
         return np.append(self.zero, flat)
+
+    @cached_property
+    def knot_of_anchor(self) -> Array:
+        """Which of the team's knots each anchor is."""
+        return np.searchsorted(self.team.knots, self.anchored)
+
+    @cached_property
+    def working_ns(self) -> Array:
+        """By interval of the team: nanoseconds in which the host works. Complete once all edges are added."""
+        calls, call = self.calls, self.team.call
+        if not len(calls.start):
+            return self.team.lengths * np.ones(len(call))
+        share = np.divide(calls.own, calls.length, out=np.ones(len(calls.own)), where=calls.length > 0)
+        return self.team.lengths * np.where(call >= 0, share[np.maximum(call, 0)], 1.0)
+
+    @cached_property
+    def called_ns(self) -> Array:
+        """By call: nanoseconds in which the host works. Complete once all edges are added."""
+        return self.of_calls(self.working_ns)
+
+    def of_calls(self, by_interval: Array) -> Array:
+        """By call: the sum over the intervals that it holds."""
+        inside = self.team.call >= 0
+        return np.bincount(self.team.call[inside], by_interval[inside], len(self.calls.start))
 
 
 def number(
@@ -90,12 +122,12 @@ def number(
 
 def host_edges(part: Part) -> None:
     """The team works from one of its calls to the next; other threads act some time after its last one."""
-    anchors = part.anchors()
+    anchors = part.anchors
     part.edges.add(Kind.HOST, anchors[:-1], anchors[1:], 0.0)
     calls = part.calls
     others = np.flatnonzero(~calls.team)
-    last = np.searchsorted(part.anchored(), calls.start[others], "right") - 1
+    last = np.searchsorted(part.anchored, calls.start[others], "right") - 1
     after = anchors[np.maximum(last, 0)]
-    delay = calls.start[others] - part.anchored()[np.maximum(last, 0)]
+    delay = calls.start[others] - part.anchored[np.maximum(last, 0)]
     part.edges.add(Kind.FIXED, after, part.begin[others], delay)
     part.edges.add(Kind.FIXED, part.begin[others], part.done[others], calls.own[others])

@@ -38,7 +38,8 @@ class Seen(msgspec.Struct):
     def steps_ms(self, timeline: Timeline, times: Times) -> Array:
         """Milliseconds of the used windows in a replay of the recorded `timeline`."""
         if self.beats is None:
-            self.beats = Beats.of(timeline, self.index, self.usual)
+            parts = [part for part, _ in times.parts]
+            self.beats = Beats.of(timeline, self.index, self.usual, parts)
         return self.beats.lengths_ms(times)[self.used]
 
     def ledger(self, timeline: Timeline) -> Ledger:

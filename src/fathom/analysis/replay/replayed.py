@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import cached_property
+
 import msgspec
 import numpy as np
 import polars as pl
@@ -55,43 +58,81 @@ def replayed(timeline: Timeline, times: Times) -> Timeline:
     return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks)
 
 
+class Placed(msgspec.Struct, frozen=True):
+    """Times of one burst's host records among its recorded anchors and knots: the same for every replay."""
+
+    since: Array  # the anchor before
+    after: Array  # nanoseconds since that
+    calling: Array  # rows of the team's inside its calls
+    working: Array  # rows of the team's between its calls
+    knot: Array  # of `working`: the knot before
+    beyond: Array  # of `working`: nanoseconds since that
+
+    @classmethod
+    def of(cls, part: Part, times: Array, threads: Array | None) -> Placed:
+        """`threads`: who made the records; None: the team did."""
+        last = np.searchsorted(part.anchored, times, "right") - 1
+        since = np.maximum(last, 0)
+        own = np.ones(len(times), bool) if threads is None else np.isin(threads, list(part.team.threads))
+        own &= last >= 0
+        working, knots = np.flatnonzero(own & (last % 2 == 0)), part.team.knots
+        knot = np.maximum(np.searchsorted(knots, times[working], "right") - 1, 0)
+        beyond = times[working] - knots[knot] if len(knots) else np.zeros(len(working))
+        after = (times - part.anchored[since]).astype(float)
+        return cls(since, after, np.flatnonzero(own & (last % 2 == 1)), working, knot, beyond.astype(float))
+
+
+class HostTimes(msgspec.Struct, frozen=True):
+    """Times of host records, with where those lie that a replay moves: rows and places by burst."""
+
+    times: Array
+    placed: dict[int, tuple[Array, Placed]]
+
+    @classmethod
+    def of(
+        cls, times: Array, known: Array, bursts: Array, threads: Array | None, parts: Iterable[Part]
+    ) -> HostTimes:
+        """Those that are `known` move; `threads` made them (None: the team)."""
+        placed = {}
+        for part in parts:
+            rows = np.flatnonzero(known & (bursts == part.burst))
+            by = None if threads is None else threads[rows]
+            placed[part.burst] = rows, Placed.of(part, times[rows], by)
+        return cls(times, placed)
+
+    def moved(self, maps: Maps) -> Array:
+        """The times in the replay."""
+        found = self.times.copy()
+        for burst, (rows, placed) in self.placed.items():
+            found[rows] = maps[burst](placed)
+        return found
+
+
 class _Map:
     """From recorded to replayed times of one burst's host."""
 
     def __init__(self, part: Part, durations: Durations, epoch: int, at: Array) -> None:
-        self._epoch = epoch
-        self._team = part.team.threads
-        self._knots, self._elapsed = part.team.knots, durations.elapsed
-        self._anchored, self._at = part.anchored(), at[part.anchors()]
+        self.part = part
+        self._epoch, self._elapsed, self._at = epoch, durations.elapsed, at[part.anchors]
 
-    def __call__(self, times: Array, threads: Array | None) -> Array:
-        """The team's own records change with its work, others stay as long after its last call.
+    def __call__(self, placed: Placed) -> Array:
+        """The team's own records change with its work, others stay as long after its last call."""
+        since, moved = placed.since, placed.after.copy()
+        moved[placed.calling] *= self._longer[since[placed.calling]]
+        moved[placed.working] = self._worked(placed)
+        return self._epoch + np.rint(moved + self._at[since]).astype(np.int64)
 
-        `threads`: who made the records; None: the team did.
-        """
-        last = np.searchsorted(self._anchored, times, "right") - 1
-        since = np.maximum(last, 0)
-        after = (times - self._anchored[since]).astype(float)
-        own = np.ones(len(times), bool) if threads is None else np.isin(threads, list(self._team))
-        own &= last >= 0
-        worked = np.where(last % 2 == 1, self._inside(since, after), self._worked(since, times))
-        moved = np.where(own, worked, after) + self._at[since]
-        return self._epoch + np.rint(moved).astype(np.int64)
+    @cached_property
+    def _longer(self) -> Array:
+        """By anchor: how much longer the time up to the next one is, as each part of a call is then."""
+        was, now = np.diff(self.part.anchored), np.diff(self._at)
+        return np.append(np.divide(now, was, out=np.ones(len(now)), where=was > 0), 1.0)
 
-    def _inside(self, begin: Array, after: Array) -> Array:
-        """Of a call that takes longer or shorter, each part does."""
-        done = np.minimum(begin + 1, len(self._at) - 1)
-        was, now = self._anchored[done] - self._anchored[begin], self._at[done] - self._at[begin]
-        return after * np.divide(now, was, out=np.ones(len(now)), where=was > 0)
-
-    def _worked(self, since: Array, times: Array) -> Array:
-        """The host's work from its last call on."""
-        return self._work(times) - self._work(self._anchored[since])
-
-    def _work(self, times: Array) -> Array:
-        if not len(self._knots):
-            return np.zeros(len(times))
-        return np.interp(times - self._knots[0], self._knots - self._knots[0], self._elapsed)
+    def _worked(self, placed: Placed) -> Array:
+        """The host's work since its last call."""
+        pace = np.append(np.diff(self._elapsed) / np.diff(self.part.team.knots), 0.0)
+        work = pace[placed.knot] * placed.beyond + self._elapsed[placed.knot]
+        return work - self._elapsed[self.part.knot_of_anchor[placed.since[placed.working]]]
 
 
 Maps = dict[int, _Map]
@@ -123,18 +164,9 @@ def apart(marks: Array, ends: Array, known: Array) -> tuple[Array, Array]:
 
 
 def _times(column: pl.Series, bursts: Array, threads: Array | None, maps: Maps) -> pl.Series:
-    known = column.is_not_null().to_numpy()
-    times = moved(column.fill_null(0).to_numpy(), known, bursts, threads, maps)
-    return pl.Series(column.name, times).set(pl.Series(~known), None)
-
-
-def moved(times: Array, known: Array, bursts: Array, threads: Array | None, maps: Maps) -> Array:
-    """The times of host records that are `known`, in the replay; `threads` made them (None: the team)."""
-    found = times.copy()
-    for burst, to in maps.items():
-        rows = known & (bursts == burst)
-        found[rows] = to(times[rows], None if threads is None else threads[rows])
-    return found
+    known, parts = column.is_not_null(), [to.part for to in maps.values()]
+    times = HostTimes.of(column.fill_null(0).to_numpy(), known.to_numpy(), bursts, threads, parts)
+    return pl.Series(column.name, times.moved(maps)).set(~known, None)
 
 
 def _kernels(rows: pl.DataFrame, times: Times, maps: Maps) -> pl.DataFrame:

@@ -35,14 +35,14 @@ class Durations(msgspec.Struct):
     @classmethod
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
         """`host`: a factor on what recording slows down; `long`: on LONG_NS of an op without a record."""
-        base = part.team.lengths * _working(part)
+        base = part.working_ns
         factors = _host_factors(part, changes, host, np.where(base < LONG_NS, host, long))
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
         length = part.pieces.length.astype(float)
         piece = _piece_times(part, changes, length)
         return cls(
             elapsed,
-            _call_factors(part, base, factors),
+            _call_factors(part, factors),
             piece,
             np.divide(piece, length, out=np.ones_like(length), where=length > 0),
             host * _product(changes, "launch-latency"),
@@ -54,15 +54,6 @@ class Durations(msgspec.Struct):
 
 def _product(changes: Sequence[Change], selector: str) -> float:
     return float(np.prod([c.factor for c in changes if c.selector == selector and c.factor is not None]))
-
-
-def _working(part: Part) -> Array:
-    """By interval: the share in which the host works, where its call waits for the rest."""
-    calls, call = part.calls, part.team.call
-    if not len(calls.start):
-        return np.ones(len(call))
-    share = np.divide(calls.own, calls.length, out=np.ones(len(calls.own)), where=calls.length > 0)
-    return np.where(call >= 0, share[np.maximum(call, 0)], 1.0)
 
 
 def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Array) -> Array:
@@ -79,6 +70,12 @@ def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Ar
 
 def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
     """The intervals that a change is about, and its factor on them."""
+    if change not in part.intervals_of:
+        part.intervals_of[change] = _intervals(part, change)
+    return part.intervals_of[change]
+
+
+def _intervals(part: Part, change: Change) -> tuple[Array, Array | float]:
     team, nothing = part.team, np.zeros(len(part.team.call), bool)
     factor = 1.0 if change.factor is None else change.factor
     if change.selector in (*CAUSES, "input"):
@@ -104,25 +101,27 @@ def _launching(part: Part, change: Change) -> tuple[Array, Array | float]:
     return launches[call], np.divide(change.ns, own, out=np.ones(len(own)), where=own > 0)
 
 
-def _call_factors(part: Part, base: Array, factors: Array) -> Array:
+def _call_factors(part: Part, factors: Array) -> Array:
     """By call: how much longer its working time takes."""
-    count, call = len(part.calls.start), part.team.call
-    inside = call >= 0
-    was = np.bincount(call[inside], base[inside], count)
-    now = np.bincount(call[inside], (base * factors)[inside], count)
-    return np.divide(now, was, out=np.ones(count), where=was > 0)
+    was, now = part.called_ns, part.of_calls(part.working_ns * factors)
+    return np.divide(now, was, out=np.ones(len(was)), where=was > 0)
 
 
 def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
-    pieces = part.pieces
     for change in changes:
         if change.of_the_host:
             continue
-        rows = _launched_again(part) if change.selector == AGAIN else _of_kinds(pieces, change)
-        if change.pattern:
-            rows = rows & named_pieces(part, change)
+        if change not in part.pieces_of:
+            part.pieces_of[change] = _pieces(part, change)
+        rows = part.pieces_of[change]
         length = np.where(rows, change.of(1.0) * length if change.ns is None else change.ns, length)
     return length
+
+
+def _pieces(part: Part, change: Change) -> Array:
+    """The pieces that a change is about."""
+    rows = _launched_again(part) if change.selector == AGAIN else _of_kinds(part.pieces, change)
+    return rows & named_pieces(part, change) if change.pattern else rows
 
 
 def _of_kinds(pieces: Pieces, change: Change) -> Array:
@@ -167,34 +166,47 @@ def changes_something(part: Part, change: Change) -> bool:
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 
-def weights(part: Part, edges: EdgeTable, durations: Durations, typical: bool) -> Array:
-    """Weights of a part's own edges, whose `piece` and `other` count inside the part."""
+class Own(msgspec.Struct, frozen=True):
+    """A part's own edges, whose `piece` and `other` count inside the part, by what decides their weights."""
+
+    rows: Array  # of the graph's edges
+    edges: EdgeTable
+    of_kind: dict[Kind, Array]
+    worked: tuple[Array, Array]  # of HOST edges: the knots that they lie between
+    completing: Array  # edges that a piece ends with
+
+    @classmethod
+    def of(cls, part: Part, rows: Array, every: EdgeTable) -> Own:
+        """Those at `rows` of the graph's edges."""
+        edges = EdgeTable(*(column[rows] for column in every))
+        of_kind = {kind: np.flatnonzero(edges.kind == kind) for kind in Kind}
+        knot = np.zeros(part.count, np.int64)
+        knot[part.anchors - part.origin] = part.knot_of_anchor
+        host = of_kind[Kind.HOST]
+        worked = knot[edges.source[host] - part.origin], knot[edges.target[host] - part.origin]
+        return cls(rows, edges, of_kind, worked, np.flatnonzero(edges.piece >= 0))
+
+
+def weights(own: Own, part: Part, durations: Durations, typical: bool) -> Array:
+    """Weights of a part's own edges."""
+    edges, of_kind, elapsed = own.edges, own.of_kind, durations.elapsed
     found = np.array(edges.typical if typical else edges.kept, float)
-    mine = [edges.kind == kind for kind in Kind]
-    _between_knots(part, edges, durations, found, mine[Kind.HOST])
-    rows = mine[Kind.LAUNCH]
+    before, after = own.worked
+    found[of_kind[Kind.HOST]] = elapsed[after] - elapsed[before]
+    rows = of_kind[Kind.LAUNCH]
     found[rows] = _latencies(part, durations, edges.other[rows], found[rows])
-    rows = mine[Kind.STREAM]
-    overlap = durations.pace[edges.other[rows]] if rows.any() else np.ones(0)
-    found[rows] *= np.where(found[rows] < 0, overlap, durations.gap)
+    rows = of_kind[Kind.STREAM]
+    if len(rows):
+        found[rows] *= np.where(found[rows] < 0, durations.pace[edges.other[rows]], durations.gap)
     if durations.loader is not None:
-        rows = mine[Kind.LOADER]
+        rows = of_kind[Kind.LOADER]
         found[rows] = (
             found[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
         )
     if not durations.synchronous:
-        found[mine[Kind.SYNC]] = NEVER
-    rows = edges.piece >= 0
-    found[rows] += durations.piece[edges.piece[rows]]
+        found[of_kind[Kind.SYNC]] = NEVER
+    found[own.completing] += durations.piece[edges.piece[own.completing]]
     return found
-
-
-def _between_knots(part: Part, edges: EdgeTable, durations: Durations, found: Array, rows: Array) -> None:
-    at = np.zeros(part.count)
-    at[part.anchors() - part.origin] = (
-        durations.elapsed[np.searchsorted(part.team.knots, part.anchored())] if len(part.team.knots) else 0.0
-    )
-    found[rows] = at[edges.target[rows] - part.origin] - at[edges.source[rows] - part.origin]
 
 
 def _latencies(part: Part, durations: Durations, call: Array, slack: Array) -> Array:
