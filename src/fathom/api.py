@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import polars as pl
 
+    from fathom.analysis.folding import Stretch
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from fathom.sounding import Manifest, Store
     from fathom.tips import Scores
 
+NO_SAMPLES = "No counter samples cover this kernel; record with `fathom run --depth counters`."
 _DERIVED = ("windows", "ledger", "profiled_ledger")
 
 
@@ -145,6 +147,23 @@ class Sounding:
         if rank not in self._portraits:
             self._portraits[rank] = self._portrayed(rank)
         return matching(self._portraits[rank], pattern)
+
+    def samples(self, pattern: str | None = None, rank: int | None = None) -> tuple[Stretch, Portrait]:
+        """Counter samples around one launch of the first family that `pattern` names, and that family.
+
+        `rank` as for `kernel`. Raises BadInputError like `kernel`, and if no samples cover the family.
+        """
+        from fathom.analysis.folding import counters_of, stretch_around
+        from fathom.errors import BadInputError
+
+        for portrait in self.kernel(pattern, rank)[:1]:
+            folding = counters_of(self.store, portrait.rank)
+            stretch = stretch_around(self.store, portrait.rank, portrait.device, portrait.family, folding)
+            if stretch is not None:
+                return stretch, portrait
+        raise BadInputError(
+            "No counter samples cover this kernel; record with `fathom run --depth counters`."
+        )
 
     def _portrayed(self, rank: int | None) -> list[Portrait]:
         import msgspec

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fathom.cli import measuring
+from fathom.gauges import completing
 from fathom.gauges import counters as gauge
 from fathom.gauges.counters import NoCountersError
 from fathom.machine import MachineFileError
@@ -141,18 +141,21 @@ def test_why_nothing_was_sampled(tmp_path: Path, lines: list[str], words: str) -
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     lines: list[str] = []
-    monkeypatch.setattr(measuring, "say", lines.append)
-    monkeypatch.setattr(measuring, "_with_ceilings", machine)
+    monkeypatch.setattr(completing, "_with_ceilings", lambda *_: machine())
     monkeypatch.setattr("fathom.gauges.counters.parent.installed", lambda: "13.4.0")
     return lines
+
+
+def completed(said: list[str], counters: bool = False) -> dict[str, Any]:
+    return completing.completed(lambda _: ([], []), said.append, counters)
 
 
 def test_missing_qualification_runs_with_one_line(said, monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     monkeypatch.setattr(gauge, "qualify", lambda machine: FOUND, raising=False)
-    assert measuring.measured_machine(counters=True)["counters"] == FOUND
+    assert completed(said, counters=True)["counters"] == FOUND
     assert len(said) == 1 and "once" in said[0] and "--no-measure" in said[0]
-    assert "counters" not in measuring.measured_machine()
+    assert "counters" not in completed(said)
 
 
 def test_the_obstacle_is_kept_as_the_reason(said, monkeypatch) -> None:
@@ -160,7 +163,7 @@ def test_the_obstacle_is_kept_as_the_reason(said, monkeypatch) -> None:
         raise NoCountersError("the reason")
 
     monkeypatch.setattr(gauge, "qualify", fails, raising=False)
-    assert measuring.measured_machine(counters=True)["why_no_counters"] == "the reason"
+    assert completed(said, counters=True)["why_no_counters"] == "the reason"
 
 
 def test_counters_that_cannot_be_remembered_are_sampled_all_the_same(said, monkeypatch) -> None:
@@ -169,5 +172,5 @@ def test_counters_that_cannot_be_remembered_are_sampled_all_the_same(said, monke
 
     monkeypatch.setattr(gauge, "qualify", lambda machine: FOUND, raising=False)
     monkeypatch.setattr(gauge, "keep_counters", full, raising=False)
-    assert measuring.measured_machine(counters=True)["counters"] == FOUND
+    assert completed(said, counters=True)["counters"] == FOUND
     assert said[-1] == "no room"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from fathom.cli.console import say
+from fathom.cli.console import print_json, say
+from fathom.cli.options import PATTERN, SoundingPath
 
 EXAMPLES = """Examples:
 
@@ -20,13 +20,8 @@ fathom dive train.fathom gemm -- python train.py --lr 3e-4"""
 
 
 def dive(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
-    pattern: Annotated[
-        str,
-        typer.Argument(
-            help="The family's name, a part of it, a pattern with * and ?, or a regular expression."
-        ),
-    ],
+    sounding: SoundingPath,
+    pattern: Annotated[str, typer.Argument(help=PATTERN)],
     command: Annotated[
         list[str] | None,
         typer.Argument(help="The program to run, after --. [default: the recorded one]", metavar="COMMAND"),
@@ -47,18 +42,13 @@ def dive(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Rerun the program with one kernel under Nsight Compute, and show what limits the kernel and where."""
-    from dataclasses import asdict
-
-    import msgspec
-
     from fathom.recorder.dive import dive as run_dive
-    from fathom.report import print_dive
+    from fathom.report import dive_content, print_dive
 
     result = run_dive(sounding, pattern, command, launch=launch, sections=sections, output=output, say=say)
     if json:
-        content: dict[str, Any] = {"path": str(result.store.path), "target": asdict(result.target)}
-        content |= {**msgspec.to_builtins(result.explanation), "hot_spots": result.spots}
-        print(json_library.dumps(content, indent=1))
+        place = {"path": str(result.store.path), "target": result.target}
+        print_json(place | dive_content(result.explanation, result.spots))
     else:
         print_dive(result.explanation, result.spots)
     say(f"the new sounding is {result.store.path}")

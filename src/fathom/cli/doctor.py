@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_library
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fathom.cli.console import print_json
 
 if TYPE_CHECKING:
     from fathom.recorder import Diagnosis, DoctorCheck
@@ -24,7 +25,7 @@ def doctor(
 
     diagnosis = examine_host(python)
     if json:
-        print(json_library.dumps(diagnosis.as_dict(), indent=1))
+        print_json(diagnosis.as_dict())
     else:
         _print(diagnosis)
 

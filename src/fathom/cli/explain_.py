@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_library
 from typing import Annotated
 
 import typer
+
+from fathom.cli.console import print_json
 
 EXAMPLES = """Examples:
 
@@ -20,8 +21,6 @@ def explain(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Describe a kind of finding: its mechanism, how it shows, what mends it."""
-    import msgspec
-
     from fathom.diagnosis.kinds import kinds, resembling
     from fathom.errors import BadInputError
     from fathom.report import print_kind, print_kinds
@@ -33,7 +32,7 @@ def explain(
         raise BadInputError(f"There is no kind of finding {kind[:60]!r}; near it: {near}.")
     chosen = list(kinds().values()) if kind is None else [kinds()[kind]]
     if json:
-        print(json_library.dumps(msgspec.to_builtins(chosen if every else chosen[0]), indent=1))
+        print_json(chosen if every else chosen[0])
     elif every:
         print_kinds(chosen)
     else:

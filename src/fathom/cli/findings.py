@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fathom.cli.options import Machine, Price
+from fathom.cli.console import write_json
+from fathom.cli.options import Machine, Price, SoundingPath
 
 EXAMPLES = """Examples:
 
@@ -20,7 +19,7 @@ fathom findings train.fathom --leads"""
 
 
 def findings(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    sounding: SoundingPath,
     json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False,
     leads: Annotated[
         bool,
@@ -32,15 +31,12 @@ def findings(
     price: Price = None,
 ) -> None:
     """Name what holds a step back, what mending it would save, and how to mend it."""
-    import msgspec
-
     from fathom.api import open
     from fathom.report import print_findings, print_leads, stepped, unseen_of
 
     examination = open(sounding, machine=machine).examine(price=price)
     if json:
-        shown = examination.leads if leads else examination.findings
-        sys.stdout.buffer.write(msgspec.json.encode(shown) + b"\n")
+        write_json(examination.leads if leads else examination.findings)
     elif leads:
         print_leads(examination.leads)
     else:

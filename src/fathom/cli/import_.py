@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from fathom.cli.console import print_json
+from fathom.cli.options import Replace
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
@@ -33,7 +35,7 @@ def import_(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Path of the sounding. [default: NAME.fathom]")
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
+    replace: Replace = False,
     json: Annotated[bool, typer.Option("--json", help="Print a summary of the import as JSON.")] = False,
 ) -> None:
     """Turn Kineto traces (one per rank), results of ncu, or raw records into a sounding."""
@@ -43,11 +45,13 @@ def import_(
     with waiting(f"importing {traces[0].name}"):
         store = import_any(traces, output, replace=replace)
     summary = _summary(store)
-    print(json_library.dumps(summary, indent=1) if json else _text(summary))
+    if json:
+        print_json(summary)
+    else:
+        print(_text(summary))
 
 
 def _summary(store: Store) -> dict[str, Any]:
-    import msgspec
     import polars as pl
 
     from fathom.sounding import TABLES
@@ -58,7 +62,7 @@ def _summary(store: Store) -> dict[str, Any]:
         "ranks": store.ranks,
         "rows": counts,
         "ended": store.manifest.ended,
-        "problems": msgspec.to_builtins(store.manifest.problems),
+        "problems": store.manifest.problems,
         "abstained": store.manifest.abstained,
     }
 
@@ -68,7 +72,7 @@ def _text(summary: dict[str, Any]) -> str:
     shown = [name for name in _SHOWN if name != "counters" or counted[name]]
     counts = [_count(counted[name], name) for name in shown]
     lines = [f"{summary['path']}: {', '.join(counts)}"]
-    lines += [f"  problem: {problem['text']}" for problem in summary["problems"]]
+    lines += [f"  problem: {problem.text}" for problem in summary["problems"]]
     lines += [f"  abstained: {row['what']}: {row['why']}" for row in summary["abstained"]]
     return "\n".join(lines)
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fathom.cli.options import Machine
+from fathom.cli.console import write_json
+from fathom.cli.options import PATTERN, Machine, SoundingPath
 from fathom.cli.progress import waiting
-from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
-    from fathom.analysis.measures import Portrait
     from fathom.sounding import Store
 
 EXAMPLES = """Examples:
@@ -21,17 +19,11 @@ EXAMPLES = """Examples:
 fathom kernel train.fathom
 
 fathom kernel train.fathom layer_norm --counters"""
-NO_SAMPLES = "No samples lie around this kernel; record with `fathom run --depth counters`."
 
 
 def kernel(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
-    pattern: Annotated[
-        str | None,
-        typer.Argument(
-            help="The family's name, a part of it, a pattern with * and ?, or a regular expression."
-        ),
-    ] = None,
+    sounding: SoundingPath,
+    pattern: Annotated[str | None, typer.Argument(help=PATTERN)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Every family, and every measure.")] = False,
     counters: Annotated[bool, typer.Option("--counters", help="Add every counter, as folded.")] = False,
@@ -43,6 +35,7 @@ def kernel(
 ) -> None:
     """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
     from fathom.api import open
+    from fathom.report import print_kernels, save_samples
 
     opened = open(sounding, machine=machine)
     if families := _imported(opened.store):
@@ -51,14 +44,11 @@ def kernel(
     with waiting("folding counters onto kernels"):
         opened.kernel(rank=rank)
     if svg:
-        _draw(opened.store, opened.kernel(pattern, rank), svg)
+        stretch, portrait = opened.samples(pattern, rank)
+        save_samples(stretch, portrait, svg)
     if json:
-        import msgspec
-
-        sys.stdout.buffer.write(msgspec.json.encode(opened.kernel(pattern, rank)) + b"\n")
+        write_json(opened.kernel(pattern, rank))
     elif not svg:
-        from fathom.report import print_kernels
-
         print_kernels(opened.kernel(rank=rank), pattern, every=every, counters=counters)
 
 
@@ -73,28 +63,13 @@ def _imported(store: Store) -> list[str]:
 
 def _explain(store: Store, families: list[str], pattern: str | None, json: bool) -> None:
     """Explain each family that matches the pattern by ncu's counters."""
-    import msgspec
-
     from fathom.recorder.dive import explanation_of, spots_of
-    from fathom.report import named, print_dive
+    from fathom.report import dive_content, named, print_dive
 
     chosen = [explanation_of(store, family) for family in named(families, pattern)]
     spots = spots_of(store) if len(families) == 1 else []
     if json:
-        content = [{**msgspec.to_builtins(explanation), "hot_spots": spots} for explanation in chosen]
-        sys.stdout.buffer.write(msgspec.json.encode(content) + b"\n")
+        write_json([dive_content(explanation, spots) for explanation in chosen])
         return
     for explanation in chosen:
         print_dive(explanation, spots)
-
-
-def _draw(store: Store, portraits: list[Portrait], path: Path) -> None:
-    from fathom.analysis.folding import counters_of, stretch_around
-    from fathom.report import save_samples
-
-    for portrait in portraits[:1]:
-        folding = counters_of(store, portrait.rank)
-        stretch = stretch_around(store, portrait.rank, portrait.device, portrait.family, folding)
-        if stretch is not None:
-            return save_samples(stretch, portrait, path)
-    raise BadInputError(NO_SAMPLES)

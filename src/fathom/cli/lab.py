@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json as json_library
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fathom.cli.console import say
+from fathom.cli.console import print_json, say
 from fathom.cli.progress import shown
 from fathom.errors import BadInputError, FathomError
+
+if TYPE_CHECKING:
+    from fathom.lab import Outcome, Technique
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,8 +46,6 @@ def list_(
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """List techniques: the resource each saves, whether it runs here, and what it gained here."""
-    import msgspec
-
     from fathom import lab
     from fathom.machine import inventory
     from fathom.report import print_techniques
@@ -53,7 +54,7 @@ def list_(
     fingerprint, at = machine["fingerprint"], lab.here(machine)
     rows = [lab.listed(technique, fingerprint, at, say) for technique in _chosen(names or [])]
     if json:
-        print(json_library.dumps(msgspec.to_builtins(rows), indent=1))
+        print_json(rows)
     else:
         print_techniques(rows)
 
@@ -69,9 +70,67 @@ def show(
 
     technique = _chosen([name])[0]
     if json:
-        print(json_library.dumps(described(technique), indent=1))
+        print_json(described(technique))
     else:
         print_technique(technique)
+
+
+@dataclass
+class _Results:
+    """The outcomes of a run: printed as they come, or together as JSON at the end."""
+
+    json: bool
+    outcomes: list[Outcome] = field(default_factory=list)
+    recorded: dict[str, dict[str, Any]] = field(default_factory=dict)  # by technique
+
+    def add(self, outcome: Outcome) -> None:
+        from fathom.report import print_outcome
+
+        self.outcomes.append(outcome)
+        if not self.json:
+            print_outcome(outcome)
+
+    def record(self, outcome: Outcome, folder: Path, tell: Callable[[str], None]) -> None:
+        """Record both forms, and compare the findings on them; nothing for what does not run here."""
+        from fathom import lab
+        from fathom.diagnosis import seen, told
+        from fathom.report import print_pair_findings
+
+        if outcome.kept is None:
+            return
+        technique = lab.techniques()[outcome.technique]
+        try:
+            plain, tuned = lab.record_forms(technique, folder, say=tell)
+        except FathomError as error:
+            say(str(error))
+            self.recorded[outcome.technique] = {"not_recorded": str(error)}
+            return
+        findings = told(technique.header.findings, seen(plain), seen(tuned))
+        paths = [str(plain.path), str(tuned.path)]
+        self.recorded[outcome.technique] = {"soundings": paths, "findings": findings}
+        if not self.json:
+            print_pair_findings(findings)
+
+    @property
+    def bad(self) -> bool:
+        """Whether a pair could not be proven or recorded, or was refused."""
+        failed = any("not_recorded" in more for more in self.recorded.values())
+        return failed or any(outcome.bad for outcome in self.outcomes)
+
+    @contextmanager
+    def printed(self) -> Iterator[None]:
+        """A context that prints the results at its end, however it ends."""
+        import msgspec
+
+        try:
+            yield
+        except KeyboardInterrupt:
+            say(f"Stopped; what was proven is kept ({len(self.outcomes)} of this run).")
+            raise
+        finally:
+            if self.json:
+                rows = [(outcome.technique, msgspec.to_builtins(outcome)) for outcome in self.outcomes]
+                print_json([row | self.recorded.get(name, {}) for name, row in rows])
 
 
 @app.command("run", epilog=RUN_EXAMPLES)
@@ -103,67 +162,23 @@ def run(
     Exit status: 0, or 1 when a pair could not be proven or recorded, or was refused. Skipped ones are no
     failure, and neither is a finding that is missing.
     """
-    import msgspec
-
     from fathom import lab
 
     if bool(names) == every:
         raise BadInputError("Name techniques or groups, or give --all.")
-    wanted = _chosen(names or [])
-    options: dict[str, Any] = {"force": force, "budget_s": budget, "limit_s": limit, "jobs": jobs}
-    outcomes = list[tuple[Any, dict[str, Any]]]()
-    try:
-        with shown("starting") as seen:
-            _prove(lab.run(wanted, say=seen.progress, tell=seen.tell, **options), outcomes, json)
-            for outcome, more in outcomes if record else ():
-                more |= _recorded(outcome, record, json, seen.progress)
-    except KeyboardInterrupt:
-        say(f"Stopped; what was proven is kept ({len(outcomes)} of this run).")
-        raise
-    finally:
-        if json:
-            content = [msgspec.to_builtins(outcome) | more for outcome, more in outcomes]
-            print(json_library.dumps(content, indent=1))
-    bad = any(outcome.bad or "not_recorded" in more for outcome, more in outcomes)
-    raise typer.Exit(FAILED if bad else 0)
+    wanted, results = _chosen(names or []), _Results(json)
+    limits: dict[str, Any] = {"budget_s": budget, "limit_s": limit, "jobs": jobs}
+    with results.printed(), shown("starting") as seen:
+        with closing(lab.run(wanted, force=force, say=seen.progress, tell=seen.tell, **limits)) as outcomes:
+            for outcome in outcomes:
+                results.add(outcome)
+        if record:
+            for outcome in results.outcomes:
+                results.record(outcome, record, seen.progress)
+    raise typer.Exit(FAILED if results.bad else 0)
 
 
-def _prove(
-    running: Generator[Any, None, None], outcomes: list[tuple[Any, dict[str, Any]]], json: bool
-) -> None:
-    """Note and print outcomes as they come; however it ends, so do the proofs that still run."""
-    from fathom.report import print_outcome
-
-    with closing(running):
-        for outcome in running:
-            outcomes.append((outcome, {}))
-            if not json:
-                print_outcome(outcome)
-
-
-def _recorded(outcome: Any, folder: Path | None, json: bool, tell: Callable[[str], None]) -> dict[str, Any]:
-    """The soundings of both forms, and which findings name the technique; {} of what does not run here."""
-    import msgspec
-
-    from fathom import lab
-    from fathom.diagnosis import seen, told
-    from fathom.report import print_pair_findings
-
-    if outcome.kept is None or folder is None:
-        return {}
-    technique = lab.techniques()[outcome.technique]
-    try:
-        plain, tuned = lab.record_forms(technique, folder, say=tell)
-    except FathomError as error:
-        say(str(error))
-        return {"not_recorded": str(error)}
-    listed = told(technique.header.findings, seen(plain), seen(tuned))
-    if not json:
-        print_pair_findings(listed)
-    return {"soundings": [str(plain.path), str(tuned.path)], "findings": msgspec.to_builtins(listed)}
-
-
-def _chosen(names: list[str]) -> list[Any]:
+def _chosen(names: list[str]) -> list[Technique]:
     from fathom import lab
 
     return lab.chosen(names) if names else list(lab.techniques().values())

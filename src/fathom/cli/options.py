@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+SoundingPath = Annotated[Path, typer.Argument(help="A sounding, packed or not.")]
+PATTERN = "The family's name, a part of it, a pattern with * and ?, or a regular expression."
+Replace = Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")]
 Machine = Annotated[
     Path | None, typer.Option(help="A machine file whose ceilings stand in where the sounding holds none.")
 ]

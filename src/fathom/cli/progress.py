@@ -8,9 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from fathom.cli.console import say
+
+if TYPE_CHECKING:
+    from fathom.gauges import Plan, Progress
+    from fathom.machine import Ceiling, Missing
 
 PATIENT_S = 2.0  # shorter work shows no progress
 QUIET_S = 10.0  # between two lines where there is no terminal
@@ -79,3 +83,24 @@ def _lines() -> Callable[[str], None]:
             say(text)
 
     return progress
+
+
+def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
+    """Measure `plan` with a bar on standard error, if that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    from fathom import gauges
+
+    columns = (TextColumn("{task.description:32}"), BarColumn(), TextColumn("{task.fields[left]}"))
+    console = Console(stderr=True)
+    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=gauges.seconds(plan), left="")
+
+        def show(now: Progress) -> None:
+            where = "" if now.device is None else f" on GPU {now.device}"
+            left = f"about {max(now.total_s - now.done_s, 1):.0f} s left"
+            bar.update(task, description=now.name + where, completed=now.done_s, left=left)
+
+        return gauges.measure(plan, show)

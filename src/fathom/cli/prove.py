@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fathom.cli.console import say
+from fathom.cli.console import say, write_json
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -110,15 +109,41 @@ def prove(
     Exit status: 0 when it is what --require asks for, 1 when it is not, or refused, 2 when the input cannot
     be used.
     """
-    pair = dict(inputs=inputs, reference=reference, variants=variants, work=work)  # noqa: C408
-    declared = dict(precision=precision, reduction=reduction, allow=tuple(allow or ()))  # noqa: C408
-    chosen = dict(latency=latency.value, cache=cache.value, fresh=fresh.value)  # noqa: C408
-    limits = dict(margin=margin, budget_s=budget, patience_s=patience, seed=seed)  # noqa: C408
-    amounts = dict(flops=flops, bytes=bytes_, unit=unit)  # noqa: C408
+    from fathom.cli.progress import shown
+    from fathom.referee import Pair, Settings, prove_commands, prove_pair
+
     try:
-        verdict = _verdict(
-            baseline, candidate, {**pair, **declared}, {**chosen, **limits, **amounts}, command, metrics
-        )
+        with shown("starting") as seen:
+            settings = Settings(
+                margin=margin,
+                budget_s=budget,
+                latency=latency.value,
+                cache=cache.value,
+                patience_s=patience,
+                seed=seed,
+                fresh=fresh.value,
+                flops=flops,
+                bytes=bytes_,
+                unit=unit,
+                progress=seen.progress,
+                tell=seen.tell,
+            )
+            allowed = tuple(allow or ())
+            if command:
+                verdict = prove_commands(baseline, candidate, settings, metrics, allow=allowed)
+            else:
+                pair = Pair(
+                    plain=baseline,
+                    tuned=candidate,
+                    inputs=inputs,
+                    reference=reference,
+                    variants=variants,
+                    work=work,
+                    precision=precision,
+                    reduction=reduction,
+                    allow=allowed,
+                )
+                verdict = prove_pair(pair.with_inputs(), settings)
     except BadInputError as error:
         say(str(error))
         raise typer.Exit(BAD_INPUT) from None
@@ -126,29 +151,10 @@ def prove(
     raise typer.Exit(0 if verdict.verdict in _ENOUGH[require] else NOT_PROVEN)
 
 
-def _verdict(
-    baseline: str,
-    candidate: str,
-    pair: dict[str, Any],
-    settings: dict[str, Any],
-    command: bool,
-    metrics: Path | None,
-) -> Verdict:
-    from fathom import referee
-    from fathom.cli.progress import shown
-
-    with shown("starting") as seen:
-        settings |= {"progress": seen.progress, "tell": seen.tell}
-        if command:
-            chosen = referee.Settings(**settings)
-            return referee.prove_commands(baseline, candidate, chosen, metrics, allow=pair["allow"])
-        return referee.prove(baseline, candidate, **pair, **settings)
-
-
 def _print(verdict: Verdict, json: bool) -> None:
-    if json:
-        sys.stdout.buffer.write(verdict.to_json() + b"\n")
-        return
     from fathom.report import print_verdict
 
-    print_verdict(verdict)
+    if json:
+        write_json(verdict)
+    else:
+        print_verdict(verdict)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from fathom.cli.options import SoundingPath
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,7 +28,7 @@ class Format(StrEnum):
 
 
 def query(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    sounding: SoundingPath,
     sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables.")],
     format: Annotated[Format, typer.Option(help="How to print the rows.")] = Format.TABLE,
     limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fathom.cli.options import Machine, Price
+from fathom.cli.console import write_json
+from fathom.cli.options import Machine, Price, SoundingPath
 
 EXAMPLES = """Examples:
 
@@ -22,7 +22,7 @@ fathom report train.fathom --price 3.50/h"""
 
 
 def report(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    sounding: SoundingPath,
     json: Annotated[bool, typer.Option("--json", help="Print the whole examination as JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write the report as a picture to this .svg file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report to this .html file.")] = None,
@@ -42,16 +42,16 @@ def report(
     every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
 ) -> None:
     """Say where the time of a step goes."""
-    import msgspec
-
     from fathom.api import open
-    from fathom.report import print_report, save_picture
+    from fathom.report import View, print_report, save_picture
 
     examination = open(sounding, machine=machine).examine(kind, price)
-    top = None if every else 12
+    view = View(rank=rank, roofline=roofline, profiled=profiled)
+    if every:
+        view["top"] = None
     for picture in filter(None, (svg, html)):
-        save_picture(examination, picture, top=top, rank=rank, roofline=roofline, profiled=profiled)
+        save_picture(examination, picture, **view)
     if json:
-        sys.stdout.buffer.write(msgspec.json.encode(examination) + b"\n")
+        write_json(examination)
     elif not (svg or html):
-        print_report(examination, top=top, rank=rank, roofline=roofline, profiled=profiled)
+        print_report(examination, **view)

@@ -6,14 +6,18 @@ import shutil
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand
 
 from fathom.cli.console import explain, say
-from fathom.cli.measuring import measured_machine
+from fathom.cli.options import Replace
 from fathom.errors import FathomError
+
+if TYPE_CHECKING:
+    from fathom.recorder import Plan, Recording
+    from fathom.sounding import Store
 
 FATHOM_FAILED = 125
 HELP = """Record an unmodified program on this machine and report where its step time goes.
@@ -142,7 +146,7 @@ def run(
         ),
     ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no report at the end.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")] = False,
+    replace: Replace = False,
 ) -> None:
     """Record a program and report on it."""
     from fathom.recorder import Plan, finish, leave, number_or_word, trials
@@ -168,11 +172,14 @@ def run(
     leave(recording.ending)
 
 
-def _record(command: list[str], plan: Any, output: Path | None, replace: bool, measure: bool) -> Any:
+def _record(command: list[str], plan: Plan, output: Path | None, replace: bool, measure: bool) -> Recording:
+    from fathom import gauges
+    from fathom.cli.progress import measured
     from fathom.machine import known_machine
     from fathom.recorder import CannotLaunchError, record
 
-    machine = partial(measured_machine, counters=plan.samples) if measure else known_machine
+    completed = partial(gauges.completed, measured, say, counters=plan.samples)
+    machine = completed if measure else known_machine
     try:
         return record(command, plan, output, replace=replace, machine=machine, say=say)
     except CannotLaunchError as error:
@@ -188,19 +195,16 @@ def _fail(why: object, status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _report(store: Any) -> None:
+def _report(store: Store) -> None:
     """Print the report. An error here does not change the exit status."""
-    try:
-        _print(store)
-    except (Exception, KeyboardInterrupt) as error:
-        say(f"{store.path} was recorded, but the report failed: {str(error) or type(error).__name__}")
-
-
-def _print(store: Any) -> None:
     from rich.console import Console
 
     from fathom.api import Sounding
     from fathom.report import print_report
 
-    print_report(Sounding(store).examine(), Console(stderr=True, highlight=False, soft_wrap=True))
-    say(f"the sounding is {store.path}")
+    try:
+        print_report(Sounding(store).examine(), Console(stderr=True, highlight=False, soft_wrap=True))
+    except (Exception, KeyboardInterrupt) as error:
+        say(f"{store.path} was recorded, but the report failed: {str(error) or type(error).__name__}")
+    else:
+        say(f"the sounding is {store.path}")

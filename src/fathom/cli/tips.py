@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fathom.cli.console import write_json
 from fathom.cli.options import Price
 
 if TYPE_CHECKING:
@@ -72,23 +72,18 @@ def _of(sounding: Path, price: str | None, areas: list[str]) -> Scores:
 
 
 def _of_machine(manifest: list[Path] | None, areas: list[str]) -> Scores:
-    from dataclasses import replace
-
     from fathom.machine import inventory
-    from fathom.machine.checks import examine, pods, this_host
+    from fathom.machine.checks import examine, this_host
     from fathom.tips import chosen, of_machine, score
 
-    host = this_host()
-    results = examine(replace(host, pods=pods(manifest)) if manifest else host)
+    results = examine(this_host(), manifests=manifest or ())
     return score(of_machine(inventory(), results, bool(manifest)), chosen(areas))
 
 
 def _print(scores: Scores, *, json: bool, listed: bool) -> None:
-    import msgspec
-
-    if json:
-        sys.stdout.buffer.write(msgspec.json.encode(scores) + b"\n")
-        return
     from fathom.report import print_tips
 
-    print_tips(scores, listed=listed)
+    if json:
+        write_json(scores)
+    else:
+        print_tips(scores, listed=listed)

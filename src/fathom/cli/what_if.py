@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fathom.cli.console import write_json
+from fathom.cli.options import SoundingPath
 
 EXAMPLES = """Examples:
 
@@ -24,7 +25,7 @@ dispatching (in ops) and python (between ops), whole: also where an op builds a 
 
 
 def what_if(
-    sounding: Annotated[Path, typer.Argument(help="A sounding, packed or not.")],
+    sounding: SoundingPath,
     changes: Annotated[
         list[str], typer.Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, as many as wanted.")
     ],
@@ -32,13 +33,11 @@ def what_if(
     rank: Annotated[int | None, typer.Option(help="Predict this rank's step; the first by default.")] = None,
 ) -> None:
     """Predict a step by replaying its recorded dependencies with changed durations."""
-    import msgspec
-
     from fathom.api import open
     from fathom.report import print_prediction
 
     prediction = open(sounding).what_if(*changes, rank=rank)
     if json:
-        sys.stdout.buffer.write(msgspec.json.encode(prediction) + b"\n")
+        write_json(prediction)
     else:
         print_prediction(prediction)

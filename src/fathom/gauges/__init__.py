@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
+    from fathom.gauges.completing import completed
     from fathom.gauges.conditions import DOUBTFUL, Sensors
     from fathom.gauges.contention import BusyGpuError
     from fathom.gauges.cuda import core_of_cuda
@@ -22,6 +23,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Sensors",
+    "completed",
     "core_of_cuda",
     "keep",
     "measure",
@@ -35,6 +37,7 @@ __all__ = [
 _HOMES = {
     "DOUBTFUL": "conditions",
     "Sensors": "conditions",
+    "completed": "completing",
     "core_of_cuda": "cuda",
     "BusyGpuError": "contention",
     "Plan": "planning",

@@ -62,6 +62,13 @@ class Pair:
             )
         return None
 
+    def with_inputs(self) -> Pair:
+        """The pair with the function `inputs` beside the plain form, if it has none. Raises BadInputError."""
+        if self.inputs is not None or isinstance(self.plain, tuple):
+            return self
+        module = address.split(str(_addressed(self.plain)))[0]
+        return replace(self, inputs=f"{module}:inputs")
+
     def addressed(self) -> Pair:
         """The pair with every function as an absolute address. Raises BadInputError."""
         unknown = set(self.allow) - codes().keys()
@@ -82,8 +89,3 @@ def _addressed(where: Where | None) -> str | None:
     if where is None:
         return None
     return address.absolute(where if isinstance(where, str) else address.of(where))
-
-
-def beside(plain: str, name: str = "inputs") -> str:
-    """The address of another function in the module of `plain`."""
-    return f"{address.split(plain)[0]}:{name}"

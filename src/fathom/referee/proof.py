@@ -19,7 +19,7 @@ from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.conclusion import conclude
 from fathom.referee.inspecting import Inspection, Opponent, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
-from fathom.referee.pair import Pair, Where, beside
+from fathom.referee.pair import Pair, Where
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import comparisons, race
@@ -66,8 +66,6 @@ def prove(
     Options up to `allow` are described at `Pair`, the others at `Settings`. Raises BadInputError if the
     baseline or its inputs cannot be used.
     """
-    if inputs is None:
-        inputs = beside(str(Pair(plain=baseline, tuned=candidate, inputs=baseline).addressed().plain))
     pair = Pair(
         plain=baseline,
         tuned=candidate,
@@ -95,7 +93,7 @@ def prove(
         progress=progress,
         tell=tell,
     )
-    return prove_pair(pair, settings)
+    return prove_pair(pair.with_inputs(), settings)
 
 
 def prove_pair(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:

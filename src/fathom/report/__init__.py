@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from fathom.report.findings import print_findings, print_kind, print_kinds, unseen_of
     from fathom.report.heading import stepped
     from fathom.report.kernel import matching, named, print_kernels, save_samples
-    from fathom.report.kernel.dive import print_dive
+    from fathom.report.kernel.dive import dive_content, print_dive
     from fathom.report.lab import print_outcome, print_pair_findings, print_technique, print_techniques
     from fathom.report.leads import print_leads
     from fathom.report.machine import print_ceilings, print_comparison, print_machine
     from fathom.report.notebook import to_html
-    from fathom.report.terminal import print_report, save_picture
+    from fathom.report.terminal import View, print_report, save_picture
     from fathom.report.tips import print_tips
     from fathom.report.verdict import print_verdict
     from fathom.report.what_if import print_prediction
@@ -29,12 +29,12 @@ __all__, __getattr__ = exports(
         ".findings": ("print_findings", "print_kind", "print_kinds", "unseen_of"),
         ".heading": ("stepped",),
         ".kernel": ("matching", "named", "print_kernels", "save_samples"),
-        ".kernel.dive": ("print_dive",),
+        ".kernel.dive": ("dive_content", "print_dive"),
         ".lab": ("print_outcome", "print_pair_findings", "print_technique", "print_techniques"),
         ".leads": ("print_leads",),
         ".machine": ("print_ceilings", "print_comparison", "print_machine"),
         ".notebook": ("to_html",),
-        ".terminal": ("print_report", "save_picture"),
+        ".terminal": ("View", "print_report", "save_picture"),
         ".tips": ("print_tips",),
         ".verdict": ("print_verdict",),
         ".what_if": ("print_prediction",),

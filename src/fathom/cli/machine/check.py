@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_library
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fathom.cli.console import say
+from fathom.cli.console import print_json, say
 from fathom.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -61,11 +59,10 @@ def check(
 
 
 def _examine(manifest: list[Path] | None, only: list[str]) -> list[Result]:
-    from fathom.machine.checks import chosen, examine, pods, this_host
+    from fathom.machine.checks import chosen, examine, this_host
 
     which = chosen(only or (["kubernetes"] if manifest else []))
-    host = this_host()
-    return examine(replace(host, pods=pods(manifest)) if manifest else host, which)
+    return examine(this_host(), which, manifest or ())
 
 
 def _print(results: list[Result], *, json: bool, script: bool, every: bool) -> None:
@@ -73,7 +70,7 @@ def _print(results: list[Result], *, json: bool, script: bool, every: bool) -> N
     from fathom.report import print_checks
 
     if json:
-        print(json_library.dumps(as_json(results), indent=1))
+        print_json(as_json(results))
     elif script:
         print(fix_script(results), end="")
     else:

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fathom.cli.console import write_json
+
 EXAMPLES = """Examples:
 
 fathom machine compare train.fathom here.json
@@ -24,17 +26,13 @@ def compare(
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
 ) -> None:
     """Compare machines: which results of A hold on B, and by how much their ceilings differ."""
-    import sys
-
-    import msgspec
-
     from fathom.machine.compare import compare as compare_machines
     from fathom.report import print_comparison
 
     machines = _machine(a), _machine(b)
     comparison = compare_machines(*machines, *_names(a, b), itself=b is not None and a.samefile(b))
     if json:
-        sys.stdout.buffer.write(msgspec.json.encode(comparison) + b"\n")
+        write_json(comparison)
     else:
         print_comparison(comparison)
 

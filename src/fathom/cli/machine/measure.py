@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from fathom.cli.console import say
-from fathom.cli.measuring import measured
+from fathom.cli.console import print_json, say
+from fathom.cli.progress import measured
 
 EXAMPLES = """Examples:
 
@@ -59,7 +58,7 @@ def measure(
     ceilings, missing = measured(plan)
     kept, place = gauges.keep(machine, ceilings, missing)
     if json:
-        print(json_library.dumps(kept, indent=1))
+        print_json(kept)
     else:
         print_ceilings(kept, ceilings, missing)
     say(f"stored in {place}")
@@ -72,7 +71,7 @@ def _qualify(machine: dict[str, Any], gpu: str | None, force: bool, json: bool) 
     qualified = counters.qualify(machine, force=force, devices=devices)
     _, place = counters.keep_counters(machine, qualified)
     if json:
-        print(json_library.dumps(qualified, indent=1))
+        print_json(qualified)
         return
     groups = qualified["groups"]
     print(f"{sum(map(len, groups))} counters available, in {len(groups)} single-pass groups")

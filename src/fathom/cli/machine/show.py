@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_library
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from fathom.cli.console import print_json
 
 HELP = "Show this machine's inventory and ceilings, check its setup, and compare it with another."
 EXAMPLES = """Examples:
@@ -37,7 +38,7 @@ def show(
 
     machine = described([folder.resolve() for folder in data or []])
     if json:
-        print(json_library.dumps(with_datasheet(machine), indent=1))
+        print_json(with_datasheet(machine))
     else:
         name = "this machine"
         print_machine(machine, from_machine(machine, name), missing_from(machine, name))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import fathom.machine.checks.readers  # noqa: F401  (registers them)
 from fathom.machine.checks.host import Host, this_host
@@ -31,7 +33,11 @@ __all__ = [
 ]
 
 
-def examine(host: Host, which: Iterable[Check] | None = None) -> list[Result]:
-    """Run the checks and return their results, the costliest first. Never raises, whatever the host."""
+def examine(host: Host, which: Iterable[Check] | None = None, manifests: Sequence[Path] = ()) -> list[Result]:
+    """Run the checks and return their results, the costliest first. Does not raise, whatever the host.
+
+    The pods of Kubernetes `manifests` belong to the host; raises BadInputError for those it cannot read.
+    """
+    host = replace(host, pods=pods(manifests)) if manifests else host
     selected: Sequence[Check] = checks() if which is None else [*which]
     return [conclude(check, read(host, check)) for check in selected]

@@ -22,6 +22,13 @@ def print_dive(explanation: Explanation, spots: list[dict[str, Any]], console: C
     show(lambda width: _page(explanation, spots, width), console)
 
 
+def dive_content(explanation: Explanation, spots: list[dict[str, Any]]) -> dict[str, Any]:
+    """The same for JSON."""
+    import msgspec
+
+    return {**msgspec.to_builtins(explanation), "hot_spots": spots}
+
+
 def _page(explanation: Explanation, spots: list[dict[str, Any]], width: int) -> Iterator[Text]:
     yield from (Text(), Text(f" {shorten(explanation.family, width - 2)}", style="bold"), Text())
     yield Text(" Limits" if explanation.limits else " No limit was identified", style="bold")
