@@ -20,9 +20,8 @@ from fathom.analysis.measures.catalogue import SOURCES
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import facts_of, fits, hardware
 from fathom.analysis.measures.formula import FormulaError, MissingError, evaluate, names, parse
-from fathom.analysis.measures.hierarchy import levels
+from fathom.analysis.measures.hierarchy import cache_peak, levels
 from fathom.analysis.measures.results import Measure
-from fathom.analysis.measures.worth import worth
 from fathom.sounding import open_store
 from faults.kept import unpacked
 from tests.support import kernel_soundings as hand_made
@@ -185,10 +184,10 @@ def test_the_use_of_a_pipe_is_flops_only_where_the_formula_agrees():
 def test_a_share_of_l2_is_worth_what_kernels_of_known_bytes_agree_on():
     parts = ((12, 0.99), (25, 1.0), (40, 1.01), (30, 0.4))
     streams = [(share, 0.01, 10.3e10 * share * part) for share, part in parts]
-    found = worth([*streams, (0.4, 0.001, 5e12), (20, 5.0, 9e12), (50, 0.1, 9e12)])
+    found = cache_peak([*streams, (0.4, 0.001, 5e12), (20, 5.0, 9e12), (50, 0.1, 9e12)])
     assert found is not None
     assert (found.families, found.peak) == (3, pytest.approx(10.3e12))
-    assert worth(streams[:2]) is None and worth([]) is None
+    assert cache_peak(streams[:2]) is None and cache_peak([]) is None
 
 
 def test_l2_has_bytes_intensity_and_the_measured_ceiling_or_says_why_not():

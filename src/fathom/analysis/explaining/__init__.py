@@ -1,4 +1,4 @@
-"""What limits a kernel, in words, from its counters; the rules are data."""
+"""Explanations of a kernel's limits from its counters; the rules are data."""
 
 from fathom.analysis.explaining.explain import Explanation, Fact, explain, rules
 

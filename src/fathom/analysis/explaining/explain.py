@@ -1,4 +1,4 @@
-"""The rules of `rules.yaml` on one family's counters, ordered by what limits it."""
+"""Apply the rules of `rules.yaml` to one family's counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fathom.data import load
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """One thing that a rule found; `weight` (percent of the kernel's time, roughly) orders, it never sums."""
+    """The result of one rule; `weight`, roughly per cent of the kernel's time, only orders facts."""
 
     rule: str
     title: str
@@ -27,7 +27,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Facts of a family, those that hold first, heaviest first; `unseen`: rules without their counters."""
+    """Facts of a family, those beyond their threshold first, by weight; `unseen` rules lack counters."""
 
     family: str
     facts: list[Fact] = msgspec.field(default_factory=list)
@@ -41,10 +41,10 @@ class Explanation(msgspec.Struct, frozen=True):
 
 @cache
 def rules() -> dict[str, dict[str, Any]]:
-    """The rules by id, as `rules.yaml` has them; stall reasons are spelled out from their one template."""
+    """The rules of `rules.yaml` by id; those for stall reasons are expanded from one template."""
     read = load(__package__, "rules")
     template, reasons = read["stalls"]["template"], read["stalls"]["reasons"]
-    stalls = {f"stall_{reason}": {**_spelled(template, reason), **told} for reason, told in reasons.items()}
+    stalls = {f"stall_{reason}": {**_spelled(template, reason), **words} for reason, words in reasons.items()}
     return {**read["rules"], **stalls}
 
 
@@ -54,12 +54,12 @@ def _spelled(template: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 def explain(family: str, counters: Mapping[str, float]) -> Explanation:
-    """What the counters (by name, in base units) say about `family`."""
+    """Apply every rule to the counters (by name, in base units) of `family`."""
     facts, unseen = [], []
     for name, rule in rules().items():
-        found = _fact(name, rule, counters)
-        if found:
-            facts.append(found)
+        fact = _fact(name, rule, counters)
+        if fact:
+            facts.append(fact)
         else:
             unseen.append({"what": rule["title"], "why": f"without {_missing(rule, counters)}"})
     facts.sort(key=lambda fact: (not fact.holds, -fact.weight, fact.rule))

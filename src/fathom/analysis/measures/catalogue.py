@@ -1,4 +1,4 @@
-"""The derived measures, as `rows/*.yaml` describe them."""
+"""The catalogue of derived measures, from `rows/*.yaml`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = ("pipes", "issue", "occupancy", "memory", "shared", "stalls", "mix", "li
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A formula over what one source tells; `note` says what to keep in mind about it."""
+    """A formula over the counters of one source; `note` is a caveat about it."""
 
     source: str
     formula: str
@@ -23,10 +23,10 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One measure. `sources` are in order of preference: the first whose counters are all there counts.
+    """One measure. `sources` are in order of preference: the first with all its counters is used.
 
-    `healthy` is [least, most], either null; `low` and `high` say what lies beyond it. `resource`: it is the
-    share, in per cent, of something that can be used up, so that a high value is a limit.
+    `healthy` is [least, most], either may be null; `low` and `high` explain values outside it. A `resource`
+    is a share, in per cent, of something that can be exhausted, so that a high value is a limit.
     """
 
     name: str
@@ -43,16 +43,16 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def catalogue() -> list[Row]:
-    """Every measure, in the order in which a reader wants them."""
+    """Every measure, in the order of the report."""
     rows: list[Row] = []
     for group in FILES:
         for row in load(__package__, f"rows/{group}"):
-            rows += (msgspec.convert({"group": group} | one, Row) for one in _each(row))
+            rows += (msgspec.convert({"group": group} | fields, Row) for fields in _each(row))
     return rows
 
 
 def _each(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Rows with `each` stand for one row a key: {} in any text is the key, {words} its value."""
+    """Expand `each` to one row per key: {} in any text becomes the key, {words} its value."""
     each = row.pop("each", None)
     if each is None:
         yield row

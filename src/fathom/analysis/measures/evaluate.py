@@ -1,4 +1,4 @@
-"""Derived measures of one kernel family from its counters and from facts about its launches."""
+"""Derived measures of one kernel family, from its counters and facts about its launches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Values = dict[str, tuple[float, float]]
 
 
 class Known:
-    """Values by name of one family: of each source its counters, and facts, which every formula may use."""
+    """The values of one family by name: counters of each source, and facts, which all formulas may use."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], facts: Mapping[str, float]) -> None:
         self.facts: Values = {name: (value, 0.0) for name, value in facts.items()}
@@ -29,52 +29,53 @@ class Known:
         pool = self.facts if row["source"] == "static" else self.values.get(row["source"])
         if pool is None or row["value"] is None:
             return
-        told = (float(row["value"]), float(row["error"] or 0.0))
-        pool[bare(row["counter"])] = told
-        pool.setdefault(base(row["counter"]), told)
+        value = (float(row["value"]), float(row["error"] or 0.0))
+        pool[bare(row["counter"])] = value
+        pool.setdefault(base(row["counter"]), value)
         self.samples[base(row["counter"])] = int(row["samples"] or 0)
 
     def of(self, source: str) -> Values:
-        """What formulas of that source may use."""
+        """The values that formulas of that source may use, with errors, by name."""
         return self._usable.get(source, self.facts)
 
     def counted(self, formula: str) -> int:
-        """The samples behind the formula's least sampled counter; 0 where it reads none."""
+        """The number of samples of the formula's least sampled counter; 0 if it reads none."""
         return min((n for name in names(formula) if (n := self.samples.get(base(name)))), default=0)
 
 
 def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
-    """Every measure of the catalogue that has a value, and of the others why not, by name."""
-    found: list[Measure] = []
-    silent: dict[str, str] = {}
-    there = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
-    for row, lacking in _plan(there):
+    """The measures of the catalogue that have a value, and for the others the reason, by name."""
+    measures: list[Measure] = []
+    missing: dict[str, str] = {}
+    available = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
+    for row, lacking in _plan(available):
         measure = _first(row, known, lacking)
         if isinstance(measure, Measure):
-            found.append(measure)
+            measures.append(measure)
         else:
-            silent[row.name] = measure
-    return found, silent
+            missing[row.name] = measure
+    return measures, missing
 
 
 @lru_cache(64)
-def _plan(there: tuple[tuple[str, frozenset[str]], ...]) -> list[tuple[Row, list[str]]]:
+def _plan(available: tuple[tuple[str, frozenset[str]], ...]) -> list[tuple[Row, list[str]]]:
     """Every row of the catalogue with the first name that each of its sources lacks ("" for none).
 
-    `there` are the names by source ("": any other): most families of a recording have the same.
+    `available` are names by source ("": any other). Most families of a recording share them, hence the cache.
     """
-    known = dict(there)
+    known = dict(available)
     return [
-        (row, [_lacking(one, known.get(one.source, known[""])) for one in row.sources]) for row in catalogue()
+        (row, [_lacking(source, known.get(source.source, known[""])) for source in row.sources])
+        for row in catalogue()
     ]
 
 
-def _lacking(source: Source, there: frozenset[str]) -> str:
-    return next((name for name in names(source.formula) if name not in there), "")
+def _lacking(source: Source, available: frozenset[str]) -> str:
+    return next((name for name in names(source.formula) if name not in available), "")
 
 
 def _first(row: Row, known: Known, lacking: list[str]) -> Measure | str:
-    """The measure by its most preferred source, or why none has a value."""
+    """The measure from the first source that has a value, or the reason why none has."""
     why = ""
     for source, name in zip(row.sources, lacking, strict=True):
         if name:

@@ -1,4 +1,4 @@
-"""Facts about a device and a family that formulas may name."""
+"""Facts about a device and a kernel family that formulas may use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _CORES_PER_WARP = 32
 
 
 class Hardware(NamedTuple):
-    """One device as formulas know it. Peaks are what counters count against, not what was measured.
+    """Figures of one device.
 
-    `figures`: multiprocessors, dram_peak, link_peak, pcie_peak (B/s) and so on. `limits`: measured ceilings;
-    `peaks`: the datasheet's dense matrix rates and vector rates.
+    `figures` are the peaks that counters are relative to: multiprocessors, dram_peak, link_peak, pcie_peak
+    (B/s) and so on. `limits` are measured ceilings; `peaks` the datasheet's dense matrix and vector rates.
     """
 
     chip: Chip | None
@@ -23,7 +23,7 @@ class Hardware(NamedTuple):
     peaks: dict[str, float]
 
     def arithmetic(self, unit: str | None) -> tuple[float, str] | None:
-        """FLOP/s of a unit such as `matmul.bf16`, and where the figure is from."""
+        """FLOP/s of a unit such as `matmul.bf16`, and "measured" or "datasheet"."""
         measured = self.limits.arithmetic.get(unit or "") if self.limits else None
         if measured:
             return measured, "measured"
@@ -31,7 +31,7 @@ class Hardware(NamedTuple):
         return (published, "datasheet") if published else None
 
     def memory(self) -> tuple[float, str] | None:
-        """B/s of DRAM, and where the figure is from."""
+        """B/s of DRAM, and "measured" or "datasheet"."""
         if self.limits and self.limits.memory:
             return self.limits.memory, "measured"
         peak = self.figures.get("dram_peak")
@@ -39,11 +39,11 @@ class Hardware(NamedTuple):
 
 
 def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
-    """The device `index` of a machine file; what it does not tell comes from the chip's datasheet."""
+    """Device `index` of a machine file; missing figures come from the chip's datasheet."""
     gpus = machine.get("gpus") or []
-    gpu = next((one for one in gpus if one.get("index") == index), gpus[0] if gpus else {})
+    gpu = next((known for known in gpus if known.get("index") == index), gpus[0] if gpus else {})
     sheet = datasheet.find(gpu)
-    published = {name: one.value for name, one in sheet.figures.items()} if sheet else {}
+    published = {name: figure.value for name, figure in sheet.figures.items()} if sheet else {}
     capability = gpu.get("compute_capability")
     on = chip(capability)
     known = {
@@ -61,13 +61,13 @@ def hardware(machine: dict[str, Any], index: int | None) -> Hardware:
 
 
 def _dram(gpu: dict[str, Any]) -> float | None:
-    """Both edges of the memory's clock over the whole bus."""
+    """B/s of DRAM: both edges of the memory's clock over the full bus width."""
     clock, bits = gpu.get("memory_clock_max_mhz"), gpu.get("memory_bus_bits")
     return 2 * clock * 1e6 * bits / 8 if clock and bits else None
 
 
 def _rates(capability: str | None, on: Chip | None) -> dict[str, float | None]:
-    """Warp instructions a clock and multiprocessor that issue and pipes take."""
+    """Warp instructions per clock and multiprocessor: limits of issue and of pipes."""
     family = architecture(capability)
     if on is None or family is None:
         return {}
@@ -82,7 +82,7 @@ def _rates(capability: str | None, on: Chip | None) -> dict[str, float | None]:
 
 
 def fits(on: Hardware, launch: dict[str, Any]) -> Occupancy | None:
-    """The theoretical occupancy of a launch with threads, registers and shared_bytes; None where unknown."""
+    """The theoretical occupancy of a launch with threads, registers and shared_bytes; None if unknown."""
     threads, registers, shared = (launch.get(key) for key in ("threads", "registers", "shared_bytes"))
     if on.chip is None or threads is None or registers is None or shared is None:
         return None
@@ -90,7 +90,7 @@ def fits(on: Hardware, launch: dict[str, Any]) -> Occupancy | None:
 
 
 def facts_of(on: Hardware, launch: dict[str, Any], work: dict[str, Any], seconds: float) -> dict[str, float]:
-    """What formulas may name of one family: of the device, its launches, the work of one of them."""
+    """Facts for the formulas of one family: of its device, its launches, and the work of one launch."""
     fit = fits(on, launch)
     arithmetic = on.arithmetic(work.get("unit"))
     known = {

@@ -1,4 +1,4 @@
-"""Formulas over counters, as text: arithmetic, names, min and max, and nothing else."""
+"""Formulas over counters as text: numbers, names, arithmetic, min, max and ceil only."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class FormulaError(BadInputError):
 
 
 class MissingError(Exception):
-    """A name has no value, or nothing is divided by nothing; the text says which."""
+    """A name has no value, or a division by zero occurred; the message says which."""
 
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> ast.expr:
-    """The formula, checked. Raises FormulaError."""
+    """Parse and check a formula. Raises FormulaError."""
     try:
         if len(text) > _LONGEST:
             raise ValueError
@@ -41,21 +41,21 @@ def parse(text: str) -> ast.expr:
         _check(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise FormulaError(
-            f"'{text[:60]}' is no formula; use numbers, counters, + - * / and min, max."
+            f"'{text[:60]}' is not a formula; use numbers, counters, + - * / and min, max."
         ) from None
     return tree
 
 
 @lru_cache(maxsize=1024)
 def names(text: str) -> tuple[str, ...]:
-    """Names in the order in which the formula reads them: `sm__cycles_active.avg.per_second`."""
+    """The names in a formula, in order: `sm__cycles_active.avg.per_second`."""
     return tuple(dict.fromkeys(_names(parse(text))))
 
 
 def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[float, float]:
-    """The value and its standard error, from the value and error of each name, taken as independent.
+    """The value of a formula and its standard error, from (value, error) by name, assumed independent.
 
-    Raises MissingError where a name has no value or the formula none.
+    Raises MissingError if a name has no value or the result is not finite.
     """
     tree = parse(text)
     needed = names(text)
@@ -76,7 +76,7 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
 
 
 def value_of(text: str, values: Mapping[str, float]) -> float | None:
-    """The value alone, from exact ones; None where a name has no value or the formula none."""
+    """The value of a formula over exact values; None if a name has no value or the result is not finite."""
     try:
         return evaluate(text, {name: (value, 0.0) for name, value in values.items()})[0]
     except MissingError:

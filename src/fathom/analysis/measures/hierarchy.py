@@ -1,17 +1,17 @@
-"""The hierarchical roofline: how far a family is below every level of memory and every kind of arithmetic.
+"""The hierarchical roofline: the share of every memory level and kind of arithmetic that a family reaches.
 
 After Yang, Kurth, Williams, "Hierarchical Roofline analysis for GPUs" (Concurrency and Computation 32, 2020),
-with shares of peak that counters tell in place of counts.
+with counters' shares of peak instead of counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from statistics import median
 from typing import Any, NamedTuple
 
 from fathom.analysis.measures.facts import Hardware
 from fathom.analysis.measures.results import Level, Measure
-from fathom.analysis.measures.worth import UNTOLD
 
 _ARITHMETIC = (
     ("tensor cores", "tensor", "matmul."),
@@ -21,11 +21,11 @@ _ARITHMETIC = (
 _MATRIX = ("matmul.bf16", "matmul.fp16", "matmul.tf32", "matmul.fp8", "matmul.int8", "matmul.fp64")
 _DRAM = ("DRAM", "dram", "dram_peak", "share of the memory's peak × its bandwidth")
 _L1 = ("L1 and shared", "lsu", "l1_peak", "share of the data stage × 128 B a clock, at most")
-_WORTH = "share of its counters' peak × the bytes that it is worth to kernels here whose bytes are known"
-_MOST_APART = 2.0  # what a pipe's use stands for, over what the op's formula says
+_WORTH = "share of its counters' peak × that peak in bytes, from kernels of this recording with known bytes"
+_LARGEST_RATIO = 2.0  # of the FLOPs that a pipe's use amounts to and those of the op's formula
 _IDLE = 1.0  # percent of the tensor cores' time
-_NO_FLOPS = "the time in which it works tells none, and the op has no formula for them"
-_NOT_ITS_WORK = "its use stands for more or less than the op's FLOPs, by over a factor of two"
+_NO_FLOPS = "its busy time does not give FLOPs, and the op has no formula for them"
+_NOT_ITS_WORK = "its use and the op's FLOPs differ by over a factor of two"
 
 
 class _Flops(NamedTuple):
@@ -34,7 +34,7 @@ class _Flops(NamedTuple):
 
 
 class _Family(NamedTuple):
-    """What is known about one family: measures by name, its work, its FLOPs, and the device."""
+    """One family: its measures by name, its work, its FLOPs, and its device."""
 
     measures: dict[str, Measure]
     work: dict[str, Any]
@@ -43,23 +43,29 @@ class _Family(NamedTuple):
     flops: _Flops | None
 
     def used(self, name: str) -> tuple[float, float]:
-        """A measure in percent as a share, with its error."""
+        """A measure in per cent as a share of 1, with its error."""
         return self.measures[name].value / 100, self.measures[name].error / 100
 
     def over(self, rate: float | None) -> float | None:
-        """FLOPs a byte."""
+        """FLOPs per byte at this rate in B/s."""
         return self.flops.rate / rate if self.flops and rate else None
 
 
 def levels(measures: list[Measure], work: dict[str, Any], seconds: float, on: Hardware) -> list[Level]:
-    """Levels of memory, then kinds of arithmetic, of which anything is known.
+    """The levels of memory, then the kinds of arithmetic, about which anything is known.
 
-    FLOPs are the op's where a formula tells them, else of kernels that leave tensor cores alone at most what
-    instructions of the other pipes can do. Without counters DRAM has the bytes that the op must move.
+    FLOPs come from the op's formula. Without one, for kernels that do not use tensor cores, they are at most
+    what the instructions of the other pipes can do. Without counters, DRAM moves the op's compulsory bytes.
     """
     by_name = {measure.name: measure for measure in measures}
-    one = _Family(by_name, work, seconds, on, _flops(by_name, work, seconds, on))
-    return [*_dram(one), *_cache(one), *_shares(one, *_L1), *_arithmetic(one), *_formula(one)]
+    family = _Family(by_name, work, seconds, on, _flops(by_name, work, seconds, on))
+    return [
+        *_dram(family),
+        *_cache(family),
+        *_shares(family, *_L1),
+        *_arithmetic(family),
+        *_formula(family),
+    ]
 
 
 def _flops(by_name: dict[str, Measure], work: dict[str, Any], seconds: float, on: Hardware) -> _Flops | None:
@@ -73,74 +79,110 @@ def _flops(by_name: dict[str, Measure], work: dict[str, Any], seconds: float, on
 
 
 def _peak(on: Hardware, unit: str, work: dict[str, Any]) -> tuple[float, str] | None:
-    """The published or measured rate; of tensor cores in the work's own type, else in the commonest."""
+    """The measured or published rate; for tensor cores in the work's dtype, else in a common one."""
     if unit != "matmul.":
         return on.arithmetic(unit)
     own = str(work.get("unit") or "")
     choices = (own, *_MATRIX) if own.startswith(unit) else _MATRIX
-    return next((found for choice in choices if (found := on.arithmetic(choice))), None)
+    return next((rate for choice in choices if (rate := on.arithmetic(choice))), None)
 
 
-def _shares(one: _Family, title: str, name: str, peak: str, basis: str) -> Iterator[Level]:
-    """A level of memory that a counter tells as a share of a known peak."""
-    if name in one.measures:
-        used, error = one.used(name)
-        ceiling = one.on.figures.get(peak)
+def _shares(family: _Family, title: str, name: str, peak: str, basis: str) -> Iterator[Level]:
+    """A level of memory for which a counter gives the share of a known peak."""
+    if name in family.measures:
+        used, error = family.used(name)
+        ceiling = family.on.figures.get(peak)
         rate = used * ceiling if ceiling else None
         why = "" if rate else "the device's peak is not known"
-        yield Level(title, "memory", used, error, rate, ceiling, "B/s", one.over(rate), basis, why)
+        yield Level(title, "memory", used, error, rate, ceiling, "B/s", family.over(rate), basis, why)
 
 
-def _dram(one: _Family) -> Iterator[Level]:
-    yield from _shares(one, *_DRAM)
-    least, memory = one.work.get("bytes_a_launch"), one.on.memory()
-    if "dram" not in one.measures and least and memory:
-        rate = least / one.seconds
+def _dram(family: _Family) -> Iterator[Level]:
+    yield from _shares(family, *_DRAM)
+    least, memory = family.work.get("bytes_a_launch"), family.on.memory()
+    if "dram" not in family.measures and least and memory:
+        rate = least / family.seconds
         basis = f"bytes that the op must move, of the {memory[1]} bandwidth"
-        yield Level("DRAM", "memory", rate / memory[0], 0.0, rate, memory[0], "B/s", one.over(rate), basis)
+        yield Level("DRAM", "memory", rate / memory[0], 0.0, rate, memory[0], "B/s", family.over(rate), basis)
 
 
-def _cache(one: _Family) -> Iterator[Level]:
-    """L2 under its measured ceiling where sectors are known in bytes, else the share of its peak alone."""
-    ceiling = one.on.limits.cache if one.on.limits else None
-    traffic = one.measures.get("l2_rate")
-    if traffic is not None and (ceiling or "l2" in one.measures):
-        used = (traffic.value / ceiling, traffic.error / ceiling) if ceiling else one.used("l2")
+def _cache(family: _Family) -> Iterator[Level]:
+    """L2 with its measured ceiling if its traffic is known in bytes, else the share of its peak only."""
+    ceiling = family.on.limits.cache if family.on.limits else None
+    traffic = family.measures.get("l2_rate")
+    if traffic is not None and (ceiling or "l2" in family.measures):
+        used = (traffic.value / ceiling, traffic.error / ceiling) if ceiling else family.used("l2")
         basis = "sectors that multiprocessors ask for × 32 B" if traffic.source == "ncu" else _WORTH
         basis += ", of the measured bandwidth" if ceiling else ""
         rate = traffic.value
-        yield Level("L2", "memory", *used, rate, ceiling, "B/s", one.over(rate), basis)
-    elif "l2" in one.measures:
-        used = one.used("l2")
-        yield Level("L2", "memory", *used, None, ceiling, "B/s", None, "share of its counters' peak", UNTOLD)
+        yield Level("L2", "memory", *used, rate, ceiling, "B/s", family.over(rate), basis)
+    elif "l2" in family.measures:
+        used = family.used("l2")
+        yield Level("L2", "memory", *used, None, ceiling, "B/s", None, "share of its counters' peak", NO_PEAK)
 
 
-def _arithmetic(one: _Family) -> Iterator[Level]:
-    """The use of each pipe as a share; as FLOP/s where that is the op's work, or counts instructions."""
+def _arithmetic(family: _Family) -> Iterator[Level]:
+    """The use of each pipe as a share, and as FLOP/s where that agrees with the op or counts instructions."""
     for title, name, unit in _ARITHMETIC:
-        if name in one.measures and (one.measures[name].value > 0 or name == "tensor"):
-            used, error = one.used(name)
-            peak = _peak(one.on, unit, one.work)
-            rate, why = _stands_for(one, name, used * peak[0]) if peak else (None, "the peak is not known")
+        if name in family.measures and (family.measures[name].value > 0 or name == "tensor"):
+            used, error = family.used(name)
+            peak = _peak(family.on, unit, family.work)
+            rate, why = (
+                _flops_of_use(family, name, used * peak[0]) if peak else (None, "the peak is not known")
+            )
             ceiling = peak[0] if peak else None
             yield Level(
                 title, "arithmetic", used, error, rate, ceiling, "FLOP/s", None, "use of the pipe", why
             )
 
 
-def _stands_for(one: _Family, name: str, rate: float) -> tuple[float | None, str]:
-    """The FLOP/s that a pipe's use may be given as, or why not."""
+def _flops_of_use(family: _Family, name: str, rate: float) -> tuple[float | None, str]:
+    """The FLOP/s of a pipe's use, or why they are unknown."""
     if not rate:
         return rate, ""
-    if one.work.get("flops_a_launch") and one.flops:
-        near = max(rate / one.flops.rate, one.flops.rate / rate) <= _MOST_APART
+    if family.work.get("flops_a_launch") and family.flops:
+        near = max(rate / family.flops.rate, family.flops.rate / rate) <= _LARGEST_RATIO
         return (rate, "") if near else (None, _NOT_ITS_WORK)
     return (None, _NO_FLOPS) if name == "tensor" else (rate, "")
 
 
-def _formula(one: _Family) -> Iterator[Level]:
-    own = one.on.arithmetic(one.work.get("unit"))
-    if own and one.flops and one.work.get("flops_a_launch"):
-        rate, basis = one.flops.rate, f"{one.flops.basis}, of the {own[1]} rate"
-        unit = str(one.work["unit"])
+def _formula(family: _Family) -> Iterator[Level]:
+    own = family.on.arithmetic(family.work.get("unit"))
+    if own and family.flops and family.work.get("flops_a_launch"):
+        rate, basis = family.flops.rate, f"{family.flops.basis}, of the {own[1]} rate"
+        unit = str(family.work["unit"])
         yield Level(unit, "arithmetic", rate / own[0], 0.0, rate, own[0], "FLOP/s", None, basis)
+
+
+SHARE = "lts__t_sector_throughput_srcunit_tex"  # of the most sectors that multiprocessors can request
+LEAST_SHARE, MOST_ERROR = 5.0, 0.02  # per cent; relative to the share
+AGREEING, TOLERANCE = 3, 0.05  # families; relative difference of their values
+NO_PEAK = f"its counters' peak is not published, and fewer than {AGREEING} kernels of known bytes agree on it"
+
+
+class CachePeak(NamedTuple):
+    """The peak of L2 in B/s, and the number of families that agree on it."""
+
+    peak: float
+    families: int
+
+
+def cache_peak(families: Iterable[tuple[float, float, float]]) -> CachePeak | None:
+    """The bandwidth of L2 to which counters' shares refer; None if too few families agree on it.
+
+    No such peak is published, so it comes from the recording's kernels: (share in per cent, its error,
+    compulsory B/s) of each family. All compulsory bytes pass L2, so no family's can exceed its share times
+    the peak. Copies and elementwise kernels move little else: the largest value on which several agree is
+    the peak.
+    """
+    precise = (
+        (share, rate)
+        for share, error, rate in families
+        if share >= LEAST_SHARE and error <= MOST_ERROR * share
+    )
+    peaks = sorted((100 * rate / share for share, rate in precise), reverse=True)
+    for place, largest in enumerate(peaks):
+        group = [peak for peak in peaks[place:] if peak >= largest * (1 - TOLERANCE)]
+        if len(group) >= AGREEING:
+            return CachePeak(median(group), len(group))
+    return None

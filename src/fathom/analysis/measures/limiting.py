@@ -1,13 +1,13 @@
-"""What limits a family most, and why, from its measures."""
+"""The tightest limit of a kernel family, and the reasons, from its measures."""
 
 from __future__ import annotations
 
 from fathom.analysis.measures.results import Level, Measure, Reason
 
-SATURATED, BUSY = 0.80, 0.60  # of a resource: from here on it sets the pace, or nearly does
+SATURATED, BUSY = 0.80, 0.60  # use of a resource: above, it sets the pace, or nearly does
 LATENCY = "latency"
 NOT_KNOWN = "not known"
-_TELLING = (  # unhealthy measures, most telling first
+_MOST_SPECIFIC_FIRST = (  # unhealthy measures
     "launch_time", "grid_covers", "local_per_thread", "spills_ld", "spills_st", "tail", "sm_active",
     "bank_conflicts_ld", "bank_conflicts_st", "sectors_per_request_ld", "sectors_per_request_st",
     "sector_use_ld", "sector_use_st", "dram_over_compulsory", "threads_per_instruction",
@@ -19,14 +19,14 @@ _CAUSES = {
     "local_per_thread": "spills",
     "tail": "tail wave",
 }
-_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # says the same again
+_REPEATS = {"tail": "grid_covers", "sm_active": "grid_covers"}  # measures with the same cause
 
 
 def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | None, list[Reason]]:
-    """(what limits it, the share of it that is used, reasons, most telling first).
+    """The tightest limit, the share of it in use, and the reasons, most specific first.
 
-    The most used resource where one is used well; else, where counters were read, latency; else what the
-    work alone tells.
+    That is the most used resource, if its use is high; else latency, if counters were read; else the ceiling
+    that the op's work comes closest to.
     """
     resources = sorted((m for m in measures if m.resource), key=lambda measure: -measure.value)
     reasons = _unhealthy(measures)
@@ -44,28 +44,32 @@ def limit(measures: list[Measure], levels: list[Level]) -> tuple[str, float | No
 
 
 def _unused(reasons: list[Reason], otherwise: str) -> str:
-    """No resource is used well: because launches are too short, or too small, or ..."""
+    """The limit if no resource is used much: short launches, small grids and so on."""
     return _CAUSES.get(reasons[0].measure, otherwise) if reasons else otherwise
 
 
 def _about(top: Measure) -> Reason:
     share = top.value / 100
     if share >= SATURATED:
-        text = f"it is bound by {top.title}: {top.value:.0f} % of what there is"
+        text = f"it is bound by {top.title}: {top.value:.0f} % of its peak"
         text += f"; {top.advice}" if top.advice else ""
     elif share >= BUSY:
-        text = f"{top.title} is what it uses most, {top.value:.0f} %: near the limit, with some waiting"
+        text = (
+            f"its most used resource is {top.title} with {top.value:.0f} %: near the limit, with some waiting"
+        )
     else:
-        text = f"nothing is used well: the most is {top.title} with {top.value:.0f} %, so it waits"
+        text = f"no resource is used much: the most is {top.title} with {top.value:.0f} %, so it waits"
     return Reason(text, top.name, 1.0 + share)
 
 
 def _unhealthy(measures: list[Measure]) -> list[Reason]:
-    found = []
+    reasons = []
     unhealthy = {measure.name for measure in measures if measure.advice}
     for measure in measures:
         if measure.advice and _REPEATS.get(measure.name) not in unhealthy:
-            known = measure.name in _TELLING
-            weight = 1 - _TELLING.index(measure.name) / len(_TELLING) if known else 0.0
-            found.append(Reason(measure.advice, measure.name, weight))
-    return sorted(found, key=lambda reason: -reason.weight)
+            known = measure.name in _MOST_SPECIFIC_FIRST
+            weight = (
+                1 - _MOST_SPECIFIC_FIRST.index(measure.name) / len(_MOST_SPECIFIC_FIRST) if known else 0.0
+            )
+            reasons.append(Reason(measure.advice, measure.name, weight))
+    return sorted(reasons, key=lambda reason: -reason.weight)

@@ -1,4 +1,4 @@
-"""Theoretical occupancy: how many warps of a launch fit on a multiprocessor at once, and what stops more."""
+"""Theoretical occupancy: the warps of a launch that fit on a multiprocessor at once, and their limiters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fathom.data import load
 
 
 class Chip(msgspec.Struct, frozen=True):
-    """What a multiprocessor holds, and in which units it is given away; see `chips.yaml`."""
+    """The resources of a multiprocessor and their allocation units; see `chips.yaml`."""
 
     warp: int
     schedulers: int
@@ -30,15 +30,15 @@ class Chip(msgspec.Struct, frozen=True):
 
     @property
     def warps(self) -> int:
-        """Warps that a multiprocessor holds at most."""
+        """The most warps that a multiprocessor can hold."""
         return self.threads // self.warp
 
 
 class Occupancy(NamedTuple):
-    """Blocks and warps a multiprocessor, the latter as a share (0 to 1) of the most it holds.
+    """Blocks and warps per multiprocessor, and the latter as a share (0 to 1) of the most it can hold.
 
-    `limiters` are what stops one more block: registers, shared memory, blocks, warps, cluster. `next_at`
-    says, of registers and shared memory, what a thread or block may use so that one more block fits.
+    `limiters` prevent one more block: registers, shared memory, blocks, warps, cluster. `next_at` gives the
+    registers per thread and the shared memory per block with which one more block would fit.
     """
 
     blocks: int
@@ -62,11 +62,11 @@ def chip(capability: str | None) -> Chip | None:
 def occupancy(
     on: Chip, threads: int, registers: int, shared: int, *, cluster: int = 1, sms_per_gpc: int | None = None
 ) -> Occupancy | None:
-    """Occupancy of blocks of `threads` with `registers` a thread and `shared` bytes (static and dynamic).
+    """Occupancy of blocks of `threads` with `registers` per thread and `shared` bytes (static and dynamic).
 
-    `cluster` blocks are placed together within one of the chip's clusters of `sms_per_gpc` multiprocessors.
-    None where such a block cannot run at all. After NVIDIA's `cuda_occupancy.h`, with all shared memory that
-    a multiprocessor can offer.
+    `cluster` blocks are placed within one of the chip's clusters of `sms_per_gpc` multiprocessors. None if
+    the block cannot run. After NVIDIA's `cuda_occupancy.h`, with the multiprocessor's largest shared
+    memory.
     """
     if threads < 1 or threads > on.threads_per_block or registers > on.registers_per_thread:
         return None
@@ -84,8 +84,9 @@ def occupancy(
     if blocks < 1:
         return None
     limiters = [name for name, limit in limits.items() if limit == blocks]
-    found = blocks * warps
-    return Occupancy(blocks, found, found / on.warps, limiters, _next(on, warps, registers, shared, blocks))
+    held_warps = blocks * warps
+    more = _next(on, warps, registers, shared, blocks)
+    return Occupancy(blocks, held_warps, held_warps / on.warps, limiters, more)
 
 
 def _round_up(value: int, unit: int) -> int:
@@ -93,7 +94,7 @@ def _round_up(value: int, unit: int) -> int:
 
 
 def _by_registers(on: Chip, warps: int, registers: int) -> int:
-    """Registers are given to warps, from the part of the file that belongs to the warp's scheduler."""
+    """Blocks by registers, which are allocated per warp, from the scheduler's part of the register file."""
     if not registers:
         return on.blocks
     each = _round_up(registers * on.warp, on.register_unit)
@@ -110,12 +111,12 @@ def _by_shared(on: Chip, shared: int) -> int:
 
 
 def _next(on: Chip, warps: int, registers: int, shared: int, blocks: int) -> dict[str, int]:
-    """The largest use with which one more block would fit, each by itself."""
-    found = {}
+    """The largest use of each limiter alone with which one more block would fit."""
+    largest = {}
     fewer = (r for r in range(registers - 1, 0, -1) if _by_registers(on, warps, r) > blocks)
     if (enough := next(fewer, None)) is not None:
-        found["registers"] = enough
+        largest["registers"] = enough
     room = on.shared // (blocks + 1) // on.shared_unit * on.shared_unit - on.shared_reserved
     if 0 <= room < shared:
-        found["shared memory"] = room
-    return found
+        largest["shared memory"] = room
+    return largest

@@ -1,4 +1,4 @@
-"""Portraits of a device's kernel families: time, launches, work, counters, measures, and what limits them."""
+"""Portraits of kernel families: time, launches, work, counters, measures, and limits."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from typing import Any
 
 import polars as pl
 
+from fathom.analysis.account import account
 from fathom.analysis.device import detail
 from fathom.analysis.entries import Entry
-from fathom.analysis.folding import Folding, by_family
+from fathom.analysis.folding import Folding, by_family, counters_of
 from fathom.analysis.folding.families import AND
 from fathom.analysis.folding.kinds import bare
 from fathom.analysis.measures.evaluate import Known, measures_of
 from fathom.analysis.measures.facts import Hardware, facts_of, fits, hardware
-from fathom.analysis.measures.hierarchy import levels
+from fathom.analysis.measures.hierarchy import SHARE, cache_peak, levels
 from fathom.analysis.measures.limiting import limit
 from fathom.analysis.measures.results import Portrait
-from fathom.analysis.measures.worth import SHARE, worth
+from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Device, LedgerRow
+from fathom.errors import BadInputError
 from fathom.sounding import Store
 from fathom.units import NS_PER_US, US_PER_MS, US_PER_S
 
@@ -27,10 +29,9 @@ Rows = dict[str, list[dict[str, Any]]]  # counters by family
 
 
 def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Folding) -> list[Portrait]:
-    """One portrait a family of one device's ledger, those with most time first.
+    """A portrait per kernel family of one device's ledger, longest first; none for a processor.
 
-    `folding` has the counters of the device's rank; the ceilings of `machine` stand over the families.
-    A processor has none: it runs no kernels.
+    `folding` has the counters of the device's rank, `machine` the ceilings.
     """
     index = _index(device)
     if index is None:
@@ -41,14 +42,14 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
     launches = _launches(timeline if timeline.height else rows)
     clock = _clock(store, device.rank, index, timeline)
     on = on._replace(figures=on.figures | ({"sm_clock": clock} if clock else {}))
-    told = _by_family(folding.frame.filter(pl.col("device") == index))
+    counters = _by_family(folding.frame.filter(pl.col("device") == index))
     pools = by_family(folding.pools, index)
     working = [
         entry
         for entry in sorted(device.ledger, key=lambda entry: -entry.ms)
         if entry.entry in _WORKING and entry.ms > 0 and entry.detail in launches
     ]
-    cache = worth(_cache_shares(working, told))
+    cache = cache_peak(_cache_shares(working, counters))
     on = on._replace(figures=on.figures | ({} if cache is None else {"l2_peak": cache.peak}))
     return [
         _portrait(
@@ -56,17 +57,17 @@ def portraits(store: Store, device: Device, machine: dict[str, Any], folding: Fo
             device,
             on,
             launches[entry.detail],
-            _rows_of(entry.detail, told, pools.get(entry.detail)),
+            _rows_of(entry.detail, counters, pools.get(entry.detail)),
             folding.abstained,
         )
         for entry in working
     ]
 
 
-def _cache_shares(entries: list[LedgerRow], told: Rows) -> Iterator[tuple[float, float, float]]:
-    """(share of L2's peak in percent, its error, compulsory B/s) of compute families with all of them."""
+def _cache_shares(entries: list[LedgerRow], counters: Rows) -> Iterator[tuple[float, float, float]]:
+    """(share of L2's peak in per cent, its error, compulsory B/s) of compute families that have all three."""
     for entry in entries:
-        rows = [row for row in told.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
+        rows = [row for row in counters.get(entry.detail, []) if bare(row["counter"]).startswith(f"{SHARE}.")]
         if entry.entry == Entry.COMPUTE and entry.bytes_per_s and rows:
             yield rows[0]["value"], rows[0]["error"] or 0.0, entry.bytes_per_s
 
@@ -77,10 +78,10 @@ def _index(device: Device) -> int | None:
 
 
 def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """What a family's launches are like: times in µs, shapes, attributes of its usual launch."""
+    """Launches by family: durations in µs, and the most common launch attributes."""
     time = (pl.col("end_ns") - pl.col("start_ns")) / NS_PER_US
     usual = ("grid", "block", "registers", "shared_bytes", "local_bytes")
-    found = (
+    launches = (
         kernels.with_columns(label=detail(), time=time)
         .group_by("label")
         .agg(
@@ -92,11 +93,11 @@ def _launches(kernels: pl.DataFrame) -> dict[str, dict[str, Any]]:
             **{name: pl.col(name).drop_nulls().mode().sort().first() for name in usual},
         )
     )
-    return {row["label"]: row for row in found.iter_rows(named=True)}
+    return {row["label"]: row for row in launches.iter_rows(named=True)}
 
 
 def _clock(store: Store, rank: int, index: int | None, kernels: pl.DataFrame) -> float | None:
-    """The multiprocessors' median clock in Hz: while the timeline was recorded, else while it was busy."""
+    """The multiprocessors' median clock in Hz, during the timeline, or else while the device was busy."""
     own = (
         store.table("telemetry", rank).filter(pl.col("device") == index).drop_nulls("sm_clock_mhz").collect()
     )
@@ -143,7 +144,7 @@ def _portrait(
         bound=bound,
         used=used,
         reasons=reasons,
-        abstained=_about(entry, abstained, counted_as),
+        abstained=_not_analysed(entry, abstained, counted_as),
     )
 
 
@@ -161,7 +162,7 @@ def _threads(block: str | None) -> int | None:
 
 
 def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:
-    """The entry's work a step, and of one launch of mean length."""
+    """The entry's work per step, and per launch of mean length."""
     part = mean_us / US_PER_MS / entry.ms
     return {
         "flops": entry.flops,
@@ -178,31 +179,61 @@ def _work(entry: LedgerRow, mean_us: float) -> dict[str, Any]:
 
 
 def _by_family(counters: pl.DataFrame) -> Rows:
-    found: Rows = {}
+    rows: Rows = {}
     for row in counters.iter_rows(named=True):
-        found.setdefault(row["family"], []).append(row)
-    return found
+        rows.setdefault(row["family"], []).append(row)
+    return rows
 
 
-def _rows_of(family: str, told: Rows, pool: str | None = None) -> tuple[list[dict[str, Any]], str]:
-    """A family's rows, and what they are about: itself, its pool, or the group that either always runs in."""
-    own = told.get(family, [])
+def _rows_of(family: str, counters: Rows, pool: str | None = None) -> tuple[list[dict[str, Any]], str]:
+    """A family's rows, and what they describe: the family, its pool, or the group in which either runs."""
+    own = counters.get(family, [])
     if _sampled(own):
         return own, family
     name = pool or family
-    groups = (label for label in told if AND in label and name in label.split(AND))
-    found = next((label for label in (name, *groups) if _sampled(told.get(label, []))), "")
-    return own + _sampled(told.get(found, [])), found
+    groups = (label for label in counters if AND in label and name in label.split(AND))
+    label = next((label for label in (name, *groups) if _sampled(counters.get(label, []))), "")
+    return own + _sampled(counters.get(label, [])), label
 
 
 def _sampled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [row for row in rows if row["source"] != "static"]
 
 
-def _about(entry: LedgerRow, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
-    """What could not be told of this family."""
-    found = [Abstained("work", entry.abstained)] if entry.abstained else []
+def _not_analysed(entry: LedgerRow, abstained: list[Abstained], counted_as: str) -> list[Abstained]:
+    """The parts of this portrait that are unknown, with reasons."""
+    reasons = [Abstained("work", entry.abstained)] if entry.abstained else []
     if not counted_as:
-        own = [one for one in abstained if one.what.startswith(f"counters of {entry.detail} on")]
-        found += own or [one for one in abstained if one.what == "counters"]
-    return found
+        own = [reason for reason in abstained if reason.what.startswith(f"counters of {entry.detail} on")]
+        reasons += own or [reason for reason in abstained if reason.what == "counters"]
+    return reasons
+
+
+NO_TIMELINE = "This sounding has no timeline of kernels; record one with `fathom run`."
+NO_KERNELS = "This program ran on the processor, which has no kernels; `fathom report` has its ledger."
+
+
+def portraits_of(store: Store, machine: dict[str, Any], rank: int | None = None) -> list[Portrait]:
+    """A portrait per kernel family of a rank (by default the first with a timeline), longest first.
+
+    `machine` has the ceilings. Raises BadInputError if no kernels of the rank were recorded.
+    """
+    store = store.cached()
+    chosen = _devices(store, machine, rank)
+    if all(device.device == "cpu" for device in chosen):
+        raise BadInputError(NO_KERNELS)
+    folding = counters_of(store, chosen[0].rank)
+    every = [portrait for device in chosen for portrait in portraits(store, device, machine, folding)]
+    return sorted(every, key=lambda portrait: -portrait.ms)
+
+
+def _devices(store: Store, machine: dict[str, Any], rank: int | None) -> list[Device]:
+    """The devices of that rank, or for None of the first rank that has any."""
+    met = meetings(store)
+    for number in store.ranks if rank is None else [rank] * (rank in store.ranks):
+        if devices := account(store, number, machine, met.of.get(number)).devices:
+            return devices
+    if rank is None:
+        raise BadInputError(NO_TIMELINE)
+    known = ", ".join(map(str, store.ranks))
+    raise BadInputError(f"Rank {rank} has no timeline; this sounding has ranks {known}.")

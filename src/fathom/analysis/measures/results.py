@@ -1,4 +1,4 @@
-"""What is known about one kernel family: the JSON of `fathom kernel --json`. Fields are only ever added."""
+"""Result types for one kernel family: the JSON of `fathom kernel --json`. Fields are added, never removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fathom.analysis.results import Abstained
 
 
 class Measure(msgspec.Struct):
-    """One derived measure. `error` is a standard error, 0 where nothing was sampled."""
+    """One derived measure. `error` is a standard error, 0 if nothing was sampled."""
 
     name: str
     title: str
@@ -22,16 +22,16 @@ class Measure(msgspec.Struct):
     source: str
     meaning: str
     resource: bool = False
-    advice: str = ""  # what it means that the value lies beyond what is healthy; empty where it does not
+    advice: str = ""  # the meaning of a value outside the healthy range; "" for one inside
     note: str = ""
 
 
 class Level(msgspec.Struct):
-    """A level of the memory hierarchy, or a kind of arithmetic, as a ceiling over the family.
+    """A level of the memory hierarchy, or a kind of arithmetic, as a ceiling of the family.
 
-    `used` is the share (0 to 1) of the ceiling that was reached. `rate` and `ceiling` are B/s or FLOP/s, null
-    where only the share is known; `intensity` is FLOP a byte of that level. `basis` says where both are from,
-    `why` what a missing rate could not be told from.
+    `used` is the achieved share (0 to 1) of the ceiling. `rate` and `ceiling` are in B/s or FLOP/s, null if
+    only the share is known; `intensity` is FLOP per byte of that level. `basis` names their source, `why` the
+    reason for a missing rate.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Level(msgspec.Struct):
 
 
 class Reason(msgspec.Struct):
-    """Something that limits the family, in words; `weight` orders reasons, most telling first."""
+    """A sentence on what limits the family; reasons with more `weight` come first."""
 
     text: str
     measure: str
@@ -55,7 +55,7 @@ class Reason(msgspec.Struct):
 
 
 class Portrait(msgspec.Struct):
-    """One kernel family on one device, per step where nothing else is said."""
+    """One kernel family on one device; figures are per step unless they say otherwise."""
 
     family: str
     entry: str
@@ -70,9 +70,9 @@ class Portrait(msgspec.Struct):
     work: dict[str, Any]  # flops, bytes, flops_per_s, bytes_per_s, at_ceiling_ms, bound, abstained
     measures: list[Measure]
     counters: list[dict[str, Any]]  # rows of the table `counters`
-    counted_as: str  # what the counters are about: family, pool or group; empty: there are none
+    counted_as: str  # the family, pool or group that the counters describe; "" without counters
     roofline: list[Level]
-    bound: str  # what limits it most, in a word or two
-    used: float | None  # the share of that, 0 to 1
+    bound: str  # its tightest limit, in a word or two
+    used: float | None  # the share of that limit in use, 0 to 1
     reasons: list[Reason]
     abstained: list[Abstained] = []
