@@ -90,7 +90,7 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
-    from fathom.gauges.trials import NotHereError
+    from fathom.gauges.measurements import NotHereError
 
     if not torch.cuda.is_available():
         sys.exit("the crafted kernels need a CUDA device, and torch sees none")

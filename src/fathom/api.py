@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fathom.analysis.measures import Portrait
     from fathom.analysis.replay import Prediction, Replay
     from fathom.analysis.results import Examination, Finding, Step
-    from fathom.recorder import Session
+    from fathom.recorder import SelfRecording
     from fathom.sounding import Manifest, Store
     from fathom.tips import Scores
 
@@ -300,12 +300,12 @@ class record:  # noqa: N801 - used like a function
         self.sounding: Sounding | None = None
         self._plan = Plan(depth, steps, settle, step_on, tuple(at), on_slow_step, what_if=tuple(what_if))
         self._replace = replace
-        self._session: Session | None = None
+        self._session: SelfRecording | None = None
 
     def __enter__(self) -> record:
-        from fathom.recorder import Session
+        from fathom.recorder import SelfRecording
 
-        self._session = Session(self.path, self._plan, replace=self._replace)
+        self._session = SelfRecording(self.path, self._plan, replace=self._replace)
         return self
 
     def __exit__(

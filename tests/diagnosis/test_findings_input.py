@@ -18,7 +18,7 @@ from fathom.diagnosis.signals import (
     Signals,
     UnknownSignalError,
 )
-from fathom.sounding import Loader as About
+from fathom.sounding import LoaderFacts as About
 from tests.support.findings_fakes import H200, compute, idle, product, raised, signals, work
 from tests.support.timelines import Timeline, examination_of, store_of
 

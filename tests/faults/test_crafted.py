@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch")
 
 from fathom.analysis.measures.formula import names  # noqa: E402
 from fathom.diagnosis.kinds import kinds  # noqa: E402
-from fathom.gauges.trials import NotHereError  # noqa: E402
+from fathom.gauges.measurements import NotHereError  # noqa: E402
 from fathom.referee.address import load  # noqa: E402
 from fathom.sounding import Manifest, Rank, Writer, conform  # noqa: E402
 from faults.kernels import forms, judge, model, pairs, run  # noqa: E402

@@ -14,8 +14,8 @@ from fathom.gauges import attention as gauged_attention
 from fathom.gauges.caches import TILE as CACHE_TILE
 from fathom.gauges.caches import passes, read_bytes
 from fathom.gauges.disk import MIB, file_bytes, offsets
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import ENOUGH_WHEN_SLOW, LEAST, MOST, Effort, Sample, sample, uncertainty
-from fathom.gauges.trials import NotHereError, Trial, best
 
 # Ids and units as the other rooms expect them.
 CONTRACT = {
@@ -143,9 +143,9 @@ def test_uncertainty_falls_with_the_square_root_of_the_number():
     assert uncertainty(few) / uncertainty(many) == pytest.approx(4, rel=0.2)
 
 
-def test_the_fastest_trial_is_the_ceiling_and_all_are_its_series():
-    slow = Trial({"bytes": 1}, Sample((2.0, 2.0, 2.0), 1), 8.0)
-    fast = Trial({"bytes": 2}, Sample((1.0, 2.0, 4.0), 1), 16.0, {"power_w": 1.0}, ("hot",))
+def test_the_fastest_measurement_is_the_ceiling_and_all_are_its_series():
+    slow = Measurement({"bytes": 1}, Sample((2.0, 2.0, 2.0), 1), 8.0)
+    fast = Measurement({"bytes": 2}, Sample((1.0, 2.0, 4.0), 1), 16.0, {"power_w": 1.0}, ("hot",))
     found = best("hbm.read", [slow, fast])
     assert (found.value, found.low, found.high) == (8.0, 16 / 3, 16 / 1.5)
     assert found.at == {"bytes": 2}
@@ -155,13 +155,13 @@ def test_the_fastest_trial_is_the_ceiling_and_all_are_its_series():
 
 
 def test_the_best_latency_is_the_shortest():
-    trials = [Trial({"n": n}, Sample((n * 1e-6,) * 3, 1)) for n in (3, 2, 5)]
-    found = best("latency.item", trials)
+    results = [Measurement({"n": n}, Sample((n * 1e-6,) * 3, 1)) for n in (3, 2, 5)]
+    found = best("latency.item", results)
     assert (found.value, found.unit, found.at) == (2e-6, "s", {"n": 2})
     assert found.low <= found.value <= found.high
 
 
-def test_without_a_trial_there_is_no_ceiling():
+def test_without_a_measurement_there_is_no_ceiling():
     with pytest.raises(NotHereError):
         best("hbm.read", [])
 

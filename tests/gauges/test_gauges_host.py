@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from fathom.gauges import collective_worker, collectives, disk, gpu, host, loader
-from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import NotHereError
 from tests.support.paths import ROOT
 from tests.support.running import PYTHON, environment, run_fathom
 
@@ -32,7 +32,7 @@ def modest(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(host.GAUGES))
 def test_the_host_has_its_ceilings(modest, name):
-    found = host.GAUGES[name](Job(ids=(name,), pace=PACE))
+    found = host.GAUGES[name](GaugeJob(ids=(name,), pace=PACE))
     assert found.id == name and 1e6 < found.value < 1e16
     assert found.at["threads"] >= 1
 
@@ -44,7 +44,7 @@ def test_arrays_are_random(modest):
 
 
 def test_a_loaders_workers_hand_over_their_batches(modest):
-    found = loader.GAUGES["host.loader"](Job(ids=("host.loader",), pace=PACE))
+    found = loader.GAUGES["host.loader"](GaugeJob(ids=("host.loader",), pace=PACE))
     assert found.value > 1e6 and found.at == {"bytes": 2**20, "workers": 1}
 
 
@@ -55,7 +55,7 @@ def test_workers_leave_the_receiver_a_core(cores):
 
 @pytest.mark.parametrize("kind", ["sequential", "random"])
 def test_the_disk_is_read_and_left_as_it_was(modest, tmp_path, kind):
-    found = disk.GAUGES[f"disk.read.{kind}"](Job(ids=(), data=str(tmp_path), pace=PACE))
+    found = disk.GAUGES[f"disk.read.{kind}"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
     assert found.value > 1e5 and len(found.series) == len(disk.RANDOM)
     assert kind == "sequential" or found.at["block_bytes"] == 128 * disk.KIB
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +76,7 @@ def test_reads_bring_the_files_own_bytes(tmp_path):
 
 def test_a_refusal_of_direct_reads_is_flagged(monkeypatch, modest, tmp_path):
     monkeypatch.setattr(disk, "takes_direct", lambda path: False)
-    found = disk.GAUGES["disk.read.sequential"](Job(ids=(), data=str(tmp_path), pace=PACE))
+    found = disk.GAUGES["disk.read.sequential"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
     assert disk.CACHED in found.flags
 
 
@@ -86,19 +86,19 @@ def test_a_full_disk_is_a_reason_and_leaves_nothing(monkeypatch, modest, tmp_pat
 
     monkeypatch.setattr(disk.os, "write", full)
     with pytest.raises(NotHereError, match="No space left"):
-        disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path), pace=PACE))
+        disk.GAUGES["disk.read.random"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_system_in_memory_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(disk, "filesystem", lambda place: {"type": "tmpfs"})
     with pytest.raises(NotHereError, match="is in memory"):
-        disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path), pace=PACE))
+        disk.GAUGES["disk.read.random"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
 
 
 def test_a_missing_folder_is_a_reason(tmp_path):
     with pytest.raises(NotHereError, match="not a folder"):
-        disk.GAUGES["disk.read.random"](Job(ids=(), data=str(tmp_path / "none"), pace=PACE))
+        disk.GAUGES["disk.read.random"](GaugeJob(ids=(), data=str(tmp_path / "none"), pace=PACE))
 
 
 def test_without_a_gpu_there_is_no_gpu():
@@ -146,7 +146,7 @@ def test_rows_of_ranks_become_ceilings(monkeypatch, tmp_path):
         return ""
 
     monkeypatch.setattr(collectives, "_run", run)
-    job = Job(ids=("collective.all_reduce", "collective.send_recv"), devices=(0, 1, 2, 3))
+    job = GaugeJob(ids=("collective.all_reduce", "collective.send_recv"), devices=(0, 1, 2, 3))
     found = collectives.GAUGES["collective.all_reduce"](job)
     assert found.value == pytest.approx(2**30 / 5e-3 * 1.5)
     assert found.at == {"bytes": 2**30, "ranks": 4}
@@ -157,14 +157,14 @@ def test_rows_of_ranks_become_ceilings(monkeypatch, tmp_path):
 
 def test_torchrun_without_a_result_says_why(monkeypatch):
     monkeypatch.setattr(collectives, "WORKER", "fathom.no_such_worker")
-    job = Job(ids=("collective.all_reduce",), devices=(0, 1))
+    job = GaugeJob(ids=("collective.all_reduce",), devices=(0, 1))
     with pytest.raises(NotHereError, match=r"torchrun returned no result: .*no_such_worker"):
         collectives.GAUGES["collective.all_reduce"](job)
 
 
 def test_one_gpu_has_no_collectives():
     with pytest.raises(NotHereError, match="one GPU"):
-        collectives.GAUGES["collective.all_reduce"](Job(ids=("collective.all_reduce",), devices=(0,)))
+        collectives.GAUGES["collective.all_reduce"](GaugeJob(ids=("collective.all_reduce",), devices=(0,)))
 
 
 def test_the_command_measures_and_remembers(tmp_path):

@@ -23,8 +23,8 @@ from fathom.gauges import (
     vector,
 )
 from fathom.gauges.catalogue import BY_ID, FULL, GPU, scope
-from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import NotHereError
 from tests.support import stand_in_gpu
 
 FP4 = ("matmul.fp4", "matmul.fp4.sustained")
@@ -51,7 +51,7 @@ def small(monkeypatch):
 
 
 def measure(name: str, **more: object):
-    job = Job(ids=(name,), devices=(0,), pace=PACE, **more)
+    job = GaugeJob(ids=(name,), devices=(0,), pace=PACE, **more)
     function = next(m.GAUGES[name] for m in MODULES if name in m.GAUGES)
     return function(job)
 
@@ -182,7 +182,7 @@ def test_pairs_of_gpus_make_a_matrix(monkeypatch):
     monkeypatch.setattr(peers, "_torch", lambda job: three)
     monkeypatch.setattr(peers, "SIZE", 2**16)
     peers._matrix.cache_clear()
-    job = Job(ids=("link.peer", "copy.peer"), devices=(4, 5, 6), pace=PACE)
+    job = GaugeJob(ids=("link.peer", "copy.peer"), devices=(4, 5, 6), pace=PACE)
     link = peers.GAUGES["link.peer"](job)
     one_way = {(row["from"], row["to"]) for row in link.series if not row["both_ways"]}
     assert one_way == {(a, b) for a in (4, 5, 6) for b in (4, 5, 6) if a != b}
@@ -194,7 +194,7 @@ def test_pairs_of_gpus_make_a_matrix(monkeypatch):
 def test_one_gpu_has_no_peers():
     for name in ("link.peer", "copy.peer"):
         with pytest.raises(NotHereError, match="one GPU"):
-            peers.GAUGES[name](Job(ids=(name,), devices=(0,)))
+            peers.GAUGES[name](GaugeJob(ids=(name,), devices=(0,)))
 
 
 class FakeKvikio:
@@ -223,7 +223,7 @@ def test_files_are_read_into_the_gpu(monkeypatch, tmp_path, compatible):
     stand_in_gpu.install(monkeypatch)
     monkeypatch.setattr(gds, "import_module", lambda name: FakeKvikio(compatible))
     monkeypatch.setattr("fathom.gauges.disk.filesystem", lambda place: None)
-    found = gds.GAUGES["disk.read.gds"](Job(ids=("disk.read.gds",), data=str(tmp_path), pace=PACE))
+    found = gds.GAUGES["disk.read.gds"](GaugeJob(ids=("disk.read.gds",), data=str(tmp_path), pace=PACE))
     assert found.value > 0 and (gds.THROUGH_HOST in found.flags) == compatible
     assert list(tmp_path.iterdir()) == []
 

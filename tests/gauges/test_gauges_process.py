@@ -11,10 +11,10 @@ import pytest
 from fathom.errors import BadInputError
 from fathom.gauges import QUICK, keep, measure, parent, plan, quick_missing, recall, seconds
 from fathom.gauges.child import Child
-from fathom.gauges.conditions import Sensors, Watch, summary
+from fathom.gauges.conditions import ConditionSensors, Watch, summary
 from fathom.gauges.contention import SHARED, BusyGpuError, processes, refuse_busy, traces
 from fathom.gauges.keeping import merge
-from fathom.gauges.planning import Plan, batches, choose
+from fathom.gauges.planning import MeasurementPlan, batches, choose
 from fathom.machine import Ceiling, MachineFileError, Missing
 from fathom.machine.nvml import NvmlMissingError
 from tests.support.paths import ROOT
@@ -78,7 +78,7 @@ def run(script: str, ids: tuple[str, ...] = HBM, **more: object) -> tuple[list[C
             job, {**environment, "SCRIPT": script, "PYTHONPATH": str(ROOT)}, "tests.support.gauges_program"
         )
 
-    found = Plan(MACHINE, ids, devices=(0,), linked=(0,), force=True, **more)
+    found = MeasurementPlan(MACHINE, ids, devices=(0,), linked=(0,), force=True, **more)
     return measure(found, start=start)
 
 
@@ -127,7 +127,7 @@ def test_invalid_numbers_are_not_ceilings(deed):
 
 
 def test_a_process_that_never_starts_loses_all_and_says_why():
-    found = Plan(MACHINE, HBM[:2], devices=(0,), force=True)
+    found = MeasurementPlan(MACHINE, HBM[:2], devices=(0,), force=True)
     ceilings, missing = measure(found, start=partial(Child, module="tests.no_such_module"))
     assert ceilings == []
     assert ids(missing) == ["hbm.read", "hbm.write"]
@@ -136,7 +136,7 @@ def test_a_process_that_never_starts_loses_all_and_says_why():
 
 def test_progress_never_falls_and_ends_before_its_total():
     seen = []
-    found = Plan(MACHINE, HBM, devices=(0,), force=True)
+    found = MeasurementPlan(MACHINE, HBM, devices=(0,), force=True)
     environment = {"SCRIPT": "", "PYTHONPATH": str(ROOT)}
     measure(
         found,
@@ -150,21 +150,21 @@ def test_progress_never_falls_and_ends_before_its_total():
 
 def test_without_a_gpu_every_gpu_ceiling_says_why():
     ceilings, missing = measure(
-        Plan(BARE, ("hbm.read", "link.peer"), why_no_gpu="there is no GPU (no driver)")
+        MeasurementPlan(BARE, ("hbm.read", "link.peer"), why_no_gpu="there is no GPU (no driver)")
     )
     assert ceilings == []
     assert {one.why for one in missing} == {"there is no GPU (no driver)"}
 
 
 def test_links_need_two_gpus():
-    found = Plan(MACHINE, ("link.peer",), devices=(0,), linked=(0,), force=True)
+    found = MeasurementPlan(MACHINE, ("link.peer",), devices=(0,), linked=(0,), force=True)
     assert batches(found) == []
     assert "two GPUs" in measure(found)[1][0].why
 
 
 def test_each_process_sees_its_devices_alone():
     names = ("host.read", "hbm.read", "link.peer")
-    found = batches(Plan(MACHINE, names, devices=(1, 0), linked=(0, 1)))
+    found = batches(MeasurementPlan(MACHINE, names, devices=(1, 0), linked=(0, 1)))
     seen = [(batch.job.ids, batch.device, batch.environment["CUDA_VISIBLE_DEVICES"]) for batch in found]
     assert seen == [
         (("host.read",), None, ""),
@@ -176,7 +176,7 @@ def test_each_process_sees_its_devices_alone():
 
 def test_a_slice_keeps_the_environment_that_names_it():
     sliced = {**MACHINE, "gpus": [gpu(0, mig=True)]}
-    (batch,) = batches(Plan(sliced, ("hbm.read",), devices=(0,)))
+    (batch,) = batches(MeasurementPlan(sliced, ("hbm.read",), devices=(0,)))
     assert batch.environment == {}
 
 
@@ -260,7 +260,7 @@ def test_doubts_about_a_device_flag_its_ceilings(monkeypatch):
 
 
 def test_conditions_are_those_of_the_block():
-    with Watch(Sensors(partial(FakeNvml, reasons=0x4 | 0x40), {})) as watch:
+    with Watch(ConditionSensors(partial(FakeNvml, reasons=0x4 | 0x40), {})) as watch:
         pass
     assert watch.conditions == {
         "sm_clock_mhz": 1980,
@@ -273,7 +273,7 @@ def test_conditions_are_those_of_the_block():
 
 
 def test_without_sensors_conditions_are_unknown_not_fine():
-    for sensors in (Sensors(no_nvml, {}), Sensors(FakeNvml, {"CUDA_VISIBLE_DEVICES": ""})):
+    for sensors in (ConditionSensors(no_nvml, {}), ConditionSensors(FakeNvml, {"CUDA_VISIBLE_DEVICES": ""})):
         with Watch(sensors, thread=False) as watch:
             pass
         assert watch.conditions == {} and watch.flags == ()

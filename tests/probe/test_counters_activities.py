@@ -363,7 +363,7 @@ def test_a_burst_begins_with_the_probes_launch(
     monkeypatch.setattr(activities, "enable", lambda launch, **_: found.append(launch()))
     monkeypatch.setattr(recorder, "activities", lambda: activities)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet([], "kineto"))
-    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet([], "sampler"))
+    monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet([], "sampler"))
     monkeypatch.setattr("fathom.probe.counters.activities.device_in_use", lambda _: 1)
     lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
@@ -439,7 +439,7 @@ def test_kineto_traces_only_where_it_keeps_cupti(monkeypatch: pytest.MonkeyPatch
     cupti = Activities(Cupti(held=held))
     monkeypatch.setattr(recorder, "activities", lambda: cupti)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
-    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet(log, "sampler"))
+    monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet(log, "sampler"))
     cuda = SimpleNamespace(is_initialized=lambda: False)
     lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
@@ -461,7 +461,7 @@ def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
     found = Activities(cupti)
     monkeypatch.setattr(recorder, "activities", lambda: found)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
-    monkeypatch.setattr(recorder, "Sampler", lambda _: Quiet(log, "sampler"))
+    monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet(log, "sampler"))
 
     def synchronize(*_: Any) -> None:
         log.append("cuda")

@@ -20,7 +20,7 @@ from fathom.probe.counters import budget, sampler
 from fathom.probe.counters.budget import MOST_TIMES
 from fathom.probe.orders import Job
 from fathom.probe.phases import RECENT, RECOVERY, Phases
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from fathom.sounding import import_raw
 from tests.probe.test_probe_phases import MS, Program
 from tests.support.counters_fakes import FakeCollector, value
@@ -50,7 +50,7 @@ def columns(run: Run, record: dict[str, Any]) -> tuple[list[int], list[int], lis
 
 
 def test_counters_come_between_attribution_and_memory_and_groups_take_turns():
-    program = Program(Plan(counters=COUNTERS), memory=True).run(200, 1 * MS)
+    program = Program(ProbePlan(counters=COUNTERS), memory=True).run(200, 1 * MS)
     order = [job.phase for job, *_ in program.done]
     assert order[order.index("attribution") :] == ["attribution", *["counters"] * 4, "memory"]
     bursts = [job for job, *_ in program.done if job.phase == "counters"]
@@ -67,12 +67,12 @@ def test_counters_come_between_attribution_and_memory_and_groups_take_turns():
 
 @pytest.mark.parametrize(("depth", "bursts"), [("auto", 4), ("counters", 4), ("timeline", 0), ("surface", 0)])
 def test_depth_decides_about_counters(depth, bursts):
-    done = Program(Plan(depth=depth, counters=COUNTERS)).run(200).done
+    done = Program(ProbePlan(depth=depth, counters=COUNTERS)).run(200).done
     assert sum(job.phase == "counters" for job, *_ in done) == bursts
 
 
 def test_without_groups_nothing_is_sampled():
-    assert not any(job.phase == "counters" for job, *_ in Program(Plan(depth="counters")).run(200).done)
+    assert not any(job.phase == "counters" for job, *_ in Program(ProbePlan(depth="counters")).run(200).done)
 
 
 @given(
@@ -128,7 +128,7 @@ def timed_bursts(program: Program) -> list[tuple[Job, int, int]]:
 @pytest.mark.parametrize(("before_ms", "then_ms"), [(90, 12), (12, 90), (12, 700)])
 def test_bursts_hold_as_many_steps_as_fit_now(before_ms, then_ms):
     """160 ms of so few counters fit. On a host that others use steps differ fivefold."""
-    program = Program(Plan(counters=COUNTERS | {"rounds": 9, "steps": None}))
+    program = Program(ProbePlan(counters=COUNTERS | {"rounds": 9, "steps": None}))
     while len(timed_bursts(program)) < 3:
         program.step(before_ms * MS)
     program.run(600, then_ms * MS)
@@ -142,7 +142,7 @@ def test_bursts_hold_as_many_steps_as_fit_now(before_ms, then_ms):
 
 def test_groups_take_turns_until_all_showed_enough():
     """No burst shows anything of the device at work, so each group gets as many as it may."""
-    program = Program(Plan(counters={"groups": GROUPS, "samples": 16_000}), memory=True).run(2000)
+    program = Program(ProbePlan(counters={"groups": GROUPS, "samples": 16_000}), memory=True).run(2000)
     jobs = [job for job, *_ in timed_bursts(program)]
     assert Counter(job.group for job in jobs) == {0: 2 * MOST_TIMES, 1: 2 * MOST_TIMES}
     assert all(one.group != other.group for one, other in itertools.pairwise(jobs))
@@ -151,7 +151,7 @@ def test_groups_take_turns_until_all_showed_enough():
 
 
 def test_where_counters_cannot_be_sampled_the_other_phases_go_on():
-    phases = Phases(Plan(counters=COUNTERS), memory=True)
+    phases = Phases(ProbePlan(counters=COUNTERS), memory=True)
     for k in range(120):
         orders = phases.at(k, k * MS)
         if orders.stop is not None:
@@ -247,11 +247,11 @@ def session(folder: Path, said: list[Any], **torch: Any) -> Any:
         notes.append((what, text))
 
     return SimpleNamespace(
-        raw=str(folder), plan=Plan(counters=COUNTERS), torch=fake, say=said.append, note=note
+        raw=str(folder), plan=ProbePlan(counters=COUNTERS), torch=fake, say=said.append, note=note
     )
 
 
-def burst(ours: sampler.Sampler, number: int = 1, last: bool = False) -> bool:
+def burst(ours: sampler.CounterSampler, number: int = 1, last: bool = False) -> bool:
     armed = ours.arm(Job("counters", 1, group=number % 2, interval_ns=20_000, last=last))
     ours.start()
     ours.stop()
@@ -278,7 +278,7 @@ def use(monkeypatch: pytest.MonkeyPatch, fake: FakeCollector) -> None:
 def test_any_failure_is_reported_once_and_ends_sampling(tmp_path, monkeypatch, capsys, call, error, words):
     fake, said = FakeCollector(fails={call: error}), []
     use(monkeypatch, fake)
-    ours = sampler.Sampler(session(tmp_path, said, version=None))
+    ours = sampler.CounterSampler(session(tmp_path, said, version=None))
     burst(ours, last=True)
     assert ours.off and not burst(ours)
     [warning] = capsys.readouterr().err.splitlines()
@@ -292,7 +292,7 @@ def test_any_failure_is_reported_once_and_ends_sampling(tmp_path, monkeypatch, c
 def test_an_overflow_is_reported_and_the_next_burst_samples_less_often(tmp_path, monkeypatch):
     use(monkeypatch, FakeCollector(overflows=1))
     said: list[Any] = []
-    ours = sampler.Sampler(session(tmp_path, said))
+    ours = sampler.CounterSampler(session(tmp_path, said))
     assert burst(ours, 1) and burst(ours, 2) and not ours.off
     assert [(one["overflow"], one["completed"], one["interval_ns"]) for one in said] == [
         (True, 0, 20_000),
@@ -305,7 +305,7 @@ def test_a_delayed_burst_does_not_reduce_the_sampling_rate(tmp_path, monkeypatch
     use(monkeypatch, FakeCollector(overflows=1))
     monkeypatch.setattr(sampler.budget, "samples", lambda counters: 0)
     said: list[Any] = []
-    ours = sampler.Sampler(session(tmp_path, said))
+    ours = sampler.CounterSampler(session(tmp_path, said))
     assert burst(ours, 1) and burst(ours, 2)
     assert [(one["overflow"], one["interval_ns"]) for one in said] == [(True, 20_000), (False, 20_000)]
 
@@ -324,7 +324,7 @@ def test_a_software_stack_without_pm_sampling_is_reported_before_trying(
 ):
     monkeypatch.setattr(sampler.reasons, "installed", lambda: installed)
     said: list[Any] = []
-    ours = sampler.Sampler(session(tmp_path, said, version=SimpleNamespace(cuda=cuda)))
+    ours = sampler.CounterSampler(session(tmp_path, said, version=SimpleNamespace(cuda=cuda)))
     assert not burst(ours) and ours.off
     assert [what for what, text in said if words in text] == ["counters"]
 
@@ -335,7 +335,7 @@ def test_a_software_stack_without_pm_sampling_is_reported_before_trying(
 def test_memory_is_flat_over_many_bursts(tmp_path, monkeypatch):
     fake, said = FakeCollector(samples=2000, chunk=500), []
     use(monkeypatch, fake)
-    ours = sampler.Sampler(session(tmp_path, said))
+    ours = sampler.CounterSampler(session(tmp_path, said))
 
     def bursts(count: int) -> tuple[int, int]:
         for number in range(count):
@@ -359,7 +359,7 @@ def test_memory_is_flat_over_many_bursts(tmp_path, monkeypatch):
 def test_the_buffer_is_given_back_after_the_last_burst(tmp_path, monkeypatch):
     fake, said = FakeCollector(), []
     use(monkeypatch, fake)
-    ours = sampler.Sampler(session(tmp_path, said))
+    ours = sampler.CounterSampler(session(tmp_path, said))
     assert burst(ours) and burst(ours, last=True)
     assert [name for name, *_ in fake.calls].count("open") == 1 and fake.calls[-1] == ("close",)
     assert json.loads(json.dumps(said[0]))["group"] == 1
@@ -367,6 +367,6 @@ def test_the_buffer_is_given_back_after_the_last_burst(tmp_path, monkeypatch):
 
 def test_a_full_disk_costs_the_counters_alone(tmp_path, monkeypatch, capsys):
     use(monkeypatch, FakeCollector())
-    ours = sampler.Sampler(session(tmp_path / "gone", []))
+    ours = sampler.CounterSampler(session(tmp_path / "gone", []))
     assert burst(ours) and ours.off and not burst(ours)
     assert capsys.readouterr().err.count("fathom:") == 1

@@ -10,7 +10,7 @@ import pytest
 
 from fathom.probe import conductor, session
 from fathom.probe.counters import budget
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 
 HOST_NS, DEVICE_NS = 140_000, 5_000_000  # a step's launches, and its kernels
 
@@ -85,7 +85,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[dict
     monkeypatch.setattr(session, "time", clock)
     monkeypatch.setattr(conductor, "time", clock)
     monkeypatch.setattr(conductor.memory, "peaks", lambda cuda: [])
-    plan = Plan("counters", settle=5, step_on="mark", counters={"groups": [["a"] * 99]})
+    plan = ProbePlan("counters", settle=5, step_on="mark", counters={"groups": [["a"] * 99]})
     torch = SimpleNamespace(cuda=machine, _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0))
     own = session.Session(str(tmp_path), plan, torch)
     own.conductor._recorder = recorder = Recorder(machine)
@@ -103,7 +103,7 @@ def test_no_step_is_clean_while_a_burst_is_open(tmp_path, monkeypatch):
     machine = Machine()
     cuda = SimpleNamespace(_cuda_getCurrentRawStream=lambda device: 0)
     own = session.Session(
-        str(tmp_path), Plan("kernels", settle=5, step_on="mark"), SimpleNamespace(cuda=machine, _C=cuda)
+        str(tmp_path), ProbePlan("kernels", settle=5, step_on="mark"), SimpleNamespace(cuda=machine, _C=cuda)
     )
     own.conductor._recorder = recorder = Recorder(machine)
     recorder.land = lambda: False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fathom.probe.chooser import Chooser, Signal
+from fathom.probe.chooser import Chooser, StepSignal
 from fathom.probe.steps import StepFacts
 
 
@@ -16,7 +16,7 @@ class Events:
     def __call__(self, *events: tuple[str, int], times: int = 1, grad: bool = True) -> tuple[str, int] | None:
         for source, key in events * times:
             self.ns += 1
-            signal = Signal(source, key, self.ns, 0, grad)
+            signal = StepSignal(source, key, self.ns, 0, grad)
             if self.chooser.clock == (source, key):
                 self.chooser.tick(signal)
             else:

@@ -10,10 +10,10 @@ import threading
 from pathlib import Path
 
 from fathom.probe import faults, imports, records
-from fathom.probe.chooser import Signal
+from fathom.probe.chooser import StepSignal
 from fathom.probe.hooks.patches import Patches
 from fathom.probe.orders import Job
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
 from fathom.probe.schedule import Schedule
 
@@ -118,9 +118,9 @@ def test_missing_options_keep_their_defaults(tmp_path):
     (tmp_path / "plan.json").write_text(
         '{"steps": null, "settle": "auto", "at": [9, 3], "stop_after": "recorded"}'
     )
-    plan = Plan.read(str(tmp_path))
-    assert plan == Plan(at=[3, 9], stop_after="recorded")
-    assert Plan.read(str(tmp_path / "nowhere")) == Plan()
+    plan = ProbePlan.read(str(tmp_path))
+    assert plan == ProbePlan(at=[3, 9], stop_after="recorded")
+    assert ProbePlan.read(str(tmp_path / "nowhere")) == ProbePlan()
 
 
 def test_ranks_of_a_host_share_a_schedule(tmp_path, monkeypatch):
@@ -204,7 +204,7 @@ def test_similar_marks_are_deferred_for_a_while(monkeypatch):
     monkeypatch.setattr("fathom.probe.runs.time.time_ns", lambda: now[0])
     deferred = DeferredMarks()
     assert not deferred.takes("optimizer", 1)
-    deferred.begin(Signal("optimizer", 1, now[0], 1))
+    deferred.begin(StepSignal("optimizer", 1, now[0], 1))
     for _ in range(4):
         now[0] += 4_000_000
         assert deferred.takes("optimizer", 1)

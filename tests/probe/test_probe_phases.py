@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fathom.probe.orders import Job, Orders
 from fathom.probe.phases import EVENTS_A_BURST, Phases
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from fathom.probe.settling import settled
 
 MS = 1_000_000
@@ -20,7 +20,7 @@ MS = 1_000_000
 class Program:
     """Steps of given lengths; keeps what the phases ordered, and checks that it makes sense."""
 
-    def __init__(self, plan: Plan, events_a_step: int = 1000, **options: int) -> None:
+    def __init__(self, plan: ProbePlan, events_a_step: int = 1000, **options: int) -> None:
         self.phases = Phases(plan, **options)
         self.events_a_step = events_a_step
         self.k, self.now = -1, 0
@@ -55,7 +55,7 @@ class Program:
 
 
 def test_a_steady_program_is_recorded_within_thirty_steps():
-    program = Program(Plan()).run(30)
+    program = Program(ProbePlan()).run(30)
     assert program.labels[0] == "settle"
     counts = Counter(program.labels)
     assert counts["clean"] >= 8 and counts["timeline"] >= 4
@@ -63,13 +63,13 @@ def test_a_steady_program_is_recorded_within_thirty_steps():
 
 def test_long_steps_are_clean_for_eight_and_short_ones_for_twelve():
     for length, least in ((300 * MS, 8), (1 * MS, 12)):
-        labels = Program(Plan()).run(40, length).labels
+        labels = Program(ProbePlan()).run(40, length).labels
         first = labels.index("clean")
         assert labels.index("transition", first) - first == least
 
 
 def test_compilation_at_the_start_is_not_clean():
-    program = Program(Plan())
+    program = Program(ProbePlan())
     for length in [9000, 4000, 2000, 500, 80]:
         program.step(length * MS)
     program.run(30)
@@ -77,7 +77,7 @@ def test_compilation_at_the_start_is_not_clean():
 
 
 def test_a_program_that_never_settles_is_recorded_all_the_same():
-    program = Program(Plan())
+    program = Program(ProbePlan())
     for step in range(140):
         program.step(int(1000 * 1.15**step))
     assert not program.phases.settled_in_time
@@ -85,30 +85,30 @@ def test_a_program_that_never_settles_is_recorded_all_the_same():
 
 
 def test_settling_ends_after_a_minute():
-    program = Program(Plan())
+    program = Program(ProbePlan())
     for step in range(8):
         program.step((20 + 20 * step) * 1000 * MS)
     assert "clean" in program.labels
 
 
 def test_settling_may_be_given_in_steps():
-    assert Program(Plan(settle=7)).run(20).labels.index("clean") == 7
+    assert Program(ProbePlan(settle=7)).run(20).labels.index("clean") == 7
 
 
 def test_surface_never_starts_a_recorder():
-    program = Program(Plan(depth="surface")).run(200)
+    program = Program(ProbePlan(depth="surface")).run(200)
     assert program.done == [] and set(program.labels) == {"settle", "clean"}
 
 
 def test_the_timeline_may_begin_at_given_steps():
-    program = Program(Plan(at=[40, 90], steps=3)).run(150)
+    program = Program(ProbePlan(at=[40, 90], steps=3)).run(150)
     begun = [first for job, first, _ in program.done if job.phase == "timeline"]
     assert begun[0] == 41 and 91 in begun
     assert "timeline" not in program.labels[:41]
 
 
 def test_a_request_gives_one_more_timeline():
-    program = Program(Plan()).run(100)
+    program = Program(ProbePlan()).run(100)
     before = len(program.done)
     program.phases.request()
     program.run(20)
@@ -117,12 +117,12 @@ def test_a_request_gives_one_more_timeline():
 
 def test_memory_comes_last_and_only_where_there_is_a_device():
     for has_memory in (False, True):
-        phases = [job.phase for job, *_ in Program(Plan(), memory=has_memory).run(80).done]
+        phases = [job.phase for job, *_ in Program(ProbePlan(), memory=has_memory).run(80).done]
         assert (phases[-1] == "memory") == has_memory and phases.count("attribution") == 1
 
 
 def test_slow_steps_are_recorded_only_after_the_plan():
-    program = Program(Plan(on_slow_step=True), events_a_step=10).run(600)
+    program = Program(ProbePlan(on_slow_step=True), events_a_step=10).run(600)
     rolling = [(job, first) for job, first, _ in program.done if job.keep_above_ns is not None]
     planned = [end for job, _, end in program.done if job.keep_above_ns is None]
     assert rolling and min(first for _, first in rolling) > max(planned)
@@ -130,7 +130,7 @@ def test_slow_steps_are_recorded_only_after_the_plan():
 
 
 def test_large_steps_come_in_small_bursts():
-    program = Program(Plan(), events_a_step=50_000).run(200)
+    program = Program(ProbePlan(), events_a_step=50_000).run(200)
     windows = [job.windows for job, *_ in program.done if job.phase == "timeline"]
     assert sum(windows) >= 6 and max(windows) <= 2
     attribution = next(job for job, *_ in program.done if job.phase == "attribution")
@@ -138,7 +138,7 @@ def test_large_steps_come_in_small_bursts():
 
 
 def test_while_something_else_profiles_no_step_is_clean():
-    program = Program(Plan()).run(12)
+    program = Program(ProbePlan()).run(12)
     program.phases.blocked = True
     program.run(30)
     assert set(program.labels[12:]) == {"transition"} and program.done == []
@@ -148,7 +148,7 @@ def test_while_something_else_profiles_no_step_is_clean():
 
 
 def test_a_follower_does_what_the_leader_does():
-    leader, follower = Program(Plan(), lead=4), Program(Plan(), lead=-1)
+    leader, follower = Program(ProbePlan(), lead=4), Program(ProbePlan(), lead=-1)
     for step in range(120):
         leader.step((10 + 3 * (step % 2)) * MS)
         follower.phases.appoint(dict(leader.phases.appointments))
@@ -158,7 +158,7 @@ def test_a_follower_does_what_the_leader_does():
 
 
 plans = st.builds(
-    Plan,
+    ProbePlan,
     steps=st.integers(1, 12),
     settle=st.none() | st.integers(0, 20),
     at=st.lists(st.integers(0, 200), max_size=3).map(sorted),
@@ -194,7 +194,7 @@ def test_a_change_within_the_last_windows_has_not_settled(length, factor, count)
 
 
 def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
-    program = Program(Plan()).run(60, 30 * MS)
+    program = Program(ProbePlan()).run(60, 30 * MS)
     assert program.phases.resettled is None
     before = len(program.done)
     program.run(100, 10 * MS)
@@ -207,7 +207,7 @@ def test_a_lasting_change_of_the_step_time_has_everything_recorded_again():
 
 @pytest.mark.parametrize(("now_ns", "again"), [(30 * MS, False), (10 * MS, True)])
 def test_if_the_device_was_timed_it_decides_whether_steps_got_faster(now_ns, again):
-    program = Program(Plan()).run(12, 30 * MS)
+    program = Program(ProbePlan()).run(12, 30 * MS)
     program.phases.clean.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS)
     assert not program.phases.clean.doubtful
@@ -221,19 +221,19 @@ def test_if_the_device_was_timed_it_decides_whether_steps_got_faster(now_ns, aga
 
 
 def test_without_device_times_the_host_decides():
-    program = Program(Plan()).run(12, 30 * MS)
+    program = Program(ProbePlan()).run(12, 30 * MS)
     program.phases.clean.timed(program.phases._burst, [30.0 * MS] * 8)
     program.run(48, 30 * MS).run(100, 10 * MS)
     assert program.phases.resettled is not None
 
 
 def test_slower_steps_after_profiling_do_not_restart_the_recording():
-    program = Program(Plan()).run(60, 10 * MS).run(200, 15 * MS)
+    program = Program(ProbePlan()).run(60, 10 * MS).run(200, 15 * MS)
     assert program.phases.resettled is None
 
 
 def test_marks_that_pass_in_quiet_decide_nothing():
-    program = Program(Plan()).run(60, 30 * MS)
+    program = Program(ProbePlan()).run(60, 30 * MS)
     assert program.phases.quiet
     for _ in range(100):
         program.now += 10 * MS
@@ -244,7 +244,7 @@ def test_marks_that_pass_in_quiet_decide_nothing():
 
 
 def test_noise_alone_has_nothing_recorded_again():
-    program = Program(Plan())
+    program = Program(ProbePlan())
     for number in range(400):
         program.step((8 + 5 * (number % 3)) * MS)
     assert program.phases.resettled is None
@@ -264,7 +264,7 @@ class Light(Program):
 
 
 def test_light_bursts_are_short_with_clean_steps_between_and_a_step_that_does_not_count() -> None:
-    program = Light(Plan()).run(260)
+    program = Light(ProbePlan()).run(260)
     bursts = [one for one in program.done if one[0].phase == "timeline"]
     assert len(bursts) >= 11 and sum(job.windows for job, *_ in bursts[1:]) == 20
     for (job, first, last), (_, later, _) in pairwise(bursts[1:]):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fathom.probe.hooks.reading import ready
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from tests.support.paths import SOURCE
 from tests.support.probe_programs import launch
 
@@ -31,7 +31,7 @@ def test_a_training_loop_goes_through_all_phases(training):
     assert [mark["k"] for mark in run.marks] == list(range(60))
     assert run.kinds == {"train": 59}
     assert (
-        run.phases["timeline"] >= Plan().steps
+        run.phases["timeline"] >= ProbePlan().steps
         and run.phases["attribution"] == 1
         and run.phases["clean"] >= 20
     )
@@ -121,7 +121,7 @@ def test_with_two_optimizers_the_rarer_one_is_the_clock(tmp_path, critic_steps, 
 def test_an_optimizer_per_parameter_gives_one_mark_per_iteration(tmp_path):
     run = launch(tmp_path, "in_backward.py", "60")
     assert run.status == 0 and len(run.marks) == 60
-    assert run.phases["timeline"] >= Plan().steps
+    assert run.phases["timeline"] >= ProbePlan().steps
 
 
 def test_a_step_that_the_scaler_skips_is_a_step(tmp_path):
@@ -196,7 +196,7 @@ def test_generation_knows_prefill_from_decode(tmp_path):
 def test_the_programs_own_profiler_goes_first(tmp_path, start):
     run = launch(tmp_path, "own_profiler.py", "120", start, "60")
     assert "seen True" in run.out and run.status == 0
-    assert len(run.marks) == 120 and run.phases["timeline"] >= Plan().steps
+    assert len(run.marks) == 120 and run.phases["timeline"] >= ProbePlan().steps
     assert any(record["what"] == "own-profiler" for record in run.of("note"))
     theirs = range(int(start) + 1, 60)
     assert not [mark for mark in run.marks if mark["k"] in theirs and mark["phase"] in ("clean", "timeline")]
@@ -300,7 +300,7 @@ def test_a_process_may_record_itself_for_a_while(tmp_path):
     path = str(SOURCE)
     run = launch(tmp_path, "in_process.py", str(tmp_path / "raw"), watched=False, PYTHONPATH=path)
     assert run.out.split() == ["True", "False"]
-    assert len(run.marks) == 60 and run.phases["timeline"] >= Plan().steps
+    assert len(run.marks) == 60 and run.phases["timeline"] >= ProbePlan().steps
     assert run.of("end")[0]["reason"] == "stopped"
 
 

@@ -37,8 +37,8 @@ def log() -> list[str]:
 def ours(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> recorder.Recorder:
     monkeypatch.setattr(recorder, "activities", lambda: None)
     monkeypatch.setattr(recorder, "Kineto", lambda: Logged(log, "kineto"))
-    monkeypatch.setattr(recorder, "Sampler", lambda _: Logged(log, "sampler"))
-    monkeypatch.setattr(recorder.Snapshot, "possible", lambda _: Logged(log, "snapshot"))
+    monkeypatch.setattr(recorder, "CounterSampler", lambda _: Logged(log, "sampler"))
+    monkeypatch.setattr(recorder.AllocatorSnapshot, "possible", lambda _: Logged(log, "snapshot"))
     cuda = SimpleNamespace(is_initialized=lambda: False)
     lib = SimpleNamespace(cuda=cuda, _C=SimpleNamespace(_current_graph_task_id=lambda: -1))
     session = SimpleNamespace(torch=lib, raw="/nowhere", say=lambda _: None, note=lambda *_: None)

@@ -22,7 +22,7 @@ from fathom.probe.hooks import trials as hooks  # noqa: E402
 from fathom.probe.hooks.patches import Patches  # noqa: E402
 from fathom.probe.orders import Job  # noqa: E402
 from fathom.probe.phases import Phases  # noqa: E402
-from fathom.probe.plan import Plan  # noqa: E402
+from fathom.probe.plan import ProbePlan  # noqa: E402
 from fathom.probe.trials import ahead as ahead_of  # noqa: E402
 from fathom.probe.trials import garbage, rounds, trials  # noqa: E402
 from fathom.probe.trials.ahead import Ahead  # noqa: E402
@@ -466,7 +466,7 @@ def _order(labels):
 
 
 def test_trials_come_between_clean_steps_and_the_timeline():
-    found = _order(_labels(Plan(settle=3, what_if=["input", "gc"]), 600))
+    found = _order(_labels(ProbePlan(settle=3, what_if=["input", "gc"]), 600))
     tried = ["trial-baseline", "trial-gc", "trial-input"] * rounds.ROUNDS + ["trial-baseline"]
     assert found[: 2 + len(tried)] == ["settle", "clean", *tried]
     assert found[2 + len(tried) :][:2] == ["clean", "timeline"]
@@ -474,28 +474,28 @@ def test_trials_come_between_clean_steps_and_the_timeline():
 
 @pytest.mark.parametrize("depth", ["timeline", "surface"])
 def test_steps_that_were_asked_for_are_recorded_before_anything_is_tried(depth):
-    labels = _labels(Plan(settle=3, at=[40], depth=depth, what_if=["gc"]), 900)
+    labels = _labels(ProbePlan(settle=3, at=[40], depth=depth, what_if=["gc"]), 900)
     assert labels.count("trial-gc") >= 8 * rounds.ROUNDS
     if depth == "timeline":
         assert 40 <= labels.index("timeline") < 50 and labels.index("trial-gc") > 50
 
 
 def test_surface_tries_things_too_and_nobody_does_unasked():
-    plan = Plan(settle=3, depth="surface", what_if=["gc"])
+    plan = ProbePlan(settle=3, depth="surface", what_if=["gc"])
     assert _order(_labels(plan, 600))[-2:] == ["trial-baseline", "clean"]
-    assert not any(label.startswith("trial") for label in _labels(Plan(settle=3), 600))
+    assert not any(label.startswith("trial") for label in _labels(ProbePlan(settle=3), 600))
 
 
 def test_impossible_trials_are_left_out():
-    plan = Plan(settle=3, depth="surface", what_if=["gc", "input"])
+    plan = ProbePlan(settle=3, depth="surface", what_if=["gc", "input"])
     found = _order(_labels(plan, 600, refused=["trial-input"]))
     assert found.count("trial-gc") == rounds.ROUNDS and "trial-input" not in found
-    alone = _order(_labels(Plan(settle=3, depth="surface", what_if=["gc"]), 600, refused=["trial-gc"]))
+    alone = _order(_labels(ProbePlan(settle=3, depth="surface", what_if=["gc"]), 600, refused=["trial-gc"]))
     assert alone.count("trial-baseline") <= 2
 
 
 def test_unchanged_steps_wait_until_a_trial_has_worn_off():
-    plan = Plan(settle=3, depth="surface", what_if=["input"])
+    plan = ProbePlan(settle=3, depth="surface", what_if=["input"])
     labels = _labels(plan, 600)
     after = len(labels) - 1 - labels[::-1].index("trial-input")
     first = labels.index("trial-input")

@@ -15,7 +15,7 @@ from fathom.machine import MachineFileError
 from fathom.recorder import Plan, record
 from fathom.recorder import counters as asked
 from fathom.recorder.counters import NotSampledError, unsampled
-from fathom.recorder.session import Session
+from fathom.recorder.session import SelfRecording
 from tests.support.running import run_fathom
 
 FOUND = {"groups": [["a"]], "refused": {}, "interval_ns": 20_000, "trigger": "time", "driver": "580"}
@@ -85,13 +85,13 @@ def test_within_a_process_nothing_is_recorded_without_them(tmp_path: Path, monke
     monkeypatch.setattr("fathom.recorder.session.known_machine", machine)
     monkeypatch.delenv("FATHOM_RAW", raising=False)
     with pytest.raises(NotSampledError):
-        Session(tmp_path / "o.fathom", Plan("counters"))
+        SelfRecording(tmp_path / "o.fathom", Plan("counters"))
     assert list(tmp_path.iterdir()) == []
     kept = tmp_path / "o.fathom" / "manifest.json"
     kept.parent.mkdir()
     kept.touch()
     with pytest.raises(NotSampledError):
-        Session(kept.parent, Plan("counters"), replace=True)
+        SelfRecording(kept.parent, Plan("counters"), replace=True)
     assert kept.exists()
 
 

@@ -13,7 +13,7 @@ import pytest
 from fathom.recorder import supervise
 from fathom.recorder.signals import Inbox, PortableInbox
 from fathom.recorder.supervise import GRACE, Stopping, Supervisor, ending
-from fathom.recorder.tree import Tree
+from fathom.recorder.tree import ProcessTree
 from tests.support.running import environment
 
 INT, TERM = signal.SIGINT, signal.SIGTERM
@@ -133,7 +133,7 @@ def test_the_tree_knows_grandchildren_and_their_memory():
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {inner!r}])"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     process.stdout.readline()
-    tree = Tree(process.pid)
+    tree = ProcessTree(process.pid)
     assert len(tree.processes()) == 2
     alone = psutil.Process(process.pid).memory_info().rss
     assert tree.resident_bytes() > alone

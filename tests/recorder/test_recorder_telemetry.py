@@ -11,7 +11,7 @@ import pytest
 from fathom.recorder import sensors
 from fathom.recorder.sensors import COLUMNS, GpuSensors, HostSensors, Rapl
 from fathom.recorder.telemetry import Telemetry
-from fathom.recorder.tree import Tree
+from fathom.recorder.tree import ProcessTree
 
 
 class Clock:
@@ -145,7 +145,7 @@ def test_rapl_adds_packages_once_and_survives_the_wrap(tmp_path):
 
 
 def test_the_host_reports_the_programs_memory(tmp_path):
-    row = HostSensors(Tree(os.getpid()), Rapl(tmp_path)).read()
+    row = HostSensors(ProcessTree(os.getpid()), Rapl(tmp_path)).read()
     assert row["device"] == -1 and row["energy_j"] is None
     assert row["memory_bytes"] > 1 << 20
 

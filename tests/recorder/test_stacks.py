@@ -17,7 +17,16 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fathom.probe.frames import FIFO, LAYOUT, Beacon, Layout, Memory, NotHereError, calibrate, thread_state
+from fathom.probe.frames import (
+    FIFO,
+    LAYOUT,
+    Beacon,
+    FrameLayout,
+    NoFramesError,
+    ProcessMemory,
+    calibrate,
+    thread_state,
+)
 from fathom.recorder.stacks import Codes, StackSampler, Walker, line_table, rehearse
 from fathom.recorder.stacks.blocking import PROCESSOR, Activity
 from fathom.recorder.stacks.codes import TornError
@@ -79,7 +88,7 @@ def test_a_walk_through_memory_meets_the_frames_that_python_reports(
     )
     assert child.stdout is not None
     told = json.loads(child.stdout.readline())
-    memory, layout = Memory(child.pid), Layout(**told["layout"])
+    memory, layout = ProcessMemory(child.pid), FrameLayout(**told["layout"])
     chain = Walker(memory, layout).walk(told["state"])
     assert chain is not None
     codes = Codes(memory, layout)
@@ -119,7 +128,7 @@ def test_line_tables_of_the_standard_library_decode_as_python_decodes_them() -> 
 
 
 def test_invalid_code_objects_are_refused() -> None:
-    layout, memory = calibrate(), Memory(os.getpid())
+    layout, memory = calibrate(), ProcessMemory(os.getpid())
     codes = Codes(memory, layout)
     other = ["no code"] * 64
     with pytest.raises(TornError):
@@ -132,7 +141,7 @@ def test_invalid_code_objects_are_refused() -> None:
 
 
 def test_a_vanished_thread_state_gives_no_stack() -> None:
-    walker = Walker(Memory(os.getpid()), calibrate())
+    walker = Walker(ProcessMemory(os.getpid()), calibrate())
     assert walker.walk(64) is None
     assert walker.gone(64)
     assert not walker.gone(thread_state())
@@ -275,10 +284,10 @@ def test_without_a_sampler_the_program_continues(tmp_path: Path) -> None:
 
 def test_frames_that_are_not_understood_are_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fathom.probe.frames.layout.verified", lambda *_: False)
-    with pytest.raises(NotHereError, match="differ from those that Python reports"):
+    with pytest.raises(NoFramesError, match="differ from those that Python reports"):
         calibrate()
     monkeypatch.setattr(sys, "version_info", (3, 10, 1))
-    with pytest.raises(NotHereError, match=r"3\.11 or later"):
+    with pytest.raises(NoFramesError, match=r"3\.11 or later"):
         calibrate()
 
 
@@ -312,7 +321,7 @@ def test_a_torn_line_keeps_the_samples_before_it(tmp_path: Path) -> None:
 
 def test_a_layout_survives_json() -> None:
     layout = calibrate()
-    assert Layout(**json.loads(json.dumps(asdict(layout)))) == layout
+    assert FrameLayout(**json.loads(json.dumps(asdict(layout)))) == layout
 
 
 @pytest.mark.parametrize("python", other_pythons())

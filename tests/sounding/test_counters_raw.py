@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fathom.probe.counters import Chunk
-from fathom.probe.counters.sampler import Samples
+from fathom.probe.counters.sampler import SampleBuffer
 from fathom.sounding import import_raw
 from fathom.sounding.raw import ticks
 from tests.sounding.test_raw_importer import MS, T0, clock, marks, process, write
@@ -237,7 +237,7 @@ def test_a_host_that_launches_faster_is_no_step_that_settled(
     st.lists(st.lists(st.floats(width=32, allow_nan=False), min_size=2, max_size=2), min_size=1, max_size=9)
 )
 def test_the_probe_writes_what_the_format_says(tmp_path_factory: Any, rows: list[list[float]]) -> None:
-    samples, file = Samples(), tmp_path_factory.mktemp("samples") / "x.bin"
+    samples, file = SampleBuffer(), tmp_path_factory.mktemp("samples") / "x.bin"
     starts, ends = [2**60 + n for n in range(len(rows))], [2**61 + n for n in range(len(rows))]
     half = len(rows) // 2
     for part in (slice(None, half), slice(half, None)):

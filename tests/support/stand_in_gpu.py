@@ -189,7 +189,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0), *, core: boo
     here.torch = Torch(capability)
     here.properties = here.torch.cuda.get_device_properties(0)
     here.stream = here.torch.cuda.current_stream()
-    here.sensors = conditions.Sensors(no_driver, {})
+    here.sensors = conditions.ConditionSensors(no_driver, {})
     fake = Core()
     for cached in (gpu.gpu, cuda._core, cuda._compiled):
         getattr(cached, "cache_clear", int)()  # what is replaced already has none

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 from fathom.cli.console import say
 
 if TYPE_CHECKING:
-    from fathom.gauges import Plan, Progress
+    from fathom.gauges import GaugeProgress, MeasurementPlan
     from fathom.machine import Ceiling, Missing
 
 PATIENT_S = 2.0  # shorter work shows no progress
@@ -85,7 +85,7 @@ def _lines() -> Callable[[str], None]:
     return progress
 
 
-def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
+def measured(plan: MeasurementPlan) -> tuple[list[Ceiling], list[Missing]]:
     """Measure `plan` with a bar on standard error, if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, TextColumn
@@ -98,7 +98,7 @@ def measured(plan: Plan) -> tuple[list[Ceiling], list[Missing]]:
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=gauges.seconds(plan), left="")
 
-        def show(now: Progress) -> None:
+        def show(now: GaugeProgress) -> None:
             where = "" if now.device is None else f" on GPU {now.device}"
             left = f"about {max(now.total_s - now.done_s, 1):.0f} s left"
             bar.update(task, description=now.name + where, completed=now.done_s, left=left)

@@ -8,21 +8,21 @@ from fathom.gauges.catalogue import FULL, QUICK
 
 if TYPE_CHECKING:
     from fathom.gauges.completing import completed
-    from fathom.gauges.conditions import DOUBTFUL, Sensors
+    from fathom.gauges.conditions import DOUBTFUL, ConditionSensors
     from fathom.gauges.contention import BusyGpuError
     from fathom.gauges.cuda import core_of_cuda
     from fathom.gauges.keeping import keep, merge, quick_missing, recall
-    from fathom.gauges.parent import Progress, measure, seconds
-    from fathom.gauges.planning import Plan, plan
+    from fathom.gauges.parent import GaugeProgress, measure, seconds
+    from fathom.gauges.planning import MeasurementPlan, plan
 
 __all__ = [
     "DOUBTFUL",
     "FULL",
     "QUICK",
     "BusyGpuError",
-    "Plan",
-    "Progress",
-    "Sensors",
+    "ConditionSensors",
+    "GaugeProgress",
+    "MeasurementPlan",
     "completed",
     "core_of_cuda",
     "keep",
@@ -36,12 +36,12 @@ __all__ = [
 
 _HOMES = {
     "DOUBTFUL": "conditions",
-    "Sensors": "conditions",
+    "ConditionSensors": "conditions",
     "completed": "completing",
     "core_of_cuda": "cuda",
     "BusyGpuError": "contention",
-    "Plan": "planning",
-    "Progress": "parent",
+    "MeasurementPlan": "planning",
+    "GaugeProgress": "parent",
     "keep": "keeping",
     "measure": "parent",
     "merge": "keeping",

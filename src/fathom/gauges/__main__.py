@@ -15,8 +15,8 @@ from typing import Any
 
 from fathom.gauges.catalogue import BY_ID, HOST, scope
 from fathom.gauges.contention import Contention
-from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError, is_fatal
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import NotHereError, is_fatal
 from fathom.machine import Ceiling, Missing
 
 Emit = Callable[[dict[str, Any]], None]
@@ -25,7 +25,7 @@ Emit = Callable[[dict[str, Any]], None]
 def main() -> None:
     """Measure the job given as the only argument."""
     emit = claim_output()
-    job = Job.from_json(sys.argv[1])
+    job = GaugeJob.from_json(sys.argv[1])
     for name in job.ids:
         emit({"begin": name})
         for record in _measure(name, job):
@@ -40,7 +40,7 @@ def claim_output() -> Emit:
     return lambda record: print(json.dumps(record), file=lines, flush=True)
 
 
-def _measure(name: str, job: Job) -> Iterable[Ceiling | Missing]:
+def _measure(name: str, job: GaugeJob) -> Iterable[Ceiling | Missing]:
     try:
         gauge = import_module(f"fathom.gauges.{BY_ID[name].group}").GAUGES[name]
         with Contention() as contention:

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
-from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError, Trial, best, is_fatal
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, best, is_fatal
 from fathom.machine import Ceiling
 
 HEADS, DEPTH = 16, 128
@@ -28,8 +28,8 @@ def flops(way: str, batch: int, length: int) -> float:
     return PRODUCTS[way] * DEPTH * batch * HEADS * float(length) ** 2
 
 
-def _measure(way: str, job: Job) -> Ceiling:
-    here, trials = gpu(), list[Trial]()
+def _measure(way: str, job: GaugeJob) -> Ceiling:
+    here, results = gpu(), list[Measurement]()
     if here.capability < (8, 0):
         raise NotHereError("the chip has no bf16 matrix units")
     lengths = FULL_LENGTHS if job.full else LENGTHS
@@ -38,26 +38,28 @@ def _measure(way: str, job: Job) -> Ceiling:
         here.room()
         for backend in BACKENDS:
             try:
-                trials.append(
-                    _trial(here, way, length, backend, job, BUDGET_S / len(lengths) / len(BACKENDS))
+                results.append(
+                    _result(here, way, length, backend, job, BUDGET_S / len(lengths) / len(BACKENDS))
                 )
             except RuntimeError as error:  # this backend does not support this chip, or ran out of memory
                 if is_fatal(error):
                     raise
                 refusals.append(f"{backend}: {str(error).splitlines()[0][:80]}")
-    if not trials:
+    if not results:
         raise NotHereError("no fused backend supports it (" + "; ".join(sorted(set(refusals))) + ")")
-    return best(f"attention.{way}.bf16", trials)
+    return best(f"attention.{way}.bf16", results)
 
 
-def _trial(here: MeasuredGpu, way: str, length: int, backend: str, job: Job, seconds: float) -> Trial:
+def _result(
+    here: MeasuredGpu, way: str, length: int, backend: str, job: GaugeJob, seconds: float
+) -> Measurement:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     batch = max(1, TOKENS // length)
     with sdpa_kernel([getattr(SDPBackend, BACKENDS[backend])]):
         work = _work(here, way, batch, length)
         at = {"length": length, "batch": batch, "heads": HEADS, "depth": DEPTH, "backend": backend}
-        return here.trial(at, work, flops(way, batch, length), effort(job, seconds))
+        return here.measure(at, work, flops(way, batch, length), effort(job, seconds))
 
 
 def _work(here: MeasuredGpu, way: str, batch: int, length: int) -> Workload:

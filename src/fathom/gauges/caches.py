@@ -6,8 +6,8 @@ from math import ceil
 
 from fathom.gauges import cuda
 from fathom.gauges.gpu import MeasuredGpu, effort, gpu
-from fathom.gauges.job import Job
-from fathom.gauges.trials import Trial, best
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, best
 from fathom.machine import Ceiling
 
 THREADS, UNROLL, WORD = 512, 8, 16  # as in kernels/caches.cu
@@ -33,8 +33,8 @@ def blocks(here: MeasuredGpu) -> int:
     return here.multiprocessors * max(1, int(here.properties.max_threads_per_multi_processor) // THREADS)
 
 
-def _l2(job: Job) -> Ceiling:
-    here, trials = gpu(), list[Trial]()
+def _l2(job: GaugeJob) -> Ceiling:
+    here, results = gpu(), list[Measurement]()
     compiled = cuda.kernel("caches", "read_l2")
     grid = blocks(here)
     count = passes(grid)
@@ -46,11 +46,11 @@ def _l2(job: Job) -> Ceiling:
         work = compiled.launcher(grid, THREADS, *arguments)
         pace = effort(job, BUDGET_S / len(FOOTPRINTS))
         at = {"bytes": tiles * TILE, "share_of_l2": share}
-        trials.append(here.trial(at, work, read_bytes(grid, count), pace))
-    return best("l2.read", trials)
+        results.append(here.measure(at, work, read_bytes(grid, count), pace))
+    return best("l2.read", results)
 
 
-def _shared(job: Job) -> Ceiling:
+def _shared(job: GaugeJob) -> Ceiling:
     here = gpu()
     grid = blocks(here)
     count = 8 * passes(grid)
@@ -58,7 +58,7 @@ def _shared(job: Job) -> Ceiling:
     arguments = (words, cuda.int32(count), cuda.sink())
     work = cuda.kernel("caches", "read_shared").launcher(grid, THREADS, *arguments)
     at = {"bytes_a_block": SHARED_BYTES, "threads": THREADS}
-    return best("shared.read", [here.trial(at, work, read_bytes(grid, count), effort(job, BUDGET_S))])
+    return best("shared.read", [here.measure(at, work, read_bytes(grid, count), effort(job, BUDGET_S))])
 
 
 GAUGES = {"l2.read": _l2, "shared.read": _shared}

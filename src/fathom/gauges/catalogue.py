@@ -12,7 +12,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 
 
 @dataclass(frozen=True)
-class Group:
+class GaugeGroup:
     """Gauges that share a process: the module of that name in this package holds their functions."""
 
     name: str
@@ -32,19 +32,19 @@ class Gauge:
 
 # In the order of measurement: gauges that heat the GPU come last.
 GROUPS = (
-    Group("host", HOST),
-    Group("loader", HOST),
-    Group("disk", HOST),
-    Group("memory", GPU),
-    Group("caches", GPU),
-    Group("copies", GPU),
-    Group("latency", GPU),
-    Group("vector", GPU),
-    Group("matmul", GPU),
-    Group("attention", GPU),
-    Group("gds", GPU),
-    Group("peers", LINKS),
-    Group("collectives", LINKS),
+    GaugeGroup("host", HOST),
+    GaugeGroup("loader", HOST),
+    GaugeGroup("disk", HOST),
+    GaugeGroup("memory", GPU),
+    GaugeGroup("caches", GPU),
+    GaugeGroup("copies", GPU),
+    GaugeGroup("latency", GPU),
+    GaugeGroup("vector", GPU),
+    GaugeGroup("matmul", GPU),
+    GaugeGroup("attention", GPU),
+    GaugeGroup("gds", GPU),
+    GaugeGroup("peers", LINKS),
+    GaugeGroup("collectives", LINKS),
 )
 
 GAUGES = (

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fathom.gauges.catalogue import COLLECTIVES
-from fathom.gauges.conditions import Sensors, Watch
-from fathom.gauges.job import Job
+from fathom.gauges.conditions import ConditionSensors, Watch
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, ceiling
 from fathom.gauges.timer import Sample
-from fathom.gauges.trials import NotHereError, Trial, ceiling
 from fathom.machine import Ceiling
 from fathom.units import GIB, KIB, MIB
 
@@ -42,7 +42,7 @@ def bus_factor(kind: str, ranks: int) -> float:
 
 
 @cache
-def _measured(job: Job) -> tuple[list[dict[str, Any]], Watch]:
+def _measured(job: GaugeJob) -> tuple[list[dict[str, Any]], Watch]:
     """Return the first rank's rows `{"kind", "bytes", "seconds"}`, and the first GPU's sensor readings."""
     if len(job.devices) < 2:
         raise NotHereError("there is only one GPU")
@@ -50,7 +50,7 @@ def _measured(job: Job) -> tuple[list[dict[str, Any]], Watch]:
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "rows.jsonl"
         task = {"kinds": kinds, "sizes": SIZES, "pace": job.pace, "output": str(output)}
-        with Watch(Sensors()) as watch:
+        with Watch(ConditionSensors()) as watch:
             log = _run(len(job.devices), task)
         rows = [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
     if not rows:
@@ -91,25 +91,25 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _measure(kind: str, job: Job) -> Ceiling:
+def _measure(kind: str, job: GaugeJob) -> Ceiling:
     rows, watch = _measured(job)
-    trials = [_trial(row, len(job.devices), watch) for row in rows if row["kind"] == kind]
-    if not trials:
+    results = [_result(row, len(job.devices), watch) for row in rows if row["kind"] == kind]
+    if not results:
         raise NotHereError("this collective did not finish")
     series = [
         {"bytes": t.at["bytes"], "value": t.rate, "seconds": t.sample.median}
-        for t in sorted(trials, key=lambda t: t.at["bytes"])
+        for t in sorted(results, key=lambda t: t.at["bytes"])
     ]
-    return ceiling(f"collective.{kind}", max(trials, key=lambda t: t.rate), series)
+    return ceiling(f"collective.{kind}", max(results, key=lambda t: t.rate), series)
 
 
-def _trial(row: dict[str, Any], ranks: int, watch: Watch) -> Trial:
+def _result(row: dict[str, Any], ranks: int, watch: Watch) -> Measurement:
     work = row["bytes"] * bus_factor(row["kind"], ranks)
     at = {"bytes": row["bytes"], "ranks": ranks}
     taken = Sample(tuple(row["seconds"]), row["repetitions"])
-    return Trial(at, taken, work, watch.conditions, watch.flags)
+    return Measurement(at, taken, work, watch.conditions, watch.flags)
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     f"collective.{kind}": partial(_measure, kind) for kind in COLLECTIVES
 }

@@ -9,11 +9,11 @@ from fathom.errors import FathomError
 from fathom.gauges import counters as qualification
 from fathom.gauges.keeping import keep, merge, quick_missing
 from fathom.gauges.parent import seconds
-from fathom.gauges.planning import Plan, plan
+from fathom.gauges.planning import MeasurementPlan, plan
 from fathom.machine import Ceiling, Missing, known_machine
 
 Say = Callable[[str], None]
-Measure = Callable[[Plan], tuple[list[Ceiling], list[Missing]]]
+Measure = Callable[[MeasurementPlan], tuple[list[Ceiling], list[Missing]]]
 
 
 def completed(measure: Measure, say: Say, counters: bool = False) -> dict[str, Any]:

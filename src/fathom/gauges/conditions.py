@@ -34,7 +34,7 @@ READS: dict[str, tuple[str, ...]] = {
 DOUBTFUL = frozenset({0x8, 0x20, 0x40, 0x80})  # a lack of cooling or power
 
 
-class Sensors:
+class ConditionSensors:
     """The sensors of the first visible GPU; no readings without NVML."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Sensors:
 class Watch:
     """Sample the sensors while the `with` block runs; `thread=False` does so only at its ends."""
 
-    def __init__(self, sensors: Sensors, *, thread: bool = True) -> None:
+    def __init__(self, sensors: ConditionSensors, *, thread: bool = True) -> None:
         self.sensors, self.looks = sensors, list[dict[str, float]]()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._go_on, daemon=True) if thread else None

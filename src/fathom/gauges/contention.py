@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from fathom.errors import FathomError
-from fathom.machine.nvml import Device, NvmlMissingError, load, reading
+from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
 from fathom.units import GIB
 
 MUCH = 0.1  # of all processors: a higher share used by others is a reason for doubt
@@ -81,7 +81,7 @@ def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:
         nvml = open_nvml()
     except NvmlMissingError:
         return []
-    gpu = Device(nvml, reading(nvml.nvmlDeviceGetHandleByIndex, device))
+    gpu = NvmlDevice(nvml, reading(nvml.nvmlDeviceGetHandleByIndex, device))
     memory, rates = gpu.ask_quietly("MemoryInfo"), gpu.ask_quietly("UtilizationRates")
     reasons = []
     if memory and memory.used > IDLE_BYTES:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from fathom.gauges.gpu import effort, gpu
-from fathom.gauges.job import Job
-from fathom.gauges.trials import Trial, best
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, best
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
 
@@ -21,33 +21,33 @@ Ways = dict[str, Callable[[], object]]
 CHUNK = 16 << 20  # bytes: one buffer is filled while the link drains the other
 
 
-def _pinned(way: str, job: Job) -> Ceiling:
+def _pinned(way: str, job: GaugeJob) -> Ceiling:
     sizes = FULL_SIZES if job.full else SIZES
     pace = effort(job, BUDGET_S["pinned"] / len(sizes))
-    trials = []
+    results = []
     for size in sizes:
         to, source = _buffers(way, size, pinned=True)
         work = partial(to.copy_, source, non_blocking=True)
-        trials.append(gpu().trial({"bytes": size}, work, size, pace))
-    return best(f"copy.{way}.pinned", trials)
+        results.append(gpu().measure({"bytes": size}, work, size, pace))
+    return best(f"copy.{way}.pinned", results)
 
 
-def _pageable(way: str, job: Job) -> Ceiling:
+def _pageable(way: str, job: GaugeJob) -> Ceiling:
     """Measure every method at every size, then the fastest again for longer."""
     sizes = FULL_SIZES if job.full else SIZES
     works = {(size, name): work for size in sizes for name, work in _ways(way, size).items()}
     looked = {
-        which: _trial(*which, work, BUDGET_S["pageable"] / len(works), job) for which, work in works.items()
+        which: _result(*which, work, BUDGET_S["pageable"] / len(works), job) for which, work in works.items()
     }
     fastest = max(looked, key=lambda which: looked[which].rate)
-    longer = _trial(*fastest, works[fastest], LONGER_S, job)
+    longer = _result(*fastest, works[fastest], LONGER_S, job)
     return best(f"copy.{way}.pageable", list((looked | {fastest: longer}).values()), longer)
 
 
-def _trial(size: int, name: str, work: Callable[[], object], seconds: float, job: Job) -> Trial:
+def _result(size: int, name: str, work: Callable[[], object], seconds: float, job: GaugeJob) -> Measurement:
     """Measure one pageable copy: it blocks its caller, so device events see all of it without a lead."""
-    trial = gpu().trial({"bytes": size, "way": name}, work, size, effort(job, seconds, lead_s=0.0))
-    return replace(trial, by_host=True)
+    result = gpu().measure({"bytes": size, "way": name}, work, size, effort(job, seconds, lead_s=0.0))
+    return replace(result, by_host=True)
 
 
 def _ways(way: str, size: int) -> Ways:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.gauges.gpu import Workload, gpu
-from fathom.gauges.trials import NotHereError
+from fathom.gauges.measurements import NotHereError
 
 SOURCES = Path(__file__).parent / "kernels"
 WHY_NOT = "its kernels need the Python package cuda-core, which is not installed"

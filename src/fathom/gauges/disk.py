@@ -21,9 +21,9 @@ from time import perf_counter
 import numpy as np
 
 from fathom.gauges.gpu import effort
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import sample
-from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling, filesystem, free_bytes
 from fathom.units import GIB, KIB, MIB
 
@@ -119,18 +119,18 @@ def offsets(kind: str, size: int, block: int, count: int, start: int) -> list[in
     return [(start + i) % blocks * block for i in range(count)]
 
 
-def _measure(kind: str, job: Job) -> Ceiling:
+def _measure(kind: str, job: GaugeJob) -> Ceiling:
     ways = {"sequential": SEQUENTIAL, "random": RANDOM}[kind]
     with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
-        trials = [_at(file, kind, block, depth, job) for block, depth in ways]
+        results = [_at(file, kind, block, depth, job) for block, depth in ways]
     small = 128 * KIB  # the block size behind the value of random reads; 4 KiB reads are only in the series
-    series = best(f"disk.read.{kind}", trials).series
-    worthy = [trial for trial in trials if kind == "sequential" or trial.at["block_bytes"] == small]
+    series = best(f"disk.read.{kind}", results).series
+    worthy = [result for result in results if kind == "sequential" or result.at["block_bytes"] == small]
     top = best(f"disk.read.{kind}", worthy)
     return Ceiling(**{**top.__dict__, "series": series})
 
 
-def _at(file: File, kind: str, block: int, depth: int, job: Job) -> Trial:
+def _at(file: File, kind: str, block: int, depth: int, job: GaugeJob) -> Measurement:
     count = max(depth, int(BATCH_BYTES[kind] * min(1.0, job.pace)) // block)
     if block < 128 * KIB:
         count = max(depth, count // 16)  # or it would take many times longer
@@ -138,7 +138,7 @@ def _at(file: File, kind: str, block: int, depth: int, job: Job) -> Trial:
     with Readers(file, block, depth) as readers:
         run = partial(_batch, readers, kind, count)
         taken = sample(run, effort(job, BUDGET_S / len(RANDOM), sample_s=0.01))
-    return Trial(at, taken, block * count, flags=file.flags)
+    return Measurement(at, taken, block * count, flags=file.flags)
 
 
 def _batch(readers: Readers, kind: str, count: int, repetitions: int) -> float:
@@ -189,6 +189,6 @@ class Readers:
             os.posix_fadvise(self._descriptors[0], 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     f"disk.read.{kind}": partial(_measure, kind) for kind in ("sequential", "random")
 }

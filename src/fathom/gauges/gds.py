@@ -9,9 +9,9 @@ from typing import Any
 
 from fathom.gauges.disk import FILE_BYTES, File, random_file
 from fathom.gauges.gpu import effort, gpu
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, best
 from fathom.gauges.timer import Run, sample
-from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 from fathom.units import GIB, MIB
 
@@ -20,14 +20,14 @@ BUDGET_S = 4.0
 THROUGH_HOST = "cuFile ran in compatibility mode: through host memory and the page cache"
 
 
-def _measure(job: Job) -> Ceiling:
+def _measure(job: GaugeJob) -> Ceiling:
     gpu()
     kvikio = import_module("kvikio")
     with random_file(job.data, int(FILE_BYTES * job.pace)) as file:
         flags = (THROUGH_HOST,) if _compatible(kvikio, file) else ()
         chosen = [size for size in SIZES if size <= file.size] or [file.size]
-        trials = [_at(kvikio, file, size, flags, effort(job, BUDGET_S / len(chosen))) for size in chosen]
-    return best("disk.read.gds", trials)
+        results = [_at(kvikio, file, size, flags, effort(job, BUDGET_S / len(chosen))) for size in chosen]
+    return best("disk.read.gds", results)
 
 
 def _compatible(kvikio: Any, file: File) -> bool:
@@ -39,12 +39,12 @@ def _compatible(kvikio: Any, file: File) -> bool:
     return bool(preferred() if callable(preferred) else preferred)
 
 
-def _at(kvikio: Any, file: File, size: int, flags: tuple[str, ...], pace: Any) -> Trial:
+def _at(kvikio: Any, file: File, size: int, flags: tuple[str, ...], pace: Any) -> Measurement:
     here = gpu()
     buffer = here.torch.empty(size, dtype=here.torch.uint8, device="cuda")
     with kvikio.CuFile(str(file.path), "r") as handle:
         taken = sample(_reads(handle, buffer, file, size), pace)
-    return Trial({"bytes": size}, taken, size, flags=flags)
+    return Measurement({"bytes": size}, taken, size, flags=flags)
 
 
 def _reads(handle: Any, buffer: Any, file: File, size: int) -> Run:
@@ -62,4 +62,4 @@ def _reads(handle: Any, buffer: Any, file: File, size: int) -> Run:
     return run
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {"disk.read.gds": _measure}
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {"disk.read.gds": _measure}

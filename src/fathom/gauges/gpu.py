@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fathom.gauges.conditions import Sensors, Watch
-from fathom.gauges.job import Job
+from fathom.gauges.conditions import ConditionSensors, Watch
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError
 from fathom.gauges.timer import Effort, Sample, sample
-from fathom.gauges.trials import NotHereError, Trial
 from fathom.units import MS_PER_S
 
 Workload = Callable[[], object]
@@ -32,7 +32,7 @@ class MeasuredGpu:
         self.properties: Any = torch.cuda.get_device_properties(0)
         self.stream: Any = torch.cuda.Stream()
         torch.cuda.set_stream(self.stream)
-        self.sensors = Sensors()
+        self.sensors = ConditionSensors()
         self._wake()
 
     @property
@@ -81,13 +81,13 @@ class MeasuredGpu:
         """Take samples of `work`'s device time."""
         return sample(lambda count: self.seconds(work, count, effort.lead_s), effort)
 
-    def trial(
+    def measure(
         self, at: dict[str, Any], work: Workload, amount: float, effort: Effort, flags: tuple[str, ...] = ()
-    ) -> Trial:
+    ) -> Measurement:
         """Measure `work`, which does `amount` per call, with the conditions meanwhile."""
         with Watch(self.sensors) as watch:
             taken = self.sample(work, effort)
-        return Trial(at, taken, amount, watch.conditions, (*flags, *watch.flags))
+        return Measurement(at, taken, amount, watch.conditions, (*flags, *watch.flags))
 
     def _wake(self) -> None:
         values = self.random(2**24)
@@ -100,6 +100,6 @@ def gpu() -> MeasuredGpu:
     return MeasuredGpu()
 
 
-def effort(job: Job, seconds: float, **more: float) -> Effort:
+def effort(job: GaugeJob, seconds: float, **more: float) -> Effort:
     """Return an effort of about `seconds` at the job's pace."""
     return Effort(budget_s=seconds, **more).scaled(job.pace)

@@ -9,9 +9,9 @@ from typing import Any
 
 from fathom.gauges.catalogue import HOST_DTYPES
 from fathom.gauges.gpu import Workload, effort
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, best
 from fathom.gauges.timer import Run, sample
-from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling, memory_bytes, read_cpu
 
 CACHES = 4  # an array is this many times the last-level cache, as STREAM requires
@@ -67,7 +67,7 @@ def _array(size: int) -> Any:
     return array.view(-1)
 
 
-def _memory(kind: str, job: Job) -> Ceiling:
+def _memory(kind: str, job: GaugeJob) -> Ceiling:
     torch = _torch()
     size = array_bytes(last_level_bytes(read_cpu()), memory_bytes())
     arrays = [_array(size) for _ in range(ARRAYS[kind])]
@@ -79,7 +79,7 @@ def _memory(kind: str, job: Job) -> Ceiling:
     }
     moved = ARRAYS[kind] * to.numel() * 4
     at = {"bytes": to.numel() * 4, "threads": cores()}
-    return best(f"host.{kind}", [Trial(at, sample(_timed(works[kind]), effort(job, BUDGET_S)), moved)])
+    return best(f"host.{kind}", [Measurement(at, sample(_timed(works[kind]), effort(job, BUDGET_S)), moved)])
 
 
 def _timed(work: Workload) -> Run:
@@ -92,25 +92,25 @@ def _timed(work: Workload) -> Run:
     return run
 
 
-def _matmul(dtype: str, job: Job) -> Ceiling:
-    chosen, trials = FULL_SIZES if job.full else SIZES, list[Trial]()
+def _matmul(dtype: str, job: GaugeJob) -> Ceiling:
+    chosen, results = FULL_SIZES if job.full else SIZES, list[Measurement]()
     for size in chosen:
-        if trials and 2.0 * size**3 / trials[-1].rate > LONGEST_S:
+        if results and 2.0 * size**3 / results[-1].rate > LONGEST_S:
             break  # a larger product would only take longer
-        trials.append(_product(dtype, size, job, BUDGET_S / len(chosen)))
-    return best(f"host.matmul.{dtype}", trials)
+        results.append(_product(dtype, size, job, BUDGET_S / len(chosen)))
+    return best(f"host.matmul.{dtype}", results)
 
 
-def _product(dtype: str, size: int, job: Job, seconds: float) -> Trial:
+def _product(dtype: str, size: int, job: GaugeJob, seconds: float) -> Measurement:
     torch = _torch()
     kind = getattr(torch, TORCH_DTYPES[dtype])
     left, right = (torch.randn(size, size, dtype=kind) for _ in range(2))
     out = torch.empty(size, size, dtype=kind)
     taken = sample(_timed(lambda: torch.mm(left, right, out=out)), effort(job, seconds))
-    return Trial({"shape": [size] * 3, "threads": cores()}, taken, 2.0 * size**3)
+    return Measurement({"shape": [size] * 3, "threads": cores()}, taken, 2.0 * size**3)
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     **{f"host.{kind}": partial(_memory, kind) for kind in ARRAYS},
     **{f"host.matmul.{dtype}": partial(_matmul, dtype) for dtype in HOST_DTYPES},
 }

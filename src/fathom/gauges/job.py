@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Job:
+class GaugeJob:
     """The job of one process. `devices` are the inventory's numbers of the GPUs visible to it."""
 
     ids: tuple[str, ...]
@@ -21,6 +21,6 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
+    def from_json(cls, text: str) -> GaugeJob:
         fields: dict[str, Any] = json.loads(text)
         return cls(**{**fields, "ids": tuple(fields["ids"]), "devices": tuple(fields["devices"])})

@@ -22,9 +22,9 @@ import numpy as np
 from fathom.gauges import cuda
 from fathom.gauges.conditions import Watch
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, best, ceiling
 from fathom.gauges.timer import Effort, Run, Sample, sample
-from fathom.gauges.trials import NotHereError, Trial, best, ceiling
 from fathom.machine import Ceiling
 
 QUEUE = 500  # launches in a row; the driver's queue holds about a thousand
@@ -49,11 +49,11 @@ def _empty(here: MeasuredGpu) -> Workload:
     return next(iter(_ways(here).values()))
 
 
-def _host(here: MeasuredGpu, run: Run, at: dict[str, Any], pace: Effort) -> Trial:
+def _host(here: MeasuredGpu, run: Run, at: dict[str, Any], pace: Effort) -> Measurement:
     """Measure on the host's clock. Sensors are read only at the end, because reading them delays launches."""
     with Watch(here.sensors, thread=False) as watch:
         taken = sample(run, pace)
-    return Trial(at, taken, 1.0, watch.conditions, watch.flags)
+    return Measurement(at, taken, 1.0, watch.conditions, watch.flags)
 
 
 def _each(call: Workload, before: Workload | None = None) -> Run:
@@ -89,11 +89,11 @@ def _queued(here: MeasuredGpu, work: Workload) -> Run:
     return run
 
 
-def _launch(job: Job) -> Ceiling:
+def _launch(job: GaugeJob) -> Ceiling:
     here = gpu()
     pace = effort(job, BUDGET_S, sample_s=1e-5)
-    trials = [_host(here, _queued(here, work), {"way": way}, pace) for way, work in _ways(here).items()]
-    ceiling = best("latency.launch", trials)
+    results = [_host(here, _queued(here, work), {"way": way}, pace) for way, work in _ways(here).items()]
+    ceiling = best("latency.launch", results)
     with suppress(NotHereError):
         begun = _host(here, _until_begun(here), {"way": "cuda-core, idle"}, effort(job, BUDGET_S))
         ceiling.series.append({**begun.at, "value": begun.sample.median})
@@ -127,28 +127,28 @@ def _wait_for(seen: Any, value: int, started: float) -> None:
             raise NotHereError("the device's write to pinned memory did not reach the host")
 
 
-def _graph_node(job: Job) -> Ceiling:
+def _graph_node(job: GaugeJob) -> Ceiling:
     here = gpu()
     work = _empty(here)
     work()  # loads the kernel, which a capture must not do
     here.torch.cuda.synchronize()
     points = [_replay(here, work, nodes, job) for nodes in NODES]
     series = [{**point.at, "value": point.sample.median} for point in points]
-    trial = Trial(
+    result = Measurement(
         {"nodes": [NODES[0], NODES[-1]]},
         Sample(slopes(NODES, [p.sample.seconds for p in points]), 1),
         conditions=points[-1].conditions,
         flags=points[-1].flags,
     )
-    return ceiling("latency.graph_node", trial, series)
+    return ceiling("latency.graph_node", result, series)
 
 
-def _replay(here: MeasuredGpu, work: Workload, nodes: int, job: Job) -> Trial:
+def _replay(here: MeasuredGpu, work: Workload, nodes: int, job: GaugeJob) -> Measurement:
     graph = here.torch.cuda.CUDAGraph()
     with here.torch.cuda.graph(graph):
         for _ in range(nodes):
             work()
-    return here.trial({"nodes": nodes}, graph.replay, 1.0, effort(job, BUDGET_S / len(NODES)))
+    return here.measure({"nodes": nodes}, graph.replay, 1.0, effort(job, BUDGET_S / len(NODES)))
 
 
 def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[float, ...]:
@@ -158,7 +158,7 @@ def slopes(nodes: tuple[int, ...], seconds: list[tuple[float, ...]]) -> tuple[fl
     return tuple(float(slope) for slope in np.polyfit(nodes, rows, 1)[0])
 
 
-def _synchronise(job: Job) -> Ceiling:
+def _synchronise(job: GaugeJob) -> Ceiling:
     here = gpu()
     work, wait = _empty(here), here.stream.synchronize
     pace = effort(job, BUDGET_S, sample_s=2e-4)
@@ -167,8 +167,8 @@ def _synchronise(job: Job) -> Ceiling:
     return ceiling("latency.synchronise", after, [{**t.at, "value": t.sample.median} for t in (after, idle)])
 
 
-def _small_copy(job: Job) -> Ceiling:
-    here, trials = gpu(), list[Trial]()
+def _small_copy(job: GaugeJob) -> Ceiling:
+    here, results = gpu(), list[Measurement]()
     for size in (4, 1024, 65536) if job.full else (4,):
         host = here.torch.randint(0, 255, (size,), dtype=here.torch.uint8, pin_memory=True)
         device = here.torch.empty(size, dtype=here.torch.uint8, device="cuda")
@@ -177,18 +177,18 @@ def _small_copy(job: Job) -> Ceiling:
             to.copy_(source, non_blocking=True)
             here.stream.synchronize()
 
-        trials.append(_host(here, _each(copy), {"bytes": size}, effort(job, BUDGET_S, sample_s=2e-4)))
-    return ceiling("latency.small_copy", trials[0], [{**t.at, "value": t.sample.median} for t in trials])
+        results.append(_host(here, _each(copy), {"bytes": size}, effort(job, BUDGET_S, sample_s=2e-4)))
+    return ceiling("latency.small_copy", results[0], [{**t.at, "value": t.sample.median} for t in results])
 
 
-def _item(job: Job) -> Ceiling:
+def _item(job: GaugeJob) -> Ceiling:
     here = gpu()
     number = here.random(1).reshape(())
     here.torch.cuda.synchronize()
     return best("latency.item", [_host(here, _each(number.item), {}, effort(job, BUDGET_S, sample_s=2e-4))])
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     "latency.launch": _launch,
     "latency.graph_node": _graph_node,
     "latency.synchronise": _synchronise,

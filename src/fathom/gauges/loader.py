@@ -13,9 +13,9 @@ from typing import Any
 
 from fathom.gauges.gpu import effort
 from fathom.gauges.host import cores
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, best
 from fathom.gauges.timer import Run, sample
-from fathom.gauges.trials import Trial, best
 from fathom.machine import Ceiling
 from fathom.units import MIB
 
@@ -50,19 +50,19 @@ def workers(available: int) -> tuple[int, ...]:
     return tuple(count for count in WORKERS if count < available) or (1,)
 
 
-def _loader(job: Job) -> Ceiling:
+def _loader(job: GaugeJob) -> Ceiling:
     sizes = FULL_SIZES if job.full else SIZES
     ways = [(size, count) for size in sizes for count in workers(cores())]
     return best("host.loader", [_at(*way, BUDGET_S / len(ways), job) for way in ways])
 
 
-def _at(size: int, count: int, seconds: float, job: Job) -> Trial:
+def _at(size: int, count: int, seconds: float, job: GaugeJob) -> Measurement:
     batches = _batches(size, count)
     try:
         taken = sample(_receive(batches, size), effort(job, seconds, sample_s=0.02, warm_s=seconds / 3))
     finally:
         batches.close()
-    return Trial({"bytes": size, "workers": count}, taken, size)
+    return Measurement({"bytes": size, "workers": count}, taken, size)
 
 
 def _batches(size: int, count: int) -> Any:
@@ -92,4 +92,4 @@ def _receive(batches: Iterator[Any], size: int) -> Run:
     return run
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {"host.loader": _loader}
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {"host.loader": _loader}

@@ -11,9 +11,9 @@ from typing import Any
 from fathom.gauges.catalogue import DTYPES
 from fathom.gauges.conditions import Watch
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.gauges.timer import Effort, Sample
-from fathom.gauges.trials import NotHereError, Trial, best
 from fathom.machine import Ceiling
 from fathom.units import MS_PER_S
 
@@ -42,7 +42,7 @@ def flops(shape: Shape) -> float:
     return 2.0 * rows * columns * length
 
 
-def _best(dtype: str, job: Job) -> Ceiling:
+def _best(dtype: str, job: GaugeJob) -> Ceiling:
     here = gpu()
     chosen = [shape for shape in (FULL_SHAPES if job.full else SHAPES) if _fits(here, shape)]
     layouts = LAYOUTS if dtype in PLAIN else LAYOUTS[:1]
@@ -53,14 +53,14 @@ def _best(dtype: str, job: Job) -> Ceiling:
     ]
     quickest = [
         _at(here, dtype, shape, layout, effort(job, BEST_S, **BEST))
-        for _, shape, layout in sorted(tried, key=lambda trial: -trial[0].rate)[:1]
+        for _, shape, layout in sorted(tried, key=lambda result: -result[0].rate)[:1]
     ]
-    return best(f"matmul.{dtype}", [*quickest, *(trial for trial, _, _ in tried)])
+    return best(f"matmul.{dtype}", [*quickest, *(result for result, _, _ in tried)])
 
 
-def _at(here: MeasuredGpu, dtype: str, shape: Shape, layout: str, pace: Effort) -> Trial:
+def _at(here: MeasuredGpu, dtype: str, shape: Shape, layout: str, pace: Effort) -> Measurement:
     work = product(here, dtype, shape, layout)
-    return here.trial({"shape": list(shape), "layout": layout}, work, flops(shape), pace)
+    return here.measure({"shape": list(shape), "layout": layout}, work, flops(shape), pace)
 
 
 def _fits(here: MeasuredGpu, shape: Shape) -> bool:
@@ -69,7 +69,7 @@ def _fits(here: MeasuredGpu, shape: Shape) -> bool:
     return 24 * (rows * length + columns * length + rows * columns) <= here.room()
 
 
-def _sustained(dtype: str, job: Job) -> Ceiling:
+def _sustained(dtype: str, job: GaugeJob) -> Ceiling:
     here = gpu()
     shape = SUSTAINED if _fits(here, SUSTAINED) else (2048,) * 3
     work = product(here, dtype, shape)
@@ -79,8 +79,8 @@ def _sustained(dtype: str, job: Job) -> Ceiling:
     with Watch(here.sensors) as watch:
         chunks = _run(here, work, count, (SUSTAINED_S - HEATING_S) * job.pace)
     at = {"shape": list(shape), "seconds": SUSTAINED_S * job.pace}
-    trial = Trial(at, Sample(tuple(chunks), count), flops(shape), watch.conditions, watch.flags)
-    return best(f"matmul.{dtype}.sustained", [trial])
+    result = Measurement(at, Sample(tuple(chunks), count), flops(shape), watch.conditions, watch.flags)
+    return best(f"matmul.{dtype}.sustained", [result])
 
 
 def _run(here: MeasuredGpu, work: Workload, count: int, seconds: float) -> list[float]:
@@ -177,7 +177,7 @@ def _fp4_scales(here: MeasuredGpu, rows: int, columns: int) -> Any:
     return (here.torch.rand(count, device="cuda") + 0.5).to(here.torch.float8_e4m3fn)
 
 
-GAUGES: dict[str, Callable[[Job], Ceiling]] = {
+GAUGES: dict[str, Callable[[GaugeJob], Ceiling]] = {
     **{f"matmul.{dtype}": partial(_best, dtype) for dtype in DTYPES},
     **{f"matmul.{dtype}.sustained": partial(_sustained, dtype) for dtype in DTYPES},
 }

@@ -7,8 +7,8 @@ from typing import Any
 
 from fathom.gauges import cuda
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
-from fathom.gauges.job import Job
-from fathom.gauges.trials import NotHereError, Trial, best
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, best
 from fathom.machine import Ceiling
 from fathom.units import GIB
 
@@ -34,15 +34,15 @@ def sizes(wanted: tuple[int, ...], room: int, l2_bytes: int) -> list[int]:
     return fitting or [room // TILE * TILE]
 
 
-def _measure(kind: str, job: Job) -> Ceiling:
-    here, trials = gpu(), list[Trial]()
+def _measure(kind: str, job: GaugeJob) -> Ceiling:
+    here, results = gpu(), list[Measurement]()
     chosen = sizes(FULL_SIZES if job.full else SIZES, here.room() // ARRAYS[kind], here.l2_bytes)
     for size in chosen:
-        trials += _at(here, kind, size, BUDGET_S / len(chosen), job)
-    return best(f"hbm.{kind}", trials)
+        results += _at(here, kind, size, BUDGET_S / len(chosen), job)
+    return best(f"hbm.{kind}", results)
 
 
-def _at(here: MeasuredGpu, kind: str, size: int, seconds: float, job: Job) -> list[Trial]:
+def _at(here: MeasuredGpu, kind: str, size: int, seconds: float, job: GaugeJob) -> list[Measurement]:
     """Measure every way of moving arrays of `size` bytes."""
     arrays = [here.torch.rand(size // 4, device="cuda") for _ in range(ARRAYS[kind])]
     ours, flags = dict[str, Workload](), tuple[str, ...]()
@@ -53,7 +53,7 @@ def _at(here: MeasuredGpu, kind: str, size: int, seconds: float, job: Job) -> li
     ways = {**ours, **_operations(here, kind, arrays)}
     pace = effort(job, seconds / len(ways))
     return [
-        here.trial({"bytes": size, "way": way}, work, moved(kind, size), pace, flags)
+        here.measure({"bytes": size, "way": way}, work, moved(kind, size), pace, flags)
         for way, work in ways.items()
     ]
 

@@ -10,7 +10,7 @@ from typing import Any
 from fathom.gauges.catalogue import BY_ID, LINKS, scope
 from fathom.gauges.child import Child, records
 from fathom.gauges.contention import refuse_busy, traces
-from fathom.gauges.planning import Batch, Plan, batches, unplaced
+from fathom.gauges.planning import Batch, MeasurementPlan, batches, unplaced
 from fathom.machine import Ceiling, Missing
 
 PATIENCE_S, PATIENCE_FACTOR = 90.0, 10  # the first gauge of a process imports torch
@@ -22,7 +22,7 @@ StartChild = Callable[[str, Mapping[str, str]], Child]
 
 
 @dataclass(frozen=True)
-class Progress:
+class GaugeProgress:
     """`name` begins on `device`; `done_s` of about `total_s` seconds have passed."""
 
     name: str
@@ -31,10 +31,10 @@ class Progress:
     total_s: float
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[GaugeProgress], None]
 
 
-def measure(plan: Plan, progress: Report | None = None, start: StartChild = Child) -> Outcome:
+def measure(plan: MeasurementPlan, progress: Report | None = None, start: StartChild = Child) -> Outcome:
     """Measure `plan`; `progress` is called as each gauge begins.
 
     A ceiling that cannot be measured is among the Missing, with its reason. Raises BusyGpuError if another
@@ -50,11 +50,11 @@ def measure(plan: Plan, progress: Report | None = None, start: StartChild = Chil
     return ceilings, [*missing, *more]
 
 
-def _uses_links(plan: Plan) -> bool:
+def _uses_links(plan: MeasurementPlan) -> bool:
     return any(scope(name) == LINKS for name in plan.ids)
 
 
-def seconds(plan: Plan) -> float:
+def seconds(plan: MeasurementPlan) -> float:
     """Return the approximate duration of `plan`."""
     return sum(_expected(batch) for batch in batches(plan))
 
@@ -105,7 +105,7 @@ class _Session:
 
     def _take(self, record: dict[str, Any], batch: Batch, left: list[str]) -> None:
         if "begin" in record:
-            self.report(Progress(record["begin"], batch.device, self.done_s, self.total_s))
+            self.report(GaugeProgress(record["begin"], batch.device, self.done_s, self.total_s))
         elif "end" in record and left and record["end"] == left[0]:
             self.done_s += BY_ID[left.pop(0)].seconds
         elif "ceiling" in record:

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from fathom.gauges.conditions import Sensors, Watch
+from fathom.gauges.conditions import ConditionSensors, Watch
 from fathom.gauges.gpu import effort
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import Measurement, NotHereError, ceiling
 from fathom.gauges.timer import Run, sample
-from fathom.gauges.trials import NotHereError, Trial, ceiling
 from fathom.machine import Ceiling
 from fathom.units import GIB, MS_PER_S
 
@@ -20,7 +20,7 @@ BUDGET_S = 10.0
 NO_ACCESS = "these GPUs have no peer access: the copy went through host memory"
 
 
-def _torch(job: Job) -> Any:
+def _torch(job: GaugeJob) -> Any:
     import torch
 
     if len(job.devices) < 2 or torch.cuda.device_count() < 2:
@@ -29,7 +29,7 @@ def _torch(job: Job) -> Any:
 
 
 @cache
-def _matrix(job: Job) -> list[Trial]:
+def _matrix(job: GaugeJob) -> list[Measurement]:
     """Measure each ordered pair; `at` holds the inventory's device numbers."""
     torch = _torch(job)
     count = torch.cuda.device_count()
@@ -43,7 +43,7 @@ def _matrix(job: Job) -> list[Trial]:
     ]
 
 
-def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job) -> Trial:
+def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: GaugeJob) -> Measurement:
     room = min(torch.cuda.mem_get_info(device)[0] for device in (source, to))
     size = min(SIZE, int(room * SHARE))
     ways = [(source, to), (to, source)] if both else [(source, to)]
@@ -51,9 +51,9 @@ def _pair(torch: Any, source: int, to: int, both: bool, seconds: float, job: Job
     pace = effort(job, seconds / 2, sample_s=0.01)
     flags = () if torch.cuda.can_device_access_peer(source, to) else (NO_ACCESS,)
     at = {"from": job.devices[source], "to": job.devices[to], "both_ways": both, "bytes": size}
-    with Watch(Sensors()) as watch:
+    with Watch(ConditionSensors()) as watch:
         taken = sample(_concurrent(torch, copies), pace)
-    return Trial(at, taken, size * len(copies), watch.conditions, (*flags, *watch.flags))
+    return Measurement(at, taken, size * len(copies), watch.conditions, (*flags, *watch.flags))
 
 
 class Copy:
@@ -95,23 +95,24 @@ def _concurrent(torch: Any, copies: list[Copy]) -> Run:
     return run
 
 
-def _link(job: Job) -> Ceiling:
+def _link(job: GaugeJob) -> Ceiling:
     """Return the fastest pair; the series is the matrix."""
-    trials = _matrix(job)
-    one_way = [trial for trial in trials if not trial.at["both_ways"]]
-    series = [{**trial.at, "value": trial.rate} for trial in trials]
-    return ceiling("link.peer", max(one_way, key=lambda trial: trial.rate), series)
+    results = _matrix(job)
+    one_way = [result for result in results if not result.at["both_ways"]]
+    series = [{**result.at, "value": result.rate} for result in results]
+    return ceiling("link.peer", max(one_way, key=lambda result: result.rate), series)
 
 
-def _copy(job: Job) -> list[Ceiling]:
+def _copy(job: GaugeJob) -> list[Ceiling]:
     """Return each device's copy to its fastest peer."""
-    trials, ceilings = [trial for trial in _matrix(job) if not trial.at["both_ways"]], []
+    results = [result for result in _matrix(job) if not result.at["both_ways"]]
+    ceilings = []
     for device in job.devices:
-        own = [trial for trial in trials if trial.at["from"] == device]
-        series = [{**trial.at, "value": trial.rate} for trial in own]
-        top = ceiling("copy.peer", max(own, key=lambda trial: trial.rate), series)
+        own = [result for result in results if result.at["from"] == device]
+        series = [{**result.at, "value": result.rate} for result in own]
+        top = ceiling("copy.peer", max(own, key=lambda result: result.rate), series)
         ceilings.append(Ceiling(**{**top.__dict__, "device": device}))
     return ceilings
 
 
-GAUGES: dict[str, Callable[[Job], Any]] = {"copy.peer": _copy, "link.peer": _link}
+GAUGES: dict[str, Callable[[GaugeJob], Any]] = {"copy.peer": _copy, "link.peer": _link}

@@ -11,12 +11,12 @@ from typing import Any
 
 from fathom.errors import BadInputError
 from fathom.gauges.catalogue import FULL, GPU, HOST, LINKS, QUICK, scope
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurementPlan:
     """`ids` on `machine` (an inventory): GPU gauges on each of `devices`, link gauges between all `linked`.
 
     `data` is a folder on the disk to measure, `force` ignores other processes, `pace` scales the
@@ -38,7 +38,7 @@ class Plan:
 class Batch:
     """The work of one measuring process. `device` is the owner of its ceilings."""
 
-    job: Job
+    job: GaugeJob
     device: int | None
     environment: dict[str, str]
 
@@ -53,7 +53,7 @@ def plan(
     force: bool = False,
     environment: Mapping[str, str] = os.environ,
     open_nvml: Callable[[], Any] = load,
-) -> Plan:
+) -> MeasurementPlan:
     """Build the plan of a command line. `only` are ids or patterns such as `hbm.*`, `gpu` a number or `all`.
 
     Raises BadInputError for ids, devices and folders that do not exist.
@@ -62,7 +62,7 @@ def plan(
     if not folder.is_dir():
         raise BadInputError(f"{folder} is not a folder; give --data a folder on the disk to measure.")
     seen = seen_devices(environment, open_nvml)
-    return Plan(
+    return MeasurementPlan(
         machine=machine,
         ids=choose(only) if only else FULL if full else QUICK,
         devices=_devices(gpu, seen),
@@ -116,7 +116,7 @@ def _why_no_gpu(machine: Mapping[str, Any]) -> str:
     return f"there is no GPU ({machine.get('why_no_gpu') or 'the driver lists none'})"
 
 
-def batches(plan: Plan) -> list[Batch]:
+def batches(plan: MeasurementPlan) -> list[Batch]:
     """Return one process for the host, one per GPU, and one for all GPUs together."""
     by_scope = {kind: tuple(name for name in plan.ids if scope(name) == kind) for kind in (HOST, GPU, LINKS)}
     wanted = [
@@ -131,7 +131,7 @@ def batches(plan: Plan) -> list[Batch]:
     ]
 
 
-def unplaced(plan: Plan) -> Iterable[tuple[str, str]]:
+def unplaced(plan: MeasurementPlan) -> Iterable[tuple[str, str]]:
     """Yield the ids that lack a GPU, each with its reason."""
     for name in plan.ids:
         if scope(name) != HOST and not plan.devices:
@@ -140,11 +140,11 @@ def unplaced(plan: Plan) -> Iterable[tuple[str, str]]:
             yield name, "it needs two GPUs, and only one is visible or selected"
 
 
-def _job(plan: Plan, ids: tuple[str, ...], devices: tuple[int, ...]) -> Job:
-    return Job(ids=ids, devices=devices, full=plan.full, data=str(plan.data), pace=plan.pace)
+def _job(plan: MeasurementPlan, ids: tuple[str, ...], devices: tuple[int, ...]) -> GaugeJob:
+    return GaugeJob(ids=ids, devices=devices, full=plan.full, data=str(plan.data), pace=plan.pace)
 
 
-def _environment(plan: Plan, devices: tuple[int, ...]) -> dict[str, str]:
+def _environment(plan: MeasurementPlan, devices: tuple[int, ...]) -> dict[str, str]:
     """Show the process only its devices, by UUID, as CUDA and the driver count GPUs differently."""
     gpus = [gpu for gpu in plan.machine["gpus"] if gpu["index"] in devices]
     if any(gpu.get("mig") for gpu in gpus):

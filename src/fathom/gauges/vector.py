@@ -7,9 +7,9 @@ from typing import Any
 
 from fathom.gauges import cuda
 from fathom.gauges.gpu import MeasuredGpu, Workload, effort, gpu
-from fathom.gauges.job import Job
+from fathom.gauges.job import GaugeJob
+from fathom.gauges.measurements import best
 from fathom.gauges.timer import Effort
-from fathom.gauges.trials import best
 from fathom.machine import Ceiling
 
 THREADS, CHAINS, STEPS = 256, 8, 16  # as in kernels/vector.cu
@@ -29,7 +29,7 @@ def blocks(here: MeasuredGpu) -> int:
     return here.multiprocessors * (int(here.properties.max_threads_per_multi_processor) // THREADS)
 
 
-def _measure(kind: str, job: Job) -> Ceiling:
+def _measure(kind: str, job: GaugeJob) -> Ceiling:
     here = gpu()
     grid = blocks(here)
     few = here.sample(_launcher(here, kind, grid, FEW_PASSES), Effort(budget_s=0.02)).median
@@ -39,7 +39,9 @@ def _measure(kind: str, job: Job) -> Ceiling:
     passes = max(FEW_PASSES, int(passes * LAUNCH_S / again))
     work = _launcher(here, kind, grid, passes)
     at = {"blocks": grid, "threads": THREADS, "chains": CHAINS}
-    return best(f"vector.{kind}", [here.trial(at, work, work_of(kind, grid, passes), effort(job, BUDGET_S))])
+    return best(
+        f"vector.{kind}", [here.measure(at, work, work_of(kind, grid, passes), effort(job, BUDGET_S))]
+    )
 
 
 def _launcher(here: MeasuredGpu, kind: str, grid: int, passes: int) -> Workload:

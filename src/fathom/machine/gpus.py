@@ -9,7 +9,7 @@ from typing import Any
 
 from fathom.machine import cuda, links, network, pci
 from fathom.machine.architectures import architecture
-from fathom.machine.nvml import Device, NvmlMissingError, load, reading
+from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
 
 PATIENCE_S = 30.0
 ROOT = Path("/")
@@ -21,14 +21,14 @@ def describe(nvml: Any, ask_cuda: AskCuda = cuda.attributes, root: Path = ROOT) 
     return _describe_all(_devices(nvml), ask_cuda, root)
 
 
-def _devices(nvml: Any) -> list[Device]:
+def _devices(nvml: Any) -> list[NvmlDevice]:
     count = reading(nvml.nvmlDeviceGetCount) or 0
     handles = [reading(nvml.nvmlDeviceGetHandleByIndex, i) for i in range(count)]
     # A GPU that fell off the bus keeps its index but has no handle.
-    return [Device(nvml, handle) for handle in handles]
+    return [NvmlDevice(nvml, handle) for handle in handles]
 
 
-def _describe_all(devices: list[Device], ask_cuda: AskCuda, root: Path) -> list[dict[str, Any]]:
+def _describe_all(devices: list[NvmlDevice], ask_cuda: AskCuda, root: Path) -> list[dict[str, Any]]:
     if not devices:
         return []
     try:
@@ -39,7 +39,7 @@ def _describe_all(devices: list[Device], ask_cuda: AskCuda, root: Path) -> list[
 
 
 def _describe(
-    device: Device, index: int, known: dict[str, dict[str, int]], why: str, root: Path
+    device: NvmlDevice, index: int, known: dict[str, dict[str, int]], why: str, root: Path
 ) -> dict[str, Any]:
     bus = _bus(device.ask("PciInfo"))
     gpu = {"index": index, **_identity(device), "pci_bus": bus, **_clocks(device), **_power(device)}
@@ -52,7 +52,7 @@ def _describe(
     return {**gpu, "abstained": dict(sorted(device.refused.items()))}
 
 
-def _identity(device: Device) -> dict[str, Any]:
+def _identity(device: NvmlDevice) -> dict[str, Any]:
     memory = device.ask("MemoryInfo")
     capability = _dotted(device.ask("CudaComputeCapability"))
     family = architecture(capability)
@@ -65,7 +65,7 @@ def _identity(device: Device) -> dict[str, Any]:
     }
 
 
-def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
+def _chip(device: NvmlDevice, gpu: dict[str, Any], known: dict[str, int]) -> dict[str, Any]:
     """Return multiprocessors, L2 and shared memory from CUDA, unless MIG makes CUDA describe a slice."""
     attributes = {} if gpu["mig"] else known
     return {
@@ -77,7 +77,7 @@ def _chip(device: Device, gpu: dict[str, Any], known: dict[str, int]) -> dict[st
     }
 
 
-def _multiprocessors(device: Device, capability: str | None) -> int | None:
+def _multiprocessors(device: NvmlDevice, capability: str | None) -> int | None:
     """NVML counts cores; it counts multiprocessors only for a MIG slice."""
     cores, family = device.ask("NumGpuCores"), architecture(capability)
     if cores and family:
@@ -85,7 +85,7 @@ def _multiprocessors(device: Device, capability: str | None) -> int | None:
     return getattr(device.ask_quietly("Attributes_v2"), "multiprocessorCount", None)
 
 
-def _clocks(device: Device) -> dict[str, Any]:
+def _clocks(device: NvmlDevice) -> dict[str, Any]:
     sm, memory = device.nvml.NVML_CLOCK_SM, device.nvml.NVML_CLOCK_MEM
     return {
         "sm_clock_mhz": device.ask("ClockInfo", sm),
@@ -95,7 +95,7 @@ def _clocks(device: Device) -> dict[str, Any]:
     }
 
 
-def _power(device: Device) -> dict[str, Any]:
+def _power(device: NvmlDevice) -> dict[str, Any]:
     limits = device.ask("PowerManagementLimitConstraints") or (None, None)
     return {
         "power_limit_w": _watts(device.ask("EnforcedPowerLimit")),
@@ -105,7 +105,7 @@ def _power(device: Device) -> dict[str, Any]:
     }
 
 
-def _pcie(device: Device, root: Path, bus: str | None) -> dict[str, Any]:
+def _pcie(device: NvmlDevice, root: Path, bus: str | None) -> dict[str, Any]:
     """Return the current link, which idling may slow down, and the fastest that GPU and slot support."""
     place = pci.folder(root, bus)
     seen = pci.link(place)
@@ -119,7 +119,7 @@ def _pcie(device: Device, root: Path, bus: str | None) -> dict[str, Any]:
     }
 
 
-def _state(device: Device) -> dict[str, Any]:
+def _state(device: NvmlDevice) -> dict[str, Any]:
     return {
         "ecc": _switch(device.ask("EccMode")),
         "mig": _switch(device.ask("MigMode")),
@@ -128,14 +128,14 @@ def _state(device: Device) -> dict[str, Any]:
     }
 
 
-def _slices(device: Device) -> list[dict[str, Any]]:
+def _slices(device: NvmlDevice) -> list[dict[str, Any]]:
     """Return name, multiprocessors and memory of each MIG device of one GPU."""
     count = device.ask("MaxMigDeviceCount") or 0
     handles = (device.ask_quietly("MigDeviceHandleByIndex", i) for i in range(count))
-    return [_slice(Device(device.nvml, handle)) for handle in handles if handle is not None]
+    return [_slice(NvmlDevice(device.nvml, handle)) for handle in handles if handle is not None]
 
 
-def _slice(part: Device) -> dict[str, Any]:
+def _slice(part: NvmlDevice) -> dict[str, Any]:
     attributes = part.ask_quietly("Attributes_v2")
     return {
         "name": part.ask_quietly("Name"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import pci
-from fathom.machine.nvml import Device
+from fathom.machine.nvml import NvmlDevice
 
 MOST_LINKS = 36
 LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # nvmlGpuTopologyLevel_t
@@ -16,7 +16,7 @@ _TO_GPU, _TO_SWITCH = 0, 2  # NVML_NVLINK_DEVICE_TYPE_*
 _P2P_NVLINK, _P2P_OK = 2, 0
 
 
-def nvlink(device: Device) -> dict[str, Any] | None:
+def nvlink(device: NvmlDevice) -> dict[str, Any] | None:
     """Return one GPU's active NVLinks: count, version, links to a switch, and links to each peer's bus.
 
     None if the GPU has none or the driver does not report them.
@@ -37,7 +37,7 @@ def nvlink(device: Device) -> dict[str, Any] | None:
     }
 
 
-def _end(device: Device, link: int) -> str | None:
+def _end(device: NvmlDevice, link: int) -> str | None:
     """Return `switch`, the bus of the GPU at the other end, or None if the driver hides it."""
     kind = device.ask_quietly("NvLinkRemoteDeviceType", link)
     if kind == _TO_SWITCH:
@@ -49,7 +49,7 @@ def _end(device: Device, link: int) -> str | None:
 
 
 def topology(
-    devices: Sequence[Device], gpus: list[dict[str, Any]], nics: list[dict[str, Any]], root: Path
+    devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], nics: list[dict[str, Any]], root: Path
 ) -> dict[str, Any]:
     """Return the matrix of `nvidia-smi topo -m` over GPUs and RDMA devices: `{"names", "matrix"}`.
 
@@ -65,7 +65,7 @@ def topology(
     return {"names": names, "matrix": matrix}
 
 
-def _nvlinks(devices: Sequence[Device], gpus: list[dict[str, Any]], i: int, j: int) -> str | None:
+def _nvlinks(devices: Sequence[NvmlDevice], gpus: list[dict[str, Any]], i: int, j: int) -> str | None:
     if j >= len(devices):
         return None
     a, b = gpus[i].get("nvlink"), gpus[j].get("nvlink")
@@ -77,11 +77,11 @@ def _nvlinks(devices: Sequence[Device], gpus: list[dict[str, Any]], i: int, j: i
     return f"NV{count}" if count else None
 
 
-def _peers(a: Device, b: Device) -> bool:
+def _peers(a: NvmlDevice, b: NvmlDevice) -> bool:
     return a.ask_quietly("P2PStatus", b.handle, _P2P_NVLINK) == _P2P_OK
 
 
-def _level(devices: Sequence[Device], i: int, j: int) -> str | None:
+def _level(devices: Sequence[NvmlDevice], i: int, j: int) -> str | None:
     if j >= len(devices):
         return None
     level = devices[i].ask_quietly("TopologyCommonAncestor", devices[j].handle)

@@ -33,7 +33,7 @@ def reading(call: Callable[..., Any], *arguments: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-class Device:
+class NvmlDevice:
     """One GPU queried through NVML; `refused` maps each failed query to its reason."""
 
     def __init__(self, nvml: Any, handle: Any) -> None:

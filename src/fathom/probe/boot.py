@@ -11,7 +11,7 @@ from fathom.probe import current, ending, faults, threads
 from fathom.probe.collecting import Handle, collections
 from fathom.probe.faults import guarded
 from fathom.probe.plain import is_plain, torch_or_stand_in
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from fathom.probe.session import Session
 
 EXCEPTION = "exception "  # prefix of an end's reason
@@ -26,7 +26,7 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
         return
     faults.reset()
     torch = torch_or_stand_in()
-    session = Session(raw, Plan.read(raw) if plan is None else Plan.of(plan), torch)
+    session = Session(raw, ProbePlan.read(raw) if plan is None else ProbePlan.of(plan), torch)
     current.session = session
     faults.tell(session.note)
     _listen(session)

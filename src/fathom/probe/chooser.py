@@ -21,7 +21,7 @@ STALE_REPLAYS = 12  # replays since the last optimizer step: the optimizer is no
 DEAD = 10  # multiple of the longest pause, while others are replayed: the graph was captured again
 
 
-class Signal(NamedTuple):
+class StepSignal(NamedTuple):
     """An event in the program that may open a step. `key` distinguishes instances."""
 
     source: str
@@ -44,12 +44,12 @@ class Chooser:
     def __init__(self, step_on: str = "auto") -> None:
         self.allowed = BY_OPTION.get(step_on, set(RANK))
         self.clock: Clock | None = None
-        self.history: deque[Signal] = deque(maxlen=512)
+        self.history: deque[StepSignal] = deque(maxlen=512)
         self._counts: dict[str, Counter[int]] = {source: Counter() for source in RANK}
         self._since: Counter[Clock] = Counter()  # fires since the clock's last one
         self._ticked_ns = self._longest_ns = 0
 
-    def take(self, signal: Signal) -> bool:
+    def take(self, signal: StepSignal) -> bool:
         """Take a signal other than the clock's own; return True if it replaces the clock."""
         if signal.source not in self.allowed:
             return False
@@ -66,7 +66,7 @@ class Chooser:
             self._ticked_ns, self._longest_ns = signal.ns, self._usual_pause()
         return changed
 
-    def tick(self, signal: Signal) -> None:
+    def tick(self, signal: StepSignal) -> None:
         """The clock itself fired."""
         self._counts[signal.source][signal.key] += 1
         self._since.clear()
@@ -77,13 +77,13 @@ class Chooser:
         """Whether the clock permanently outranks it; only replays can replace an optimizer."""
         return self.clock is not None and source != "replay" and RANK[source] < RANK[self.clock[0]]
 
-    def _outlives(self, signal: Signal) -> bool:
+    def _outlives(self, signal: StepSignal) -> bool:
         """Whether a lower source takes over: once graphs stop being replayed, it is the only clock left."""
         mine = signal.source, signal.key
         self._since[mine] += 1
         return self._is_dead(signal) and self._since[mine] >= PATIENCE[signal.source]
 
-    def _choose(self, signal: Signal) -> Clock | None:
+    def _choose(self, signal: StepSignal) -> Clock | None:
         source = signal.source
         if self.clock is None:
             return self._pick(source) if self._believed(signal) else None
@@ -97,7 +97,7 @@ class Chooser:
             return self._replayed(signal)
         return None
 
-    def _believed(self, signal: Signal) -> bool:
+    def _believed(self, signal: StepSignal) -> bool:
         source = signal.source
         patience = PATIENCE[source]
         if source in ("loader", "forward") and not signal.grad:
@@ -116,7 +116,7 @@ class Chooser:
             return source, next(key for key in recent if counts[key] == least)
         return source, counts.most_common(1)[0][0]
 
-    def _rarer(self, signal: Signal, key: int) -> Clock | None:
+    def _rarer(self, signal: StepSignal, key: int) -> Clock | None:
         """Return another optimizer that fires once while the clock fires several times: the outer loop."""
         ours, theirs = self._counts["optimizer"][key], self._counts["optimizer"][signal.key]
         return ("optimizer", signal.key) if theirs >= 2 and 2 * theirs <= ours <= 16 * theirs else None
@@ -127,11 +127,11 @@ class Chooser:
         pauses = [after - before for before, after in pairwise(fired)]
         return max(pauses, default=self.history[-1].ns - self.history[0].ns)
 
-    def _is_dead(self, signal: Signal) -> bool:
+    def _is_dead(self, signal: StepSignal) -> bool:
         pause = signal.ns - self._ticked_ns
         return self.clock is not None and self.clock[0] == "replay" and pause > DEAD * self._longest_ns > 0
 
-    def _replayed(self, signal: Signal) -> Clock | None:
+    def _replayed(self, signal: StepSignal) -> Clock | None:
         replays = sum(n for (source, _), n in self._since.items() if source == "replay")
         if replays < STALE_REPLAYS:
             return None

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fathom.probe import dynamo, memory
-from fathom.probe.chooser import Signal
+from fathom.probe.chooser import StepSignal
 from fathom.probe.device import device_in_use
 from fathom.probe.device_clock import DeviceClock, lengths
 from fathom.probe.faults import fault, guarded
@@ -98,7 +98,7 @@ class Conductor:
         self.phases.passed(ns)
         self._mark_ns = ns
 
-    def opens(self, k: int, signal: Signal) -> Signal:
+    def opens(self, k: int, signal: StepSignal) -> StepSignal:
         """Step k is about to open. Return the signal, delayed if a recorder had to start first."""
         recorder = self._recorder
         if recorder is not None and recorder.running:
@@ -135,7 +135,7 @@ class Conductor:
         if _timed(orders) and not self.capturing:
             self._events.record(k, ns)
 
-    def annotated(self, k: int, signal: Signal) -> Signal:
+    def annotated(self, k: int, signal: StepSignal) -> StepSignal:
         """Return the signal with the time of its annotation during a burst, so that both clocks agree."""
         ns = self.safely(self.recorder.mark, k)
         return signal if ns is None else signal._replace(ns=ns)
@@ -146,7 +146,7 @@ class Conductor:
             return None
         return self._session.torch._C._cuda_getCurrentRawStream(self._device)
 
-    def _start(self, k: int, signal: Signal) -> Signal:
+    def _start(self, k: int, signal: StepSignal) -> StepSignal:
         """Start a recorder; the step opens afterwards, so that it is complete."""
         job = self.orders.start
         if job is not None and job.phase.startswith(PREFIX):

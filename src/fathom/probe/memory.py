@@ -35,14 +35,14 @@ def _peak(cuda: Any, device: int) -> dict[str, Any] | None:
     }
 
 
-class Snapshot:
+class AllocatorSnapshot:
     """The allocator's events of one step."""
 
     def __init__(self, memory: Any, device: int) -> None:
         self._memory, self._device = memory, device
 
     @classmethod
-    def possible(cls, session: Reporter) -> Snapshot | None:
+    def possible(cls, session: Reporter) -> AllocatorSnapshot | None:
         """Return a snapshot of the device in use; None with a note if the program records one itself."""
         cuda = session.torch.cuda
         if not cuda.is_initialized():

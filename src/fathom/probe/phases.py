@@ -9,7 +9,7 @@ from itertools import pairwise
 from fathom.probe.clean import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps
 from fathom.probe.counters import budget
 from fathom.probe.orders import Job, Orders
-from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, Plan
+from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, ProbePlan
 from fathom.probe.settling import settled
 from fathom.probe.trials import rounds
 
@@ -36,7 +36,7 @@ class Phases:
     `appointments` maps steps to jobs, or to None at the start of the clean phase. Bursts count from `burst`.
     """
 
-    def __init__(self, plan: Plan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
+    def __init__(self, plan: ProbePlan, lead: int = 0, memory: bool = False, burst: int = 0) -> None:
         self.plan, self.lead, self.memory = plan, lead, memory
         self._groups = plan.groups
         self._tally = budget.Tally((), {})

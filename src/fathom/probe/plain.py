@@ -51,13 +51,13 @@ class Plain:
         """There is nothing to discard."""
 
 
-class Region:
+class PlainRegion:
     """Context manager that records how long a named stretch of the program took."""
 
     def __init__(self, session: Says, name: str) -> None:
         self._session, self._name, self._start = session, name, 0
 
-    def __enter__(self) -> Region:
+    def __enter__(self) -> PlainRegion:
         self._start = time.time_ns()
         return self
 

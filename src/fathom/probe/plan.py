@@ -13,7 +13,7 @@ MOST_SETTLING_NS = 60_000_000_000
 
 
 @dataclass
-class Plan:
+class ProbePlan:
     """The options. `settle` is None for auto; `stop_after` is None, "recorded" or a number of steps."""
 
     depth: str = "auto"
@@ -27,7 +27,7 @@ class Plan:
     counters: dict[str, Any] | None = None  # {"groups": lists of names, "interval_ns", ...}
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> Plan:
+    def of(cls, options: dict[str, Any]) -> ProbePlan:
         """Build a plan from the dictionary of `plan.json`; missing or null options keep their defaults."""
         settle, stop = options.get("settle"), options.get("stop_after")
         step_on = options.get("step_on") or "auto"
@@ -49,7 +49,7 @@ class Plan:
         return (self.counters or {}).get("groups") or [] if self.depth in ("auto", "counters") else []
 
     @classmethod
-    def read(cls, raw: str) -> Plan:
+    def read(cls, raw: str) -> ProbePlan:
         """Read the plan in the folder `raw`; the default plan if there is none."""
         try:
             with open(os.path.join(raw, "plan.json"), encoding="utf-8") as file:

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from fathom.probe.counters.activities import Activities, activities, launch
-from fathom.probe.counters.sampler import Sampler
+from fathom.probe.counters.sampler import CounterSampler
 from fathom.probe.device import device_in_use
 from fathom.probe.kineto import Kineto
-from fathom.probe.memory import Snapshot
+from fathom.probe.memory import AllocatorSnapshot
 from fathom.probe.orders import Job
 from fathom.probe.plain import Plain, is_plain
 from fathom.probe.reporter import Reporter
@@ -38,10 +38,10 @@ class Recorder:
     def __init__(self, session: Reporter, foreign: Callable[[], bool]) -> None:
         self._session, self._foreign = session, foreign
         self.kineto: Kineto | Plain = Plain() if is_plain(session.torch) else Kineto()
-        self.sampler = Sampler(session)
+        self.sampler = CounterSampler(session)
         self._tracer: Kineto | Plain | Activities = self.kineto
         self._cupti_taken = False  # by Kineto, from its first burst until it releases it
-        self._snapshot: Snapshot | None = None
+        self._snapshot: AllocatorSnapshot | None = None
         self._job: Job | None = None
         self._first = 0
         self._burst = 0
@@ -63,7 +63,7 @@ class Recorder:
         if not self.land():
             return False
         if job.phase == "memory":
-            self._snapshot = Snapshot.possible(self._session)
+            self._snapshot = AllocatorSnapshot.possible(self._session)
             return self._snapshot is not None
         if self._foreign() or self.kineto.foreign():
             self._session.note("own-profiler", "the program ran its own profiler, so Fathom's waited")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from fathom.probe.plan import Plan
+from fathom.probe.plan import ProbePlan
 from fathom.probe.records import Record
 
 
@@ -12,7 +12,7 @@ class Reporter(Protocol):
     """The part of a recording that its components use."""
 
     raw: str  # the folder of raw records
-    plan: Plan
+    plan: ProbePlan
     torch: Any
 
     def say(self, record: Record) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from fathom.probe.chooser import Signal
+    from fathom.probe.chooser import StepSignal
 
 
 MOST_MARKS = 32
@@ -70,7 +70,7 @@ class DeferredMarks:
         self._until = 0
         self._times: list[int] = []
 
-    def begin(self, signal: Signal) -> None:
+    def begin(self, signal: StepSignal) -> None:
         """From now on, accept marks like `signal`."""
         self._of = (signal.source, signal.key, threading.get_ident())
         self._until = signal.ns + LONGEST_NS

@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from fathom.probe.chooser import Chooser, Signal
+from fathom.probe.chooser import Chooser, StepSignal
 from fathom.probe.conductor import Conductor
 from fathom.probe.ending import end_quietly
 from fathom.probe.host_window import HostWindow
 from fathom.probe.kineto import Kineto
 from fathom.probe.orders import Orders
-from fathom.probe.plain import Region
-from fathom.probe.plan import Plan
+from fathom.probe.plain import PlainRegion
+from fathom.probe.plan import ProbePlan
 from fathom.probe.process import describe, devices
 from fathom.probe.records import BATCH, Record, Records
 from fathom.probe.runs import DeferredMarks, Label, MarkRuns
@@ -56,7 +56,7 @@ KINDS = {
 class Session:
     """Everything recorded in this process. Nothing is written before there is a record."""
 
-    def __init__(self, raw: str, plan: Plan, torch: Any) -> None:
+    def __init__(self, raw: str, plan: ProbePlan, torch: Any) -> None:
         self.raw, self.plan, self.torch = raw, plan, torch
         self.started_ns = time.time_ns()
         self.role = "worker"
@@ -95,7 +95,7 @@ class Session:
         """Handle an event that may open a step."""
         if not self.facts.pending and self._deferred.takes(source, key):
             return
-        happened = Signal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
+        happened = StepSignal(source, key, time.time_ns(), native_id(), grad, kind, samples, tokens, query)
         with self._lock:
             self.catch_up()
             if self._ended or self.conductor.capturing:  # captured work does not run
@@ -134,7 +134,9 @@ class Session:
             return None
         kineto = self.conductor.recorder.kineto
         return (
-            kineto.annotation(name) if kineto.enabled and isinstance(kineto, Kineto) else Region(self, name)
+            kineto.annotation(name)
+            if kineto.enabled and isinstance(kineto, Kineto)
+            else PlainRegion(self, name)
         )
 
     def step_aside(self) -> None:
@@ -170,7 +172,7 @@ class Session:
         for signal in past:
             self._mark(signal)
 
-    def _mark(self, signal: Signal) -> None:
+    def _mark(self, signal: StepSignal) -> None:
         self.k += 1
         signal = self.conductor.opens(self.k, signal)
         self._write(signal, self.conductor.orders)
@@ -189,7 +191,7 @@ class Session:
             self.conductor.passes(ns)
             self._marks.repeat(ns)
 
-    def _write(self, signal: Signal, orders: Orders) -> None:
+    def _write(self, signal: StepSignal, orders: Orders) -> None:
         query, self._query = self._query, signal.query
         kind, samples, tokens = self._close_step(signal)
         label = Label(
@@ -207,7 +209,7 @@ class Session:
         if ended is not None:
             self.say(ended)
 
-    def _close_step(self, signal: Signal) -> tuple[str, int | None, int | None]:
+    def _close_step(self, signal: StepSignal) -> tuple[str, int | None, int | None]:
         """Return kind, samples and tokens of the ending step; calls provide them when a step opens."""
         kind, samples, tokens = self._opened
         kind, seen_samples, seen_tokens, micro = self.facts.close(kind or self._kind(signal), signal.ns)
@@ -219,7 +221,7 @@ class Session:
             self.say({"t": "micro", "k": self.k - 1, "ns": ns, "source": "loader", "thread": signal.thread})
         return kind, seen_samples if samples is None else samples, seen_tokens if tokens is None else tokens
 
-    def _kind(self, signal: Signal) -> str:
+    def _kind(self, signal: StepSignal) -> str:
         trains = self._grad and signal.source in ("loader", "forward")
         return "train" if trains else KINDS[signal.source]
 
@@ -228,7 +230,7 @@ class Session:
         self.k, self.role = k, "rank"
         if k == 0:
             self.say({"t": "clock", "source": "host", "k": 0, "ns": time.time_ns()})
-        here = self.conductor.annotated(k, Signal("host", 0, time.time_ns(), native_id()))
+        here = self.conductor.annotated(k, StepSignal("host", 0, time.time_ns(), native_id()))
         self._write(here, Orders(phase, burst))
 
     def _stop_when_done(self) -> None:

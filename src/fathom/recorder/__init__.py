@@ -14,7 +14,7 @@ from fathom.recorder.recording import Recording, leave, record
 if TYPE_CHECKING:
     from fathom.recorder.doctor import Diagnosis, DoctorCheck, examine_host
     from fathom.recorder.imports import import_any
-    from fathom.recorder.session import Session
+    from fathom.recorder.session import SelfRecording
 
 __all__ = [
     "DEPTHS",
@@ -25,7 +25,7 @@ __all__ = [
     "DoctorCheck",
     "Plan",
     "Recording",
-    "Session",
+    "SelfRecording",
     "examine_host",
     "finish",
     "fold",
@@ -45,7 +45,7 @@ _LATER = {
     "Diagnosis": "doctor",
     "examine_host": "doctor",
     "import_any": "imports",
-    "Session": "session",
+    "SelfRecording": "session",
 }
 
 

@@ -1,4 +1,4 @@
-"""DoctorCheck which recording depths work here, and explain why others do not."""
+"""Check which recording depths work here, and explain why others do not."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def examine_host(
     ask: Ask | None = None,
     machine: dict[str, Any] | None = None,
 ) -> Diagnosis:
-    """DoctorCheck this machine and the program's Python: `python`, or the first one on PATH."""
+    """Check this machine and the program's Python: `python`, or the first one on PATH."""
     machine = known_machine(inventory) if machine is None else machine
     program = python or shutil.which("python", path=environment.get("PATH")) or sys.executable
     answers = (ask or ask_python)(program)

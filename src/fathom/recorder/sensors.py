@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine.nvml import NvmlMissingError, load, reading, visible
-from fathom.recorder.tree import Tree
+from fathom.recorder.tree import ProcessTree
 
 HOST = -1
 COLUMNS = (
@@ -71,7 +71,7 @@ class GpuSensors:
 class HostSensors:
     """Host sensors: energy of the processor packages, load, resident memory of the program."""
 
-    def __init__(self, tree: Tree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tree: ProcessTree, rapl: Rapl, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.rapl, self.clock = tree, rapl, clock
         self._refreshed = clock()
         self._busy = _cpu_percent()
@@ -134,7 +134,7 @@ def all_sensors(
     program: int, environment: Mapping[str, str] = os.environ
 ) -> tuple[list[GpuSensors | HostSensors], str | None]:
     """Return all sensors for the program with process id `program`, and why GPUs are missing (else None)."""
-    host = HostSensors(Tree(program), Rapl())
+    host = HostSensors(ProcessTree(program), Rapl())
     try:
         nvml = load()
         gpus = [GpuSensors(nvml, handle, device) for device, handle in enumerate(visible(nvml, environment))]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _SAMPLE = "from fathom.recorder.telemetry import main; import sys; main(*sys.argv[1:3])"
 
 
-class Session:
+class SelfRecording:
     """Records from now on, unless this process is recorded already, which it then reports."""
 
     def __init__(self, path: Path, plan: Plan, *, replace: bool = False) -> None:

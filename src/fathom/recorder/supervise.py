@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fathom.recorder.signals import FORWARDED, TRIGGER, Inbox, PortableInbox
-from fathom.recorder.tree import Tree
+from fathom.recorder.tree import ProcessTree
 
 POLL = 0.2  # seconds between two checks of raw/stop
 # How long the program gets to end after each signal, the mildest first.
@@ -85,13 +85,13 @@ class Supervisor:
             self.stopping.go_on()
         elif (self.raw / "stop").exists():
             self.say("the recording is complete; ending the program (--stop-after)")
-            self.stopping = Stopping(Tree(self.child))
+            self.stopping = Stopping(ProcessTree(self.child))
 
 
 class Stopping:
     """Ends the program's process tree with increasingly forceful signals."""
 
-    def __init__(self, tree: Tree, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tree: ProcessTree, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree, self.clock = tree, clock
         self.ways = list(GRACE)
         self.until = -1.0

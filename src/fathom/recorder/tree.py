@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Tree:
+class ProcessTree:
     """A program and its descendants; only the program itself without psutil."""
 
     def __init__(self, root: int) -> None:

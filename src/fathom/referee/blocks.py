@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fathom.gauges import DOUBTFUL, Sensors
+from fathom.gauges import DOUBTFUL, ConditionSensors
 from fathom.referee.compare.decode import Saved
 from fathom.referee.samples import Block
 from fathom.referee.settings import Settings
@@ -60,7 +60,7 @@ class ProcessSampler:
         self._most_calls = max(1, min(MOST_CALLS, MOST_INPUTS // max(input_bytes, 1)))
         self._calls: int | None = None
         self._moves = False
-        self._sensors = Sensors() if device == "cuda" else None
+        self._sensors = ConditionSensors() if device == "cuda" else None
         self._look, self._look_ns = dict[str, float](), -LOOK_NS
 
     @property

@@ -13,7 +13,7 @@ from fathom.sounding.sql import select
 from fathom.sounding.store import Store, Writer, amend, open_store
 
 if TYPE_CHECKING:
-    from fathom.sounding.facts import COMPILER, LOADERS, Counted, Loader, Place
+    from fathom.sounding.facts import COMPILER, LOADERS, Counted, LoaderFacts, Place
     from fathom.sounding.importer import import_traces
     from fathom.sounding.ncu import Launch, NoReaderError, import_ncu, is_ncu
     from fathom.sounding.raw import import_raw
@@ -28,7 +28,7 @@ __all__ = [
     "TABLES",
     "Counted",
     "Launch",
-    "Loader",
+    "LoaderFacts",
     "Manifest",
     "NoReaderError",
     "Phase",
@@ -57,7 +57,7 @@ _LATER = {
     "import_traces": "importer",
     "import_raw": "raw",
     **dict.fromkeys(("Launch", "NoReaderError", "import_ncu", "is_ncu"), "ncu"),
-    **dict.fromkeys(("COMPILER", "LOADERS", "Counted", "Loader", "Place"), "facts"),
+    **dict.fromkeys(("COMPILER", "LOADERS", "Counted", "LoaderFacts", "Place"), "facts"),
     **dict.fromkeys(("SILENCE", "hole_in"), "silence"),
 }
 

@@ -27,7 +27,7 @@ class Counted(msgspec.Struct):
     given_up: list[Place] = []
 
 
-class Loader(msgspec.Struct, omit_defaults=True):
+class LoaderFacts(msgspec.Struct, omit_defaults=True):
     """One data loader; null: not known.
 
     `context`: how its workers start (fork, spawn, forkserver). `tensors` and `bytes`: of its first batch.

@@ -15,7 +15,7 @@ from fathom.diagnosis.signals.rows import LoaderRegions
 from fathom.diagnosis.signals.step import replay, typical_ms
 from fathom.diagnosis.signals.value import signal
 from fathom.machine import find_ceiling, from_machine
-from fathom.sounding import LOADERS, Loader
+from fathom.sounding import LOADERS, LoaderFacts
 from fathom.units import NS_PER_MS
 
 IDLE = Entry.INPUT
@@ -119,7 +119,7 @@ def workers(recorded: Recorded) -> int:
 
 
 @signal("input.about")
-def about(recorded: Recorded) -> Loader:
+def about(recorded: Recorded) -> LoaderFacts:
     """The loader that most batches come from, as the probe saw it."""
     rows = recorded.store.table("input", recorded.account.rank).select("loader").collect()
     most = rows["loader"].drop_nulls().mode().sort().first()
@@ -127,7 +127,7 @@ def about(recorded: Recorded) -> Loader:
     told = [one for rank in ranks for one in rank.facts.get(LOADERS, []) if one.get("loader") == most]
     if not told:
         raise UnknownSignalError("what its data loader is was not recorded")
-    return msgspec.convert(told[-1], Loader)
+    return msgspec.convert(told[-1], LoaderFacts)
 
 
 @signal("input.samples", "a batch")

@@ -13,7 +13,7 @@ NO_ROOM = "it does not fit into one pass with {}, which every group requires"
 INCOMPLETE = "its samples are incomplete together with {}, which every group requires"
 
 
-class Chip(Protocol):
+class CounterChip(Protocol):
     """The queries to a chip. Counters that share a pass also do so in every subset."""
 
     def passes(self, names: Sequence[str]) -> int:
@@ -31,7 +31,7 @@ class Qualified:
     refused: dict[str, str] = field(default_factory=dict)
 
 
-def qualify(names: Sequence[str], chip: Chip, anchors: Sequence[str] = ()) -> Qualified:
+def qualify(names: Sequence[str], chip: CounterChip, anchors: Sequence[str] = ()) -> Qualified:
     """Sort `names` into groups; each group begins with the first of `anchors` that streams here."""
     result = Qualified()
     single = [name for name in dict.fromkeys(names) if _counts(name, chip, result)]
@@ -51,14 +51,14 @@ def qualify(names: Sequence[str], chip: Chip, anchors: Sequence[str] = ()) -> Qu
     return result
 
 
-def _counts(name: str, chip: Chip, result: Qualified) -> bool:
+def _counts(name: str, chip: CounterChip, result: Qualified) -> bool:
     passes = chip.passes([name])
     if passes != 1:
         result.refused[name] = PASSES.format(passes) if passes else UNKNOWN
     return passes == 1
 
 
-def fill(group: Sequence[str], names: Sequence[str], chip: Chip) -> tuple[list[str], list[str]]:
+def fill(group: Sequence[str], names: Sequence[str], chip: CounterChip) -> tuple[list[str], list[str]]:
     """Extend `group` greedily by those of `names` that fit into its pass; return it and the others."""
     if not names:
         return list(group), []
@@ -72,7 +72,7 @@ def fill(group: Sequence[str], names: Sequence[str], chip: Chip) -> tuple[list[s
     return fullest, left + right
 
 
-def _absent(names: Sequence[str], chip: Chip) -> Iterator[str]:
+def _absent(names: Sequence[str], chip: CounterChip) -> Iterator[str]:
     """Yield the counters whose samples are never complete and spoil every group that they are in."""
     rest = list(names)
     while rest:
@@ -80,7 +80,7 @@ def _absent(names: Sequence[str], chip: Chip) -> Iterator[str]:
         yield from _incomplete(group, chip)
 
 
-def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
+def _incomplete(names: list[str], chip: CounterChip) -> Iterator[str]:
     if chip.completes(names):
         return
     if len(names) == 1:
@@ -91,7 +91,7 @@ def _incomplete(names: list[str], chip: Chip) -> Iterator[str]:
     yield from _incomplete(names[half:], chip)
 
 
-def _complete(anchor: list[str], names: list[str], chip: Chip, result: Qualified) -> list[list[str]]:
+def _complete(anchor: list[str], names: list[str], chip: CounterChip, result: Qualified) -> list[list[str]]:
     """Return the group if its samples are complete, else as many parts as needed."""
     if chip.completes([*anchor, *names]):
         return [[*anchor, *names]]

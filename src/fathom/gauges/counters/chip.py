@@ -26,7 +26,7 @@ class CuptiChip:
     def __init__(self, interval_ns: int) -> None:
         self._interval = interval_ns
         self._host = import_module("cupti.profiler_host")
-        self._work = Work()
+        self._work = MemsetLoop()
         self._collector = CuptiCollector(0, BUFFER_BYTES)
         self.trigger, self.name = TIME, ""
 
@@ -91,7 +91,7 @@ class CuptiChip:
         return sum(chunk.populated for chunk in chunks), sum(len(chunk.starts) for chunk in chunks)
 
 
-class Work:
+class MemsetLoop:
     """Keeps the GPU busy: repeated memsets through cuda-bindings."""
 
     def __init__(self) -> None:

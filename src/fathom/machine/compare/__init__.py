@@ -1,6 +1,21 @@
 """Compare two machines: whether results carry over from one to the other, and by how much ceilings differ."""
 
 from fathom.machine.compare.comparing import compare
-from fathom.machine.compare.contract import CeilingRatio, Comparison, Difference, ResultKind, Side, Unknown
+from fathom.machine.compare.contract import (
+    CeilingRatio,
+    ComparedMachine,
+    Difference,
+    MachineComparison,
+    ResultKind,
+    Unknown,
+)
 
-__all__ = ["CeilingRatio", "Comparison", "Difference", "ResultKind", "Side", "Unknown", "compare"]
+__all__ = [
+    "CeilingRatio",
+    "ComparedMachine",
+    "Difference",
+    "MachineComparison",
+    "ResultKind",
+    "Unknown",
+    "compare",
+]

@@ -12,16 +12,16 @@ from fathom.machine.compare.contract import (
     LOST,
     ORDER,
     CeilingRatio,
-    Comparison,
+    ComparedMachine,
     Difference,
+    MachineComparison,
     ResultKind,
     Severity,
-    Side,
     Unknown,
 )
 from fathom.machine.compare.facts import Facts, facts
 from fathom.machine.compare.readers import Value, value
-from fathom.machine.compare.rules import Rule, rules
+from fathom.machine.compare.rules import ComparedProperty, rules
 
 UNSAID = "the same, whatever it is"
 MOST_CAUSES = 3
@@ -29,7 +29,7 @@ MOST_CAUSES = 3
 
 def compare(
     a: dict[str, Any], b: dict[str, Any], name_a: str = "A", name_b: str = "B", *, itself: bool = False
-) -> Comparison:
+) -> MachineComparison:
     """Compare machine file `a`, where a result comes from, with `b`, where it is to be used.
 
     `itself` says that both are the same recording, so values that it lacks are equal too. Raises
@@ -40,7 +40,7 @@ def compare(
     kinds = [_kind(name, what, differences, unknown) for name, what in _kinds(facts_a, facts_b)]
     ceilings, missing = ratios(facts_a, facts_b, name_a, name_b)
     sides = _side(facts_a, name_a), _side(facts_b, name_b)
-    return Comparison(
+    return MachineComparison(
         a=sides[0],
         b=sides[1],
         headline=headline(sides[0], sides[1], kinds, differences),
@@ -57,8 +57,8 @@ def _kinds(a: Facts, b: Facts) -> Iterator[tuple[str, str]]:
     return ((k, what) for k, what in known.kinds.items() if a.gpus or b.gpus or k not in known.of_gpu)
 
 
-def _side(machine: Facts, name: str) -> Side:
-    return Side(
+def _side(machine: Facts, name: str) -> ComparedMachine:
+    return ComparedMachine(
         name=name,
         fingerprint=machine.fingerprint,
         summary=summary(machine),
@@ -69,7 +69,7 @@ def _side(machine: Facts, name: str) -> Side:
 
 def _differences(
     a: Facts, b: Facts, name_a: str, name_b: str, itself: bool
-) -> tuple[list[Difference], list[tuple[Rule, str]]]:
+) -> tuple[list[Difference], list[tuple[ComparedProperty, str]]]:
     """Return what was compared, and the rules for which a machine lacks data."""
     differences, unknown = [], []
     for rule in rules().rules:
@@ -87,12 +87,12 @@ def _differences(
     return differences, unknown
 
 
-def _applies(rule: Rule, a: Facts, b: Facts) -> bool:
+def _applies(rule: ComparedProperty, a: Facts, b: Facts) -> bool:
     fewest = min(len(a.gpus), len(b.gpus))
     return fewest >= {"": 0, "gpus": 1, "several": 2}[rule.needs]
 
 
-def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
+def _read(rule: ComparedProperty, a: Facts, b: Facts) -> tuple[Value, Value]:
     """Read by the first reader that knows both values, else by the last."""
     pair: tuple[Value, Value] = (None, None)
     for name in rule.reads:
@@ -102,13 +102,13 @@ def _read(rule: Rule, a: Facts, b: Facts) -> tuple[Value, Value]:
     return pair
 
 
-def _alike(rule: Rule, *pair: Value) -> Difference:
+def _alike(rule: ComparedProperty, *pair: Value) -> Difference:
     """Describe one machine compared with itself, even where its recording lacks the value."""
     known = next((read for read in pair if read is not None), UNSAID)
     return _difference(rule, known, known)
 
 
-def _difference(rule: Rule, a: Value, b: Value) -> Difference:
+def _difference(rule: ComparedProperty, a: Value, b: Value) -> Difference:
     return Difference(
         id=rule.id,
         what=rule.what,
@@ -133,7 +133,7 @@ def words(read: Value, unit: str) -> str:
 
 
 def _kind(
-    name: str, what: str, differences: Sequence[Difference], unknown: Sequence[tuple[Rule, str]]
+    name: str, what: str, differences: Sequence[Difference], unknown: Sequence[tuple[ComparedProperty, str]]
 ) -> ResultKind:
     """Return the worst severity for this kind; anything unknown must be checked."""
     touching = [d for d in differences if name in d.spoils and d.severity != "carries over"]
@@ -161,7 +161,9 @@ def summary(machine: Facts) -> str:
     return ", ".join(f"{names.count(n)} × {n}" if names.count(n) > 1 else n for n in dict.fromkeys(names))
 
 
-def headline(a: Side, b: Side, kinds: Sequence[ResultKind], differences: Sequence[Difference]) -> str:
+def headline(
+    a: ComparedMachine, b: ComparedMachine, kinds: Sequence[ResultKind], differences: Sequence[Difference]
+) -> str:
     """Say in one to three sentences what does not carry over and why, what to check, and what does."""
     lost, check, kept = ([k.what for k in kinds if k.severity == s] for s in (LOST, CHECK, KEPT))
     if len(kept) == len(kinds):
@@ -177,7 +179,7 @@ def headline(a: Side, b: Side, kinds: Sequence[ResultKind], differences: Sequenc
     return " ".join(sentences)
 
 
-def _reason(a: Side, b: Side, differences: Sequence[Difference]) -> str:
+def _reason(a: ComparedMachine, b: ComparedMachine, differences: Sequence[Difference]) -> str:
     """Give the reason: a missing GPU, or the first differences with both values."""
     if bool(a.gpus) != bool(b.gpus):
         with_gpu, without = (a, b) if a.gpus else (b, a)

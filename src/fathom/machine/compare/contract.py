@@ -11,7 +11,7 @@ LOST, CHECK, KEPT = "does not carry over", "check again", "carries over"
 ORDER: dict[str, int] = {KEPT: 0, CHECK: 1, LOST: 2}
 
 
-class Side(msgspec.Struct, kw_only=True):
+class ComparedMachine(msgspec.Struct, kw_only=True):
     """One of the two machines: the name it was given by, and a summary."""
 
     name: str
@@ -69,11 +69,11 @@ class Unknown(msgspec.Struct, kw_only=True):
     why: str
 
 
-class Comparison(msgspec.Struct, kw_only=True):
+class MachineComparison(msgspec.Struct, kw_only=True):
     """A comparison of `a`, where a result was measured, with `b`."""
 
-    a: Side
-    b: Side
+    a: ComparedMachine
+    b: ComparedMachine
     headline: str
     kinds: list[ResultKind]
     differences: list[Difference]

@@ -13,7 +13,7 @@ from fathom.machine.compare.contract import Severity
 from fathom.machine.compare.readers import Value
 
 
-class Rule(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class ComparedProperty(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """One property to compare; see the head of `rules.yaml`."""
 
     id: str
@@ -53,7 +53,7 @@ class Rules(msgspec.Struct, forbid_unknown_fields=True):
 
     kinds: dict[str, str]
     of_gpu: list[str]
-    rules: list[Rule]
+    rules: list[ComparedProperty]
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 
 from fathom.probe.counters import trace
 from fathom.probe.counters.calls import runtime_calls, unwanted
-from fathom.probe.counters.launches import Call, DeviceWork, Launches, is_sparse
+from fathom.probe.counters.launches import CallReconstruction, RuntimeCall, WorkItem, is_sparse
 from fathom.probe.counters.records import KINDS, KNOWN, RUNTIME, SYNC, kind_of, name_of
 from fathom.probe.device import device_in_use
 
@@ -55,7 +55,7 @@ class Activities:
         self._spare: list[Any] = []
         self._given: dict[int, Any] = {}
         self._full: list[tuple[Any, int]] = []
-        self._launches = Launches()
+        self._launches = CallReconstruction()
         self._dense = False  # launches are so frequent that recording their calls costs too much
         self._watched = WORK
         self.rehearsal = False  # the last burst served only to learn when calls are made
@@ -176,10 +176,10 @@ class Activities:
         self.drop()
         return count
 
-    def _calls(self) -> list[Call]:
+    def _calls(self) -> list[RuntimeCall]:
         return [] if self._watched == WORK else trace.calls_of(self._records(), runtime_calls(self._library))
 
-    def _completed(self, work: list[DeviceWork], calls: list[Call], thread: int) -> list[Call]:
+    def _completed(self, work: list[WorkItem], calls: list[RuntimeCall], thread: int) -> list[RuntimeCall]:
         """Return the calls that were not recorded, and decide how later bursts record them."""
         if self._watched == CALLS:
             self._launches.learn(work, calls)
@@ -188,7 +188,7 @@ class Activities:
         return self._launches.missing(work, calls, thread)
 
     @staticmethod
-    def _first_of(work: list[DeviceWork]) -> int:
+    def _first_of(work: list[WorkItem]) -> int:
         """Return the correlation of the launch that `first` made; -1 if it is missing."""
         ours = (item.correlation for item in work if item.kind == "kernel" and FIRST in name_of(item.name))
         return min(ours, default=-1)

@@ -20,7 +20,7 @@ CALLS = {"copy": "cudaMemcpyAsync", "set": "cudaMemsetAsync"}  # by kind of work
 DRIVER = "cuLaunchKernelEx"  # of kernels launched by libraries, which call the driver
 
 
-class DeviceWork(NamedTuple):
+class WorkItem(NamedTuple):
     """A kernel, copy or fill on the device. Times are in ns; `queued` and `submitted` are 0 if unknown."""
 
     correlation: int
@@ -34,7 +34,7 @@ class DeviceWork(NamedTuple):
     blocks: bool = False  # a copy whose call returns after it has ended
 
 
-class Call(NamedTuple):
+class RuntimeCall(NamedTuple):
     """A call of the runtime; `thread` is 0 if unknown."""
 
     correlation: int
@@ -45,7 +45,7 @@ class Call(NamedTuple):
 
 
 @dataclass
-class Launches:
+class CallReconstruction:
     """Adds missing calls to a process's bursts. `known`: a burst had both calls and queue times."""
 
     known: bool = False
@@ -54,7 +54,7 @@ class Launches:
     lag_ns: int = 6_000  # from the start of a call to the start of its work on an idle device
     names: dict[int | str, str] = field(default_factory=dict)  # calls by kernel
 
-    def learn(self, work: Sequence[DeviceWork], calls: Sequence[Call]) -> None:
+    def learn(self, work: Sequence[WorkItem], calls: Sequence[RuntimeCall]) -> None:
         """Compare queue times with the recorded calls."""
         by = {call.correlation: call for call in calls}
         queued = [item for item in work if item.queued]
@@ -68,7 +68,9 @@ class Launches:
         self.tail_ns = max(0, round(median(call.end - item.submitted for item, call in pairs)))
         self.lag_ns = max(0, round(quantiles((item.start - call.start for item, call in pairs), n=10)[0]))
 
-    def missing(self, work: Sequence[DeviceWork], calls: Sequence[Call], thread: int) -> list[Call]:
+    def missing(
+        self, work: Sequence[WorkItem], calls: Sequence[RuntimeCall], thread: int
+    ) -> list[RuntimeCall]:
         """Return calls for the work without one, by correlation; those of graphs stay missing.
 
         Their thread is that of the preceding call, or `thread`.
@@ -77,8 +79,8 @@ class Launches:
         todo = [item for item in work if item.correlation not in recorded and not item.node]
         timed = sorted([*calls, *(self._launch(item) for item in todo if item.queued)])
         untimed = sorted((item for item in todo if not item.queued), reverse=True)
-        missing: list[Call] = []
-        before = Call(0, "", thread, 0, 0)
+        missing: list[RuntimeCall] = []
+        before = RuntimeCall(0, "", thread, 0, 0)
         for call in [*timed, None]:
             while untimed and (call is None or untimed[-1].correlation < call.correlation):
                 before = self._estimated(untimed.pop(), before, call)
@@ -91,20 +93,20 @@ class Launches:
             before = call if call.thread else call._replace(thread=before.thread)
         return missing
 
-    def _launch(self, item: DeviceWork) -> Call:
+    def _launch(self, item: WorkItem) -> RuntimeCall:
         start = min(item.queued - self.lead_ns, item.start)
         name = self.names.get(item.name, LAUNCH)
-        return Call(item.correlation, name, 0, start, max(item.submitted + self.tail_ns, item.queued))
+        return RuntimeCall(item.correlation, name, 0, start, max(item.submitted + self.tail_ns, item.queued))
 
-    def _estimated(self, item: DeviceWork, before: Call, after: Call | None) -> Call:
+    def _estimated(self, item: WorkItem, before: RuntimeCall, after: RuntimeCall | None) -> RuntimeCall:
         """Estimate a call: between its neighbours and, if the device was idle, shortly before its work."""
         last = item.start if after is None else min(item.start, after.start)
         start = min(max(item.start - self.lag_ns, before.end), max(last, 0))
         end = max(start, item.end if item.blocks else min(start + self.lead_ns + self.tail_ns, last))
-        return Call(item.correlation, CALLS.get(item.kind, LAUNCH), before.thread, start, end)
+        return RuntimeCall(item.correlation, CALLS.get(item.kind, LAUNCH), before.thread, start, end)
 
 
-def is_sparse(work: Sequence[DeviceWork]) -> bool:
+def is_sparse(work: Sequence[WorkItem]) -> bool:
     """Whether launches are so rare, or made by graphs, that their calls should be recorded."""
     if not work or any(item.node for item in work):
         return True

@@ -16,15 +16,15 @@ MEMORIES = ("Unknown", "Pageable", "Pinned", "Device", "Array", "Managed", "Devi
 LONGEST = 1024  # mangled name that is demangled, as by Kineto
 
 
-class Layout(NamedTuple):
+class RecordLayout(NamedTuple):
     """The fields that are read from a record, in order, and their format in memory."""
 
     fields: list[str]
     form: struct.Struct
 
 
-def _layout(fields: str, form: str) -> Layout:
-    return Layout(fields.split(), struct.Struct(form))
+def _layout(fields: str, form: str) -> RecordLayout:
+    return RecordLayout(fields.split(), struct.Struct(form))
 
 
 LAYOUTS = {  # CUpti_ActivityKernel10, Memcpy6 and Memset4: later ones only append

@@ -44,7 +44,7 @@ class CannotSampleError(Exception):
     """Counters cannot be sampled; the message says why and what to do, in one clause."""
 
 
-class Sampler:
+class CounterSampler:
     """Arms, starts, stops and saves bursts. `off` is True once sampling was abandoned."""
 
     def __init__(self, session: Reporter) -> None:
@@ -103,7 +103,7 @@ class Sampler:
 
     def _save(self, collector: Collector, job: Job, burst: int, first: int, last: int) -> None:
         begun = time.time_ns()
-        samples, overflow = Samples(), False
+        samples, overflow = SampleBuffer(), False
         try:
             for chunk in collector.chunks():
                 samples.add(chunk)
@@ -164,7 +164,7 @@ def _warn(text: str) -> None:
         pass
 
 
-class Samples:
+class SampleBuffer:
     """Collects the complete samples of one burst in the compact form of the file."""
 
     def __init__(self) -> None:

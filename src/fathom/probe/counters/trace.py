@@ -9,26 +9,26 @@ from typing import Any
 from fathom.atomic import atomic_write
 from fathom.probe.counters import records
 from fathom.probe.counters.calls import CHOSEN
-from fathom.probe.counters.launches import Call, DeviceWork
+from fathom.probe.counters.launches import RuntimeCall, WorkItem
 
 Record = tuple[int, int]  # kind, address
 _WORK = {records.KERNEL: "kernel", records.COPY: "copy", records.SET: "set"}
 _BLOCKING = (2, 1)  # a copy to the host, into pageable memory
 
 
-def work_of(burst: Iterable[Record]) -> list[DeviceWork]:
+def work_of(burst: Iterable[Record]) -> list[WorkItem]:
     """Return the device's work, in the order of records."""
     return [_work(kind, records.fields(kind, address)) for kind, address in burst if kind in _WORK]
 
 
-def _work(kind: int, fields: dict[str, int]) -> DeviceWork:
+def _work(kind: int, fields: dict[str, int]) -> WorkItem:
     blocks = kind == records.COPY and (fields["copy"], fields["target"]) == _BLOCKING
     times = fields["start"], fields["end"], fields.get("queued", 0), fields.get("submitted", 0)
     name, node = fields.get("name", 0), fields["node"]
-    return DeviceWork(fields["correlation"], _WORK[kind], name, *times, node, blocks)
+    return WorkItem(fields["correlation"], _WORK[kind], name, *times, node, blocks)
 
 
-def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[Call]:
+def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[RuntimeCall]:
     """Return the runtime's calls and synchronisations, without those that CUPTI should not have recorded."""
     calls = []
     for kind, address in burst:
@@ -38,15 +38,17 @@ def calls_of(burst: Iterable[Record], names: dict[int, str]) -> list[Call]:
         known = names if kind == records.RUNTIME else records.SYNCS
         name = known.get(call["call"], "")
         if CHOSEN.search(name):
-            calls.append(Call(call["correlation"], name, call.get("thread", 0), call["start"], call["end"]))
+            calls.append(
+                RuntimeCall(call["correlation"], name, call.get("thread", 0), call["start"], call["end"])
+            )
     return calls
 
 
 def write(
     path: str,
     burst: Callable[[], Iterator[Record]],
-    work: list[DeviceWork],
-    calls: list[Call],
+    work: list[WorkItem],
+    calls: list[RuntimeCall],
     thread: int,
     skip: int,
 ) -> int:
@@ -65,7 +67,7 @@ def write(
     return count
 
 
-def _events(burst: Iterator[Record], calls: list[Call], thread: int) -> Iterator[dict[str, Any]]:
+def _events(burst: Iterator[Record], calls: list[RuntimeCall], thread: int) -> Iterator[dict[str, Any]]:
     for kind, address in burst:
         if kind in _WORK:
             yield records.event(kind, address)

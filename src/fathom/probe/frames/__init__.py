@@ -1,8 +1,8 @@
 """The location of this process's frames in memory, so that another process can read them while it runs."""
 
 from fathom.probe.frames.beacon import FIFO, LAYOUT, SAMPLED, Beacon, main_thread
-from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
-from fathom.probe.frames.memory import PAGE, Memory, allow
+from fathom.probe.frames.layout import FrameLayout, NoFramesError, calibrate, thread_state
+from fathom.probe.frames.memory import PAGE, ProcessMemory, allow
 
 __all__ = [
     "FIFO",
@@ -10,9 +10,9 @@ __all__ = [
     "PAGE",
     "SAMPLED",
     "Beacon",
-    "Layout",
-    "Memory",
-    "NotHereError",
+    "FrameLayout",
+    "NoFramesError",
+    "ProcessMemory",
     "allow",
     "calibrate",
     "main_thread",

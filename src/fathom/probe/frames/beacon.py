@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fathom.atomic import atomic_write
-from fathom.probe.frames.layout import Layout, NotHereError, calibrate, thread_state
+from fathom.probe.frames.layout import FrameLayout, NoFramesError, calibrate, thread_state
 from fathom.probe.threads import native_id
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Beacon:
 
     def __init__(self, session: Reporter) -> None:
         self._session = session
-        self._layout: Layout | None = None
+        self._layout: FrameLayout | None = None
         self._fifo: int | None = None
         self._off = False  # permanently: no sampler, or nothing to sample
         self._on = False
@@ -54,12 +54,12 @@ class Beacon:
             self._leave(self._layout)
         except OSError:
             self._off = True
-        except NotHereError as why:
+        except NoFramesError as why:
             self._off = True
             self._session.note(WHAT, str(why))
         return not self._off
 
-    def _leave(self, layout: Layout) -> None:
+    def _leave(self, layout: FrameLayout) -> None:
         paths = sysconfig.get_paths()
         record: dict[str, Any] = {
             "pid": os.getpid(),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from fathom.probe.frames.memory import Memory
+from fathom.probe.frames.memory import ProcessMemory
 
 OLDEST = (3, 11)
 TAGS = ~3  # pointers: 3.14 marks references in the lowest bits
@@ -31,12 +31,12 @@ _KINDS = (
 )
 
 
-class NotHereError(Exception):
+class NoFramesError(Exception):
     """The frames of this interpreter cannot be read from outside; the message says why."""
 
 
 @dataclass
-class Layout:
+class FrameLayout:
     """Byte offsets as JSON-able values."""
 
     current: list[int]  # pointers to follow from the thread state to the innermost frame
@@ -57,24 +57,24 @@ class Layout:
     data: int  # in a bytes object
 
 
-def calibrate() -> Layout:
-    """Return the layout of this interpreter. Raises NotHereError if it cannot be determined."""
+def calibrate() -> FrameLayout:
+    """Return the layout of this interpreter. Raises NoFramesError if it cannot be determined."""
     if sys.implementation.name != "cpython" or sys.version_info < OLDEST:
         version = f"{sys.implementation.name} {sys.version.split()[0]}"
-        raise NotHereError(f"the frames of {version} cannot be read (CPython 3.11 or later is required)")
+        raise NoFramesError(f"the frames of {version} cannot be read (CPython 3.11 or later is required)")
     if sysconfig.get_config_var("Py_GIL_DISABLED") or struct.calcsize("P") != 8 or sys.byteorder != "little":
-        raise NotHereError("the frames of a free-threaded, 32-bit or big-endian Python cannot be read")
+        raise NoFramesError("the frames of a free-threaded, 32-bit or big-endian Python cannot be read")
     try:
-        memory = Memory(os.getpid())
+        memory = ProcessMemory(os.getpid())
     except OSError as error:
-        raise NotHereError(f"Fathom cannot read the memory of processes here ({error.strerror})") from None
+        raise NoFramesError(f"Fathom cannot read the memory of processes here ({error.strerror})") from None
     try:
         layout = _search(memory)
         if not verified(memory, layout):
-            raise NotHereError("the frames read from memory differ from those that Python reports")
+            raise NoFramesError("the frames read from memory differ from those that Python reports")
         return layout
     except OSError as error:
-        raise NotHereError(f"the interpreter's memory could not be searched ({error})") from None
+        raise NoFramesError(f"the interpreter's memory could not be searched ({error})") from None
     finally:
         memory.close()
 
@@ -86,7 +86,7 @@ def thread_state(ident: int | None = None) -> int:
     own = int(api.PyThreadState_Get())
     if ident is None or ident == threading.get_ident():
         return own
-    memory = Memory(os.getpid())
+    memory = ProcessMemory(os.getpid())
     place = _words(memory, own).index(threading.get_ident())
     api.PyInterpreterState_Get.restype = api.PyInterpreterState_ThreadHead.restype = ctypes.c_void_p
     api.PyThreadState_Next.restype = ctypes.c_void_p
@@ -97,18 +97,18 @@ def thread_state(ident: int | None = None) -> int:
     return int(state or 0)
 
 
-def _words(memory: Memory, address: int, size: int = _STATE_BYTES) -> list[int]:
+def _words(memory: ProcessMemory, address: int, size: int = _STATE_BYTES) -> list[int]:
     """Return 64-bit words from `address`; fewer at the end of a page."""
     size = size if memory.load(address, size) else 4096 - address % 4096
     return list(memory.words[: size // 8]) if memory.load(address, size) else []
 
 
-def _search(memory: Memory) -> Layout:
+def _search(memory: ProcessMemory) -> FrameLayout:
     codes = _codes()
     strings = _strings(memory)
     sample = b"fathom reads its own memory"
     frames = _below(memory)
-    return Layout(
+    return FrameLayout(
         current=_current(memory, frames["pointer"]),
         code=frames["code"],
         previous=frames["previous"],
@@ -130,8 +130,8 @@ def _codes() -> list[CodeType]:
     functions: list[Any] = [
         calibrate,
         _search,
-        Memory.load,
-        Memory.__init__,
+        ProcessMemory.load,
+        ProcessMemory.__init__,
         threading.Thread.join,
         os.fspath,
     ]
@@ -139,7 +139,9 @@ def _codes() -> list[CodeType]:
     return [function.__code__ for function in functions if hasattr(function, "__code__")]
 
 
-def _field(memory: Memory, codes: list[CodeType], value: Callable[[CodeType], int], form: str = "Q") -> int:
+def _field(
+    memory: ProcessMemory, codes: list[CodeType], value: Callable[[CodeType], int], form: str = "Q"
+) -> int:
     """Return the offset at which every code object holds its value."""
     step = struct.calcsize(form)
     places: set[int] | None = None
@@ -151,7 +153,7 @@ def _field(memory: Memory, codes: list[CodeType], value: Callable[[CodeType], in
     return _only(places, "code objects")
 
 
-def _strings(memory: Memory) -> dict[str, Any]:
+def _strings(memory: ProcessMemory) -> dict[str, Any]:
     """Find where a str keeps its length, encoding and data."""
     made = ["".join(list(text) * times) for _, text in _KINDS for times in range(2, 2 + _EACH)]
     data = [memory.read(id(text), text.__sizeof__()) for text in made]
@@ -188,7 +190,7 @@ def _word(data: bytes, place: int) -> int:
     return int.from_bytes(data[place : place + 8], "little")
 
 
-def _below(memory: Memory, depth: int = 3) -> dict[str, int]:
+def _below(memory: ProcessMemory, depth: int = 3) -> dict[str, int]:
     """Find offsets in frames, from this recursive function's frames and their callers'."""
     if depth:
         return _between(memory, depth - 1)
@@ -208,7 +210,7 @@ def _below(memory: Memory, depth: int = 3) -> dict[str, int]:
     }
 
 
-def _between(memory: Memory, depth: int) -> dict[str, int]:
+def _between(memory: ProcessMemory, depth: int) -> dict[str, int]:
     """Call `_below` from another code object."""
     return _below(memory, depth)
 
@@ -221,7 +223,7 @@ def _chain(frame: FrameType | None, most: int) -> list[FrameType]:
     return frames
 
 
-def _pointer(memory: Memory, frames: list[FrameType]) -> tuple[int, int]:
+def _pointer(memory: ProcessMemory, frames: list[FrameType]) -> tuple[int, int]:
     """Find the interpreter frame in a frame object, and the code in it."""
     places: set[tuple[int, int]] | None = None
     for frame in frames:
@@ -235,7 +237,7 @@ def _pointer(memory: Memory, frames: list[FrameType]) -> tuple[int, int]:
             here |= {(offset, 8 * i) for i, word in enumerate(words) if word & TAGS == id(frame.f_code)}
         places = here if places is None else places & here
     if not places:
-        raise NotHereError("frames do not contain a pointer to their code")
+        raise NoFramesError("frames do not contain a pointer to their code")
     return min(places)
 
 
@@ -245,21 +247,21 @@ def _instruction(words: list[tuple[int, ...]], frames: list[FrameType]) -> tuple
         bases = {word[i] - id(f.f_code) - f.f_lasti for word, f in zip(words, frames)}  # noqa: B905
         if len(bases) == 1 and 0 < (base := bases.pop()) < 1024:
             return 8 * i, base
-    raise NotHereError("frames do not contain a pointer to their instruction")
+    raise NoFramesError("frames do not contain a pointer to their instruction")
 
 
-def _current(memory: Memory, pointer: int) -> list[int]:
+def _current(memory: ProcessMemory, pointer: int) -> list[int]:
     """Find the path from a thread's state to its innermost frame, the same at several depths."""
     state, ways = thread_state(), None
     for depth in range(3):
         here = _ways(memory, state, pointer, depth)
         ways = here if ways is None else [way for way in ways if way in here]
     if not ways:
-        raise NotHereError("the thread's state does not contain a pointer to its frame")
+        raise NoFramesError("the thread's state does not contain a pointer to its frame")
     return min(ways, key=len)
 
 
-def _ways(memory: Memory, state: int, pointer: int, depth: int) -> list[list[int]]:
+def _ways(memory: ProcessMemory, state: int, pointer: int, depth: int) -> list[list[int]]:
     if depth:
         return _ways(memory, state, pointer, depth - 1)
     own = memory.word(id(sys._getframe()) + pointer)
@@ -280,7 +282,7 @@ def _ways(memory: Memory, state: int, pointer: int, depth: int) -> list[list[int
     return ways
 
 
-def verified(memory: Memory, layout: Layout) -> bool:
+def verified(memory: ProcessMemory, layout: FrameLayout) -> bool:
     """Whether a walk through memory finds the frames that Python reports."""
     frames = _chain(sys._getframe(), 1000)
     state = thread_state()
@@ -303,11 +305,11 @@ def verified(memory: Memory, layout: Layout) -> bool:
 def _place(data: bytes, part: bytes) -> int:
     place = data.find(part)
     if place < 0:
-        raise NotHereError("the data of str or bytes objects was not found")
+        raise NoFramesError("the data of str or bytes objects was not found")
     return place
 
 
 def _only(places: set[int] | None, what: str) -> int:
     if not places:
-        raise NotHereError(f"{what} was not found in memory")
+        raise NoFramesError(f"{what} was not found in memory")
     return min(places)

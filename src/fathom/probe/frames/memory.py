@@ -8,7 +8,7 @@ PAGE = 4096
 _PR_SET_PTRACER = 0x59616D61
 
 
-class Memory:
+class ProcessMemory:
     """Reads up to a page at a time into `words`, a view of 64-bit words that every read overwrites.
 
     Raises OSError if the system forbids it. `file` stays bound to the program that runs now: once that has

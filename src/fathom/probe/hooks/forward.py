@@ -26,7 +26,7 @@ CACHES = ("past_key_values", "past_key_value", "cache", "kv_cache", "past")
 NO_IDS = (torch.bool, torch.complex64, torch.complex128)
 
 
-class Calls:
+class ForwardCalls:
     """Watches outermost calls and reports each as a signal."""
 
     def __init__(self, session: Session, patches: Patches) -> None:
@@ -120,7 +120,7 @@ def _in_backward() -> bool:
 
 def install(session: Session, patches: Patches) -> None:
     """Start looking for the outermost callable."""
-    calls = Calls(session, patches)
+    calls = ForwardCalls(session, patches)
     session.on_clock.append(calls.chosen)
     if not calls.looking:
         return
@@ -131,7 +131,7 @@ def install(session: Session, patches: Patches) -> None:
     calls.look()
 
 
-def _stay_out_of_dynamo(calls: Calls, patches: Patches) -> None:
+def _stay_out_of_dynamo(calls: ForwardCalls, patches: Patches) -> None:
     from torch._dynamo import eval_frame
     from torch._dynamo.callback import callback_handler
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fathom.probe.frames import Layout, Memory
+from fathom.probe.frames import FrameLayout, ProcessMemory
 
 MOST_TEXT = 4096
 MOST_TABLE = 1 << 20
@@ -42,7 +42,7 @@ class Code:
 class Codes:
     """The code objects of one process, each read once. Addresses are reused, so their fields are compared."""
 
-    def __init__(self, memory: Memory, layout: Layout) -> None:
+    def __init__(self, memory: ProcessMemory, layout: FrameLayout) -> None:
         self._memory, self._layout = memory, layout
         self._known: dict[int, Code] = {}
 

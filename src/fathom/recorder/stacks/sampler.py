@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
-from fathom.probe.frames import FIFO, Layout, Memory
+from fathom.probe.frames import FIFO, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.codes import Codes, TornError
-from fathom.recorder.stacks.target import Target
+from fathom.recorder.stacks.target import SampledProcess
 from fathom.recorder.stacks.walk import Walker
 
 PERIOD = 0.001  # seconds between two samples
@@ -25,11 +25,11 @@ CHILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from dataclasses import asdict
-from fathom.probe.frames import NotHereError, calibrate, thread_state
+from fathom.probe.frames import NoFramesError, calibrate, thread_state
 def rehearsed():
     try:
         print(json.dumps({"layout": asdict(calibrate()), "state": thread_state()}), flush=True)
-    except NotHereError as why:
+    except NoFramesError as why:
         print(json.dumps({"why": str(why)}), flush=True)
     sys.stdin.readline()
 rehearsed()
@@ -45,7 +45,7 @@ class StackSampler:
         few = (processors or len(os.sched_getaffinity(0))) < FEW_PROCESSORS
         self._duty = DUTY_OF_FEW if few else DUTY
         self._cost = 0.0  # recent processor seconds per round
-        self._targets: dict[int, Target] = {}
+        self._targets: dict[int, SampledProcess] = {}
         self._pending = b""
         self._over = False
         self._pipe: int | None = None
@@ -97,7 +97,7 @@ class StackSampler:
             self._cost += 0.1 * (min(spent - before, MOST_COST) - self._cost)
             due = time.monotonic() + self._pause(active)
 
-    def _pause(self, active: list[Target]) -> float:
+    def _pause(self, active: list[SampledProcess]) -> float:
         """Return the seconds until the next round, jittered to avoid lockstep with the program."""
         thinned = 1 << min(20, max(target.samples for target in active) // THIN_OUT)
         return max(self._period * thinned, self._cost / self._duty) * random.uniform(0.75, 1.25)
@@ -114,7 +114,7 @@ class StackSampler:
 
     def _switch(self, pid: int, thread: int, state: int) -> None:
         if pid not in self._targets and state:
-            self._targets[pid] = Target(self._raw, pid)
+            self._targets[pid] = SampledProcess(self._raw, pid)
         if state:
             self._targets[pid].begin(thread, state)
         elif pid in self._targets:
@@ -130,7 +130,7 @@ def why_no_stacks() -> str | None:
     if scope >= 2 and os.geteuid() != 0:
         return f"the kernel forbids reading the memory of a child (kernel.yama.ptrace_scope is {scope})"
     try:
-        Memory(os.getpid()).close()
+        ProcessMemory(os.getpid()).close()
     except OSError as error:
         return f"reading the memory of processes is not possible here ({error.strerror})"
     return None
@@ -160,7 +160,7 @@ def rehearse(python: str) -> str | None:
 def _read(pid: int, answer: dict) -> str | None:
     if "layout" not in answer:
         return str(answer.get("why", "the probe does not start in this Python"))
-    memory, layout = Memory(pid), Layout(**answer["layout"])
+    memory, layout = ProcessMemory(pid), FrameLayout(**answer["layout"])
     chain = Walker(memory, layout).walk(answer["state"])
     codes = Codes(memory, layout)
     frames = [codes.frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)] if chain else []

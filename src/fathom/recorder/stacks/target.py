@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fathom.probe.frames import LAYOUT, Layout, Memory
+from fathom.probe.frames import LAYOUT, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.blocking import Activity
 from fathom.recorder.stacks.codes import Codes, Frame, TornError
 from fathom.recorder.stacks.walk import Chain, Walker
@@ -21,12 +21,12 @@ MOST_KNOWN = 50_000  # chains to remember
 Moves = tuple[()] | tuple[bool, int, float | None]
 
 
-class Target:
+class SampledProcess:
     """Samples one thread of the process `pid` into `raw/stacks-PID.jsonl`."""
 
     def __init__(self, raw: Path, pid: int) -> None:
         location = json.loads((raw / LAYOUT.format(pid=pid)).read_text())
-        layout, memory = Layout(**location["layout"]), Memory(pid)
+        layout, memory = FrameLayout(**location["layout"]), ProcessMemory(pid)
         self.pid = pid
         self.on = False
         self._path = raw / f"stacks-{pid}.jsonl"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from fathom.probe.frames import PAGE, Layout, Memory
+from fathom.probe.frames import PAGE, FrameLayout, ProcessMemory
 
 MOST_FRAMES = 512
 INNERMOST = 24  # words of the innermost frame that are compared: its header, locals and stack
@@ -16,7 +16,7 @@ Chain = tuple[int, ...]  # code object, instruction, code object, instruction â€
 class Walker:
     """Walks the frames of one process's threads. Reads whole pages, because a thread's frames share a few."""
 
-    def __init__(self, memory: Memory, layout: Layout) -> None:
+    def __init__(self, memory: ProcessMemory, layout: FrameLayout) -> None:
         self._memory = memory
         self._current = layout.current
         self._code, self._previous, self._instruction = (

@@ -15,7 +15,7 @@ from fathom.report.machine.words import wrapped
 from fathom.report.screen import MARGIN, show, within_margins
 
 if TYPE_CHECKING:
-    from fathom.machine.compare import Comparison
+    from fathom.machine.compare import MachineComparison
 
 HINT = "No ceilings of this machine are known; `fathom machine measure` measures them."
 
@@ -61,7 +61,7 @@ def print_ceilings(
     _show(lambda width: table.lines(machine, ceilings, missing, width), console)
 
 
-def print_comparison(comparison: Comparison, console: Console | None = None) -> None:
+def print_comparison(comparison: MachineComparison, console: Console | None = None) -> None:
     """Print which results carry over, why others do not, and by how much the ceilings differ."""
     from fathom.report.machine.comparison import lines
 

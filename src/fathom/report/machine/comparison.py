@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from fathom.machine.compare import CeilingRatio, Comparison, Difference, ResultKind
+from fathom.machine.compare import CeilingRatio, Difference, MachineComparison, ResultKind
 from fathom.report import units
 from fathom.report.machine.ceilings import value
 from fathom.report.machine.words import labelled
@@ -24,7 +24,7 @@ _LOOK = {
 _KIND, _WHAT = 44, 38
 
 
-def lines(comparison: Comparison, cells: int) -> Iterator[Text]:
+def lines(comparison: MachineComparison, cells: int) -> Iterator[Text]:
     """The headline, kinds of results, differences, ceilings, and comparisons that lacked data."""
     yield Text()
     yield from (Text(line, "bold") for line in textwrap.wrap(comparison.headline, cells))
@@ -87,7 +87,7 @@ def _ceilings(ratios: Sequence[CeilingRatio]) -> Iterator[Text]:
         )
 
 
-def _abstained(comparison: Comparison, cells: int) -> Iterator[Text]:
+def _abstained(comparison: MachineComparison, cells: int) -> Iterator[Text]:
     reasons = by_reason((entry.why, entry.what) for entry in comparison.abstained)
     if reasons:
         yield Text()

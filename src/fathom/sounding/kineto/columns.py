@@ -30,7 +30,7 @@ _DEVICE = (
 )  # fmt: skip
 
 
-class Columns:
+class TraceColumns:
     """The parts of a trace that the tables need: ops and annotations, Python frames, calls, device work."""
 
     def __init__(self) -> None:

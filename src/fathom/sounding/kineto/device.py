@@ -11,7 +11,7 @@ from fathom.sounding.families import with_families
 from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.arrays import nullable
 from fathom.sounding.kineto.categories import COLLECTIVES
-from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.manifest import Problem
 
 _KINDS = pl.Series(["compute", "copy", "set"])
@@ -21,7 +21,7 @@ _NUMBERS = (
 )  # fmt: skip
 
 
-def device_table(columns: Columns, base_ns: int, problems: list[Problem]) -> pl.DataFrame:
+def device_table(columns: TraceColumns, base_ns: int, problems: list[Problem]) -> pl.DataFrame:
     """Build the table of kernels, ordered by time; `columns` releases its device work."""
     work = integrity.sound(columns.device.take(), base_ns, columns.nameless, "kernels", problems)
     order = np.argsort(work["start"], kind="stable")

@@ -9,7 +9,7 @@ import polars as pl
 
 from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.arrays import Arrays, Table, nullable
-from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.frames import MODULE
 from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FRAME, Nesting, nest
 from fathom.sounding.kineto.steps import MARK, NOTES
@@ -19,7 +19,7 @@ _IDS_A_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
 
 
 @dataclass
-class Host:
+class HostTables:
     """`ops` without Fathom's marks; `launches`; and as `notes` the marks and the profiler's steps."""
 
     ops: pl.DataFrame
@@ -27,7 +27,7 @@ class Host:
     notes: pl.DataFrame
 
 
-def host_tables(columns: Columns, base_ns: int, burst: int, problems: list[Problem]) -> Host:
+def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[Problem]) -> HostTables:
     """Assemble the tables; `columns` gives up what it holds of the host."""
 
     def take(table: Table, what: str) -> Arrays:
@@ -42,12 +42,14 @@ def host_tables(columns: Columns, base_ns: int, burst: int, problems: list[Probl
     around = _around([ops, frames, calls], _beginning(names, MODULE))
     ids = np.arange(len(ops["name"])) + burst * _IDS_A_BURST
     callers = around.op[len(ids) + len(frames["name"]) :]
-    return Host(
+    return HostTables(
         _ops(columns, ops, frames, around, ids), _launches(calls, _through(ids, callers), names), notes
     )
 
 
-def _ops(columns: Columns, ops: Arrays, frames: Arrays, around: Nesting, ids: np.ndarray) -> pl.DataFrame:
+def _ops(
+    columns: TraceColumns, ops: Arrays, frames: Arrays, around: Nesting, ids: np.ndarray
+) -> pl.DataFrame:
     names, texts = columns.names.texts(), columns.texts.texts()
     callers = np.concatenate([ops["name"], frames["name"]])
     size = len(ids)

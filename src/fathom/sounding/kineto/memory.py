@@ -5,12 +5,12 @@ from __future__ import annotations
 import polars as pl
 
 from fathom.sounding.kineto.arrays import nullable
-from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.schema import conform
 
 
-def memory_table(columns: Columns, base_ns: int, phase: str) -> pl.DataFrame:
+def memory_table(columns: TraceColumns, base_ns: int, phase: str) -> pl.DataFrame:
     """Build the table: allocations and frees ordered by time, then a row with each device's peak.
 
     Host allocations are left out. `columns` releases its allocator events.

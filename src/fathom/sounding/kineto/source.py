@@ -18,7 +18,7 @@ _GZIP = b"\x1f\x8b"
 _BROKEN: Any = (EOFError, IsalError, zlib.error, OSError)
 
 
-class Source:
+class TraceSource:
     """Reads a file in blocks; gzipped files are decompressed on a separate thread."""
 
     def __init__(self, path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from fathom.sounding.kineto.events import Decoder, Event
-from fathom.sounding.kineto.source import Source
+from fathom.sounding.kineto.source import TraceSource
 from fathom.sounding.kineto.structure import BETWEEN, MalformedError, scan
 
 LONGEST = 64 << 20  # bytes of one event, or of the keys before or after the events
@@ -37,7 +37,7 @@ class TraceStream:
     def __init__(self, path: Path, exact: bool = False) -> None:
         self._decoder = Decoder(exact)
         self.meta: dict[str, Any] = {}
-        self._source = Source(path)
+        self._source = TraceSource(path)
         self._blocks = iter(self._source)
         self._bare = False  # a list of events without an object around it
         self._seam = b""  # text between two events of this file, with their brackets

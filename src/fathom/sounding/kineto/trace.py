@@ -10,7 +10,7 @@ import polars as pl
 
 from fathom.errors import BadInputError
 from fathom.sounding.kineto import integrity
-from fathom.sounding.kineto.columns import Columns
+from fathom.sounding.kineto.columns import TraceColumns
 from fathom.sounding.kineto.device import device_table
 from fathom.sounding.kineto.host import host_tables
 from fathom.sounding.kineto.memory import memory_table
@@ -70,7 +70,7 @@ def read_trace(path: str | Path, *, phase: str = "timeline", burst: int = 0) -> 
     )
 
 
-def _read(path: Path) -> tuple[Columns, dict[str, Any]]:
+def _read(path: Path) -> tuple[TraceColumns, dict[str, Any]]:
     """Read times as float64, which suits most traces; if it is too coarse, read the file again with times
     as text.
     """
@@ -80,8 +80,8 @@ def _read(path: Path) -> tuple[Columns, dict[str, Any]]:
         return _read_as(path, exact=True)
 
 
-def _read_as(path: Path, exact: bool) -> tuple[Columns, dict[str, Any]]:
-    stream, columns = TraceStream(path, exact), Columns()
+def _read_as(path: Path, exact: bool) -> tuple[TraceColumns, dict[str, Any]]:
+    stream, columns = TraceStream(path, exact), TraceColumns()
     for events in stream:
         columns.add(events)
     return columns, stream.meta

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError
-from fathom.sounding.facts import Counted, Loader
+from fathom.sounding.facts import Counted, LoaderFacts
 
 Record = dict[str, Any]
 
@@ -111,7 +111,7 @@ def _counted(record: Record) -> Iterator[Record]:
 
 
 def _loader(record: Record) -> Iterator[Record]:
-    yield {"t": "loader", **msgspec.to_builtins(msgspec.convert(record, Loader))}
+    yield {"t": "loader", **msgspec.to_builtins(msgspec.convert(record, LoaderFacts))}
 
 
 def _single(record: Record) -> Iterator[Record]:

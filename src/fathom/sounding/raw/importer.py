@@ -14,7 +14,7 @@ from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import CounterSamples, samples
 from fathom.sounding.raw.stacks import stacks
-from fathom.sounding.raw.story import Recorded, manifest
+from fathom.sounding.raw.story import RecordedRank, manifest
 from fathom.sounding.schema import conform
 from fathom.sounding.store import Store, Writer
 
@@ -56,7 +56,7 @@ def _ranks(raw: Raw) -> dict[int, Process]:
     return dict(sorted(by_rank.items()))
 
 
-def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
+def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRank:
     settled = steps.settled_at(raw.processes)
     settled = max(settled, steps.first(process))
     marked = steps.rehearsed(steps.relabelled(steps.marks(process), settled), process)
@@ -92,7 +92,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> Recorded:
     about = _about(process, number, shifts, sampled)
     about.facts.update(rate)
     about.facts.update(_timeline(process, placed))
-    return Recorded(about, _phases(marked, number), problems + sampled.problems, _not_placed(placed))
+    return RecordedRank(about, _phases(marked, number), problems + sampled.problems, _not_placed(placed))
 
 
 def _timeline(process: Process, placed: placing.Placed) -> Record:

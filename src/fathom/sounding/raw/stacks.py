@@ -23,7 +23,7 @@ Row = tuple[Any, ...]  # time, thread, running, call, stack, and LOOKED
 LOOKED = ("moved", "apart_ns", "on_processor")  # of samples that were read twice
 
 
-class Samples:
+class StackSamples:
     """Samples of one process; `frames` and `stacks` are numbered in order of writing."""
 
     def __init__(self) -> None:
@@ -67,9 +67,9 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
     return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples)}
 
 
-def _read(file: Path) -> Samples:
+def _read(file: Path) -> StackSamples:
     """Read samples up to the first torn line, because later lines refer to earlier ones."""
-    samples = Samples()
+    samples = StackSamples()
     if file.is_file():
         for line in file.read_bytes().split(b"\n"):
             try:
@@ -112,7 +112,7 @@ def is_program(file: str, about: Record) -> bool:
     return not file.startswith(tuple(f"{folder.rstrip('/')}/" for folder in folders))
 
 
-def _facts(samples: Samples) -> dict[str, Any]:
+def _facts(samples: StackSamples) -> dict[str, Any]:
     """Numbers of samples taken and dropped, and samples per second."""
     taken = sum(int(stretch.get("samples", 0)) for stretch in samples.stretches)
     seconds = sum(stretch["end_ns"] - stretch["start_ns"] for stretch in samples.stretches) / NS_PER_S

@@ -31,7 +31,7 @@ SLOWER_STEPS = (
 
 
 @dataclass
-class Recorded:
+class RecordedRank:
     """The results for one rank."""
 
     rank: Rank
@@ -40,7 +40,7 @@ class Recorded:
     abstained: list[dict[str, str]] = field(default_factory=list)
 
 
-def manifest(raw: Raw, recorded: list[Recorded], path: Path) -> Manifest:
+def manifest(raw: Raw, recorded: list[RecordedRank], path: Path) -> Manifest:
     """Build the manifest of a sounding from `raw`."""
     launch, end = raw.launch, raw.end
     marked = any(process.of("mark") for process in raw.processes)
@@ -115,7 +115,7 @@ def _abstains(what: str) -> bool:
     return what.partition(" ")[0] in ABSTAINING
 
 
-def _others(raw: Raw, recorded: list[Recorded]) -> list[Problem]:
+def _others(raw: Raw, recorded: list[RecordedRank]) -> list[Problem]:
     """A problem if processes without ranks of the same program ran steps, with the way to see each."""
     count = sum(1 for process in raw.processes if process.of("mark"))
     ranks = {process.rank for process in raw.processes if process.of("mark")}

@@ -8,7 +8,7 @@ import msgspec
 
 from fathom.analysis.subjects import CPU
 from fathom.diagnosis.signals import FetchingCode, Signals, UnknownSignalError
-from fathom.sounding import Loader as About
+from fathom.sounding import LoaderFacts as About
 
 READY = 0.9  # of the step that never waits: batches that come quicker keep the queue full
 SLOWEST = 1e5  # B/s while it reads: a disk that seeks for every page gives more

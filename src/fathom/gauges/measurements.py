@@ -1,4 +1,4 @@
-"""Turn timings into a ceiling: the best of several trials, with all of them as its series."""
+"""Turn timings into a ceiling: the best of several measurements, with all of them as its series."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_fatal(error: Exception) -> bool:
 
 
 @dataclass(frozen=True)
-class Trial:
+class Measurement:
     """One way to measure: `work` is the amount per repetition (bytes, FLOPs …), or 1 for a latency."""
 
     at: dict[str, Any]
@@ -44,40 +44,40 @@ class Trial:
         return self.work / self.seconds
 
 
-def best(name: str, trials: Sequence[Trial], known: Trial | None = None) -> Ceiling:
-    """Return the ceiling `name`: `known` or the fastest of `trials`, whose rates (or times) are its series.
+def best(name: str, results: Sequence[Measurement], known: Measurement | None = None) -> Ceiling:
+    """Return the ceiling `name`: `known` or the fastest of `results`, whose rates (or times) are its series.
 
-    Raises NotHereError without trials.
+    Raises NotHereError without measurements.
     """
-    if not trials:
+    if not results:
         raise NotHereError("every way to measure it failed here")
     unit = BY_ID[name].unit
-    return ceiling(name, known or max(trials, key=lambda t: t.rate), [_point(t, unit) for t in trials])
+    return ceiling(name, known or max(results, key=lambda t: t.rate), [_point(t, unit) for t in results])
 
 
-def ceiling(name: str, trial: Trial, series: list[dict[str, Any]]) -> Ceiling:
-    """Return the ceiling `name` with the value of `trial`."""
+def ceiling(name: str, result: Measurement, series: list[dict[str, Any]]) -> Ceiling:
+    """Return the ceiling `name` with the value of `result`."""
     unit = BY_ID[name].unit
-    short, long = trial.sample.quartiles
-    short = min(short, trial.seconds)
-    low, high = (short, long) if unit == TIME else (trial.work / long, trial.work / short)
+    short, long = result.sample.quartiles
+    short = min(short, result.seconds)
+    low, high = (short, long) if unit == TIME else (result.work / long, result.work / short)
     return Ceiling(
         id=name,
-        value=_value(trial, unit),
+        value=_value(result, unit),
         unit=unit,
         low=low,
         high=high,
-        samples=len(trial.sample.seconds),
-        at=trial.at,
+        samples=len(result.sample.seconds),
+        at=result.at,
         series=series,
-        conditions=trial.conditions,
-        flags=[*trial.flags, *trial.sample.flags],
+        conditions=result.conditions,
+        flags=[*result.flags, *result.sample.flags],
     )
 
 
-def _value(trial: Trial, unit: str) -> float:
-    return trial.seconds if unit == TIME else trial.rate
+def _value(result: Measurement, unit: str) -> float:
+    return result.seconds if unit == TIME else result.rate
 
 
-def _point(trial: Trial, unit: str) -> dict[str, Any]:
-    return {**trial.at, "value": _value(trial, unit)}
+def _point(result: Measurement, unit: str) -> dict[str, Any]:
+    return {**result.at, "value": _value(result, unit)}
