@@ -35,7 +35,9 @@ def test_compiled_functions_that_go_on_within_another_are_a_broken_graph():
 @pytest.mark.parametrize(("how", "resumed"), [("within", 2.0), ("apart", 0.0)])
 def test_what_is_behind_a_break_runs_within_what_is_before_it(tmp_path, how, resumed):
     pytest.importorskip("torch")
-    run = launch(tmp_path, "breaks.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    run = launch(
+        tmp_path, "breaks.py", how, "40", compiles=True, plan={"steps": 4, "settle": 4, "depth": "timeline"}
+    )
     assert run.status == 0, run.err
     import_raw(tmp_path, tmp_path / "out.fathom")
     compiled = read(tmp_path / "out.fathom")["host.compiled"]
@@ -105,7 +107,9 @@ GIVEN_UP = {"loop": ["looping"], "between": [], "none": [], "elsewhere": []}
 @pytest.mark.parametrize("how", [*GIVEN_UP, "eager"])
 def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
     pytest.importorskip("torch")
-    run = launch(tmp_path, "given_up.py", how, "40", plan={"steps": 4, "settle": 4, "depth": "timeline"})
+    run = launch(
+        tmp_path, "given_up.py", how, "40", compiles=True, plan={"steps": 4, "settle": 4, "depth": "timeline"}
+    )
     assert run.status == 0, run.err
     store = import_raw(tmp_path, tmp_path / "out.fathom")
     assert store.manifest.problems == []

@@ -19,7 +19,7 @@ of_compiled = pytest.mark.xdist_group("probe: compiled")
 
 @pytest.fixture(scope="module")
 def training(tmp_path_factory):
-    return launch(tmp_path_factory.mktemp("training"), "train.py", "60")
+    return launch(tmp_path_factory.mktemp("training"), "train.py", "60", cold=True)
 
 
 @of_training
@@ -45,7 +45,7 @@ def test_thirty_steps_are_enough_for_a_timeline(tmp_path):
 
 @of_training
 def test_the_program_computes_the_same_and_says_the_same(training, tmp_path):
-    plain = launch(tmp_path, "train.py", "60", watched=False)
+    plain = launch(tmp_path, "train.py", "60", watched=False, cold=True)
     assert (plain.out, plain.err, plain.status) == (training.out, training.err, training.status)
 
 
@@ -145,14 +145,21 @@ def test_evaluation_between_steps_is_distinguished(tmp_path):
 @pytest.fixture(scope="module")
 def unwatched(tmp_path_factory):
     """Dynamo's counts for every way to compile without the probe, by name."""
-    run = launch(tmp_path_factory.mktemp("plain"), "compiled.py", ",".join(COMPILED), "40", watched=False)
+    run = launch(
+        tmp_path_factory.mktemp("plain"),
+        "compiled.py",
+        ",".join(COMPILED),
+        "40",
+        watched=False,
+        compiles=True,
+    )
     return dict(zip(COMPILED, map(json.loads, run.out.splitlines()), strict=True))
 
 
 @of_compiled
 @pytest.mark.parametrize("how", COMPILED)
 def test_compiled_code_is_counted_and_compiles_as_before(unwatched, tmp_path, how):
-    run = launch(tmp_path, "compiled.py", how, "40")
+    run = launch(tmp_path, "compiled.py", how, "40", compiles=True)
     assert json.loads(run.out) == unwatched[how]
     assert json.loads(run.out)["stats"]["unique_graphs"] == 1
     assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
@@ -161,8 +168,8 @@ def test_compiled_code_is_counted_and_compiles_as_before(unwatched, tmp_path, ho
 
 def test_frames_below_a_skipped_frame_are_compiled_as_without_the_probe(tmp_path):
     """A clock of graphs that only the watch had made would stop with it."""
-    plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False)
-    run = launch(tmp_path / "watched", "compiled.py", "loop", "40")
+    plain = launch(tmp_path / "plain", "compiled.py", "loop", "40", watched=False, compiles=True)
+    run = launch(tmp_path / "watched", "compiled.py", "loop", "40", compiles=True)
     assert json.loads(run.out) == json.loads(plain.out)
     assert "unique_graphs" not in json.loads(plain.out)["stats"]
     assert len(run.marks) == 40 and {mark["source"] for mark in run.marks} == {"forward"}
@@ -278,7 +285,7 @@ def test_a_number_of_steps_is_enough(tmp_path):
 def test_another_sitecustomize_still_runs(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text("import sys\nsys.stderr.write('theirs\\n')\n")
-    run = launch(tmp_path, "by_hand.py", "30", PYTHONPATH=str(tmp_path / "site"))
+    run = launch(tmp_path, "by_hand.py", "30", cold=True, PYTHONPATH=str(tmp_path / "site"))
     assert run.err == "theirs\n" and len(run.marks) == 30
 
 

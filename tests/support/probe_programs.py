@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import warm
 from tests.support.paths import PROGRAMS, SOURCE
 
 INJECT = SOURCE / "fathom" / "probe" / "inject"
@@ -83,9 +84,11 @@ def launch(
     plan: dict[str, Any] | None = None,
     watched: bool = True,
     launcher: tuple[str, ...] = (),
+    cold: bool = False,
+    compiles: bool = False,
     **variables: str,
 ) -> Run:
-    """Run a program; `watched=False` runs it without the probe."""
+    """Run a program: without the probe unless `watched`, in a new interpreter if `cold`."""
     pytest.importorskip("torch")
     raw = folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
@@ -95,7 +98,11 @@ def launch(
     if watched:
         environment["FATHOM_RAW"] = str(raw)
         environment["PYTHONPATH"] = os.pathsep.join([str(INJECT), *([before] if before else [])])
-    module = ["-m", *launcher] if launcher else []
-    command = [sys.executable, *module, str(PROGRAMS / program), *arguments]
+    words = [str(PROGRAMS / program), *arguments]
+    if not launcher and not cold:
+        imported = (warm.TORCH,) if compiles else (warm.TORCH, warm.DYNAMO)
+        done = warm.run(words, environment, imported=imported)
+        return Run(folder, done.returncode, done.stdout, done.stderr)
+    command = [sys.executable, *(["-m", *launcher] if launcher else []), *words]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return Run(folder, done.returncode, done.stdout, done.stderr)

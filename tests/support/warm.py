@@ -1,0 +1,86 @@
+"""Run Python programs in processes forked from one that has imported torch, which takes 2 s otherwise.
+
+The program sees a new process: its environment, folder, arguments, standard streams and `sys.path` are those
+that a new interpreter would have, `sitecustomize` is imported again, and torch is not in `sys.modules` until
+the program imports it (`tests/support/warm_server.py`).
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+SERVER = Path(__file__).with_name("warm_server.py")
+TORCH, DYNAMO = "torch", "torch._dynamo"
+_servers: dict[tuple[str, ...], _Server] = {}  # of this process, by what they have imported
+
+
+def run(
+    words: Sequence[object],
+    environment: Mapping[str, str],
+    cwd: Path | None = None,
+    timeout: float = 120,
+    imported: tuple[str, ...] = (TORCH, DYNAMO),
+) -> subprocess.CompletedProcess[str]:
+    """Run `python WORDS` to its end, where WORDS begins with a file. Raises TimeoutError.
+
+    Optimizers import Dynamo. A program that compiles has to import it itself, because Dynamo's modules keep
+    functions of torch as they are at that moment.
+    """
+    if imported not in _servers:
+        _servers[imported] = _Server(imported)
+    argv = [str(word) for word in words]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        request = {"argv": argv, "environment": dict(environment), "cwd": str(cwd or Path.cwd())}
+        status = _servers[imported].status(request, (out.fileno(), err.fileno()), timeout)
+        said, complained = (os.pread(file.fileno(), 1 << 30, 0).decode() for file in (out, err))
+    # Frozen objects are not freed at the end; Triton's bindings print that last.
+    complained = complained.partition("nanobind: leaked")[0]
+    return subprocess.CompletedProcess([sys.executable, *argv], status, said, complained)
+
+
+class _Server:
+    """The process that programs are forked from."""
+
+    def __init__(self, imported: tuple[str, ...]) -> None:
+        self.imported = imported
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "FATHOM"))}
+        self.socket, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SERVER), str(theirs.fileno()), *imported],
+                env=clean,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        atexit.register(self.end)
+
+    def status(self, request: dict[str, object], streams: tuple[int, int], timeout: float) -> int:
+        """Run a program to its end. Returns its exit status, or the negative number of a signal."""
+        body = json.dumps(request).encode()
+        files = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
+        self.socket.sendmsg([len(body).to_bytes(8, "little")], files)
+        self.socket.sendall(body)
+        self.socket.settimeout(timeout)
+        try:
+            return int.from_bytes(self.socket.recv(8), "little", signed=True)
+        except TimeoutError:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        """End it, and a program that it still runs."""
+        if _servers.pop(self.imported, None):
+            self.socket.close()
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
