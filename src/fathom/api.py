@@ -1,14 +1,14 @@
-"""The names of `import fathom`: `record` a stretch of this program, `open` a sounding."""
+"""The names of `import fathom`: `record` a part of this program, `open` a sounding."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from fathom.tips import Scores
 
 NO_SAMPLES = "No counter samples cover this kernel; record with `fathom run --depth counters`."
+T = TypeVar("T")
 _DERIVED = ("windows", "ledger", "profiled_ledger")
 
 
 class Sounding:
-    """One recording: its tables, and what Fathom has to say about it."""
+    """A recording: its tables, and the analysis of its steps, which is computed once and on demand.
+
+        sounding = fathom.open("train.fathom")
+        print(sounding.step.clean_ms, sounding.findings[0].title)
+        sounding.ledger.group_by("entry").agg(pl.col("ms").sum())
+
+    In a notebook it shows its verdict, ledger and largest findings.
+    """
 
     def __init__(self, store: Store, machine: Path | None = None) -> None:
         self.store = store
@@ -36,7 +44,7 @@ class Sounding:
 
     @property
     def path(self) -> Path:
-        """The sounding's directory."""
+        """The sounding's directory; of a packed sounding, the temporary one that it was unpacked to."""
         return self.store.path
 
     @property
@@ -45,11 +53,11 @@ class Sounding:
         return self.store.manifest
 
     def examine(self, kind: str | None = None, price: str | None = None) -> Examination:
-        """Integrity, verdict, account, ledger, findings: all that `fathom report` prints. Computed once.
+        """Everything that `fathom report` prints: integrity, verdict, account, ledgers, findings.
 
-        `kind` asks for another kind of steps than the one that takes the most time: its name, or its number
-        among `kinds`, from 1. `price` is what a GPU costs, like "3.50/h" or "3 EUR/h", else that of
-        `fathom.toml`. Raises BadInputError for a kind that was not recorded, and for what is no price.
+        `kind` selects the kind of steps, by its name or its number among `kinds` (from 1); by default the one
+        that takes the most time. `price` is the price of a GPU, like "3.50/h" or "3 EUR/h", by default that
+        in `fathom.toml`. Raises BadInputError for a kind that was not recorded and for an invalid price.
         """
         from fathom.analysis.cost import priced
         from fathom.machine import configured_price, parse_price
@@ -63,70 +71,85 @@ class Sounding:
         return self._examined(None)
 
     def _examined(self, kind: str | None) -> Examination:
+        from fathom.analysis.results import Examination
+
+        def compute(machine: dict[str, Any]) -> Examination:
+            from fathom.diagnosis import examine
+
+            return examine(self.store, machine, kind)
+
+        return self._cached("examination", kind, Examination, compute)
+
+    def _cached(
+        self, what: str, of: str | int | None, type: type[T], compute: Callable[[dict[str, Any]], T]
+    ) -> T:
+        """The result of `compute` on the machine with the ceilings that apply, from the cache if it is there.
+
+        Only results of tables with checksums are cached, which are compared with them first.
+        """
         import msgspec
 
         from fathom import cache
-        from fathom.analysis.results import Examination
         from fathom.errors import FathomError
         from fathom.machine import bounding
 
         machine = bounding(self.store.machine, self._machine)
-        key = self._key("examination", machine, kind)
-        if key and (kept := cache.read(key)):
+        if not self.manifest.checksums or not cache.is_on():
+            return compute(machine)
+        key = cache.key(what, msgspec.json.encode(self.manifest), msgspec.json.encode(machine), of)
+        if kept := cache.read(key):
             with contextlib.suppress(FathomError, msgspec.DecodeError):
                 self.store.verify()
-                return msgspec.json.decode(kept, type=Examination)
-        from fathom.diagnosis import examine
-
-        result = examine(self.store, machine, kind)
-        if key:
-            cache.write(key, msgspec.json.encode(result))
+                return msgspec.json.decode(kept, type=type)
+        result = compute(machine)
+        cache.write(key, msgspec.json.encode(result))
         return result
-
-    def _key(self, what: str, machine: dict[str, Any], of: str | int | None) -> str | None:
-        """The key of a cached result; None without a cache, or checksums of the tables."""
-        import msgspec
-
-        from fathom import cache
-
-        if not self.manifest.checksums or not cache.is_on():
-            return None
-        return cache.key(what, msgspec.json.encode(self.manifest), msgspec.json.encode(machine), of)
 
     @property
     def step(self) -> Step:
-        """The repeating step: milliseconds, interval, how many."""
+        """The repeating step: `clean_ms` with its interval `ci_ms`, `timeline_ms` as profiled, rates, `n`."""
         return self.examine().step
 
     @property
     def ledger(self) -> pl.DataFrame:
-        """One row an entry and device, of the clean step: `rank`, `device`, `entry`, `detail`, `ms` …
+        """The ledger of the clean step: one row per rank, device, entry and detail.
 
-        Without a clean step, as in imported traces, the same as `profiled_ledger`.
+        - `rank`, `device` (`cuda:0`), `entry` (`compute`, `idle: python` …), `detail` (like a kernel family)
+        - `ms`: milliseconds per step, which sum to the step; `count`: pieces of work per step
+        - `inferred`: whether `ms` is the profiled time minus its share of the profiling overhead
+        - `flops`, `bytes`: work per step, from shapes and dtypes; `abstained`: why they are null
+        - `flops_per_s`, `bytes_per_s`: rates reached in the recorded steps
+        - `at_ceiling_ms`: milliseconds that the work needs at the measured ceilings; `bound`: the ceiling
+
+        The other columns are those of `LedgerRow`. Without a clean step, as in imported traces, this is
+        `profiled_ledger`.
         """
         return _rows(self.examine(), "ledger")
 
     @property
     def profiled_ledger(self) -> pl.DataFrame:
-        """Like `ledger`, of the profiled steps, profiling overhead included."""
+        """The columns of `ledger` for the profiled steps, profiling overhead included."""
         return _rows(self.examine(), "profiled_ledger")
 
     @property
     def windows(self) -> pl.DataFrame:
-        """One row a step's window and device: `rank`, `device`, `start_ns`, `end_ns`, `kind`, `used` …"""
+        """The steps' windows, one row per rank, device and step.
+
+        `start_ns` and `end_ns` are nanoseconds since the epoch, `kind` is the kind of the step, and `used`
+        is whether the window enters the means, else `why_not` has the reason.
+        """
         return _rows(self.examine(), "windows")
 
     @property
     def findings(self) -> list[Finding]:
-        """Named causes of loss."""
+        """Causes of lost time, largest predicted gain first: `id`, `title`, `gain_ms`, `remedy` …"""
         return self.examine().findings
 
     def tips(self, price: str | None = None, areas: Sequence[str] = ()) -> Scores:
         """The performance checklist, scored on the recorded program and its machine: `counts`, `tips`.
 
-        Broken tips come first, those that cost most of the program's time at the top. `price` is that of
-        `examine`, `areas` are those of `fathom tips --area`, all of them by default. Raises BadInputError for
-        an unknown area.
+        Broken tips come first, the costliest at the top. `price` is that of `examine`; `areas` are those of
+        `fathom tips --area`, by default all. Raises BadInputError for an unknown area.
         """
         from fathom.machine.checks import recalled
         from fathom.tips import chosen, of_sounding, score
@@ -136,11 +159,11 @@ class Sounding:
         return score(of_sounding(self.examine(price=price), machine, recalled(machine)), which)
 
     def kernel(self, pattern: str | None = None, rank: int | None = None) -> list[Portrait]:
-        """The kernel families that `pattern` names, or all: time, launches, counters, measures, limits.
+        """Kernel families, those with most time first: `ms` per step, launches, counters, measures, limits.
 
-        Those with most time first. `pattern` is a name, a part of one, a pattern with * and ?, or a regular
-        expression; `rank` by default the first with a timeline. Raises BadInputError where the pattern names
-        no family, and where no kernels were recorded.
+        `pattern` is a family's name, a part of it, a pattern with * and ?, or a regular expression; None
+        selects all. `rank` is by default the first with a timeline. Raises BadInputError if the pattern
+        matches no family, and if no kernels were recorded.
         """
         from fathom.report import matching
 
@@ -166,28 +189,20 @@ class Sounding:
         )
 
     def _portrayed(self, rank: int | None) -> list[Portrait]:
-        import msgspec
-
-        from fathom import cache
         from fathom.analysis.measures.results import Portrait
-        from fathom.machine import bounding
 
-        machine = bounding(self.store.machine, self._machine)
-        key = self._key("kernels", machine, rank)
-        if key and (kept := cache.read(key)):
-            with contextlib.suppress(msgspec.DecodeError):
-                return msgspec.json.decode(kept, type=list[Portrait])
-        from fathom.analysis.measures import portraits_of
+        def compute(machine: dict[str, Any]) -> list[Portrait]:
+            from fathom.analysis.measures import portraits_of
 
-        result = portraits_of(self.store.verify(), machine, rank)
-        if key:
-            cache.write(key, msgspec.json.encode(result))
-        return result
+            return portraits_of(self.store.verify(), machine, rank)
+
+        return self._cached("kernels", rank, list[Portrait], compute)
 
     def what_if(self, *changes: str, rank: int | None = None) -> Prediction:
-        """The step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
+        """Predict the step with changed durations, like `what_if("family:softmax=0.5", "input=0")`.
 
-        Raises BadInputError for changes that cannot be made, and for a rank that was not recorded.
+        Replays the recorded dependencies of a rank, by default the first. All times are in milliseconds.
+        Raises BadInputError for invalid changes, and for a rank that was not recorded.
         """
         from fathom.analysis.replay import parse
 
@@ -212,9 +227,11 @@ class Sounding:
         return result if device is None else result.calibrate(mine.clean, device.mean_ledger or device.ledger)
 
     def table(self, name: str) -> pl.LazyFrame:
-        """A recorded table over all ranks, with a `rank` column. Raises BadInputError for an unknown one.
+        """A recorded table over all ranks, with a `rank` column: `steps`, `ops`, `launches`, `kernels` …
 
-        `counters` has those of kernel families; a recording that keeps samples alone folds them now.
+        Columns that end in `_ns` are nanoseconds since the epoch. `counters` has the counters of kernel
+        families, which are folded now if the recording only has samples. Raises BadInputError for an unknown
+        table, with the names of all.
         """
         if name != "counters":
             return self.store.table(name)
@@ -223,7 +240,10 @@ class Sounding:
         return counters_table(self.store).lazy()
 
     def sql(self, query: str) -> pl.DataFrame:
-        """One SELECT over recorded tables, `windows`, `ledger`, `profiled_ledger`. Raises BadInputError."""
+        """Run one SELECT over the recorded tables, `windows`, `ledger` and `profiled_ledger`.
+
+        Raises BadInputError for any other statement, and for unknown tables and columns.
+        """
         from fathom.sounding import TABLES, select
 
         frames = {name: self.store.table(name) for name in TABLES}
@@ -262,10 +282,10 @@ def _rows(examination: Examination, what: str) -> pl.DataFrame:
 
 
 def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
-    """Open a sounding: a directory `NAME.fathom`, or what `fathom pack` made of it.
+    """Open a sounding: a directory `NAME.fathom`, or the file that `fathom pack` made of it.
 
-    Its work is bounded by the ceilings of the file `machine`, else those recorded with it, else those that
-    are remembered of its machine. Raises NotASoundingError where there is none that this version can read.
+    Its ceilings are those of the machine file `machine`, else those recorded with it, else those stored here
+    for its machine. Raises NotASoundingError if the path holds no sounding that this version can read.
     """
     from fathom.sounding import open_store
 
@@ -275,10 +295,11 @@ def open(path: str | Path, machine: str | Path | None = None) -> Sounding:
 class record:  # noqa: N801 - used like a function
     """`with fathom.record("train.fathom") as recording:` records this program's steps until the block ends.
 
-    Works in scripts and notebooks; under `fathom run`, which records already, it does nothing more.
-    `depth`, `steps`, `settle`, `step_on`, `at`, `on_slow_step` and `what_if` mean what they mean there. An
-    existing sounding is overwritten only with `replace=True`. Raises BadInputError for options that cannot
-    be met, and with `depth="counters"` FathomError, on entering, where no hardware counters can be sampled.
+    Works in scripts and notebooks; under `fathom run`, which records the whole program, it does nothing.
+    Afterwards `recording.sounding` is the `Sounding`, or None if nothing was recorded. `depth`, `steps`,
+    `settle`, `step_on`, `at`, `on_slow_step` and `what_if` are those of `fathom run`. An existing sounding is
+    overwritten only with `replace=True`. Raises BadInputError for invalid options and, on entering,
+    FathomError if `depth="counters"` and no hardware counters can be sampled.
     """
 
     def __init__(

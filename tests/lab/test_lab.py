@@ -278,7 +278,7 @@ def test_its_digest_is_of_what_is_proven_not_of_what_is_said_about_it(technique:
 def test_choosing_by_name_and_group() -> None:
     assert [t.name for t in chosen(["bank_padding", "transpose"])] == ["bank-padding", "transpose"]
     assert {t.group for t in chosen(["memory"])} == {"memory"}
-    with pytest.raises(BadInputError, match="near it: transpose"):
+    with pytest.raises(BadInputError, match="similar ones: transpose"):
         chosen(["transpos"])
     assert [t.name for t in naming("kernels-atomics")] == ["distributed-bins", "private-histogram"]
 

@@ -350,5 +350,5 @@ def test_target_commands_need_no_table_library(tmp_path, words):
         run_fathom(*words.split(), cwd=tmp_path, FATHOM_HOME=str(tmp_path / "home"), PYTHONPATH=path)
         for path in (lacking, SOURCE)
     ]
-    assert "unforeseen" not in ends[0].stderr
+    assert "unexpected" not in ends[0].stderr
     assert ends[0].returncode == ends[1].returncode

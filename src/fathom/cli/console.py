@@ -9,7 +9,7 @@ from typing import Any
 
 
 def say(text: str) -> None:
-    """One line `fathom: text` on standard error; a closed one is no reason to fail."""
+    """Print the line `fathom: text` on standard error, if that is open."""
     if sys.stderr is None:  # print would take standard output instead
         return
     try:
@@ -35,13 +35,13 @@ def write_json(content: Any) -> None:
 
 
 def explain(error: Exception) -> str:
-    """One sentence for an error that nobody foresaw; its traceback goes to a file."""
+    """One sentence for an unexpected error; its traceback goes to a file."""
     kind = type(error)
     if kind.__module__.startswith("polars."):
         return f"a table of the sounding is damaged ({_first_line(error)}); record or import it again."
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename or 'a file'} cannot be used: {error.strerror}."
-    return f"unforeseen {kind.__name__}: {_first_line(error)}{_keep_details(error)}"
+    return f"unexpected {kind.__name__}: {_first_line(error)}{_keep_details(error)}"
 
 
 def _keep_details(error: Exception) -> str:

@@ -29,7 +29,7 @@ def dive(
     launch: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Profile from this launch of the kernel on; the first is 0. [default: settled]"
+            min=0, help="Profile this launch of the kernel; the first is 0. [default: a settled one]"
         ),
     ] = None,
     sections: Annotated[

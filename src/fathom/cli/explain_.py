@@ -1,4 +1,4 @@
-"""`fathom explain`: what a kind of finding means."""
+"""`fathom explain`: the meaning of a kind of finding."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ fathom explain host-launch-bound"""
 
 def explain(
     kind: Annotated[str | None, typer.Argument(help="A kind of finding.", metavar="ID")] = None,
-    every: Annotated[bool, typer.Option("--list", help="Every kind, one a line.")] = False,
+    every: Annotated[bool, typer.Option("--list", help="List all kinds, one per line.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Describe a kind of finding: its mechanism, how it shows, what mends it."""
+    """Explain a kind of finding: its mechanism, signs and remedy."""
     from fathom.diagnosis.kinds import kinds, resembling
     from fathom.errors import BadInputError
     from fathom.report import print_kind, print_kinds
@@ -28,8 +28,9 @@ def explain(
     if (kind is None) == (not every):
         raise BadInputError("Name one kind of finding, or give --list.")
     if kind is not None and kind not in kinds():
-        near = ", ".join(resembling(kind)[:5]) or "see --list"
-        raise BadInputError(f"There is no kind of finding {kind[:60]!r}; near it: {near}.")
+        similar = ", ".join(resembling(kind)[:5])
+        instead = f"similar ones: {similar}" if similar else "--list shows all"
+        raise BadInputError(f"There is no kind of finding {kind[:60]!r}; {instead}.")
     chosen = list(kinds().values()) if kind is None else [kinds()[kind]]
     if json:
         print_json(chosen if every else chosen[0])

@@ -1,4 +1,4 @@
-"""`fathom findings`: what holds a step back, what mending it saves, and how."""
+"""`fathom findings`: causes of lost time, with predicted gains and remedies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def findings(
     leads: Annotated[
         bool,
         typer.Option(
-            "--leads", help="Only kernel families far from their ceilings: no causes, but distances."
+            "--leads", help="Only headroom: kernel families far below their ceilings, without a known cause."
         ),
     ] = False,
     machine: Machine = None,
     price: Price = None,
 ) -> None:
-    """Name what holds a step back, what mending it would save, and how to mend it."""
+    """List the causes of lost time, with their predicted gains and remedies."""
     from fathom.api import open
     from fathom.report import print_findings, print_leads, stepped, unseen_of
 

@@ -25,15 +25,15 @@ def kernel(
     sounding: SoundingPath,
     pattern: Annotated[str | None, typer.Argument(help=PATTERN)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Every family, and every measure.")] = False,
-    counters: Annotated[bool, typer.Option("--counters", help="Add every counter, as folded.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every family and every measure.")] = False,
+    counters: Annotated[bool, typer.Option("--counters", help="Add all counters of the family.")] = False,
     svg: Annotated[
         Path | None, typer.Option(help="Draw the samples around a launch of the family to this .svg file.")
     ] = None,
-    rank: Annotated[int | None, typer.Option(help="Of this rank; the first by default.")] = None,
+    rank: Annotated[int | None, typer.Option(help="Rank to show; by default the first.")] = None,
     machine: Machine = None,
 ) -> None:
-    """Say what limits a kernel family, and why; without a pattern, each of them in a line."""
+    """Show what limits a kernel family and why; without a pattern, list all families."""
     from fathom.api import open
     from fathom.report import print_kernels, save_samples
 

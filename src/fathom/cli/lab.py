@@ -64,7 +64,7 @@ def show(
     name: Annotated[str, typer.Argument(help="A technique.")],
     json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
-    """Show one technique: its idea, its cost, when it does not pay, and what counters tell of it."""
+    """Show one technique: its idea, its cost, when it does not pay, and how it shows in counters."""
     from fathom.lab import described
     from fathom.report import print_technique
 
@@ -137,30 +137,35 @@ class _Results:
 def run(
     names: Annotated[list[str] | None, typer.Argument(help="Names or groups.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All techniques.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Prove again what was proven here.")] = False,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing of one at most.")] = 30.0,
+    force: Annotated[bool, typer.Option("--force", help="Prove again what was already proven here.")] = False,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Maximum time for timing one technique.")
+    ] = 30.0,
     limit: Annotated[
-        float, typer.Option(metavar="SECONDS", min=1, help="All of one at most; then it has failed.")
+        float,
+        typer.Option(
+            metavar="SECONDS", min=1, help="Maximum time for one technique, after which it has failed."
+        ),
     ] = 300.0,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Prove so many side by side. [default: 1, on a GPU what it has room for]"),
+        typer.Option(min=1, help="Number of proofs in parallel. [default: 1, on a GPU as many as fit]"),
     ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Record a sounding of each form too, and compare their findings."
+            metavar="FOLDER", help="Also record a sounding of each form, and compare their findings."
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the outcomes as JSON.")] = False,
 ) -> None:
-    """Prove techniques on this machine, and remember the verdicts.
+    """Prove techniques on this machine, and store the verdicts.
 
-    Side by side, all but the samples is: who takes samples has the machine alone. Each result is kept as
-    soon as it is reached, so after Ctrl-C the same command goes on where it was.
+    Proofs run in parallel, except while one takes samples. Each verdict is stored at once, so the same
+    command continues after Ctrl-C.
 
-    Exit status: 0, or 1 when a pair could not be proven or recorded, or was refused. Skipped ones are no
-    failure, and neither is a finding that is missing.
+    Exit status: 1 if a pair could not be proven or recorded, or was refused; else 0. Skipped techniques and
+    missing findings are no failure.
     """
     from fathom import lab
 

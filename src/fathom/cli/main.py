@@ -1,4 +1,4 @@
-"""The `fathom` command: its subcommands, and what becomes of errors."""
+"""The `fathom` command: its subcommands, and its error messages."""
 
 from __future__ import annotations
 
@@ -94,24 +94,39 @@ def _options(
 app.command(
     "run",
     cls=run.RunCommand,
+    short_help="Record a program, and report where its step time goes.",
     context_settings={"allow_interspersed_args": False},
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
-app.command("report", epilog=report.EXAMPLES)(report.report)
-app.command("findings", epilog=findings.EXAMPLES)(findings.findings)
-app.command("explain", epilog=explain_.EXAMPLES)(explain_.explain)
-app.command("tips", epilog=tips.EXAMPLES)(tips.tips)
-app.command("kernel", epilog=kernel.EXAMPLES)(kernel.kernel)
-app.command("what-if", epilog=what_if.EXAMPLES)(what_if.what_if)
-app.command("dive", epilog=dive.EXAMPLES)(dive.dive)
-app.command("prove", epilog=prove.EXAMPLES)(prove.prove)
-app.add_typer(lab.app, name="lab")
-app.add_typer(machine.app, name="machine")
-app.command("import", epilog=import_.EXAMPLES)(import_.import_)
-app.command("query", epilog=query.EXAMPLES)(query.query)
-app.command("pack", epilog=pack.EXAMPLE)(pack.pack)
-app.command("doctor", epilog=doctor.EXAMPLE)(doctor.doctor)
+app.command("report", short_help="Show where the time of a step goes.", epilog=report.EXAMPLES)(report.report)
+app.command(
+    "findings", short_help="List the causes of lost time, with gains and remedies.", epilog=findings.EXAMPLES
+)(findings.findings)
+app.command("explain", short_help="Explain a kind of finding.", epilog=explain_.EXAMPLES)(explain_.explain)
+app.command(
+    "tips", short_help="Score the performance checklist here or on a recording.", epilog=tips.EXAMPLES
+)(tips.tips)
+app.command("kernel", short_help="Show what limits a kernel family, and why.", epilog=kernel.EXAMPLES)(
+    kernel.kernel
+)
+app.command("what-if", short_help="Predict a step with changed durations.", epilog=what_if.EXAMPLES)(
+    what_if.what_if
+)
+app.command("dive", short_help="Profile one kernel with Nsight Compute.", epilog=dive.EXAMPLES)(dive.dive)
+app.command(
+    "prove", short_help="Prove that a candidate is faster and computes the same.", epilog=prove.EXAMPLES
+)(prove.prove)
+app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
+app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
+app.command("import", short_help="Convert traces or ncu results into a sounding.", epilog=import_.EXAMPLES)(
+    import_.import_
+)
+app.command("query", short_help="Run SQL over the tables of a sounding.", epilog=query.EXAMPLES)(query.query)
+app.command("pack", short_help="Pack a sounding into one file.", epilog=pack.EXAMPLE)(pack.pack)
+app.command("doctor", short_help="Check which recording depths work here.", epilog=doctor.EXAMPLE)(
+    doctor.doctor
+)
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ SoundingPath = Annotated[Path, typer.Argument(help="A sounding, packed or not.")
 PATTERN = "The family's name, a part of it, a pattern with * and ?, or a regular expression."
 Replace = Annotated[bool, typer.Option("--replace", help="Overwrite the sounding if it exists.")]
 Machine = Annotated[
-    Path | None, typer.Option(help="A machine file whose ceilings stand in where the sounding holds none.")
+    Path | None, typer.Option(help="A machine file, whose ceilings replace the recorded ones.")
 ]
 Price = Annotated[
     str | None,

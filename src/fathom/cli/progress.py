@@ -1,4 +1,4 @@
-"""How far a long command has come: a status line on a terminal, lines now and then elsewhere."""
+"""Progress of long commands: a status line or a bar on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUIET_S = 10.0  # between two lines where there is no terminal
 
 @dataclass(frozen=True)
 class Shown:
-    """`progress` replaces the line before it, `tell` says what stays."""
+    """`progress` prints a line that replaces the one before it, `tell` one that stays."""
 
     progress: Callable[[str], None]
     tell: Callable[[str], None]
@@ -30,7 +30,7 @@ class Shown:
 
 @contextmanager
 def shown(first: str) -> Iterator[Shown]:
-    """On standard error, which stays as it was where it is closed."""
+    """A context with progress on standard error, beginning with the line `first`."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -45,7 +45,7 @@ def shown(first: str) -> Iterator[Shown]:
 
 @contextmanager
 def waiting(doing: str, stream: TextIO | None = None) -> Iterator[None]:
-    """Show on a terminal what is done, and for how long, once it takes PATIENT_S; erase it at the end."""
+    """On a terminal, show `doing` and its duration after PATIENT_S; erase the line at the end."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         yield
@@ -61,7 +61,7 @@ def waiting(doing: str, stream: TextIO | None = None) -> Iterator[None]:
 
 
 def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Callable[[], float]) -> None:
-    """Rewrite the line each second until `over`, which waits so many seconds and says whether it is."""
+    """Rewrite the line each second until `over`, which waits for that many seconds, returns True."""
     begun = clock()
     if over(PATIENT_S):
         return
@@ -73,7 +73,7 @@ def count(doing: str, stream: TextIO, over: Callable[[float], bool], clock: Call
 
 
 def _lines() -> Callable[[str], None]:
-    """Say what changed, at most every QUIET_S seconds, and nothing of what is over sooner."""
+    """A function that prints a line at most every QUIET_S seconds, and none before."""
     last = time.monotonic()
 
     def progress(text: str) -> None:

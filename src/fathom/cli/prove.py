@@ -1,4 +1,4 @@
-"""`fathom prove`: whether a candidate is faster than a baseline, and still right."""
+"""`fathom prove`: prove that a candidate is faster than a baseline, and computes the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Latency(str, Enum):
 
 
 class Cache(str, Enum):
-    """The condition of L2 that decides."""
+    """State of L2 that decides the verdict."""
 
     cold = "cold"
     warm = "warm"
@@ -57,7 +57,7 @@ _ENOUGH = {Require.faster: ("faster",), Require.not_slower: ("faster", "same")}
 
 def prove(
     baseline: Annotated[str, typer.Argument(help="module:function, file.py:function, or a command.")],
-    candidate: Annotated[str, typer.Argument(help="The same for what claims to be faster.")],
+    candidate: Annotated[str, typer.Argument(help="Likewise, for the version that should be faster.")],
     inputs: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +66,9 @@ def prove(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option(metavar="WHERE", help="Computes it exactly. [default: BASELINE in double precision]"),
+        typer.Option(
+            metavar="WHERE", help="Function that computes the exact result. [default: BASELINE in float64]"
+        ),
     ] = None,
     variants: Annotated[
         str | None, typer.Option(metavar="WHERE", help="variants(seed): further inputs by name, not timed.")
@@ -76,13 +78,18 @@ def prove(
     ] = None,
     flops: Annotated[float | None, typer.Option(help="FLOPs of a call.")] = None,
     bytes_: Annotated[float | None, typer.Option("--bytes", help="Bytes that a call must move.")] = None,
-    unit: Annotated[str | None, typer.Option(help="The ceiling of its arithmetic: matmul.bf16.")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Ceiling that bounds its arithmetic, like matmul.bf16.")
+    ] = None,
     precision: Annotated[
         str | None, typer.Option(help="Declared precision of the candidate: tf32, bf16, fp16, fp8.")
     ] = None,
-    reduction: Annotated[int | None, typer.Option(help="Terms that an element of the result sums.")] = None,
+    reduction: Annotated[
+        int | None, typer.Option(help="Number of terms summed for one element of the result.")
+    ] = None,
     allow: Annotated[
-        list[str] | None, typer.Option(metavar="CODE", help="A reason that is no reason to refuse here.")
+        list[str] | None,
+        typer.Option(metavar="CODE", help="Code of a reason that does not refuse this candidate."),
     ] = None,
     command: Annotated[bool, typer.Option("--command", help="Both sides are whole commands.")] = False,
     metrics: Annotated[
@@ -95,19 +102,23 @@ def prove(
     margin: Annotated[
         float, typer.Option(help="Largest difference that counts as the same, as a share.")
     ] = 0.01,
-    latency: Annotated[Latency, typer.Option(help="Launch latency of a GPU.")] = Latency.removed,
-    cache: Annotated[Cache, typer.Option(help="The condition of L2 that decides, on a GPU.")] = Cache.cold,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Timing at most.")] = 120.0,
-    patience: Annotated[float, typer.Option(metavar="SECONDS", help="One answer at most.")] = 600.0,
-    seed: Annotated[int | None, typer.Option(help="Draws the inputs. [default: anew each time]")] = None,
-    fresh: Annotated[Fresh, typer.Option(help="How processes are started; fork is quicker.")] = Fresh.spawn,
+    latency: Annotated[
+        Latency, typer.Option(help="Whether the launch latency of a GPU counts.")
+    ] = Latency.removed,
+    cache: Annotated[Cache, typer.Option(help="State of a GPU's L2 that decides the verdict.")] = Cache.cold,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Maximum time for timing.")] = 120.0,
+    patience: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Maximum time for one answer of a process.")
+    ] = 600.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs. [default: random]")] = None,
+    fresh: Annotated[Fresh, typer.Option(help="How processes are started; fork is faster.")] = Fresh.spawn,
     require: Annotated[Require, typer.Option(help="Condition for exit status 0.")] = Require.faster,
     json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Prove that a candidate is faster than a baseline, and computes the same.
 
-    Exit status: 0 when it is what --require asks for, 1 when it is not, or refused, 2 when the input cannot
-    be used.
+    Exit status: 0 if the verdict meets --require, 1 if it does not or the candidate is refused, 2 if the
+    input cannot be used.
     """
     from fathom.cli.progress import shown
     from fathom.referee import Pair, Settings, prove_commands, prove_pair

@@ -31,7 +31,7 @@ def query(
     sounding: SoundingPath,
     sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables.")],
     format: Annotated[Format, typer.Option(help="How to print the rows.")] = Format.TABLE,
-    limit: Annotated[int | None, typer.Option(min=0, help="At most so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=0, help="Maximum number of rows.")] = None,
 ) -> None:
     """Run SQL over the recorded tables, windows, ledger (the clean step's) and profiled_ledger."""
     from fathom.api import open

@@ -1,4 +1,4 @@
-"""Makes commands that only read quicker: unchecked arguments, few threads, rare collections of garbage."""
+"""Make commands that only read faster: simple arguments, few threads, rare garbage collection."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 READING = ("report", "findings", "tips", "explain", "kernel", "what-if", "import", "query", "pack")
-# Tables of a step are small: threads cost more time to start and to wake than they save.
+# The tables of a step are small: starting and waking threads takes more time than they save.
 _THREADS = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _GARBAGE = 1_000_000  # objects between collections: imports make many, and each pass visits them all
 _CHECKED = ("exists", "resolve_path", "parser", "click_type")  # of a parameter: more than its type
 
 
 def only_read(command: str | None) -> None:
-    """Bound the threads of the libraries that compute, unless the user did, and collect garbage rarely.
+    """Limit the threads of numerical libraries, unless the user did, and collect garbage rarely.
 
-    Commands that start a program are left out: it would inherit the threads.
+    Commands that start a program are left out, because it would inherit the limits.
     """
     if command not in READING:
         return
@@ -28,9 +28,9 @@ def only_read(command: str | None) -> None:
 
 
 def quicken(command: Any, ctx: Any) -> None:
-    """Read plain texts and paths of the command's parameters without pydantic, whose import takes 0.1 s.
+    """Convert strings and paths of the command's parameters without pydantic, whose import takes 0.1 s.
 
-    Newer releases of typer check every value with it; all that is not plain goes their way.
+    Newer releases of typer check every value with pydantic; they still convert all other types.
     """
     for param in command.get_params(ctx):  # the option for help is among them
         usual = getattr(param, "get_runtime_param", None)
@@ -44,13 +44,13 @@ def _is_checked(param: Any) -> bool:
 
 
 class _Plain:
-    """Coerces what needs no check, and leaves the rest to typer's own."""
+    """Converts values that need no check, and leaves the others to typer."""
 
     def __init__(self, usual: Callable[[], Any]) -> None:
         self._usual = usual
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """The value as its annotation says. Raises typer's BadParameter."""
+        """Convert the value to its annotated type. Raises typer's BadParameter."""
         many = param.multiple or param.nargs == -1
         if value is None:
             return () if many else None
@@ -67,7 +67,7 @@ def _list(value: Any, param: Any) -> list[Any] | None:
 
 
 def _converted(value: Any, annotation: Any) -> str | Path | None:
-    """None where it is more than a text, or a path that can be read or is still to be made."""
+    """The value as a string, or as a path that can be read or does not exist yet; else None."""
     if not isinstance(value, str):
         return None
     if annotation is str:

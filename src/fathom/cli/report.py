@@ -26,22 +26,24 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the whole examination as JSON.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write the report as a picture to this .svg file.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write the report to this .html file.")] = None,
-    rank: Annotated[int | None, typer.Option(help="Detail this rank; the first by default.")] = None,
+    rank: Annotated[
+        int | None, typer.Option(help="Rank whose ledger is shown; by default the first.")
+    ] = None,
     roofline: Annotated[
-        bool, typer.Option(help="Add a table of what bounds each family, and how near it is.")
+        bool, typer.Option(help="Add a table of the ceiling of each family, and its share of it.")
     ] = False,
     profiled: Annotated[
         bool, typer.Option("--profiled", help="Add the table of the profiled steps, overhead included.")
     ] = False,
     kind: Annotated[
         str | None,
-        typer.Option(help="Report this kind of steps (prefill, decode, or its number in the report)."),
+        typer.Option(help="Kind of step to report on: prefill, decode, or its number in the report."),
     ] = None,
     machine: Machine = None,
     price: Price = None,
-    every: Annotated[bool, typer.Option("--all", help="A line for every family; fold none.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show every family on its own line.")] = False,
 ) -> None:
-    """Say where the time of a step goes."""
+    """Show where the time of a step goes."""
     from fathom.api import open
     from fathom.report import View, print_report, save_picture
 

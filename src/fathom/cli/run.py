@@ -127,10 +127,10 @@ def run(
     what_if: Annotated[
         str | None,
         typer.Option(
-            help="Run a few steps without something, five times, and observe the gain: input (batches are"
-            " fetched ahead), logging (output is buffered and written afterwards), gc (garbage collection is"
-            " off), or all. This takes 200 to 500 steps, in which batches are made early, so that"
-            " a program that loads in its own process draws random numbers in another order; output is late.",
+            help="Measure the gain of removing a cause: run a few steps without it, five times. Causes: input"
+            " (batches are fetched ahead), logging (output is buffered and written afterwards), gc (garbage"
+            " collection is off), or all. This takes 200 to 500 steps. Batches are made early, so a program"
+            " that loads data in its own process draws random numbers in another order; output is late.",
             metavar="[KIND...]",
         ),
     ] = None,

@@ -41,7 +41,7 @@ def tips(
     ] = None,
     manifest: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE|-", help="Judge the pods of this Kubernetes manifest, too."),
+        typer.Option(metavar="FILE|-", help="Also judge the pods of this Kubernetes manifest."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
     price: Price = None,

@@ -1,4 +1,4 @@
-"""`fathom what-if`: what a step would take with changed durations."""
+"""`fathom what-if`: predict a step with changed durations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ fathom what-if train.fathom 'family:softmax=0.5' 'input=0'
 fathom what-if train.fathom 'entry:idle: python=0' 'launch=4us'
 
 Selectors: family:NAME, op:NAME, entry:ROW of the ledger, all-kernels, copy, communication, launch,
-launch-latency, device-gap, input, sync (=0 only), recomputed, python, dispatching, gc, allocator,
+launch-latency, device-gap, input, sync (=0 only), recomputed, python, dispatching, blocked, gc, allocator,
 compilation, checkpoint. A value is a factor, or a duration (20us) where each piece has one.
 
-recomputed is what the backward pass repeats of the forward pass (checkpointing), on host and device.
-launch is the runtime calls alone. What it takes to get to them, which a captured graph spares as well, is
-dispatching (in ops) and python (between ops), whole: also where an op builds a kernel before its launch."""
+recomputed: the part of the forward pass that the backward pass repeats (checkpointing), on host and device.
+launch: runtime calls alone. The time before them, which a captured graph saves as well, is dispatching (in
+ops) and python (between ops), including that of ops which build a kernel before its launch."""
 
 
 def what_if(
     sounding: SoundingPath,
-    changes: Annotated[
-        list[str], typer.Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, as many as wanted.")
-    ],
+    changes: Annotated[list[str], typer.Argument(metavar="CHANGE…", help="SELECTOR=FACTOR, one or more.")],
     json: Annotated[bool, typer.Option("--json", help="Print the prediction as JSON.")] = False,
     rank: Annotated[int | None, typer.Option(help="Predict this rank's step; the first by default.")] = None,
 ) -> None:

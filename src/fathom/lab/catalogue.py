@@ -29,8 +29,9 @@ def chosen(names: Sequence[str], folder: Path = FOLDER) -> list[Technique]:
     for name in names:
         here = [t for t in every.values() if name.replace("_", "-") in (t.name, t.group)]
         if not here:
-            near = ", ".join(get_close_matches(name, every, n=3, cutoff=0.4)) or "see fathom lab list"
-            raise BadInputError(f"There is no technique {name[:60]!r}; near it: {near}.")
+            similar = ", ".join(get_close_matches(name, every, n=3, cutoff=0.4))
+            instead = f"similar ones: {similar}" if similar else "`fathom lab list` shows all"
+            raise BadInputError(f"There is no technique {name[:60]!r}; {instead}.")
         selected |= {technique.name: technique for technique in here}
     return list(selected.values())
 
