@@ -18,7 +18,7 @@ from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
-from fathom.analysis.work.links import Links, connect
+from fathom.analysis.work.links import LINKED, Links, connect
 from fathom.machine import Limits, limits_of
 from fathom.sounding import Problem, Store
 
@@ -34,7 +34,7 @@ class Subject(msgspec.Struct):
     problems: list[Problem]
     micro: list[Micro]
     usual: int | None = None  # the stream that computes most
-    links: Links | None = None  # from its kernels of all phases to all ops, where none was left out
+    links: Links | None = None  # from its LINKED kernels to all ops, where none was left out
 
     @property
     def label(self) -> str:
@@ -96,7 +96,8 @@ def works(
     if not found:
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
-    calls, steps = (store.table(name, rank).collect() for name in ("launches", "steps"))
+    calls = store.table("launches", rank).filter(LINKED).collect()
+    steps = store.table("steps", rank).collect()
     bursts = shaped_elsewhere(steps, found[0].ledger.windows.kind)
     foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
     if bursts:
@@ -130,9 +131,8 @@ def _work(
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
     if subject.index is None:
         return op_work(ops, bounds, steps, limits).with_columns(entry=pl.lit(Entry.OPS))
-    kernels = (
-        store.table("kernels", rank).filter(device=subject.index).with_columns(family=detail()).collect()
-    )
+    rows = store.table("kernels", rank).filter(LINKED, device=subject.index)
+    kernels = rows.with_columns(family=detail()).collect()
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     links = connect(ops, calls, kernels, steps)

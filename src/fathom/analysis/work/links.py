@@ -11,6 +11,8 @@ from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.compiled import PREFIX
 from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, rows_of
 
+# Bursts of counters have no ops, and no step of the ledger is in them: their kernels stay without links.
+LINKED = pl.col("phase").ne_missing("counters")
 _COMPILED = "a compiled kernel whose arguments were not recorded"
 
 

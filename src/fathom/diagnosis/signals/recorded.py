@@ -13,7 +13,7 @@ from fathom.analysis import Account, Step
 from fathom.analysis.causes import STEPS
 from fathom.analysis.intervals import Spans, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
-from fathom.analysis.work.links import Links, chosen, connect
+from fathom.analysis.work.links import LINKED, Links, chosen, connect
 from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
 
@@ -130,9 +130,9 @@ class Recorded(msgspec.Struct, dict=True):
         return connect(self.ops, self.calls, self.kernels, steps)
 
     def _of_phases(self, name: str) -> np.ndarray:
-        """Which rows of a table `table` returns; of kernels among the device's."""
+        """Which rows of a table `table` returns; of kernels among those of the device that were linked."""
         rows = self.store.table(name, self.account.rank)
-        rows = rows.filter(device=self.index) if name == "kernels" else rows
+        rows = rows.filter(LINKED, device=self.index) if name == "kernels" else rows
         return rows.select(pl.col("phase").is_in(PHASES).fill_null(False)).collect()["phase"].to_numpy()
 
     @cached_property
