@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from fathom.analysis.device import COPY, DeviceWork
-from fathom.analysis.intervals import Array, Spans, overlaps
+from fathom.analysis.intervals import Array, Spans, instants, overlaps
 
 IDLE = COPY + 1
 
@@ -25,7 +25,7 @@ def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
 
     Windows are sorted and disjoint. Shares are whole nanoseconds and sum exactly to the time of their class.
     """
-    points = np.unique(np.concatenate((work.starts, work.ends, starts, ends)))
+    points = instants(np.concatenate((work.starts, work.ends, starts, ends)))
     lengths = np.diff(points)
     level, count = _levels(work, points)
     piece, window, parts = overlaps(Spans(work.starts, work.ends), Spans(starts, ends))

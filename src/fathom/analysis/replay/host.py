@@ -11,7 +11,7 @@ import polars as pl
 from fathom.analysis import causes
 from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.host import HostRecords
-from fathom.analysis.intervals import Array, Spans, covered, of_rows
+from fathom.analysis.intervals import Array, Spans, covered, covered_between, instants, of_rows
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.work.recompute import regions
 
@@ -60,7 +60,7 @@ class Team(msgspec.Struct, dict=True):
         """When a part of the forward pass is repeated; few changes ask."""
         return regions(self.ops)
 
-    @property
+    @cached_property
     def lengths(self) -> Array:
         """Nanoseconds of each interval as recorded."""
         return np.diff(self.knots)
@@ -76,12 +76,12 @@ class Team(msgspec.Struct, dict=True):
         return self._inside(self.again)
 
     def _inside(self, held: Spans) -> Array:
-        return covered(held, self.knots[:-1], self.knots[1:]) > 0
+        return covered_between(held, self.knots) > 0
 
     def label(self, activity: list[tuple[tuple[str, str], Spans]]) -> None:
         """Fill `masks` from the ledger's own idea of what the threads did."""
         for (cause, _), held in activity:
-            mask = 2 * covered(held, self.knots[:-1], self.knots[1:]) > self.lengths  # samples cut anywhere
+            mask = 2 * covered_between(held, self.knots) > self.lengths  # samples cut anywhere
             self.masks[cause] = self.masks.get(cause, np.zeros(len(mask), bool)) | mask
 
 
@@ -91,7 +91,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
     mine = [table.filter(pl.col("thread").is_in(list(threads))) for table in tables]
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
     at_calls = [calls.start[calls.team], calls.end[calls.team]]
-    knots = np.unique(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
+    knots = instants(np.concatenate([*times, *at_calls, marks]).astype(np.int64))
     ops = mine[0].filter(pl.col("kind").is_in(NAMED), ~pl.col("name").str.contains(causes.STEPS))
     team = Team(threads, knots, _calls_of(knots, calls), {}, ops)
     if len(knots) > 1:

@@ -130,7 +130,7 @@ class _Map:
 
     def _worked(self, placed: Placed) -> Array:
         """The host's work since its last call."""
-        pace = np.append(np.diff(self._elapsed) / np.diff(self.part.team.knots), 0.0)
+        pace = np.append(np.diff(self._elapsed) / self.part.team.lengths, 0.0)
         work = pace[placed.knot] * placed.beyond + self._elapsed[placed.knot]
         return work - self._elapsed[self.part.knot_of_anchor[placed.since[placed.working]]]
 

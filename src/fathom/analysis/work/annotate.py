@@ -6,8 +6,9 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.roofline import needs
+from fathom.analysis.work.compiled import TEMPLATE
 from fathom.analysis.work.recompute import recomputed
-from fathom.analysis.work.registry import evaluate, is_product
+from fathom.analysis.work.registry import PRODUCTS, evaluate
 from fathom.analysis.work.tree import grow
 from fathom.machine import Limits
 
@@ -16,6 +17,8 @@ NO_FORMULA = "no formula for this operator"
 UNLIKE = "the step recorded with shapes called it a different number of times"
 SIGNATURE = ["name", "shapes", "dtypes", "values"]
 _FIGURES = ("flops", "bytes", "dtype", "need_ns", "bound", "product", "again", "unit")
+# As `is_product` says of one name.
+IS_PRODUCT = pl.col("name").is_in(sorted(PRODUCTS)) | pl.col("name").str.starts_with(TEMPLATE)
 WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abstained": pl.String}
 
 
@@ -107,7 +110,7 @@ def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFra
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
     works = annotate(ops)
     works = works.filter(counted).with_columns(
-        pl.col("name").map_elements(is_product, return_dtype=pl.Boolean).alias("product"),
+        product=IS_PRODUCT,
         footprint="bytes",
         direction=pl.lit(None, pl.String),
     )

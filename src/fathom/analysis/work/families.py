@@ -7,12 +7,11 @@ import polars as pl
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.roofline import TF32, needs
-from fathom.analysis.work.annotate import SIGNATURE, WORK, bounded, totals, works_of
+from fathom.analysis.work.annotate import IS_PRODUCT, SIGNATURE, WORK, bounded, totals, works_of
 from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.dtypes import DTYPES
 from fathom.analysis.work.links import Links, connect
 from fathom.analysis.work.recompute import recomputed
-from fathom.analysis.work.registry import is_product
 from fathom.analysis.work.tree import Rows
 from fathom.machine import Limits
 
@@ -136,8 +135,7 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     )
     rows = ops.select(SIGNATURE)[calls["owner"].to_numpy()]
     works = works_of(rows.with_columns(element=_element(rows, calls["names"])))
-    product = rows["name"].map_elements(is_product, return_dtype=pl.Boolean).alias("product")
-    works = works.with_columns(product, footprint=pl.col("bytes"))
+    works = works.with_columns(rows.select(product=IS_PRODUCT)["product"], footprint=pl.col("bytes"))
     calls = pl.concat([calls.drop("names"), works], how="horizontal")
     part = pl.col("time") / pl.col("whole")
     return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(

@@ -35,12 +35,12 @@ _MALFORMED = (ValueError, TypeError, IndexError, KeyError, AttributeError, Arith
 NO_SHAPES = "shapes were not recorded"
 
 
-_PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for name in group.FORMULAS}
+PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for name in group.FORMULAS}
 
 
 def is_product(name: str) -> bool:
     """Whether the operator is a matrix product, a convolution or attention: what matrix units do."""
-    return name in _PRODUCTS or name.startswith(compiled.TEMPLATE)
+    return name in PRODUCTS or name.startswith(compiled.TEMPLATE)
 
 
 def is_known(name: str) -> bool:

@@ -7,7 +7,6 @@ import polars as pl
 from fathom.analysis import causes
 from fathom.analysis.entries import Entry
 from fathom.analysis.work.tree import rows_of
-from fathom.diagnosis.signals.host import of_the_program
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Asked
 from fathom.diagnosis.signals.searches import searching
@@ -47,7 +46,7 @@ def asked(recorded: Recorded) -> list[Asked]:
 
 def _calls(recorded: Recorded) -> pl.DataFrame:
     """Calls about the device's memory in order, with whether an op made them, and whether it searches."""
-    rows = of_the_program(recorded.calls)
+    rows = recorded.own_calls
     allocates = pl.col("api").str.contains(causes.APIS[Entry.ALLOCATOR.cause].pattern)
     rows = rows.filter(allocates & ~pl.col("api").str.contains(HOST_MEMORY))
     rows = rows.sort("phase", "burst", "start_ns").with_row_index("row")

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.work.dtypes import DTYPES, SIZE
-from fathom.diagnosis.signals.kernels import in_order, together
+from fathom.diagnosis.signals.kernels import row_dicts, together
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Work
 from fathom.diagnosis.signals.shapes import dtypes_of, shapes_of
@@ -33,8 +33,7 @@ def round_trips(recorded: Recorded) -> list[Work]:
 @signal("kernels.undone")
 def undone(recorded: Recorded) -> tuple[list[Row], list[Row]]:
     """The main stream's kernels in their order, and those of them that are such casts."""
-    columns = ("label", "path", "shapes", "dtypes", "source", "module", "ns")
-    rows = in_order(recorded).select(columns).to_dicts()
+    rows = row_dicts(recorded)
     return rows, needless(rows)
 
 

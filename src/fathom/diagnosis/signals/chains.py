@@ -49,11 +49,12 @@ def _runs(rows: list[dict[str, Any]], casts: list[dict[str, Any]]) -> Iterator[l
             continue
         row["numel"], row["last"] = sizes[row["shapes"]]
         row["cast"] = cast_of(" > ".join(row["path"]), row["shapes"], row["dtypes"]) is not None
-        if not (_fusible(row) and run and _joins(row, run[0])):
+        fusible = _fusible(row)
+        if not (fusible and run and _joins(row, run[0])):
             if _chain(run):
                 yield run
             run = []
-        if _fusible(row):
+        if fusible:
             run.append(row)
     if _chain(run):
         yield run

@@ -258,8 +258,9 @@ def _host(recorded: Recorded, rows: pl.DataFrame, fused: Fused) -> float:
     A launch of generated code costs what dispatching an op does, with guards before it and wrappers around
     both passes; each break of the graph adds to them. The optimizer stays as it is.
     """
-    ops = recorded.ops.filter(pl.col("kind") == "op", pl.col("phase") == "timeline")
-    values = ops.filter(recorded.inside(ops), pl.col("name").str.contains(BREAKS.pattern))
+    ops = recorded.ops.select("kind", "phase", "name", "start_ns", "end_ns")
+    ops = ops.filter(pl.col("name").str.contains(BREAKS.pattern), kind="op", phase="timeline")
+    values = ops.filter(recorded.inside(ops))
     optimizer = recorded.ops.filter(pl.col("name").str.starts_with(OPTIMIZER)).drop_nulls("end_ns")
     within = covered(of_rows(optimizer), values["start_ns"].to_numpy(), values["end_ns"].to_numpy())
     breaks = int((within == 0).sum())  # an optimizer reads its own counts of steps

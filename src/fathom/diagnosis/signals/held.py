@@ -7,7 +7,6 @@ import polars as pl
 from fathom.analysis.intervals import covered, intersect, of_rows, subtract, union
 from fathom.diagnosis.signals import silent
 from fathom.diagnosis.signals.pauses import SHORT_NS
-from fathom.diagnosis.signals.processor import meeting
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Held
 from fathom.diagnosis.signals.value import signal
@@ -23,11 +22,13 @@ def held(recorded: Recorded) -> list[Held]:
 
     Ops that meet the device alone: what others do is `host.processor_ops`.
     """
-    ops = recorded.ops.with_columns(inside=pl.int_range(pl.len(), dtype=pl.Int64))
-    named = pl.col("name").str.contains(OPS) & ~pl.col("name").str.contains(ENGINE)
-    mine = ops.filter(pl.Series(meeting(recorded)), pl.col("kind") == "op", named)
+    ops = recorded.ops.select("kind", "name", inside=pl.int_range(pl.len(), dtype=pl.Int64))
     stretches = silent.stretches(recorded, SHORT_NS).filter(~pl.col("calling"))
-    groups = stretches.join(mine.select("inside", "name"), on="inside").group_by("name", maintain_order=True)
+    mine = ops.filter(
+        pl.Series(recorded.meets), pl.col("inside").is_in(stretches["inside"].implode()), kind="op"
+    )
+    mine = mine.filter(pl.col("name").str.contains(OPS), ~pl.col("name").str.contains(ENGINE))
+    groups = stretches.join(mine, on="inside").group_by("name", maintain_order=True)
     found = [_held(recorded, str(name), rows) for (name,), rows in groups]
     return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)
 
@@ -35,7 +36,7 @@ def held(recorded: Recorded) -> list[Held]:
 def _held(recorded: Recorded, name: str, rows: pl.DataFrame) -> Held:
     starts, ends = rows["at"].to_numpy(), rows["until"].to_numpy()
     stretches = intersect(union(starts, ends), recorded.used)
-    every = recorded.ops.filter(name=name)
+    every = recorded.ops.select("name", "start_ns", "end_ns", "ran").filter(name=name)
     whole = intersect(of_rows(every), recorded.used)
     lines = every["ran"].drop_nulls().mode().sort()
     return Held(

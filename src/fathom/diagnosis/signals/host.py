@@ -25,7 +25,7 @@ _KEY = ["phase", "burst", "op"]
 @signal("host.calls", "ms a step")
 def calls(recorded: Recorded) -> list[Call]:
     """Calls that synchronise, ask the driver for memory or load code, by the ops that made them."""
-    rows = _before_the_end(of_the_program(recorded.calls))
+    rows = _before_the_end(recorded.own_calls)
     names = rows["api"].unique().drop_nulls().to_list()
     known = {api: cause for api in names if (cause := causes.api_cause(api) or _copying(api))}
     rows = rows.filter(pl.col("api").is_in(list(known)))
@@ -55,12 +55,6 @@ def calls(recorded: Recorded) -> list[Call]:
 
 def _copying(api: str) -> str | None:
     return Entry.SYNCHRONISATION.cause if re.search(COPYING, api) else None
-
-
-def of_the_program(rows: pl.DataFrame) -> pl.DataFrame:
-    """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
-    launching = rows.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
-    return rows.filter(pl.col("thread").is_in(launching.implode()))
 
 
 def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:

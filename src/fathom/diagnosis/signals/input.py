@@ -205,7 +205,10 @@ def _first(recorded: Recorded, loaders: pl.DataFrame) -> float:
 def _seeds(ops: pl.DataFrame) -> pl.DataFrame:
     """`torch.empty(()).random_().item()`: these three ops, one after the other."""
     siblings = [*THREAD, "parent"]
-    ops = ops.filter(pl.col("kind") == "op").sort(*siblings, "start_ns", maintain_order=True)
+    ops = ops.select(*siblings, "start_ns", "name", "kind").filter(kind="op")
+    drawing = ops.filter(name=SEED[1]).select(siblings).unique()
+    ops = ops.join(drawing, on=siblings, how="semi", nulls_equal=True)
+    ops = ops.sort(*siblings, "start_ns", maintain_order=True)
     return ops.filter(
         pl.col("name").shift(by).over(siblings) == name for by, name in zip((1, 0, -1), SEED, strict=True)
     )

@@ -69,6 +69,14 @@ def in_order(recorded: Recorded) -> pl.DataFrame:
     return rows
 
 
+def row_dicts(recorded: Recorded) -> list[dict]:
+    """The rows of `in_order`, made once."""
+    if "in order" not in recorded.read:
+        columns = ("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns")
+        recorded.read["in order"] = in_order(recorded).select(columns).to_dicts()
+    return recorded.read["in order"]
+
+
 def together(mine: list[dict], steps: int) -> Work:
     """Rows of `in_order` of one family and op as one piece of work."""
     told = {name: mine[0][name] for name in ("shapes", "dtypes", "module", "source")}

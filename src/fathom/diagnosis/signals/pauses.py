@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis import causes
 from fathom.analysis.intervals import Array, union
-from fathom.diagnosis.signals.host import of_the_program
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Holds
 from fathom.diagnosis.signals.value import signal
@@ -15,6 +13,7 @@ from fathom.units import NS_PER_MS
 
 SHORT_NS = 300_000  # some ten launches under a profiler: a longer pause is no matter of launching
 TURN_NS = 5_000_000  # sys.getswitchinterval(): how long a thread keeps the interpreter while others wait
+_COLUMNS = ["phase", "burst", "start_ns", "end_ns", "name"]
 EARLY, LATE = 0.1, 0.25  # of a turn: how far its end is from a multiple, with what the scheduler adds
 
 
@@ -34,10 +33,10 @@ def short_pauses(recorded: Recorded) -> float:
 @signal("host.holds", "a step")
 def holds(recorded: Recorded) -> Holds:
     """Between two records of one thread that launches; a call of the runtime that takes long is no pause."""
-    calls = of_the_program(recorded.calls)
-    launching = calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().to_list()
+    calls = recorded.own_calls
+    launching = recorded.launching.to_list()
     shown = pl.col("kind").ne_missing("python") & pl.col("thread").is_in(launching)
-    ops, steps = recorded.ops.filter(shown), recorded.steps
+    ops, steps = recorded.ops.select("kind", "thread", *_COLUMNS).filter(shown), recorded.steps
     found = [_of_thread(recorded, ops, calls, thread) for thread in launching]
     starts, ends = (np.concatenate([one[side] for one in found] or [np.zeros(0, int)]) for side in (0, 1))
     places = {place for one in found for place in one[2]}
@@ -56,9 +55,8 @@ def _of_thread(
     recorded: Recorded, ops: pl.DataFrame, calls: pl.DataFrame, thread: int
 ) -> tuple[Array, Array, list[str]]:
     """Begin and end of its pauses, and the records that they follow."""
-    columns = ["phase", "burst", "start_ns", "end_ns", "name"]
-    named = calls.filter(thread=thread).rename({"api": "name"}).select(columns)
-    tables = [ops.filter(thread=thread).select(columns), named]
+    named = calls.filter(thread=thread).rename({"api": "name"}).select(_COLUMNS)
+    tables = [ops.filter(thread=thread).select(_COLUMNS), named]
     edges = [one.select("phase", "burst", "name", at=at) for one in tables for at in ("start_ns", "end_ns")]
     rows = pl.concat(edges).sort("phase", "burst", "at")
     rows = rows.with_columns(until=pl.col("at").shift(-1).over("phase", "burst"))

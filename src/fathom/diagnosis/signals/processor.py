@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from fathom.analysis import causes
 from fathom.analysis.intervals import Array, covered, intersect, subtract, union
-from fathom.analysis.work.tree import NONE, rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import HostWork
 from fathom.diagnosis.signals.shapes import shapes_of
@@ -17,42 +15,32 @@ from fathom.units import NS_PER_MS
 WORKS_NS = 50_000  # an op that calls nothing for so long works on numbers; dispatching takes less
 MOSTLY = 0.8  # of an op's time lies in such calls
 PINNING = r"^aten::_?pin_memory$"
+PINNED = r"^aten::pin_memory$"
+_COLUMNS = ["thread", "name", "start_ns", "end_ns", "shapes", "ran"]
 
 
 @signal("host.processor_ops", "ms a step")
 def processor_ops(recorded: Recorded) -> list[HostWork]:
     """Outermost ops without any call to the device beneath them, those that keep it idle longest first."""
     ops = recorded.ops
-    meets = meeting(recorded) & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
+    meets = recorded.meets & ~ops["name"].str.contains(PINNING).fill_null(False).to_numpy()
     beneath = np.append(~meets & _is_op(ops), False)[recorded.parents]  # NONE is the last
-    rows = ops.filter(pl.Series(~meets & _is_op(ops) & ~beneath))
+    rows = ops.select(_COLUMNS).filter(pl.Series(~meets & _is_op(ops) & ~beneath))
     return _worked(recorded, rows.filter(~pl.col("name").str.contains(PINNING)))
 
 
 @signal("host.pinning", "ms a step")
 def pinning(recorded: Recorded) -> list[HostWork]:
     """Ops that copy a tensor into page-locked memory."""
-    return _worked(recorded, recorded.ops.filter(pl.col("name").str.contains("^aten::pin_memory$")))
+    return _worked(recorded, recorded.ops.select(_COLUMNS).filter(pl.col("name").str.contains(PINNED)))
 
 
 def _is_op(ops: pl.DataFrame) -> Array:
     return (ops["kind"] == "op").fill_null(False).to_numpy()
 
 
-def meeting(recorded: Recorded) -> Array:
-    """By op: whether it, or one beneath it, called the runtime."""
-    meets = np.zeros(recorded.ops.height + 1, bool)  # NONE is the last
-    rows = np.unique(rows_of(recorded.ops, recorded.calls, "op"))
-    while len(rows := rows[(rows != NONE) & ~meets[rows]]):
-        meets[rows] = True
-        rows = np.unique(recorded.parents[rows])
-    return meets[:-1]
-
-
 def _worked(recorded: Recorded, rows: pl.DataFrame) -> list[HostWork]:
-    launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique()
-    rows = rows.filter(pl.col("thread").is_in(launching.implode()))
-    rows = _long(rows)
+    rows = _long(rows.filter(pl.col("thread").is_in(recorded.launching.implode())))
     groups = rows.group_by("name", maintain_order=True)
     found = [_work(recorded, str(name), mine) for (name,), mine in groups]
     return sorted((one for one in found if one.count), key=lambda one: -one.idle_ms)

@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis import Account, Step
-from fathom.analysis.causes import STEPS
-from fathom.analysis.intervals import Spans, of_rows
+from fathom.analysis.causes import LAUNCH, STEPS
+from fathom.analysis.intervals import Spans, instants, of_rows
 from fathom.analysis.results import Device, Input, LedgerRow, Memory, Trial
 from fathom.analysis.work.links import LINKED, Links, chosen, connect
 from fathom.analysis.work.tree import NONE, rows_of
@@ -134,6 +134,31 @@ class Recorded(msgspec.Struct, dict=True):
         rows = self.store.table(name, self.account.rank)
         rows = rows.filter(LINKED, device=self.index) if name == "kernels" else rows
         return rows.select(pl.col("phase").is_in(PHASES).fill_null(False)).collect()["phase"].to_numpy()
+
+    @cached_property
+    def launching(self) -> pl.Series:
+        """The threads that launch work."""
+        return self.calls.filter(pl.col("api").str.contains(LAUNCH))["thread"].unique()
+
+    @cached_property
+    def own_calls(self) -> pl.DataFrame:
+        """Calls of threads that launch work: a loader's thread that pins may synchronise as it likes."""
+        return self.calls.filter(pl.col("thread").is_in(self.launching.implode()))
+
+    @cached_property
+    def callers(self) -> np.ndarray:
+        """The row of the op that made each call, NONE where there is none."""
+        return rows_of(self.ops, self.calls, "op")
+
+    @cached_property
+    def meets(self) -> np.ndarray:
+        """By op: whether it, or one beneath it, called the runtime."""
+        found = np.zeros(self.ops.height + 1, bool)  # NONE is the last
+        rows = instants(self.callers)
+        while len(rows := rows[(rows != NONE) & ~found[rows]]):
+            found[rows] = True
+            rows = instants(self.parents[rows])
+        return found[:-1]
 
     @cached_property
     def parents(self) -> np.ndarray:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from fathom.analysis.entries import Entry
-from fathom.diagnosis.signals.kernels import in_order, together
+from fathom.diagnosis.signals.kernels import row_dicts, together
 from fathom.diagnosis.signals.numbers import AIDE, product_of
 from fathom.diagnosis.signals.recorded import Recorded
 from fathom.diagnosis.signals.rows import Product, Work
@@ -21,10 +22,8 @@ Row = dict[str, Any]
 @signal("kernels.product_runs", "ms a step")
 def product_runs(recorded: Recorded) -> list[Product]:
     """Products of such runs, by shape and op; `count` and `ms` of their work are what runs take of it."""
-    rows = in_order(recorded)
-    told = rows.select("label", "path", "shapes", "dtypes", "source", "module", "grid", "ns").to_dicts()
     found: dict[tuple, list[Row]] = {}
-    for run in _runs(told):
+    for run in _runs(row_dicts(recorded)):
         for row in run:
             key = (row["label"], *row["path"], row["shapes"], row["source"])
             found.setdefault(key, []).append(row)
@@ -50,6 +49,8 @@ def _runs(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
+    if max(shapes.values(), default=0) < SHORTEST:
+        return
     kept = [row for row in run if shapes[_shape(row) or ()] >= SHORTEST]
     if kept:
         yield kept
@@ -57,6 +58,11 @@ def _long(run: list[Row], shapes: dict[tuple, int]) -> Iterator[list[Row]]:
 
 def _shape(row: Row) -> tuple | None:
     """What two products have in common that could be one batch; None for what is no single product."""
-    product = product_of(Work(Entry.COMPUTE, "", 0.0, 1, tuple(row["path"]), row["shapes"], row["dtypes"]))
-    alone = product is not None and product.batch == 1
+    alone = _is_single(tuple(row["path"]), row["shapes"], row["dtypes"])
     return (row["path"][0], row["shapes"], row["dtypes"]) if alone else None
+
+
+@lru_cache(1 << 14)
+def _is_single(path: tuple[str, ...], shapes: str | None, dtypes: str | None) -> bool:
+    product = product_of(Work(Entry.COMPUTE, "", 0.0, 1, path, shapes, dtypes))
+    return product is not None and product.batch == 1

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.analysis import causes
-from fathom.analysis.work.tree import rows_of
 from fathom.diagnosis.signals.recorded import Recorded
 
 KEYS = ["phase", "burst", "thread"]
+TIMES = ["start_ns", "end_ns"]
 
 
 def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
@@ -21,13 +20,16 @@ def stretches(recorded: Recorded, least_ns: int) -> pl.DataFrame:
 
 
 def _all(recorded: Recorded) -> pl.DataFrame:
-    launching = recorded.calls.filter(pl.col("api").str.contains(causes.LAUNCH))["thread"].unique().implode()
     row = pl.col("op_row")
-    ops = recorded.ops.with_columns(
-        op_row=pl.int_range(pl.len(), dtype=pl.Int64), above=pl.Series(recorded.parents)
+    ops = recorded.ops.select(
+        *KEYS,
+        *TIMES,
+        "kind",
+        op_row=pl.int_range(pl.len(), dtype=pl.Int64),
+        above=pl.Series(recorded.parents),
     )
     ops = ops.filter(pl.col("kind").ne_missing("python"))
-    calls = recorded.calls.with_columns(op_row=pl.Series(rows_of(recorded.ops, recorded.calls, "op")))
+    calls = recorded.calls.select(*KEYS, *TIMES, op_row=pl.Series(recorded.callers))
     # After a record begins the thread is in it, after it ends in what is above it.
     edges = [
         _edges(ops, row, begins=True),
@@ -35,7 +37,7 @@ def _all(recorded: Recorded) -> pl.DataFrame:
         _edges(calls, row, begins=True, calling=True),
         _edges(calls, row, begins=False),
     ]
-    rows = pl.concat(edges).filter(pl.col("thread").is_in(launching))
+    rows = pl.concat(edges).filter(pl.col("thread").is_in(recorded.launching.implode()))
     rows = rows.sort(*KEYS, "at", "begins", "tie", maintain_order=True)
     return rows.with_columns(until=pl.col("at").shift(-1).over(KEYS))
 
