@@ -37,8 +37,8 @@ import numpy as np
 from burst_cost import follow
 from cost_commands import add_folder, append, device_name, keep, lines, run
 
+from fathom.probe.collecting import uncollected
 from fathom.probe.counters.activities import Activities, Subscriber, activities, launch
-from fathom.probe.uncollected import uncollected
 
 LINES = "aftermath.jsonl"
 WARM_UP = 60  # steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from fathom.machine.checks import recalled
-from fathom.recorder.checking import note_checks
+from fathom.recorder.finishing import note_checks
 
 
 def test_the_checks_join_the_inventory_of_a_recording(tmp_path):

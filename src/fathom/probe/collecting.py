@@ -1,22 +1,16 @@
-"""Time Python's garbage collections: the host waits for them wherever they happen."""
+"""Python's garbage collections: time them, and keep Fathom from causing them."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fathom.probe.faults import guarded
+from fathom.probe.reporter import Reporter
 
 SHORTEST_COLLECTION_NS = 100_000
-
-
-class Waits(Protocol):
-    """The recording that receives waits."""
-
-    def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
-        """Record a wait of this thread with a known cause."""
 
 
 class Handle:
@@ -26,8 +20,8 @@ class Handle:
         self.remove = remove
 
 
-def collections(session: Waits) -> Handle:
-    """Record every collection of at least SHORTEST_COLLECTION_NS until the handle is removed."""
+def collections(session: Reporter) -> Handle:
+    """Record collections of at least SHORTEST_COLLECTION_NS, for which the host waits, until removed."""
     began = {"ns": 0}
 
     @guarded("timing garbage collection")
@@ -40,3 +34,15 @@ def collections(session: Waits) -> Handle:
 
     gc.callbacks.append(collecting)
     return Handle(lambda: gc.callbacks.remove(collecting))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable garbage collection, so that allocations in the block trigger none in the next step."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

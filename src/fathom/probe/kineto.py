@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from fathom.atomic import atomic_write
+from fathom.probe.collecting import uncollected
 from fathom.probe.device import device_in_use
-from fathom.probe.uncollected import uncollected
 
 MARK = "fathom.mark#"
 BYTES_AN_EVENT = 300  # of Kineto's JSON, without shapes or stacks

@@ -8,16 +8,10 @@ from __future__ import annotations
 import sys
 import time
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
+from fathom.probe.reporter import Reporter
 from fathom.probe.threads import native_id
-
-
-class Says(Protocol):
-    """The recording that receives regions."""
-
-    def say(self, record: dict[str, Any]) -> None:
-        """Append a record."""
 
 
 class Plain:
@@ -54,7 +48,7 @@ class Plain:
 class PlainRegion:
     """Context manager that records how long a named stretch of the program took."""
 
-    def __init__(self, session: Says, name: str) -> None:
+    def __init__(self, session: Reporter, name: str) -> None:
         self._session, self._name, self._start = session, name, 0
 
     def __enter__(self) -> PlainRegion:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from fathom.probe.collecting import uncollected
 from fathom.probe.counters.activities import Activities, activities, launch
 from fathom.probe.counters.sampler import CounterSampler
 from fathom.probe.device import device_in_use
@@ -18,7 +19,6 @@ from fathom.probe.orders import Job
 from fathom.probe.plain import Plain, is_plain
 from fathom.probe.reporter import Reporter
 from fathom.probe.threads import native_id
-from fathom.probe.uncollected import uncollected
 
 TOO_MANY = "modules and source lines are unknown, because a step has too many events to record their stacks"
 NO_CUPTI = "CUPTI could not be used directly"

@@ -20,3 +20,6 @@ class Reporter(Protocol):
 
     def note(self, what: str, text: str) -> None:
         """Tell the user something, once."""
+
+    def wait(self, cause: str, start: int, end: int, detail: str = "") -> None:
+        """Record a wait of this thread with a known cause."""

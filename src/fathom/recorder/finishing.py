@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import json
 import os
 import shutil
 import threading
@@ -12,13 +13,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fathom.atomic import atomic_write
 from fathom.errors import FathomError
+from fathom.recorder.redact import redact_text
 
 if TYPE_CHECKING:
     from fathom.sounding import Store
 
 TABLE_LIBRARIES = ("polars", "msgspec", "isal", "numpy")
 LONG = 2.0  # seconds without output
+PATIENCE = 2.0  # seconds that the user waits for one command of the checks
 
 
 def missing_libraries() -> list[str]:
@@ -49,7 +53,6 @@ def finish(folder: Path, *, keep_raw: bool = False, say: Callable[[str], None]) 
 
 
 def _make(folder: Path, say: Callable[[str], None]) -> Store:
-    from fathom.recorder.checking import note_checks
     from fathom.recorder.folding import fold
     from fathom.sounding import import_raw
 
@@ -63,6 +66,28 @@ def _make(folder: Path, say: Callable[[str], None]) -> Store:
         patience.cancel()
     shutil.rmtree(folder / "raw", ignore_errors=True)
     return store
+
+
+def note_checks(raw: Path) -> None:
+    """Check the machine, and add the results to the inventory in `launch.json`, if that is possible.
+
+    This happens after the program has ended, because counters of throttling and killed processes then cover
+    its run, and reading them delays nothing. Records that stay raw have no checks: these need libraries that
+    such a target lacks.
+    """
+    from fathom.machine.checks import examine, stored, this_host
+
+    path = raw / "launch.json"
+    try:
+        launch = json.loads(path.read_bytes())
+        results = stored(examine(this_host(PATIENCE)))
+        launch["machine"]["checks"] = {
+            name: {key: redact_text(text) for key, text in result.items()} for name, result in results.items()
+        }
+        with atomic_write(path) as part:
+            Path(part).write_text(json.dumps(launch, indent=1))
+    except Exception:  # whatever a host is like, its recording matters more
+        return
 
 
 def compress_traces(raw: Path) -> None:

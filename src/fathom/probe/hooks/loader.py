@@ -42,12 +42,12 @@ def _watch_iterators(deliveries: Deliveries, patches: Patches) -> None:
 
         return __next__
 
-    patches.wrap(base, "__init__", lambda original: after(original, deliveries.started))
-    patches.wrap(base, "_reset", lambda original: after(original, deliveries.reset))
+    patches.wrap(base, "__init__", after(deliveries.started))
+    patches.wrap(base, "_reset", after(deliveries.reset))
     patches.wrap(base, "__next__", timed)
     if deliveries.ahead is not None:
         deliveries.ahead.serve = functools.partial(_serve, deliveries.ahead, base)
-    patches.wrap(many, "_process_data", lambda original: before(original, deliveries.received))
+    patches.wrap(many, "_process_data", before(deliveries.received))
 
 
 def _serve(ahead: Ahead, base: Any) -> None:
@@ -65,9 +65,7 @@ def _serve(ahead: Ahead, base: Any) -> None:
         return __next__
 
     patches.wrap(base, "__next__", remaining)
-    patches.wrap(
-        base, "_reset", lambda original: before(original, lambda iterator, *_, **__: ahead.reset(iterator))
-    )
+    patches.wrap(base, "_reset", before(lambda iterator, *_, **__: ahead.reset(iterator)))
 
 
 class Iterators:

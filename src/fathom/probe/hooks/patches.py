@@ -39,24 +39,35 @@ class Patches:
                 setattr(owner, name, before)
 
 
-def after(original: Any, then: Any) -> Any:
-    """Return a method that calls `original`, then `then` with the same arguments."""
+def before(first: Callable[..., Any]) -> Callable[[Any], Any]:
+    """Wrap a function to call `first` before it, with the same arguments."""
 
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(self, *args, **kwargs)
-        then(self, *args, **kwargs)
-        return result
+    def around(original: Any) -> Any:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            first(*args, **kwargs)
+            return original(*args, **kwargs)
 
-    return wrapper
+        return wrapper
+
+    return around
 
 
-def before(original: Any, first: Any) -> Any:
-    """Return a method that calls `first`, then `original` with the same arguments."""
+def after(then: Callable[..., Any], even_if_it_fails: bool = False) -> Callable[[Any], Any]:
+    """Wrap a function to call `then` after it, with the same arguments."""
 
-    @functools.wraps(original)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        first(self, *args, **kwargs)
-        return original(self, *args, **kwargs)
+    def around(original: Any) -> Any:
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                if even_if_it_fails:
+                    then(*args, **kwargs)
+                raise
+            then(*args, **kwargs)
+            return result
 
-    return wrapper
+        return wrapper
+
+    return around

@@ -48,7 +48,7 @@ def watch_fetchers(session: Session, patches: Patches, stages: Stages) -> None:
     """Time every fetch of a batch; workers report it at once, because nobody else sees it there."""
     making = Making(session, stages)
     watch_decoders(patches, making.decoding)
-    patches.wrap(fetch._BaseDatasetFetcher, "__init__", lambda original: after(original, making.created))
+    patches.wrap(fetch._BaseDatasetFetcher, "__init__", after(making.created))
     patches.wrap(fetch._MapDatasetFetcher, "fetch", making.timed)
     patches.wrap(fetch._IterableDatasetFetcher, "fetch", making.timed)
 

@@ -86,18 +86,7 @@ class Silence(Trial):
 
     def keeps(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Whether the call was buffered; otherwise it must be made now, after everything buffered before."""
-        if not of_the_steps():
-            return False
-        with self._lock:
-            if not self.open:
-                return False
-            try:
-                self._calls.append((call, self._frozen(args), self._frozen(kwargs)))
-            except CannotKeepError:
-                self.release()
-                return False
-            self._kept += 1
-            return True
+        return of_the_steps() and self._buffer(call, lambda: (self._frozen(args), self._frozen(kwargs)))
 
     def keeps_print(self, call: Callable[..., Any], args: Any, kwargs: Any) -> bool:
         """Do the same for `print`: buffer the text of what cannot be copied, unless it goes into a file."""
@@ -105,29 +94,29 @@ class Silence(Trial):
         if not of_the_steps() or not any(stream is argument for argument in self._streams):
             return False
         texts = tuple(self.or_text(argument, str) for argument in args)
-        with self._lock:
-            if not self.open:
-                return False
-            self._calls.append((call, texts, {**kwargs, "file": stream}))
-            self._kept += 1
-            return True
+        return self._buffer(call, lambda: (texts, {**kwargs, "file": stream}))
 
     def keeps_record(self, call: Callable[..., Any], logger: Any, record: Any) -> bool:
         """Do the same for a record of `logging`; warnings and errors are written at once."""
-        if not of_the_steps():
-            return False
+
+        def arguments() -> tuple[Any, Any]:
+            if record.levelno >= WARNING:
+                raise CannotKeepError
+            self._settle(record)
+            return (logger, record), {}
+
+        return of_the_steps() and self._buffer(call, arguments)
+
+    def _buffer(self, call: Callable[..., Any], arguments: Callable[[], tuple[Any, Any]]) -> bool:
+        """Buffer a call with the result of `arguments`; if that fails, write everything buffered before."""
         with self._lock:
             if not self.open:
                 return False
-            if record.levelno >= WARNING:
-                self.release()
-                return False
             try:
-                self._settle(record)
-            except Exception:  # handlers report their own problems, and the program continues
+                self._calls.append((call, *arguments()))
+            except Exception:  # CannotKeepError, or a fault of the program, which handlers report
                 self.release()
                 return False
-            self._calls.append((call, (logger, record), {}))
             self._kept += 1
             return True
 
