@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
-import sys
 
 import pytest
 import tomllib
 
+from tests.support import warm
 from tests.support.paths import ROOT
 
 EXAMPLES = ROOT / "examples"
@@ -17,7 +17,7 @@ PROGRAMS = ROOT / "benchmarks" / "programs"
 
 
 def run(*words: object) -> str:
-    done = subprocess.run([sys.executable, *map(str, words)], capture_output=True, text=True, timeout=300)
+    done = warm.run(words, os.environ, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

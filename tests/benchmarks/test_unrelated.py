@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import subprocess
-import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +17,7 @@ from faults import record
 from faults.labels import GROUPS, kinds
 from faults.score import NOTHING, Case
 from tests.faults.test_faults_suite import options
+from tests.support import warm
 from tests.support.running import environment
 
 FAULTY = [one for one in planted() if one.fault.kind]
@@ -59,18 +59,14 @@ def test_faults_differ_and_are_spread():
 
 @pytest.mark.programs
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_every_form_runs_on_a_processor_and_learns_the_same(name: str):
+def test_every_form_runs_on_a_processor_and_learns_the_same(name: str, tmp_path: Path):
     needed = ("torch", "PIL") if name == "diffusion" else ("torch",)
     if missing := [one for one in needed if not importlib.util.find_spec(one)]:
         pytest.skip(f"needs {missing[0]}")
     forms = [one.name for one in planted() if one.group == name]
-    done = subprocess.run(
-        [sys.executable, "-c", EVERY_FORM, str(HERE / f"{name}.py"), *forms],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    (tmp_path / "every_form.py").write_text(EVERY_FORM)
+    words = [tmp_path / "every_form.py", HERE / f"{name}.py", *forms]
+    done = warm.run(words, environment(), timeout=240)
     assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [one["fault"] for one in told] == forms

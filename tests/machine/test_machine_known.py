@@ -9,9 +9,11 @@ from pathlib import Path
 from fathom.gauges import QUICK
 from fathom.machine import inventory, known_machine, remember
 from fathom.machine.ceilings import Ceiling, to_records
-from tests.support.running import run_fathom
+from tests.support.running import SOURCE, run_fathom
 
 SEEN = to_records([Ceiling(id="host.read", value=1e10, unit="B/s", low=1e10, high=1e10, samples=3)])
+# Measuring all of the quick ones takes 20 s.
+ONE_CEILING = "import fathom.gauges.catalogue as catalogue; catalogue.QUICK = ('host.read',)"
 
 
 def launched(folder: Path) -> dict:
@@ -58,9 +60,14 @@ def test_a_recording_first_measures_missing_ceilings(tmp_path):
 def test_an_unwritable_home_does_not_prevent_a_recording(tmp_path):
     (tmp_path / "home").write_text("in the way")
     words = ["run", "--raw", "-o", "out.fathom", "sh", "-c", "exit 3"]
+    site = tmp_path / "site" / "sitecustomize.py"
+    site.parent.mkdir()
+    site.write_text(ONE_CEILING)
+    here = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join([str(site.parent), SOURCE])}
     home = str(tmp_path / "home")
-    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=home, FATHOM_MEASURE="1", PATH=os.environ["PATH"])
+    done = run_fathom(*words, cwd=tmp_path, FATHOM_HOME=home, FATHOM_MEASURE="1", **here)
     assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert [ceiling["id"] for ceiling in launched(tmp_path)["ceilings"]] == ["host.read"]
     assert launched(tmp_path)["fingerprint"] == inventory()["fingerprint"]
 
 
