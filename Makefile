@@ -27,8 +27,9 @@ demo: $(READY)
 ROOM ?=
 TESTS = $(if $(ROOM),$(or $(wildcard tests/$(ROOM) tests/test_$(ROOM).py),$(error There are no tests of $(ROOM))),tests)
 # Two workers on two cores, and one thread in each library: programs that tests start are timed.
+# Bytecode is kept, or each of hundreds of processes would compile its modules again.
 test: $(READY)
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 POLARS_MAX_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup $(TESTS)
 
 test-gpu: $(READY)
 	$(BIN)/python -m pytest tests/gpu
