@@ -14,9 +14,8 @@ from benchmarks.referee import equal_sides
 from benchmarks.referee.equal_sides import EQUAL, FASTER, SLOWER
 from fathom.errors import BadInputError
 from fathom.referee import Pair, Settings, Verdict
-from fathom.referee.blocks import Seeds
-from fathom.referee.race import race
-from fathom.referee.samples import Block, Race
+from fathom.referee.blocks import Block, Seeds
+from fathom.referee.race import Race, race
 from fathom.timing import decide
 from tests.support.clocks import FakeClock
 

@@ -23,7 +23,7 @@ from fathom.lab.header import Needs
 from fathom.lab.results import keep, place
 from fathom.lab.technique import Technique, techniques_of
 from fathom.machine import MachineFileError
-from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict
+from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict
 from fathom.referee.verdict import Fraction
 from fathom.report import print_outcome, print_technique, print_techniques
 
@@ -383,7 +383,7 @@ def test_an_outcome_shows_both_fractions_of_the_ceiling(technique: Technique, tm
     text = told(print_outcome, proven(technique, tmp_path, Referee(verdict())))
     assert "2.00×" in text and "1.96 to 2.04×" in text and "40% → 80% of the ceiling" in text
     bad = verdict("refused")
-    bad.reasons = [Reason("wrong-result", "by 3")]
+    bad.reasons = [Refusal("wrong-result", "by 3")]
     text = told(print_outcome, proven(technique, tmp_path, Referee(bad), force=True))
     assert "its result is wrong (wrong-result): by 3" in text
     assert "skipped: no GPU" in told(print_outcome, Outcome("x", "skipped", "no GPU"))

@@ -21,7 +21,7 @@ from fathom.referee import Pair, Settings, Verdict
 from fathom.referee.gate import Gate, StoppedError
 from fathom.referee.launching import Fork, Spawn, Spawned
 from fathom.referee.turn import TooLongError, Turn
-from fathom.referee.worker import SideError, Worker
+from fathom.referee.worker import SideError, SideProcess
 from tests.lab.test_lab import CPU, MACHINE, SAMPLE, only, verdict
 from tests.referee.test_referee_gate import FakeClock
 
@@ -69,7 +69,7 @@ def test_who_wants_no_more_ends_all() -> None:
         if number == 0:
             return 0
         turn = Turn(gate)
-        with pytest.raises(StoppedError), Worker({}, PATIENCE_S, _Silent(), turn):
+        with pytest.raises(StoppedError), SideProcess({}, PATIENCE_S, _Silent(), turn):
             pass
         stopped.set()
         raise StoppedError
@@ -94,27 +94,27 @@ def test_who_answers_not_within_its_limit_is_killed_before_anybody_samples() -> 
     launcher = _Silent()
     with Gate() as gate:
         turn = Turn(gate, limit_s=0.2)
-        with pytest.raises(TooLongError, match=r"0\.2 s"), Worker({}, PATIENCE_S, launcher, turn):
+        with pytest.raises(TooLongError, match=r"0\.2 s"), SideProcess({}, PATIENCE_S, launcher, turn):
             pass
         with pytest.raises(ProcessLookupError):
             os.kill(launcher.pid, 0)
         with Turn(gate).alone():
             pass
     patient = _Silent()
-    with pytest.raises(SideError, match="no answer"), Worker({}, 0.1, patient):
+    with pytest.raises(SideError, match="no answer"), SideProcess({}, 0.1, patient):
         pass
 
 
 def test_a_fork_is_gone_when_it_was_ended_and_a_dead_source_is_told() -> None:
     with Fork() as fork:
-        with Worker({"inputs": "math:sqrt", "target": "math:cos"}, PATIENCE_S, fork) as worker:
+        with SideProcess({"inputs": "math:sqrt", "target": "math:cos"}, PATIENCE_S, fork) as worker:
             assert worker.process is not None
             pid = worker.process.pid
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
         fork._process.kill()
         fork._process.wait()
-        with pytest.raises(BadInputError, match="spawn"), Worker({}, PATIENCE_S, fork):
+        with pytest.raises(BadInputError, match="spawn"), SideProcess({}, PATIENCE_S, fork):
             pass
 
 
@@ -139,7 +139,7 @@ def test_one_that_takes_too_long_fails_and_the_others_are_proven(
 ) -> None:
     def prove(pair: Pair, settings: Settings) -> Verdict:
         if pair.name == "technique-1":
-            with Worker({}, settings.patience_s, _Silent(), settings.turn):
+            with SideProcess({}, settings.patience_s, _Silent(), settings.turn):
                 pytest.fail("it never answers")
         return verdict()
 
@@ -153,7 +153,7 @@ def test_one_that_takes_too_long_fails_and_the_others_are_proven(
 def test_an_interrupt_keeps_what_was_proven(four: list[Technique], tmp_path: Path) -> None:
     def prove(pair: Pair, settings: Settings) -> Verdict:
         if pair.name == "technique-3":
-            with Worker({}, settings.patience_s, _Silent(), settings.turn):
+            with SideProcess({}, settings.patience_s, _Silent(), settings.turn):
                 pytest.fail("it never answers")
         return verdict()
 

@@ -26,8 +26,11 @@ from fathom.lab.catalogue import FOLDER  # noqa: E402
 from fathom.lab.technique import INCLUDE, techniques_of  # noqa: E402
 from fathom.referee.address import module_of  # noqa: E402
 from fathom.referee.child import guards  # noqa: E402
-from fathom.referee.child.upcast import upcast  # noqa: E402
-from fathom.referee.child.values import arguments, leaves  # noqa: E402
+from fathom.referee.child.values import (  # noqa: E402
+    arguments,
+    leaves,
+    upcast,
+)
 from fathom.referee.compare.tolerance import ROUNDOFF, SHORT, tolerance  # noqa: E402
 from tests.support.cuda_emulator import GXX, KERNEL, Emulated, apart, library  # noqa: E402
 

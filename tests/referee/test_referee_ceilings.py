@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fathom.machine.limits import Limits
-from fathom.referee.ceilings import Work, fraction
+from fathom.referee.ceilings import CallWork, fraction
 from fathom.referee.child.saving import save, snapshot
 from fathom.referee.compare.decode import read
 from fathom.referee.inspecting import written
@@ -20,17 +20,17 @@ TOOK_NS = 1000.0
 @pytest.mark.parametrize(
     ("work", "cache", "needed_ns", "bound"),
     [
-        (Work(bytes=3e9, written=0.0), "cold", 750e3, "hbm"),
-        (Work(bytes=3e9, written=1.5e9), "cold", 1000e3, "hbm"),
-        (Work(bytes=3.5e9, written=0.875e9), "cold", 1000e3, "hbm"),  # between reading and copying
-        (Work(bytes=5e9, written=9e9), "cold", 1000e3, "hbm"),  # more than must be moved: all of it
-        (Work(bytes=5e9), "cold", 1000e3, "hbm"),  # not known: the fastest
-        (Work(bytes=1e6, written=5e5), "warm", 100.0, "l2"),
-        (Work(flops=8e11, bytes=1e6, unit="matmul.bf16"), "cold", 1e6, "matmul.bf16"),
+        (CallWork(bytes=3e9, written=0.0), "cold", 750e3, "hbm"),
+        (CallWork(bytes=3e9, written=1.5e9), "cold", 1000e3, "hbm"),
+        (CallWork(bytes=3.5e9, written=0.875e9), "cold", 1000e3, "hbm"),  # between reading and copying
+        (CallWork(bytes=5e9, written=9e9), "cold", 1000e3, "hbm"),  # more than must be moved: all of it
+        (CallWork(bytes=5e9), "cold", 1000e3, "hbm"),  # not known: the fastest
+        (CallWork(bytes=1e6, written=5e5), "warm", 100.0, "l2"),
+        (CallWork(flops=8e11, bytes=1e6, unit="matmul.bf16"), "cold", 1e6, "matmul.bf16"),
     ],
 )
 def test_memory_is_as_fast_as_its_mix_of_reads_and_writes(
-    work: Work, cache: str, needed_ns: float, bound: str
+    work: CallWork, cache: str, needed_ns: float, bound: str
 ) -> None:
     found = fraction(TOOK_NS, work, LIMITS, cache)
     assert found is not None and found.bound == bound
@@ -52,14 +52,14 @@ def test_what_a_call_writes_are_its_results_and_what_it_changes_not_gradients_ta
 
 
 def test_without_work_or_rates_there_is_no_fraction() -> None:
-    assert fraction(TOOK_NS, Work(), LIMITS, "cold") is None
-    assert fraction(TOOK_NS, Work(bytes=1e6), Limits(), "cold") is None
+    assert fraction(TOOK_NS, CallWork(), LIMITS, "cold") is None
+    assert fraction(TOOK_NS, CallWork(bytes=1e6), Limits(), "cold") is None
 
 
 def test_what_fits_into_a_cache_of_unknown_rate_is_measured_by_memory_unless_it_was_faster() -> None:
     host = Limits({"matmul.fp32": 1e12}, memory=1e11, cache_bytes=10**6, memory_name="host memory")
-    slow = fraction(TOOK_NS, Work(bytes=5e4), host, "")
+    slow = fraction(TOOK_NS, CallWork(bytes=5e4), host, "")
     assert slow is not None and (slow.bound, slow.fraction) == ("host memory", pytest.approx(0.5))
-    assert fraction(TOOK_NS, Work(bytes=2e5), host, "") is None
-    known = fraction(TOOK_NS, Work(bytes=5e4, flops=1e8, unit="matmul.fp32"), host, "")
+    assert fraction(TOOK_NS, CallWork(bytes=2e5), host, "") is None
+    known = fraction(TOOK_NS, CallWork(bytes=5e4, flops=1e8, unit="matmul.fp32"), host, "")
     assert known is not None and known.bound == "matmul.fp32"

@@ -17,7 +17,7 @@ from fathom.referee.launching import Fork
 from fathom.referee.pair import Pair
 from fathom.referee.settings import Settings
 from fathom.referee.sides import CANDIDATE, Sides
-from fathom.referee.verdict import Reason, codes, ordered
+from fathom.referee.verdict import Refusal, codes, ordered
 from fathom.referee.worker import SideError
 from tests.support.paths import CHEATS
 
@@ -70,7 +70,7 @@ class _Opponents(Judges):
         return self[against]
 
 
-def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> list[Reason]:
+def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> list[Refusal]:
     """As a proof goes: the first look, then unwatched, then one block."""
     fork, opponent = opponents[against]
     seeds = SETTINGS.seeds()
@@ -80,11 +80,11 @@ def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> l
         found = inspect(sides, opponent, judge, seeds).reasons
         found = found or behaves_differently(sides, opponent, judge, next(seeds))
         if not found:
-            sampler = ProcessSampler(sides, SETTINGS, "cpu", opponent.about["input_bytes"])
+            sampler = ProcessSampler(sides, SETTINGS, "cpu", opponent.about.input_bytes)
             try:
                 found = sampler.block(CANDIDATE, Seeds(3), 0.5).reasons
             except SideError as error:
-                found = [Reason(error.code, str(error))]
+                found = [Refusal(error.code, str(error))]
     return ordered(found)
 
 

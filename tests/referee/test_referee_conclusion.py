@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from benchmarks.referee import equal_sides
+from fathom.referee.blocks import Block
 from fathom.referee.conclusion import conclude, doubt
-from fathom.referee.race import MOST_ROUNDS, comparisons
-from fathom.referee.samples import Block, Race
+from fathom.referee.race import MOST_ROUNDS, Race, comparisons
 from fathom.referee.verdict import Comparison, Verdict
 from tests.support.paths import DATA
 

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import fathom
 from fathom.errors import BadInputError
-from fathom.referee import Comparison, Pair, Reason, Settings, Timing, Verdict, prove_commands, prove_pair
+from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict, prove_commands, prove_pair
 from fathom.referee.metrics import read_metrics
 from fathom.referee.proof import _concluded
 from fathom.referee.worker import SideError
@@ -254,7 +254,7 @@ def test_commands_whose_work_nobody_compares_are_refused_before_they_run(tmp_pat
     assert "--metrics" in answer["reasons"][0]["detail"] and not (tmp_path / "ran").exists()
     verdict = prove_commands(nothing, nothing, Settings(budget_s=0), allow=["nothing-compared"])
     assert verdict.reasons == [] and verdict.ratio is not None and not verdict.refused
-    assert verdict.excused == [Reason("nothing-compared")]  # without what else could be done
+    assert verdict.excused == [Refusal("nothing-compared")]  # without what else could be done
     assert "nothing that it computes was compared" in told(verdict)
     with pytest.raises(BadInputError, match="nothing-compared"):  # it names those that there are
         prove_commands(run, nothing, allow=["nonsense"])
@@ -287,7 +287,7 @@ def test_the_screen_says_what_matters_first() -> None:
     text = told(_concluded(sample(device="cuda", latency="removed"), pair, settings))
     assert text.splitlines()[0].split()[:2] == ["FASTER", "2×"]
     assert "cold L2 · launch latency removed" in text and "2.00 ms" in text and "2 dropped" in text
-    refused = _concluded(sample(reasons=[Reason("hangs", "60 s")]), pair, settings)
+    refused = _concluded(sample(reasons=[Refusal("hangs", "60 s")]), pair, settings)
     text = told(refused)
     assert "REFUSED" in text and "✗ it did not return in time (hangs)" in text
     assert max(map(len, told(refused, 80).splitlines())) <= 80

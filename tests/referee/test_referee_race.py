@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.blocks import Seeds, undisturbed
-from fathom.referee.race import comparisons, race
-from fathom.referee.samples import Block, Race
+from fathom.referee.blocks import Block, Seeds, undisturbed
+from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
-from fathom.referee.verdict import Reason
+from fathom.referee.verdict import Refusal
 from fathom.referee.worker import SideError
 from fathom.timing import Ratio, compare, decide, midmean, settled
 from fathom.timing.ratio import by_chance, student
@@ -148,7 +147,7 @@ def test_a_side_that_fails_ends_the_race() -> None:
 
     clock = FakeClock()
     found = race(Failing(noisy(1), 1.0, clock), Settings(), iter(range(99)), lambda *_: [], clock)
-    assert found.reasons == [Reason("hangs", "it gave no answer")]
+    assert found.reasons == [Refusal("hangs", "it gave no answer")]
     assert len(found.baseline) == len(found.candidate)
     assert comparisons(found, 0.01)[0].decision == "ambiguous"
 

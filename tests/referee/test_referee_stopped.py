@@ -15,7 +15,7 @@ import pytest
 from fathom.referee.gate import Gate, Order
 from fathom.referee.launching import Spawn, Started
 from fathom.referee.turn import Turn
-from fathom.referee.worker import Worker
+from fathom.referee.worker import SideProcess
 from tests.support.clocks import FakeClock
 
 PATIENCE_S = 20.0  # no test waits so long unless it fails
@@ -127,7 +127,7 @@ def test_a_process_that_was_just_started_is_stopped_too() -> None:
     with Gate(order) as gate:
         launcher = Interrupted(gate, order)
         spec = {"inputs": "math:sqrt", "target": "math:cos"}
-        with Worker(spec, PATIENCE_S, launcher, Turn(gate)):
+        with SideProcess(spec, PATIENCE_S, launcher, Turn(gate)):
             launcher.other.join(PATIENCE_S)
     assert launcher.found == [True]
 
@@ -135,10 +135,10 @@ def test_a_process_that_was_just_started_is_stopped_too() -> None:
 PARENT = """
 import sys, time
 from fathom.referee.launching import Fork, Spawn
-from fathom.referee.worker import Worker
+from fathom.referee.worker import SideProcess
 
 spec = {{"inputs": "math:sqrt", "target": "math:cos"}}
-with {launcher}() as launcher, Worker(spec, 60, launcher) as worker:
+with {launcher}() as launcher, SideProcess(spec, 60, launcher) as worker:
     print(worker.process.pid, flush=True)
     time.sleep(60)
 """

@@ -21,7 +21,7 @@ QUIET_S = 10.0  # between two lines where there is no terminal
 
 
 @dataclass(frozen=True)
-class Shown:
+class Messages:
     """`progress` prints a line that replaces the one before it, `tell` one that stays."""
 
     progress: Callable[[str], None]
@@ -29,16 +29,16 @@ class Shown:
 
 
 @contextmanager
-def shown(first: str) -> Iterator[Shown]:
+def shown(first: str) -> Iterator[Messages]:
     """A context with progress on standard error, beginning with the line `first`."""
     from rich.console import Console
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield Shown(_lines(), say)
+        yield Messages(_lines(), say)
         return
     with console.status(first) as status:
-        yield Shown(
+        yield Messages(
             status.update, lambda text: console.print(f"fathom: {text}", markup=False, highlight=False)
         )
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fathom.referee.queue import first_gpu, one_at_a_time
     from fathom.referee.settings import Settings
     from fathom.referee.turn import TooLongError, Turn
-    from fathom.referee.verdict import Agreement, Comparison, Reason, Timing, Verdict
+    from fathom.referee.verdict import Agreement, Comparison, Refusal, Timing, Verdict
 
 # The process of a side imports this package too, and does not need the parent's modules.
 __all__, __getattr__ = exports(
@@ -33,6 +33,6 @@ __all__, __getattr__ = exports(
         ".queue": ("first_gpu", "one_at_a_time"),
         ".settings": ("Settings",),
         ".turn": ("TooLongError", "Turn"),
-        ".verdict": ("Agreement", "Comparison", "Reason", "Timing", "Verdict"),
+        ".verdict": ("Agreement", "Comparison", "Refusal", "Timing", "Verdict"),
     },
 )

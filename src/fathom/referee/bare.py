@@ -19,7 +19,7 @@ from fathom.referee.compare.judge import Judge
 from fathom.referee.gate import StoppedError
 from fathom.referee.inspecting import Opponent
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
-from fathom.referee.verdict import Reason
+from fathom.referee.verdict import Refusal
 from fathom.referee.worker import SideError
 from fathom.units import NS_PER_S
 
@@ -99,7 +99,7 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 """
 
 
-def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Reason]:
+def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Refusal]:
     """Reasons to refuse a candidate that raises, returns something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
@@ -108,19 +108,19 @@ def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: in
     try:
         mine, slow, bare = _both(sides, CANDIDATE, seed)
     except SideError as error:
-        return [Reason(CODE, f"without the referee, {error}")]
+        return [Refusal(CODE, f"without the referee, {error}")]
     alone = _substituted(mine, bare)
     if alone is None:
-        return [Reason(CODE, "its result has a different form without the referee")]
+        return [Refusal(CODE, "its result has a different form without the referee")]
     wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
     if wrong:
-        return [Reason(CODE, f"without the referee, {wrong[0].detail}")]
+        return [Refusal(CODE, f"without the referee, {wrong[0].detail}")]
     if _slower(slow, slow_baseline):
         with sides.turn.alone():  # other proofs may have slowed it down
             _, slow_baseline, _ = _both(sides, BASELINE, seed)
             _, slow, _ = _both(sides, CANDIDATE, seed)
     if _slower(slow, slow_baseline):
-        return [Reason(CODE, f"it takes {slow:.1f} times as long without the referee")]
+        return [Refusal(CODE, f"it takes {slow:.1f} times as long without the referee")]
     return []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, sqrt
 from typing import Any, Protocol
 
@@ -12,11 +12,10 @@ import numpy as np
 
 from fathom.gauges import DOUBTFUL, ConditionSensors
 from fathom.referee.compare.decode import Saved
-from fathom.referee.samples import Block
 from fathom.referee.settings import Settings
 from fathom.referee.sides import Sides
-from fathom.referee.verdict import Reason
-from fathom.referee.worker import SideError, Worker
+from fathom.referee.verdict import Refusal
+from fathom.referee.worker import SideError, SideProcess
 from fathom.units import NS_PER_MS, NS_PER_S
 
 WARM, COLD = "warm", "cold"
@@ -30,6 +29,19 @@ STAY = 2  # of the first LEAST samples use the same GPU memory, which exposes ca
 LONG_NS = 50e6  # longer calls are a sample each
 LOOK_NS = 20_000_000  # between two readings of the sensors
 SURE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
+
+
+@dataclass
+class Block:
+    """One block. `samples`: ns per call, by condition of the cache; `kept`: the result of a timed call."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict)
+    discarded: Counter[str] = field(default_factory=Counter)
+    clock_mhz: float | None = None
+    reasons: list[Refusal] = field(default_factory=list)
+    held_seed: int | None = None  # seed of the call whose result the process keeps
+    kept: tuple[int, Saved] | None = None  # that seed, and the result
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,19 +101,19 @@ class ProcessSampler:
                     self._sample(worker, seeds, condition, chosen, block)
             if block.held_seed is not None:
                 block.kept = block.held_seed, self._sides.held_result(worker, known)
-            block.reasons += [Reason(*pair) for pair in worker.ask("changed")]
+            block.reasons += [Refusal(*pair) for pair in worker.ask("changed")]
         return block
 
-    def _go(self, worker: Worker, **options: Any) -> dict[str, Any]:
+    def _go(self, worker: SideProcess, **options: Any) -> dict[str, Any]:
         answer: dict[str, Any] = worker.ask("go", latency=self._settings.latency, **options)
         return answer
 
-    def _warm_up(self, worker: Worker, seed: int, **options: Any) -> float:
+    def _warm_up(self, worker: SideProcess, seed: int, **options: Any) -> float:
         """The time of one call in ns."""
         worker.ask("place", seeds=[seed])
         return float(worker.ask("go", **options)["ns"])
 
-    def _move(self, worker: Worker, seeds: list[int]) -> int:
+    def _move(self, worker: SideProcess, seeds: list[int]) -> int:
         """Move the inputs to other memory and make one call there, which allocates. Returns its time in
         ns.
         """
@@ -114,7 +126,7 @@ class ProcessSampler:
         """The number of calls per sample."""
         return max(1, min(self._most_calls, ceil(SAMPLE_NS / max(per_call_ns, 1))))
 
-    def _clocks_agree(self, worker: Worker, per_call_ns: float) -> list[Reason]:
+    def _clocks_agree(self, worker: SideProcess, per_call_ns: float) -> list[Refusal]:
         """Time samples that are long enough for the parent's clock. Other work may disturb them, so one of
         a few has to agree.
         """
@@ -132,9 +144,9 @@ class ProcessSampler:
                 return []
         claimed_ms, waited_ms = claimed / NS_PER_MS, waited / NS_PER_MS
         text = f"it claims {claimed_ms:.1f} ms for a sample of {waited_ms:.1f} ms by the referee's clock"
-        return [Reason("patched-timer", text)]
+        return [Refusal("patched-timer", text)]
 
-    def _sample(self, worker: Worker, seeds: Seeds, condition: str, chosen: float, block: Block) -> None:
+    def _sample(self, worker: SideProcess, seeds: Seeds, condition: str, chosen: float, block: Block) -> None:
         taken: list[dict[str, Any]] = []
         calls = (
             1 if condition == COLD else self._calls or 1
@@ -155,7 +167,7 @@ class ProcessSampler:
             clocks.append(look)
             taken.append(sample | {"stays": stays, "reasons": int(look.get("reasons", 0))})
             if sample.get("late"):
-                block.reasons.append(Reason(sample["late"], "its result changed after its time was taken"))
+                block.reasons.append(Refusal(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
                 index = int(chosen * 1e6) % len(batch)
                 block.held_seed = batch[index]

@@ -8,7 +8,7 @@ import msgspec
 
 from fathom.machine import Limits, datasheet, limits_of
 from fathom.referee.compare.tolerance import SHORT
-from fathom.referee.verdict import Comparison, Fraction, Reason
+from fathom.referee.verdict import Comparison, Fraction, Refusal
 from fathom.units import GB, NS_PER_S
 
 ABOVE = 1.03  # times a measured ceiling: beyond its spread
@@ -16,7 +16,7 @@ FOOTPRINT = 4  # bytes moved, in L2 caches, from which nothing is reused from L2
 _NAMES = {long: short for short, long in SHORT.items()}
 
 
-class Work(msgspec.Struct):
+class CallWork(msgspec.Struct):
     """The work of one call. `written`: bytes of its results, among `bytes`; `unit`: the ceiling that
     bounds its arithmetic.
     """
@@ -42,7 +42,7 @@ def unit_of(dtype: str) -> str:
     return f"matmul.{_NAMES.get(dtype, 'fp32')}"
 
 
-def placed(comparisons: list[Comparison], work: Work, machine: dict[str, Any], device: str) -> list[str]:
+def placed(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any], device: str) -> list[str]:
     """Set both sides' fractions of the ceiling. Returns notes on what is missing or implausible."""
     if not work.known:
         return []
@@ -58,7 +58,7 @@ def placed(comparisons: list[Comparison], work: Work, machine: dict[str, Any], d
     return sorted(notes)
 
 
-def fraction(ns: float, work: Work, limits: Limits, cache: str) -> Fraction | None:
+def fraction(ns: float, work: CallWork, limits: Limits, cache: str) -> Fraction | None:
     """The time that the work needs at the ceilings over the time it took; None if no ceiling bounds it.
 
     Work that fits into a cache is held against the memory's rate if no rate of the cache is known, unless it
@@ -85,7 +85,7 @@ def above(comparisons: list[Comparison]) -> bool:
     return any(c.candidate.ceiling is not None and c.candidate.ceiling.fraction > ABOVE for c in comparisons)
 
 
-def impossible(comparisons: list[Comparison], work: Work, machine: dict[str, Any]) -> list[Reason]:
+def impossible(comparisons: list[Comparison], work: CallWork, machine: dict[str, Any]) -> list[Refusal]:
     """Reasons to refuse a candidate that would exceed the datasheet's peak at the observed clock."""
     gpus = machine.get("gpus") or []
     sheet = datasheet.find(gpus[0]) if gpus else None
@@ -94,7 +94,7 @@ def impossible(comparisons: list[Comparison], work: Work, machine: dict[str, Any
     return [reason for c in comparisons for reason in _impossible(c, work, sheet)]
 
 
-def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> list[Reason]:
+def _impossible(comparison: Comparison, work: CallWork, sheet: datasheet.Sheet) -> list[Refusal]:
     side, reasons = comparison.candidate, []
     clock = sheet.figure("clock")
     share = side.clock_mhz * 1e6 / clock.value if side.clock_mhz and clock else 1.0
@@ -102,10 +102,10 @@ def _impossible(comparison: Comparison, work: Work, sheet: datasheet.Sheet) -> l
     peak = sheet.figure(work.unit) if work.unit else None
     if peak and rate and rate > ABOVE * peak.value * share:
         text = f"{rate / 1e12:.0f} TFLOP/s of {peak.value * share / 1e12:.0f} possible"
-        reasons.append(Reason("above-peak", text))
+        reasons.append(Refusal("above-peak", text))
     published, cache = sheet.figure("hbm"), sheet.figure("l2")
     far = comparison.cache == "cold" and (work.bytes or 0) > FOOTPRINT * (cache.value if cache else 0)
     if published and memory and far and memory > ABOVE * published.value:
         text = f"{memory / GB:.0f} GB/s of {published.value / GB:.0f} possible"
-        reasons.append(Reason("above-peak", text))
+        reasons.append(Refusal("above-peak", text))
     return reasons

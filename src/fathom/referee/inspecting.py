@@ -7,16 +7,35 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from fathom.errors import BadInputError
 from fathom.referee.child.saving import GRADIENT
 from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides, blaming_baseline
-from fathom.referee.verdict import Reason
-from fathom.referee.worker import SideError, Worker
+from fathom.referee.verdict import Refusal
+from fathom.referee.worker import SideError, SideProcess
 
 ALONE = frozenset({"patched-timer"})  # refused even if the baseline does the same
 TRIALS = 3
+
+
+class About(msgspec.Struct):
+    """Facts about the baseline's process: its device, and the sizes, dtype and variants of its inputs.
+
+    `longest`: the longest extent of an input; `largest`: elements of the largest one. `repeatable`: equal
+    seeds give equal inputs; `varied`: different ones do not.
+    """
+
+    device: str
+    input_bytes: int
+    longest: int
+    largest: int
+    dtype: str
+    variants: list[str]
+    repeatable: bool
+    varied: bool
 
 
 class Reference:
@@ -25,7 +44,7 @@ class Reference:
 
     def __init__(self, sides: Sides) -> None:
         self._sides = sides
-        self.worker: Worker | None = None
+        self.worker: SideProcess | None = None
         self.description = "the baseline's own result"
         self._stack = ExitStack()
 
@@ -98,13 +117,13 @@ class Opponent:
 
     def _begin(self) -> None:
         self.baseline = self._stack.enter_context(self.sides.start(BASELINE))
-        self.about = _usable(self.baseline.ask("about"))
+        self.about = _usable(msgspec.convert(self.baseline.ask("about"), About))
         self.sides.key = self.baseline.key
         self.reference = self._stack.enter_context(Reference(self.sides))
         result = self.sides.compute(self.baseline, next(self._seeds))
         _comparable(result)
         chosen = [next(self._seeds) for _ in range(3)]
-        self.besides = {Reason(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
+        self.besides = {Refusal(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
         self.work = self._work() | {"written": written(result)}
 
     def _work(self) -> dict[str, Any]:
@@ -116,7 +135,7 @@ class Opponent:
 
     def judge(self, claim: str | None = None, reduction: int | None = None) -> Judge:
         """Make a judge for one candidate."""
-        longest, largest = self.about["longest"], self.about["largest"]
+        longest, largest = self.about.longest, self.about.largest
         return Judge(claim, reduction, longest, largest, self.reference.exact, self.sides.turn)
 
     def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
@@ -134,8 +153,8 @@ class Inspection:
     baseline too.
     """
 
-    reasons: list[Reason] = field(default_factory=list)
-    shared: list[Reason] = field(default_factory=list)
+    reasons: list[Refusal] = field(default_factory=list)
+    shared: list[Refusal] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -157,7 +176,7 @@ def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]
             if not inspection.reasons:
                 _variants(sides, opponent, judge, candidate, next(seeds), inspection)
     except SideError as error:
-        inspection.reasons.append(Reason(error.code, str(error)))
+        inspection.reasons.append(Refusal(error.code, str(error)))
     return inspection
 
 
@@ -166,10 +185,10 @@ def written(result: Saved) -> float:
     return float(sum(len(leaf.data) for leaf in result.leaves if not leaf.place.startswith(GRADIENT)))
 
 
-def _usable(about: dict[str, Any]) -> dict[str, Any]:
-    if not about["repeatable"]:
+def _usable(about: About) -> About:
+    if not about.repeatable:
         raise BadInputError("The inputs differ from call to call; derive them from the seed alone.")
-    if not about["varied"]:
+    if not about.varied:
         raise BadInputError("The inputs are the same for every seed; derive them from the seed.")
     return about
 
@@ -183,26 +202,28 @@ def _comparable(baseline: Saved) -> None:
             )
 
 
-def _late(candidate: Worker, seeds: Iterator[int]) -> Iterator[Reason]:
+def _late(candidate: SideProcess, seeds: Iterator[int]) -> Iterator[Refusal]:
     """Check whether wrong results were still being written, which takes longer on a busy machine."""
     for _ in range(TRIALS):
         candidate.ask("place", seeds=[next(seeds)])
         if late := candidate.ask("go", latency="included", check=True)["late"]:
-            yield Reason(late, "its result changed after it had returned")
+            yield Refusal(late, "its result changed after it had returned")
             return
 
 
-def _besides(opponent: Opponent, candidate: Worker, seeds: Iterator[int], inspection: Inspection) -> None:
+def _besides(
+    opponent: Opponent, candidate: SideProcess, seeds: Iterator[int], inspection: Inspection
+) -> None:
     for pair in candidate.ask("inspect", seeds=[next(seeds) for _ in range(3)]):
-        reason = Reason(*pair)
+        reason = Refusal(*pair)
         excused = reason in opponent.besides and reason.code not in ALONE
         (inspection.shared if excused else inspection.reasons).append(reason)
 
 
 def _variants(
-    sides: Sides, opponent: Opponent, judge: Judge, candidate: Worker, seed: int, inspection: Inspection
+    sides: Sides, opponent: Opponent, judge: Judge, candidate: SideProcess, seed: int, inspection: Inspection
 ) -> None:
-    for name in opponent.about["variants"]:
+    for name in opponent.about.variants:
         try:
             theirs, exact = opponent.results(seed, name)
         except SideError as error:
@@ -211,7 +232,9 @@ def _variants(
         try:
             mine = sides.compute(candidate, seed, name)
         except SideError as error:
-            inspection.reasons.append(Reason("fails-on-variants", f"{name}: {error}"))
+            inspection.reasons.append(Refusal("fails-on-variants", f"{name}: {error}"))
             continue
         for reason in judge.judge(mine, theirs, exact):
-            inspection.reasons.append(Reason("fails-on-variants", f"{name}: {reason.detail} ({reason.code})"))
+            inspection.reasons.append(
+                Refusal("fails-on-variants", f"{name}: {reason.detail} ({reason.code})")
+            )

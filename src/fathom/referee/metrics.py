@@ -15,7 +15,7 @@ import numpy as np
 
 from fathom.referee.compare.errors import errors
 from fathom.referee.compare.tolerance import tolerance
-from fathom.referee.verdict import Agreement, Reason
+from fathom.referee.verdict import Agreement, Refusal
 from fathom.referee.worker import SideError
 
 Metrics = dict[str, np.ndarray]
@@ -72,7 +72,7 @@ def _unusable(path: Path, why: str) -> SideError:
 
 def differences(
     baseline: Sequence[Metrics], candidate: Sequence[Metrics], agree: float | None = None
-) -> tuple[list[Reason], list[Agreement]]:
+) -> tuple[list[Refusal], list[Agreement]]:
     """Return reasons to refuse, and the agreement of each array.
 
     Runs of one program differ, and their scatter sets the tolerance: the candidate may be three times as far
@@ -84,13 +84,13 @@ def differences(
     for name in sorted({name for run in (*baseline, *candidate) for name in run}):
         forms = {run[name].shape if name in run else None for run in (*baseline, *candidate)}
         if len(forms) > 1:
-            reasons.append(Reason("contract", f"{name} is missing or has a different shape in some runs"))
+            reasons.append(Refusal("contract", f"{name} is missing or has a different shape in some runs"))
             continue
         theirs, mine = ([run[name] for run in runs] for runs in (baseline, candidate))
         exact = theirs[0].dtype.kind in "biu"
         row, why = _exact(name, theirs, mine) if exact else _near(name, theirs, mine, agree or 0.0)
         agreement.append(row)
-        reasons += [Reason(_code(name), why)] if why else []
+        reasons += [Refusal(_code(name), why)] if why else []
     return reasons, agreement
 
 

@@ -14,17 +14,16 @@ from signal import SIGKILL
 
 from fathom.errors import BadInputError
 from fathom.machine import known_machine
-from fathom.referee.blocks import Seeds
+from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.conclusion import conclude
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
 from fathom.referee.queue import first_gpu, one_at_a_time
-from fathom.referee.race import comparisons, race
-from fathom.referee.samples import Block, Race
+from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE
-from fathom.referee.verdict import Reason, Verdict
+from fathom.referee.verdict import Refusal, Verdict
 from fathom.referee.worker import SideError
 from fathom.timing import Clock, SystemClock
 from fathom.units import NS_PER_S
@@ -110,7 +109,7 @@ def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | Non
     verdict = Verdict("ambiguous", None, None, [], settings.margin, *names, "whole")
     blind = NOTHING in pair.allow
     if pair.metrics is None:
-        verdict.reasons.append(Reason(NOTHING, "" if blind else INSTEAD))
+        verdict.reasons.append(Refusal(NOTHING, "" if blind else INSTEAD))
     if pair.metrics is not None or blind:
         _raced(verdict, Programs(resolved, pair.metrics, settings.patience_s, clock), settings, pair)
     verdict.excuse(pair.allow)

@@ -22,11 +22,10 @@ from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where
 from fathom.referee.programs import prove_whole
 from fathom.referee.queue import first_gpu, one_at_a_time
-from fathom.referee.race import comparisons, race
-from fathom.referee.samples import Race
+from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings, quiet
 from fathom.referee.sides import Sides, preloads
-from fathom.referee.verdict import Reason, Verdict
+from fathom.referee.verdict import Refusal, Verdict
 from fathom.timing import MARGIN, Clock
 from fathom.units import NS_PER_S
 
@@ -132,18 +131,18 @@ def _launcher(settings: Settings, pair: Pair) -> AbstractContextManager[Launcher
     return Fork(preloads(pair)) if settings.fresh == "fork" else Spawn()
 
 
-def _refusing(reasons: list[Reason], pair: Pair) -> bool:
+def _refusing(reasons: list[Refusal], pair: Pair) -> bool:
     return any(reason.code not in pair.allow for reason in reasons)
 
 
-def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Reason]:
+def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Refusal]:
     if mine is theirs and judge.same(mine):
         return []
     return judge.judge(mine, theirs, opponent.reference.of(seed, theirs))
 
 
 def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opponent) -> Verdict:
-    device = opponent.about["device"]
+    device = opponent.about.device
     return Verdict(
         verdict="ambiguous",
         ratio=None,
@@ -164,18 +163,18 @@ def _timed(
     sides: Sides,
     settings: Settings,
     opponent: Opponent,
-    judged: Callable[[int, Saved, Saved], list[Reason]],
+    judged: Callable[[int, Saved, Saved], list[Refusal]],
     seeds: Iterator[int],
     verdict: Verdict,
 ) -> None:
     about, machine = opponent.about, known_machine()
     work = _work(settings, opponent)
-    sampler = ProcessSampler(sides, settings, about["device"], about["input_bytes"])
+    sampler = ProcessSampler(sides, settings, about.device, about.input_bytes)
     run: Race | None = None
     for _ in range(2):  # a side that exceeds a measured ceiling is timed again
         run = race(sampler, settings, seeds, judged, settings.turn, run)
         compared = comparisons(run, settings.margin)
-        notes = ceilings.placed(compared, work, machine, about["device"])
+        notes = ceilings.placed(compared, work, machine, about.device)
         if run.reasons or not ceilings.above(compared):
             break
     assert run is not None
@@ -187,14 +186,14 @@ def _timed(
     verdict.notes += [*notes, *sorted(notes_of_blocks)]
 
 
-def _work(settings: Settings, opponent: Opponent) -> ceilings.Work:
+def _work(settings: Settings, opponent: Opponent) -> ceilings.CallWork:
     if settings.flops or settings.bytes:
-        work = ceilings.Work(
+        work = ceilings.CallWork(
             settings.flops, settings.bytes, opponent.work.get("written"), settings.unit, "given"
         )
     else:
-        work = ceilings.Work(**opponent.work)
-    work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about["dtype"])
+        work = ceilings.CallWork(**opponent.work)
+    work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about.dtype)
     return work
 
 

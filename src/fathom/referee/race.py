@@ -6,22 +6,42 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from fathom.referee.blocks import Sampler, Seeds
+from fathom.referee.blocks import Block, Sampler, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.outlook import outlook
-from fathom.referee.samples import Block, Race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE, blaming_baseline
-from fathom.referee.verdict import Comparison, Reason, Timing
+from fathom.referee.verdict import Comparison, Refusal, Timing
 from fathom.referee.worker import SideError
-from fathom.timing import Clock, SystemClock, decide, midmean, settled
+from fathom.timing import Clock, Ratio, SystemClock, compare, decide, midmean, settled
 from fathom.units import NS_PER_S
 
 LEAST_ROUNDS, MOST_ROUNDS = 6, 60
-Judged = Callable[[int, Saved, Saved], list[Reason]]  # seed, baseline's result, candidate's
+Judged = Callable[[int, Saved, Saved], list[Refusal]]  # seed, baseline's result, candidate's
+
+
+@dataclass
+class Race:
+    """All blocks in order, and reasons to refuse the candidate."""
+
+    baseline: list[Block] = field(default_factory=list)
+    candidate: list[Block] = field(default_factory=list)
+    reasons: list[Refusal] = field(default_factory=list)
+
+    def of(self, side: str) -> list[Block]:
+        return self.baseline if side == BASELINE else self.candidate
+
+    def ratio(self, condition: str) -> Ratio | None:
+        sides = ([b.samples.get(condition, []) for b in blocks] for blocks in (self.baseline, self.candidate))
+        return compare(*sides)
+
+    @property
+    def conditions(self) -> list[str]:
+        return list(self.baseline[0].samples) if self.baseline else []
 
 
 def race(
@@ -81,7 +101,7 @@ def _round(sampler: Sampler, run: Race, seeds: Iterator[int], judged: Judged) ->
             kept = blocks[side].kept
             result = kept[1] if kept else None
         except SideError as error:
-            run.reasons.append(Reason(error.code, str(error)))
+            run.reasons.append(Refusal(error.code, str(error)))
             return
     run.baseline.append(blocks[BASELINE])
     run.candidate.append(blocks[CANDIDATE])

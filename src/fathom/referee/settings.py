@@ -5,13 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fathom.errors import BadInputError
 from fathom.referee.launching import Launcher
-from fathom.referee.samples import Race
 from fathom.referee.turn import Turn
 from fathom.timing import MARGIN
+
+if TYPE_CHECKING:
+    from fathom.referee.race import Race
 
 _CHOICES = (
     ("latency", ("removed", "included")),

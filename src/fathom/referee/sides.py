@@ -18,7 +18,7 @@ from fathom.referee.compare.decode import Saved, read
 from fathom.referee.launching import Launcher, Spawn
 from fathom.referee.pair import Pair
 from fathom.referee.turn import Turn
-from fathom.referee.worker import SideError, Worker
+from fathom.referee.worker import SideError, SideProcess
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 SHARED_MEMORY, ROOM = Path("/dev/shm"), 32 * 2**30
@@ -44,15 +44,15 @@ class Sides:
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
-    def start(self, side: str) -> Worker:
+    def start(self, side: str) -> SideProcess:
         """Start a process of the baseline or the candidate."""
         target = self.pair.plain if side == BASELINE else self.pair.tuned
         wanted = {"baseline": self.key} if side == CANDIDATE and self.key else {}
         return self.worker(self.spec(str(target)) | {"wanted": wanted})
 
-    def worker(self, spec: dict[str, Any]) -> Worker:
+    def worker(self, spec: dict[str, Any]) -> SideProcess:
         """Start a process for `spec`."""
-        return Worker(spec, self.patience_s, self._launcher, self.turn)
+        return SideProcess(spec, self.patience_s, self._launcher, self.turn)
 
     def spec(self, target: str, *, upcast: bool = False) -> dict[str, Any]:
         """The specification of a process."""
@@ -66,17 +66,17 @@ class Sides:
             "upcast": upcast,
         }
 
-    def compute(self, worker: Worker, seed: int, variant: str | None = None) -> Saved:
+    def compute(self, worker: SideProcess, seed: int, variant: str | None = None) -> Saved:
         """Call once with the inputs of `seed` and fetch the result."""
         worker.ask("place", seeds=[seed], variant=variant)
         worker.ask("go", latency="included")
         return self.save(worker, 0, seed, variant)
 
-    def save(self, worker: Worker, index: int, seed: int, variant: str | None = None) -> Saved:
+    def save(self, worker: SideProcess, index: int, seed: int, variant: str | None = None) -> Saved:
         """Fetch the result of one of the latest calls."""
         return self._fetched(worker, index=index, seed=seed, variant=variant)
 
-    def held_result(self, worker: Worker, known: Saved | None = None) -> Saved:
+    def held_result(self, worker: SideProcess, known: Saved | None = None) -> Saved:
         """Fetch the result that the process kept; returns `known` if the bytes are equal.
 
         The process does not learn what it is compared with.
@@ -86,7 +86,7 @@ class Sides:
             return known
         return replace(self._fetched(worker), fingerprint=answer)
 
-    def _fetched(self, worker: Worker, **which: Any) -> Saved:
+    def _fetched(self, worker: SideProcess, **which: Any) -> Saved:
         path = Path(self._folder.name) / f"{next(self._numbers)}.bin"
         answer = worker.ask("save", path=str(path), **which)
         with self.turn.computing():

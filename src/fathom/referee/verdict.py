@@ -11,7 +11,7 @@ import msgspec
 from fathom.data import load
 
 
-class Reason(msgspec.Struct, frozen=True):
+class Refusal(msgspec.Struct, frozen=True):
     """A reason to refuse a candidate: a code of `reasons.yaml`, and the observation."""
 
     code: str
@@ -80,7 +80,7 @@ class Verdict(msgspec.Struct):
     verdict: str
     ratio: float | None
     interval: list[float] | None
-    reasons: list[Reason]
+    reasons: list[Refusal]
     margin: float
     baseline: str = ""
     candidate: str = ""
@@ -89,8 +89,8 @@ class Verdict(msgspec.Struct):
     timings: list[Comparison] = []
     agreement: list[Agreement] = []
     reference: str = ""  # the source of the reference results
-    excused: list[Reason] = []  # observed, but allowed by the pair
-    shared: list[Reason] = []  # observed on both sides, so not a reason to refuse
+    excused: list[Refusal] = []  # observed, but allowed by the pair
+    shared: list[Refusal] = []  # observed on both sides, so not a reason to refuse
     notes: list[str] = []
     work: dict[str, Any] = {}
     seconds: float = 0.0
@@ -120,10 +120,10 @@ def codes() -> dict[str, str]:
     return {row["code"]: row["says"] for row in rows}
 
 
-def ordered(reasons: list[Reason]) -> list[Reason]:
+def ordered(reasons: list[Refusal]) -> list[Refusal]:
     """One reason per code, most specific first."""
     places = list(codes())
-    first: dict[str, Reason] = {}
+    first: dict[str, Refusal] = {}
     for reason in reasons:
         first.setdefault(reason.code, reason)
     return sorted(first.values(), key=lambda reason: places.index(reason.code))

@@ -30,7 +30,7 @@ class HangsError(SideError):
     """A side that did not answer in time."""
 
 
-class Worker:
+class SideProcess:
     """A context with one process and separate pipes, so that the side's output does not matter.
 
     `spec` is the argument of `child.side.Side`. The process works only while `turn` admits it. Raises
@@ -49,7 +49,7 @@ class Worker:
         self.process: Started | None = None
         self._read = b""
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> SideProcess:
         with self._turn.shared():
             try:
                 self._turn.started(self._start().pid)

@@ -41,7 +41,7 @@ _COMMUNICATION = {Entry.WAITING_FOR_PEERS, Entry.MOVING_BYTES}
 
 
 @dataclass(frozen=True)
-class Group:
+class LedgerGroup:
     """The entries of one kind on one device, largest first."""
 
     kind: GroupStyle
@@ -57,16 +57,16 @@ def step_ms(device: Device) -> float:
     return (device.total_ms or 0.0) + (device.observer_ms or 0.0)
 
 
-def groups(device: Device) -> list[Group]:
+def groups(device: Device) -> list[LedgerGroup]:
     """The device's entries by kind, without kinds that took no time."""
-    result: list[Group] = []
+    result: list[LedgerGroup] = []
     for kind in KINDS:
         entries = [e for e in device.ledger if _kind_of(e) == kind.name and e.ms > 0]
         if entries:
             if kind.name == "idle":
                 works = bool(result) and result[0].kind.name == Entry.OPS
                 kind = _OUTSIDE if works else _HOST if device.device == PROCESSOR else kind
-            result.append(Group(kind, sorted(entries, key=lambda entry: -entry.ms)))
+            result.append(LedgerGroup(kind, sorted(entries, key=lambda entry: -entry.ms)))
     return result
 
 
@@ -81,7 +81,7 @@ def ran_ms(entry: LedgerRow) -> float:
     return entry.ms if entry.own_ms is None else entry.own_ms
 
 
-def fold(group: Group, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
+def fold(group: LedgerGroup, total_ms: float, top: int | None) -> tuple[list[LedgerRow], list[LedgerRow]]:
     """The entries that get a line, at most `top`, and the rest. None folds nothing; a single entry is never
     folded."""
     if top is None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from fathom.analysis.entries import cause_of, meaning_of
 from fathom.analysis.results import Device, LedgerRow
 from fathom.report import units
-from fathom.report.ledger import Group, by_entry, fold, groups, name, ran_ms, step_ms
+from fathom.report.ledger import LedgerGroup, by_entry, fold, groups, name, ran_ms, step_ms
 
 WIDE = 90  # columns from which bars are long
 RATES = 36  # columns of percent, then runs, TFLOP/s and GB/s, or the meaning of idle time
@@ -115,7 +115,7 @@ def as_profiled(device: Device) -> Device:
 
 
 def _lines(
-    group: Group, columns: Columns, total: float, top: int | None
+    group: LedgerGroup, columns: Columns, total: float, top: int | None
 ) -> Iterator[tuple[str, float, str, str, bool]]:
     """Label, milliseconds, text right of the bar, style, and whether the time is inferred."""
     inferred = any(entry.inferred for entry in group.entries)

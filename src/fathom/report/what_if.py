@@ -12,7 +12,7 @@ from fathom.analysis.replay import Moved, Prediction
 from fathom.report import units
 from fathom.report.screen import MARGIN, show, within_margins
 
-MS = 12  # columns of a number
+COLUMN = 12  # columns of a number
 HIDDEN = 0.0005  # of the step: entries that are smaller before and after are left out
 STILL = 0.0005  # of the step: smaller changes count as none
 
@@ -64,9 +64,9 @@ def _table(prediction: Prediction, width: int) -> Iterator[Text]:
     rows = [row for row in prediction.moved if max(row.before_ms, row.after_ms) > HIDDEN * total]
     if not rows:
         return
-    digits, name = units.decimals(total), width - 3 * MS - 26
+    digits, name = units.decimals(total), width - 3 * COLUMN - 26
     yield Text(
-        f"{'where the time moves':<{name}}{'before ms':>{MS}}{'after ms':>{MS}}{'change':>{MS}}",
+        f"{'where the time moves':<{name}}{'before ms':>{COLUMN}}{'after ms':>{COLUMN}}{'change':>{COLUMN}}",
         "dim underline",
     )
     for row in rows:
@@ -79,9 +79,9 @@ def _row(row: Moved, name: int, digits: int, total: float, style: str = "") -> T
     change = row.after_ms - row.before_ms
     difference = f"{change:+.{digits}f}" if abs(change) > STILL * total else "·"
     colour = "" if difference == "·" else "green" if change < 0 else "red"
-    numbers = "".join(f"{ms:>{MS}.{digits}f}" for ms in (row.before_ms, row.after_ms))
+    numbers = "".join(f"{ms:>{COLUMN}.{digits}f}" for ms in (row.before_ms, row.after_ms))
     line = Text(f"{units.shorten(row.entry, name - 1):<{name}}{numbers}", style)
-    line.append(f"{difference:>{MS}}", colour)
+    line.append(f"{difference:>{COLUMN}}", colour)
     return line.append(f"  {meaning_of(row.entry)}", "dim")
 
 

@@ -13,10 +13,9 @@ from contextlib import suppress
 from typing import Any
 
 from fathom.referee.child.guards import now, sleep, unpredictable
-from fathom.referee.child.values import is_tensor, leaves, torch
+from fathom.referee.child.values import Call, is_tensor, leaves, torch
 from fathom.units import NS_PER_MS
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 SPIN_S = 2e-3  # at first; doubled until it outlasts the queueing
 MOST_SPIN_S = 0.5
 CLOCK_HZ = 2e9  # about the fastest clock of a multiprocessor, so that the spin is never too short

@@ -107,7 +107,7 @@ def _longest_run(data: bytes) -> int:
 def _watched(side: Side, seed: int) -> Reasons:
     args, kwargs = side.fresh(seed)
     side.peeking.on = True
-    with inspection.Calls(side.wanted, side.key) as calls:
+    with inspection.RecordedCalls(side.wanted, side.key) as calls:
         side.target(*args, **kwargs)
     side.peeking.on = False
     for name in sorted(calls.seen):

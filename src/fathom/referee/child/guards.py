@@ -25,14 +25,13 @@ unpredictable = random.SystemRandom().random
 threads = threading.active_count
 
 TIMERS = ("time.", "torch.cuda.synchronize", "torch.cuda.Event", "torch.cuda.Stream", "torch.cuda._sleep")
-Named = dict[str, Any]
 _HOMES = ("time", "gc", "threading", "os", "numpy", "numpy.linalg", "random", "torch", "torch.Tensor")
 _GPU_HOMES = ("torch.cuda", "torch.cuda.Event", "torch.cuda.Stream", "torch.nn.functional", "torch.linalg")
 
 
-def functions() -> Named:
+def functions() -> dict[str, Any]:
     """Public functions and classes of the watched libraries, by name."""
-    result: Named = {}
+    result: dict[str, Any] = {}
     for home in (*_HOMES, *_GPU_HOMES):
         for name, value in list(vars(_named(home)).items()) if _named(home) else ():
             if callable(value) and (not name.startswith("_") or name in _WATCHED_PRIVATE):
@@ -59,7 +58,7 @@ def _named(home: str) -> Any:
     return target
 
 
-def replaced(before: Named) -> Iterator[tuple[str, str]]:
+def replaced(before: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield (reason, name) of everything that was replaced."""
     for name, value in before.items():
         home, _, last = name.rpartition(".")

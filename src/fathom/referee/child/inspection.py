@@ -30,7 +30,7 @@ def _key(code: CodeType) -> list[str]:
     return [str(Path(code.co_filename).resolve()), name, sha256(code.co_code).hexdigest()]
 
 
-class Calls:
+class RecordedCalls:
     """A context that records calls of the functions in `wanted`, by key, except the first frame."""
 
     def __init__(self, wanted: dict[str, list[str]], own: list[str] | None) -> None:
@@ -38,7 +38,7 @@ class Calls:
         self._names = {key[1].rpartition(".")[2] for key in self._wanted}
         self.seen: set[str] = set()
 
-    def __enter__(self) -> Calls:
+    def __enter__(self) -> RecordedCalls:
         sys.setprofile(self._note)
         threading.setprofile(self._note)
         return self

@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fathom.referee.child.guards import now, sleep, threads
-from fathom.referee.child.values import kind, leaves, raw
+from fathom.referee.child.values import Call, kind, leaves, raw
 from fathom.units import NS_PER_S
 
 GRACE_S, MOST_S = 0.005, 0.1  # time in which late writes show; with other threads running, at most
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Processor:

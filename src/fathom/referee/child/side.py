@@ -12,11 +12,7 @@ from fathom.referee.address import load
 from fathom.referee.child import guards, inspection
 from fathom.referee.child.digest import digest
 from fathom.referee.child.saving import Snapshot, fingerprint, save, snapshot
-from fathom.referee.child.upcast import upcast
-from fathom.referee.child.values import arguments, is_tensor, leaves, refilled
-from fathom.referee.child.working import declared, derived
-
-Call = tuple[tuple[Any, ...], dict[str, Any]]
+from fathom.referee.child.values import Call, arguments, is_tensor, leaves, refilled, torch, upcast
 
 
 class Side:
@@ -36,7 +32,7 @@ class Side:
         self.bench = self._bench()  # before the target is imported, so that it takes unmodified clocks
         self.settings = guards.settings()
         wanted = {"inputs": key} if (key := inspection.code_key(self._inputs)) else {}
-        with inspection.Calls(wanted, None) as calls:
+        with inspection.RecordedCalls(wanted, None) as calls:
             self.target = load(spec["target"])
         self.setup_calls = sorted(calls.seen)
         self.key = inspection.code_key(self.target)
@@ -86,7 +82,7 @@ class Side:
     def work(self) -> dict[str, Any]:
         """The work of one call, declared or derived; {} if neither is possible."""
         call = self.fresh(1)
-        return declared(self._work, call) if self._work else derived(self.target, call)
+        return _declared(self._work, call) if self._work else _derived(self.target, call)
 
     def place(self, seeds: list[int], variant: str | None = None, elsewhere: bool = False) -> None:
         """Put fresh inputs into the slots of earlier ones, one slot per call; `elsewhere`: in other
@@ -155,3 +151,26 @@ class Side:
     def unchanged_inputs(self) -> bool:
         """Whether the function that makes the inputs has not been replaced."""
         return getattr(self._inputs, "__code__", None) is self._inputs_code
+
+
+def _declared(function: Any, call: Any) -> dict[str, Any]:
+    """The result of the pair's `work` function for these inputs."""
+    amounts = dict(function(*call[0], **call[1]))
+    return {name: amounts.get(name) for name in ("flops", "bytes", "unit")} | {"source": "given"}
+
+
+def _derived(target: Any, call: Any) -> dict[str, Any]:
+    """FLOPs by torch's counter, and the bytes of every tensor in or out once; {} without torch."""
+    lib = torch()
+    if lib is None:
+        return {}
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        result = target(*call[0], **call[1])
+    tensors = [leaf for _, leaf in (*leaves(call), *leaves(result)) if is_tensor(leaf)]
+    moved = {leaf.data_ptr(): leaf.nbytes for leaf in tensors}
+    if not moved:
+        return {}
+    flops = counter.get_total_flops() or None
+    return {"flops": flops, "bytes": sum(moved.values()), "unit": None, "source": "derived"}

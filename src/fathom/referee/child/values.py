@@ -1,10 +1,11 @@
-"""Arguments and results: leaves of nested containers, their raw bytes, and refilling in place.
+"""Arguments and results: leaves of nested containers, raw bytes, refilling in place, double precision.
 
 Imports nothing from Fathom, and uses torch only if the program imported it.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+Call = tuple[tuple[Any, ...], dict[str, Any]]  # positional and keyword arguments
 TEXT = (str, bytes, type(None))
 NUMBERS = (bool, int, float, complex)
 
@@ -151,20 +153,16 @@ def overlap(first: Any, other: Any) -> bool:
     return a is not None and b is not None and a[0] < b[1] and b[0] < a[1]
 
 
-def arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def arguments(value: Any) -> Call:
     """Positional and keyword arguments from the result of an `inputs` function: a tuple, a dict, both, or
     a value.
     """
     if isinstance(value, dict):
         return (), value
-    if (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], tuple)
-        and isinstance(value[1], dict)
-    ):
-        return value
-    return (value if isinstance(value, tuple) else (value,)), {}
+    if not isinstance(value, tuple):
+        return (value,), {}
+    both = len(value) == 2 and isinstance(value[0], tuple) and isinstance(value[1], dict)
+    return value if both else (value, {})
 
 
 def refilled(old: Any, new: Any) -> Any:
@@ -201,3 +199,28 @@ def _copied_tensor(old: Any, new: Any) -> bool:
     old.data.copy_(new.data)
     old.grad = None
     return True
+
+
+def upcast(value: Any) -> Any:
+    """Copy the value with floating-point tensors, arrays and modules in float64 and complex ones in
+    complex128.
+    """
+    if isinstance(value, dict):
+        return {key: upcast(item) for key, item in value.items()}
+    if type(value) in (tuple, list):
+        return type(value)(upcast(item) for item in value)
+    if is_module(value):
+        return copy.deepcopy(value).double()
+    if is_tensor(value):
+        return _upcast_tensor(value)
+    if type(value) is np.ndarray and value.dtype.kind in "fc":
+        return value.astype(np.float64 if value.dtype.kind == "f" else np.complex128)
+    return value
+
+
+def _upcast_tensor(value: Any) -> Any:
+    lib = torch()
+    if not (value.is_floating_point() or value.is_complex()):
+        return value
+    wide = value.detach().to(lib.complex128 if value.is_complex() else lib.float64)
+    return wide.requires_grad_(value.requires_grad)

@@ -13,7 +13,7 @@ from fathom.referee.compare.errors import Errors, diagnose, finer, truncated
 from fathom.referee.compare.parts import Nearness, finite, nearness
 from fathom.referee.compare.tolerance import Tolerance, tolerance
 from fathom.referee.turn import Turn
-from fathom.referee.verdict import Agreement, Reason
+from fathom.referee.verdict import Agreement, Refusal
 
 AMPLIFIED = 2.0  # times the baseline's error is allowed, for computations that amplify rounding
 PAGE, PAGES = 4096, 1024  # hashed pages of a large result
@@ -36,7 +36,7 @@ class Judge:
     agreement: dict[str, Agreement] = field(default_factory=dict)
     _earlier: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
+    def judge(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
         """Reasons to refuse the candidate's result; all three results have the same inputs."""
         with self.turn.computing():
             return self._judged(candidate, baseline, reference)
@@ -51,14 +51,14 @@ class Judge:
                 self._note(leaf, None, None, None, None)
         return True
 
-    def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Reason]:
+    def _judged(self, candidate: Saved, baseline: Saved, reference: Saved) -> list[Refusal]:
         if candidate.inputs != reference.inputs:
-            return [Reason("global-state", "the same seed gives different inputs in its process")]
+            return [Refusal("global-state", "the same seed gives different inputs in its process")]
         reasons = [
-            Reason("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases
+            Refusal("aliases-input", pair) for pair in candidate.aliases if pair not in baseline.aliases
         ]
         extra = [place for place in candidate.mutated if place not in baseline.mutated]
-        reasons += [Reason("mutates-input", f"{place} changed during the call") for place in extra]
+        reasons += [Refusal("mutates-input", f"{place} changed during the call") for place in extra]
         mutated = {*extra}
         mine = [leaf for leaf in candidate.leaves if leaf.place not in mutated]
         if wrong := list(_contract(mine, baseline.leaves)):
@@ -67,26 +67,28 @@ class Judge:
             reasons += self._leaf(own, base, ref)
         return reasons
 
-    def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Reason]:
+    def _leaf(self, own: Leaf, base: Leaf, ref: Leaf) -> list[Refusal]:
         if not own.numeric:
             return (
-                [] if own.same(base) else [Reason("wrong-result", f"{own.place} differs from the baseline's")]
+                []
+                if own.same(base)
+                else [Refusal("wrong-result", f"{own.place} differs from the baseline's")]
             )
         stale = self._stale(own, base)
         if own.part(slice(0, 0)).dtype.kind in "biu":
             return self._exact(own, own.numbers(), base.numbers(), stale)
         near = nearness(own, base, ref)
         if not near.gaps:
-            return [stale or Reason("not-finite", own.place)]
+            return [stale or Refusal("not-finite", own.place)]
         return self._near(own, base, ref, near, stale)
 
-    def _exact(self, own: Leaf, x: np.ndarray, b: np.ndarray, stale: Reason | None) -> list[Reason]:
+    def _exact(self, own: Leaf, x: np.ndarray, b: np.ndarray, stale: Refusal | None) -> list[Refusal]:
         self._note(own, None, None, None, None)
         wrong = int(np.count_nonzero(x != b))
         text = f"{own.place}: {wrong} of {x.size} elements differ"
-        return ([stale] if stale else [Reason("wrong-result", text)]) if wrong else []
+        return ([stale] if stale else [Refusal("wrong-result", text)]) if wrong else []
 
-    def _near(self, own: Leaf, base: Leaf, ref: Leaf, near: Nearness, stale: Reason | None) -> list[Reason]:
+    def _near(self, own: Leaf, base: Leaf, ref: Leaf, near: Nearness, stale: Refusal | None) -> list[Refusal]:
         claim, seen = self.claim or own.dtype, near.mine
         length = self.reduction or max(self.longest, self.largest // max(own.elements, 1), 1)
         allowed = self._allowed(claim, length, own.elements, near.theirs)
@@ -94,11 +96,11 @@ class Judge:
         if seen.within(allowed):
             narrow = _narrower(own, base, ref, claim)
             detail = f"{own.place}: every element is a number of {narrow}"
-            return [Reason("lower-precision", detail)] if narrow else []
+            return [Refusal("lower-precision", detail)] if narrow else []
         code, detail = diagnose(own.numbers(), ref.numbers(), claim, length)
         if own.place.startswith("gradient") or own.place.endswith(".grad"):
             code = "wrong-gradient" if code != "lower-precision" else code
-        return [stale or Reason(code, f"{own.place}: {detail}")]
+        return [stale or Refusal(code, f"{own.place}: {detail}")]
 
     def _allowed(self, dtype: str, length: int, elements: int, theirs: Errors) -> Tolerance:
         allowed = tolerance(dtype, length, elements) or Tolerance(0.0, 0.0)
@@ -106,13 +108,13 @@ class Judge:
             allowed = Tolerance(2 * allowed.norm, 2 * allowed.worst)  # because both sides are rounded
         return allowed.at_least(AMPLIFIED * theirs.norm, AMPLIFIED * theirs.worst)
 
-    def _stale(self, own: Leaf, base: Leaf) -> Reason | None:
+    def _stale(self, own: Leaf, base: Leaf) -> Refusal | None:
         """The reason if this is wrong: the candidate returned equal bytes where the baseline's differ."""
         earlier = self._earlier.setdefault(own.place, {})
         data, theirs = _fingerprint(own), _fingerprint(base)
         if earlier.setdefault(data, theirs) == theirs or _constant(own):
             return None
-        return Reason("cached-result", f"{own.place} is the result of other inputs")
+        return Refusal("cached-result", f"{own.place} is the result of other inputs")
 
     def _note(
         self,
@@ -158,22 +160,22 @@ def _constant(leaf: Leaf) -> bool:
     return bool((data == data[:1]).all())
 
 
-def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Reason]:
+def _contract(own: list[Leaf], baseline: list[Leaf]) -> Iterator[Refusal]:
     for leaf in own:
         if leaf.form["kind"] == "object":
             code = "lazy-result" if leaf.form.get("deferred") else "contract"
-            yield Reason(code, f"{leaf.place} is a {leaf.form['type']}")
+            yield Refusal(code, f"{leaf.place} is a {leaf.form['type']}")
             return
     places = [leaf.place for leaf in own], [leaf.place for leaf in baseline]
     if places[0] != places[1]:
         odd = sorted(set(places[0]) ^ set(places[1])) or places[0]
-        yield Reason("contract", f"the structures differ: {', '.join(odd[:3])}")
+        yield Refusal("contract", f"the structures differ: {', '.join(odd[:3])}")
         return
     for mine, theirs in zip(own, baseline, strict=True):
         for what in ("kind", "dtype", "shape", "stride", "device"):
             if mine.form.get(what) != theirs.form.get(what) and not _same_layout(what, mine, theirs):
                 text = f"{mine.place}: {what} {mine.form.get(what)} instead of {theirs.form.get(what)}"
-                yield Reason("contract", text)
+                yield Refusal("contract", text)
                 break
 
 
