@@ -23,8 +23,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `reader` names the reader function (by default the row's id), `using` holds its parameters. `commands`
     are POSIX shell lines; the reader's values replace `{name}` in them, and `<NAME>` in a comment marks
     a value that only a person knows. `needs` lists what a command needs to take effect: root, a reboot,
-    a person's decision, or the shell that runs the program (for an environment variable). `weight` orders the
-    checks, the costliest first.
+    a person's decision, or the shell that runs the program (for an environment variable). `reads` names the
+    files, variables or calls, `applies` the hosts. `costs` is what a failure costs, with its source; `source`
+    explains the setting. `weight`, up to 1000, orders the checks, the costliest first: a new one goes between
+    rows that cost more and rows that cost less.
     """
 
     id: str
