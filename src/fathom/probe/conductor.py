@@ -50,7 +50,7 @@ class Conductor:
         self._device = 0
         self._trigger = os.path.join(session.raw, "trigger")
         self._trials = session.trials
-        self.beacon = Beacon(session)
+        self.beacon = Beacon(session, off=session.plan.depth == "surface")
         self._mark_ns = self._longest_ns = self._looked_ns = 0
         self._frames = 0  # frames that Dynamo had tried at the last check
         self.capturing = self.foreign_profiler = False

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from fathom.probe.reporter import Reporter
 
 FIFO, LAYOUT = "stacks.fifo", "frames-{pid}.json"
-SAMPLED = ("timeline", "slow")  # phases with sampled steps
+DENSE, SPARSE = "dense", "sparse"  # how often: a burst shows each gap, clean steps only long ones
+SAMPLED = {"timeline": DENSE, "slow": DENSE, "clean": SPARSE}  # phases with sampled steps
 WHAT = "host stacks"
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -25,22 +26,24 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 class Beacon:
     """Switches the sampling of one thread on and off, at the cost of one system call each."""
 
-    def __init__(self, session: Reporter) -> None:
+    def __init__(self, session: Reporter, off: bool = False) -> None:
         self._session = session
         self._layout: FrameLayout | None = None
         self._fifo: int | None = None
-        self._off = False  # permanently: no sampler, or nothing to sample
-        self._on = False
+        self._off = off  # permanently: no sampler, or nothing to sample
+        self._rate: str | None = None
 
     def follow(self, phase: str, ident: int | None = None) -> None:
         """Sample only in these phases: the calling thread, or the thread `ident`."""
-        wanted = phase in SAMPLED
-        if wanted == self._on or self._off:
+        if phase == "settle" and not self._off:
+            self._ready()  # calibrating takes milliseconds, which no clean step should hold
+        rate = SAMPLED.get(phase)
+        if rate == self._rate or self._off:
             return
-        self._on = wanted
-        state = (thread_state(ident) if self._ready() else 0) if wanted else 0
+        self._rate = rate
+        state = (thread_state(ident) if self._ready() else 0) if rate else 0
         if not self._off:
-            self._send({"pid": os.getpid(), "thread": _native(ident), "state": state})
+            self._send({"pid": os.getpid(), "thread": _native(ident), "state": state, "rate": rate})
 
     def _ready(self) -> bool:
         """Open the pipe, which fails without a sampler, and calibrate before the first sample."""
@@ -72,7 +75,7 @@ class Beacon:
         with atomic_write(path) as part, open(part, "w", encoding="utf-8") as file:
             json.dump(record, file)
 
-    def _send(self, message: dict[str, int]) -> None:
+    def _send(self, message: dict[str, Any]) -> None:
         try:
             os.write(self._fifo or -1, json.dumps(message).encode() + b"\n")
         except OSError:  # the recorder has ended or falls behind

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from fathom.probe.frames import FIFO, FrameLayout, ProcessMemory
+from fathom.probe.frames import FIFO, SPARSE, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.codes import Codes, TornError
 from fathom.recorder.stacks.target import SampledProcess
 from fathom.recorder.stacks.walk import Walker
@@ -21,6 +21,8 @@ PERIOD = 0.001  # seconds between two samples
 FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
 MOST_COST = 0.001  # seconds per round that count: occasional batch writes cost more
 THIN_OUT = 20_000  # samples per stretch after which the period doubles
+# Clean steps are sampled to find the place of rare long ones. The program must not feel it, however long it runs.
+SPARSE_PERIOD, SPARSE_THIN_OUT = 0.025, 2_000  # the latter of all clean steps
 CHILD = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -85,7 +87,7 @@ class StackSampler:
         assert self._pipe is not None
         due, spent = 0.0, time.thread_time()
         while not self._over:
-            active = [target for target in self._targets.values() if target.on]
+            active = self._active()
             wait = max(0.0, due - time.monotonic()) if active else None
             if select.select([self._pipe], [], [], wait)[0]:
                 self._read()
@@ -97,10 +99,18 @@ class StackSampler:
             self._cost += 0.1 * (min(spent - before, MOST_COST) - self._cost)
             due = time.monotonic() + self._pause(active)
 
+    def _active(self) -> list[SampledProcess]:
+        """The processes to sample: those in a burst, else those in clean steps."""
+        active = [target for target in self._targets.values() if target.on]
+        return [target for target in active if target.rate != SPARSE] or active
+
     def _pause(self, active: list[SampledProcess]) -> float:
         """Return the seconds until the next round, jittered to avoid lockstep with the program."""
-        thinned = 1 << min(20, max(target.samples for target in active) // THIN_OUT)
-        return max(self._period * thinned, self._cost / self._duty) * random.uniform(0.75, 1.25)
+        if active[0].rate == SPARSE:
+            period, done = SPARSE_PERIOD, max(target.sparse for target in active) // SPARSE_THIN_OUT
+        else:
+            period, done = self._period, max(target.samples for target in active) // THIN_OUT
+        return max(period * (1 << min(20, done)), self._cost / self._duty) * random.uniform(0.75, 1.25)
 
     def _read(self) -> None:
         assert self._pipe is not None
@@ -108,15 +118,15 @@ class StackSampler:
         for line in lines:
             try:
                 order = json.loads(line)
-                self._switch(order["pid"], order["thread"], order["state"])
+                self._switch(order["pid"], order["thread"], order["state"], order["rate"])
             except (ValueError, TypeError, KeyError, OSError):  # an empty line, or a process that has ended
                 continue
 
-    def _switch(self, pid: int, thread: int, state: int) -> None:
+    def _switch(self, pid: int, thread: int, state: int, rate: str | None) -> None:
         if pid not in self._targets and state:
             self._targets[pid] = SampledProcess(self._raw, pid)
         if state:
-            self._targets[pid].begin(thread, state)
+            self._targets[pid].begin(thread, state, rate)
         elif pid in self._targets:
             self._targets[pid].end()
 

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fathom.probe.frames import LAYOUT, FrameLayout, ProcessMemory
+from fathom.probe.frames import DENSE, LAYOUT, SPARSE, FrameLayout, ProcessMemory
 from fathom.recorder.stacks.blocking import Activity
 from fathom.recorder.stacks.codes import Codes, Frame, TornError
 from fathom.recorder.stacks.walk import Chain, Walker
 
-BATCH = 4096  # samples per write
+BATCH, SPARSE_BATCH = 4096, 64  # samples per write; those of a burst are written when it has ended
 AGAIN = 2  # read the stack twice for every so many samples
 MOST_KNOWN = 50_000  # chains to remember
 
@@ -28,7 +28,8 @@ class SampledProcess:
         location = json.loads((raw / LAYOUT.format(pid=pid)).read_text())
         layout, memory = FrameLayout(**location["layout"]), ProcessMemory(pid)
         self.pid = pid
-        self.on = False
+        self.on, self.rate = False, DENSE
+        self.sparse = 0  # samples of clean steps so far
         self._path = raw / f"stacks-{pid}.jsonl"
         self._walker, self._codes = Walker(memory, layout), Codes(memory, layout)
         self._activity: Activity | None = None
@@ -40,12 +41,11 @@ class SampledProcess:
         self._rows: list[tuple[int, bool | None, str | None, Chain, Moves]] = []
         self._new: dict[str, list[Any]] = {"frames": [], "stacks": []}
 
-    def begin(self, thread: int, state: int) -> None:
-        """Begin a stretch. Cached addresses are checked again, because addresses are reused."""
+    def begin(self, thread: int, state: int, rate: str | None = DENSE) -> None:
+        """Begin a stretch of DENSE or SPARSE samples."""
         self.end()
-        self._chains.clear()
-        self._places.clear()
-        self.on, self._thread, self._state = True, thread, state
+        self._forget()
+        self.on, self._thread, self._state, self.rate = True, thread, state, rate or DENSE
         self._torn = self.samples = 0
         self._start_ns = time.time_ns()
         self._activity = Activity(self.pid, thread)
@@ -59,7 +59,8 @@ class SampledProcess:
             self._activity.close()
         self._write()
         times = {"start_ns": self._start_ns, "end_ns": time.time_ns()}
-        self._append([{"t": "stretch", **times, "samples": self.samples, "dropped": self._torn}])
+        counts = {"rate": self.rate, "samples": self.samples, "dropped": self._torn}
+        self._append([{"t": "stretch", **times, **counts}])
 
     def sample(self) -> None:
         """Take one sample; a torn one is dropped, and the end of the process ends the stretch."""
@@ -76,8 +77,19 @@ class SampledProcess:
             return
         moves = self._moves(chain, began) if running and self.samples % AGAIN == 0 else ()
         self._rows.append((now, running, call, chain, moves))
-        if len(self._rows) >= BATCH:
+        if self.rate == SPARSE:
+            self.sparse += 1
+            self._stack(chain)  # now, because the process may end within the stretch
+            if len(self._rows) >= SPARSE_BATCH:
+                self._write()
+                self._forget()
+        elif len(self._rows) >= BATCH:
             self._write()
+
+    def _forget(self) -> None:
+        """Resolve addresses anew, because they are reused."""
+        self._chains.clear()
+        self._places.clear()
 
     def _moves(self, chain: Chain, began: int) -> Moves:
         """Read the stack again: the interpreter has gone on since, or sits in a call of native code.

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from fathom.probe.frames import SPARSE
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.tables import in_phases
 from fathom.sounding.schema import TABLES, empty
@@ -113,8 +114,9 @@ def is_program(file: str, about: Record) -> bool:
 
 
 def _facts(samples: StackSamples) -> dict[str, Any]:
-    """Numbers of samples taken and dropped, and samples per second."""
-    taken = sum(int(stretch.get("samples", 0)) for stretch in samples.stretches)
-    seconds = sum(stretch["end_ns"] - stretch["start_ns"] for stretch in samples.stretches) / NS_PER_S
-    dropped = sum(int(stretch.get("dropped", 0)) for stretch in samples.stretches)
+    """Numbers of samples taken and dropped, and samples per second, in bursts."""
+    bursts = [stretch for stretch in samples.stretches if stretch.get("rate") != SPARSE]
+    taken = sum(int(stretch.get("samples", 0)) for stretch in bursts)
+    seconds = sum(stretch["end_ns"] - stretch["start_ns"] for stretch in bursts) / NS_PER_S
+    dropped = sum(int(stretch.get("dropped", 0)) for stretch in bursts)
     return {"samples": taken, "dropped": dropped, "per_s": taken / seconds if seconds else None}
