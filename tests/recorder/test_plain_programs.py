@@ -100,3 +100,27 @@ def test_nested_regions_do_not_share_exclusive_time(tmp_path: Path) -> None:
     assert rows["outer"] == pytest.approx((8.0, 5.0, 1.0, 2.0), rel=0.3)
     assert rows["inner"] == pytest.approx((3.0, 3.0, 1.0, 2.0), rel=0.3)
     assert set(rows) == {"outer", "inner"}
+
+
+EVALUATING = """
+import time, fathom
+
+def evaluate():
+    for _ in range(20):
+        time.sleep(0.004)
+
+for step in range(280):
+    if step % 20 == 0:
+        evaluate()
+    time.sleep(0.008)
+    fathom.step()
+"""
+
+
+def test_rare_long_steps_are_reported_with_the_call_that_takes_their_time(tmp_path: Path) -> None:
+    (tmp_path / "evaluating.py").write_text(EVALUATING)
+    done = run_fathom("run", "-o", "out.fathom", "--", sys.executable, "evaluating.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (found,) = fathom.open(tmp_path / "out.fathom").examine().long_steps
+    assert found.n >= 3 and found.ms > 80 and found.places[0].function == "evaluate"
+    assert "outliers" in done.stderr and "evaluate (evaluating.py:6)" in done.stderr

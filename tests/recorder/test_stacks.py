@@ -18,8 +18,10 @@ import polars as pl
 import pytest
 
 from fathom.probe.frames import (
+    DENSE,
     FIFO,
     LAYOUT,
+    SPARSE,
     Beacon,
     FrameLayout,
     NoFramesError,
@@ -213,6 +215,32 @@ if sys.argv[2] == "dies":
     import os
     os.kill(os.getpid(), 9)
 """
+
+
+class Stretch:
+    """A process that is sampled at a rate and has had so many samples."""
+
+    on = True
+
+    def __init__(self, rate: str, samples: int = 0) -> None:
+        self.rate, self.samples, self.sparse = rate, samples, samples
+
+
+def test_clean_steps_are_sampled_rarely_and_ever_more_so(tmp_path: Path) -> None:
+    sampler = StackSampler(tmp_path)
+    pauses = [sampler._pause([Stretch(SPARSE, samples)]) for samples in (0, 1_999, 2_000, 4_000, 400_000)]
+    for pause, period in zip(pauses, (0.025, 0.025, 0.05, 0.1, 0.025 * (1 << 20)), strict=True):
+        assert 0.75 * period <= pause <= 1.25 * period
+    assert sampler._pause([Stretch(DENSE)]) < 0.01
+
+
+def test_a_burst_of_one_process_is_not_thinned_by_clean_steps_of_another(tmp_path: Path) -> None:
+    sampler = StackSampler(tmp_path)
+    burst, clean = Stretch(DENSE), Stretch(SPARSE)
+    sampler._targets = {1: burst, 2: clean}
+    assert sampler._active() == [burst]
+    burst.on = False
+    assert sampler._active() == [clean]
 
 
 ATTEMPTS = 3  # on a busy host the program may hardly run while it is sampled

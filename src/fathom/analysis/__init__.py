@@ -5,6 +5,7 @@ from fathom.analysis.energy import Metered, energy
 from fathom.analysis.feeding import feeding
 from fathom.analysis.integrity import integrity
 from fathom.analysis.kinds import step_kinds
+from fathom.analysis.long_steps import long_steps
 from fathom.analysis.memory import memory
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Examination, Step
@@ -21,6 +22,7 @@ __all__ = [
     "energy",
     "feeding",
     "integrity",
+    "long_steps",
     "meetings",
     "memory",
     "slow_steps",

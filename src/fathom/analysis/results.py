@@ -145,6 +145,28 @@ class SlowStep(msgspec.Struct):
     ledger: list[LedgerRow]
 
 
+class Place(msgspec.Struct):
+    """A call in the program, and its share of a time."""
+
+    function: str
+    source: str  # file:line
+    share: float
+
+
+class LongSteps(msgspec.Struct):
+    """Rare clean steps that take far longer than the usual one, such as those that evaluate or save."""
+
+    rank: int
+    kind: str
+    n: int
+    of: int  # clean steps
+    every: int | None  # every so many steps without exception; null: irregular, or not known
+    usual_ms: float
+    ms: float  # median of the long ones
+    share: float  # of the time of all clean steps: what the long ones take beyond usual ones
+    places: list[Place]  # where the host spent that, by samples of its stacks; [] without enough of them
+
+
 class Abstained(msgspec.Struct):
     """What could not be looked at, and why."""
 
@@ -392,6 +414,7 @@ class Examination(msgspec.Struct):
     energy: Energy | None
     findings: list[Finding] = []  # those that save most first
     slow: list[SlowStep] = []
+    long_steps: list[LongSteps] = []
     what_if: list[Trial] = []
     abstained: list[Abstained] = []
     sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short

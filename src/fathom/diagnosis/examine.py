@@ -10,7 +10,18 @@ import polars as pl
 
 from fathom import analysis
 from fathom.analysis import Abstained, Account, Examination, Step
-from fathom.analysis.results import Energy, Finding, Input, Lead, Memory, Part, StepKind, Trial, Verdict
+from fathom.analysis.results import (
+    Energy,
+    Finding,
+    Input,
+    Lead,
+    LongSteps,
+    Memory,
+    Part,
+    StepKind,
+    Trial,
+    Verdict,
+)
 from fathom.diagnosis.engine.findings import findings
 from fathom.diagnosis.engine.leads import leads
 from fathom.diagnosis.signals import Recorded, Signals
@@ -57,6 +68,7 @@ def examine(store: Store, machine: dict[str, Any] | None = None, kind: str | Non
         energy=energy,
         findings=found,
         slow=[slow for rank in store.ranks for slow in analysis.slow_steps(store, rank)],
+        long_steps=_long_steps(store, accounts),
         what_if=tried,
         abstained=[
             *(Abstained(**one) for one in store.manifest.abstained),
@@ -116,6 +128,11 @@ def _accounts(
 ) -> list[Account]:
     """One a rank."""
     return [analysis.account(store, rank, machine, met.get(rank), kind) for rank in store.ranks]
+
+
+def _long_steps(store: Store, accounts: list[Account]) -> list[LongSteps]:
+    found = (analysis.long_steps(store, one.rank, one.steps, one.kind) for one in accounts)
+    return [one for one in found if one is not None]
 
 
 def _untold(account: Account, accounts: list[Account]) -> list[Abstained]:

@@ -11,7 +11,8 @@ import msgspec
 from rich.text import Text
 
 from fathom.analysis.entries import Entry
-from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, Memory
+from fathom.analysis.results import Abstained, Cost, Device, Energy, Examination, Input, LongSteps, Memory
+from fathom.analysis.sampled import where
 from fathom.diagnosis.kinds import kinds
 from fathom.report import units
 from fathom.report.ledger import by_entry, groups, step_ms
@@ -120,6 +121,21 @@ def regions(device: Device, width: int, top: int | None) -> Iterator[Text]:
         yield Text(f"{units.shorten('  ' + region.name, name - 1):<{name}}{cells}")
     if top is not None and len(device.regions) > top:
         yield Text(f"  {len(device.regions) - top} more with --all", "dim")
+
+
+def long_steps(outliers: list[LongSteps], width: int) -> Iterator[Text]:
+    """How often rare long steps come, what they cost, and where the host spent it."""
+    for rare in outliers:
+        some = f"{rare.n} of {rare.of} {rare.kind} steps"
+        often = f"one {rare.kind} step in {rare.every}" if rare.every else some
+        whose = f" of rank {rare.rank}" if len(outliers) > 1 else ""
+        verb = "takes" if rare.every or rare.n == 1 else "take"
+        times = f"{rare.ms / rare.usual_ms:.2g} times the usual"
+        costs = f"this costs {100 * rare.share:.0f} % of the time"
+        text = f"{often}{whose} {verb} {units.duration(rare.ms)}, {times}; {costs}"
+        yield from _paragraph("outliers", text, width)
+        places = [f"{where(p.function, p.source)} {100 * p.share:.0f} %" for p in rare.places]
+        yield from _paragraph("", f"in {joined(*places)}" if places else "", width)
 
 
 def slow(examination: Examination) -> Iterator[Text]:

@@ -122,6 +122,7 @@ def _device(
 
 def _below(examination: Examination, width: int, top: int | None) -> Iterator[Iterable[Text]]:
     """The paragraphs below the ledgers."""
+    yield sections.long_steps(examination.long_steps, width)
     yield sections.slow(examination)
     yield [
         *sections.facts("input", examination.input, width),

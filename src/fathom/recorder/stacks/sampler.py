@@ -21,7 +21,7 @@ PERIOD = 0.001  # seconds between two samples
 FEW_PROCESSORS, DUTY_OF_FEW, DUTY = 8, 0.02, 0.05
 MOST_COST = 0.001  # seconds per round that count: occasional batch writes cost more
 THIN_OUT = 20_000  # samples per stretch after which the period doubles
-# Clean steps are sampled to find the place of rare long ones. The program must not feel it, however long it runs.
+# Clean steps are sampled to find the place of rare long ones, at a cost that does not grow with the program.
 SPARSE_PERIOD, SPARSE_THIN_OUT = 0.025, 2_000  # the latter of all clean steps
 CHILD = """
 import json, sys

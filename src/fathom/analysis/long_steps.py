@@ -1,0 +1,182 @@
+"""Clean steps that take far longer than the usual one: how often, what they cost, and where the host was."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cached_property
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from fathom.analysis.intervals import Array
+from fathom.analysis.results import LongSteps, Place
+from fathom.analysis.steps import stretches
+from fathom.sounding import Store
+from fathom.timing import median
+from fathom.units import NS_PER_MS
+
+LONG = 3.0  # times the usual step
+LEAST_SHARE = 0.05  # of the time of all clean steps: what long ones take beyond the usual
+MOST = 0.2  # of the steps: more of them are not rare
+ENOUGH = 20  # clean steps
+IN_TURN = 3  # long steps at equal distance
+MOSTLY = 0.8  # of the extra time below a call: it is there
+SHARED = 0.02  # of the time of a call in long steps: usual ones come by as well
+WORTH, MOST_PLACES = 0.1, 3
+FEW = 5  # samples: fewer name no place
+_FRAME = re.compile(r"^(?P<function>.*) \((?P<source>.*)\)$", re.S)
+_LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
+
+Path = tuple[str, ...]  # frames, outermost first
+
+
+class Timed(msgspec.Struct):
+    """Clean steps between neighbouring boundaries; arrays of one length."""
+
+    ns: Array  # nanoseconds a step
+    count: Array  # steps: a device may be timed only every few steps
+    start: Array
+    end: Array  # by the host's marks
+    number: Array  # of the first step
+
+    @property
+    def usual_ns(self) -> float:
+        """The median step."""
+        return median(np.repeat(self.ns, self.count))
+
+    @property
+    def extra_ns(self) -> Array:
+        """What each takes beyond its usual steps."""
+        return (self.ns - self.usual_ns) * self.count
+
+
+def long_steps(store: Store, rank: int, steps: pl.DataFrame, kind: str) -> LongSteps | None:
+    """Rare long steps among the clean steps of `kind`; None if there are none worth naming.
+
+    A step is long if it takes LONG times the median. They are worth naming if they add LEAST_SHARE to the
+    time of all clean steps. `places` come from the samples of the host's stacks in them, minus those of usual
+    steps; they are empty without enough samples.
+    """
+    timed = _timed(steps, kind)
+    if timed is None:
+        return None
+    usual, extra = timed.usual_ns, timed.extra_ns
+    long = extra >= (LONG - 1) * usual
+    share = float(extra[long].sum() / (timed.ns * timed.count).sum())
+    total = int(timed.count.sum())
+    if not long.any() or long.sum() > MOST * total or share < LEAST_SHARE:
+        return None
+    stacks = (
+        store.table("stacks", rank).filter(phase="clean").select("time_ns", "function", "source", "stack")
+    )
+    return LongSteps(
+        rank=rank,
+        kind=kind,
+        n=int(long.sum()),
+        of=total,
+        every=_every(timed, long),
+        usual_ms=usual / NS_PER_MS,
+        ms=(usual + median(extra[long])) / NS_PER_MS,
+        share=share,
+        places=_places(stacks.collect(), timed, long),
+    )
+
+
+def _timed(steps: pl.DataFrame, kind: str) -> Timed | None:
+    numbers = dict(zip(steps["mark_ns"].to_list(), steps["step"].to_list(), strict=True))
+    rows = [
+        (ns, count, start, end, numbers.get(start, -1))
+        for stretch in stretches(steps, kind)
+        for ns, count, start, end in stretch.host_spans()
+    ]
+    if sum(row[1] for row in rows) < ENOUGH:
+        return None
+    return Timed(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def _every(timed: Timed, long: Array) -> int | None:
+    """The distance of the long steps if they are every n-th step without exception, else None."""
+    if (timed.count != 1).any() or long.sum() < IN_TURN:
+        return None
+    mine, others = timed.number[long], timed.number[~long]
+    every = int(np.gcd.reduce(np.diff(np.sort(mine))))
+    return every if every > 1 and not ((others - mine[0]) % every == 0).any() else None
+
+
+def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
+    """The calls that long steps spend their extra time in, longest first."""
+    times = stacks["time_ns"].to_numpy()
+    at = np.maximum(np.searchsorted(timed.start, times, "right") - 1, 0)
+    inside = (times >= timed.start[at]) & (times < timed.end[at])
+    in_long, in_usual = inside & long[at], inside & ~long[at]
+    if in_long.sum() < FEW:
+        return []
+    paths = [_path(*row) for row in stacks.select("function", "source", "stack").iter_rows()]
+    usual_ns = timed.usual_ns * timed.count[long].sum()
+    calls = Calls(
+        _inclusive(paths, in_long, float((timed.ns * timed.count)[long].sum())),
+        _inclusive(paths, in_usual, float(usual_ns)),
+    )
+    found = sorted(calls.split(()), key=lambda path: -calls.extra(path))
+    shares = [(path, calls.extra(path) / calls.extra(())) for path in found if path]
+    return [_place(path, share) for path, share in shares[:MOST_PLACES] if share >= WORTH]
+
+
+def _path(function: str, source: str, stack: str) -> Path:
+    """Frames down to the program's innermost one, or all of them where none is the program's."""
+    head, frame, _ = stack.rpartition(f"{function} ({source})")
+    return tuple(((head + frame) or stack).split(";"))
+
+
+def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
+    """Nanoseconds in each path and below it, of the chosen samples, which share `ns`."""
+    counts = Counter(path for path, mine in zip(paths, chosen.tolist(), strict=True) if mine)
+    below: Counter[Path] = Counter()
+    for path, count in counts.items():
+        for depth in range(len(path) + 1):
+            below[path[:depth]] += count * ns / counts.total()  # type: ignore[assignment]
+    return below
+
+
+class Calls(msgspec.Struct, dict=True):
+    """Time in each call, inclusive: of all long steps, and of as many usual ones."""
+
+    long: Counter[Path]
+    usual: Counter[Path]
+
+    @cached_property
+    def usual_frames(self) -> set[str]:
+        """Frames that usual steps were seen in."""
+        return {frame for path in self.usual for frame in path}
+
+    def extra(self, path: Path) -> float:
+        """What long steps spend there beyond usual ones."""
+        return self.long[path] - self.usual[path]
+
+    def split(self, path: Path) -> Iterator[Path]:
+        """The innermost calls that hold most of the extra time below `path`.
+
+        Where usual steps come by as well, the code is the loop's, and all calls below it count. Where only
+        long steps come by, it ends where no call holds MOSTLY of the time, and before code that usual steps
+        run, too: an evaluation is named, not the model that it calls.
+        """
+        below = [call for call in self.long if len(call) == len(path) + 1 and call[:-1] == path]
+        main = max(below, key=self.extra, default=None)
+        shared = self.usual[path] >= SHARED * self.long[path]
+        if main is not None and self.extra(main) >= MOSTLY * self.extra(path):
+            yield from self.split(main) if shared or main[-1] not in self.usual_frames else [path]
+        elif shared and below:
+            for call in below:
+                yield from self.split(call)
+        else:
+            yield path
+
+
+def _place(path: Path, share: float) -> Place:
+    """The innermost frame that is no library's, else the innermost."""
+    frame = next((frame for frame in reversed(path) if not _LIBRARY.search(frame)), path[-1])
+    match = _FRAME.match(frame)
+    return Place(match["function"], match["source"], share) if match else Place(frame, "", share)

@@ -1,0 +1,127 @@
+"""Rare long steps: how often they come, what they cost, and the call that takes their time."""
+
+from __future__ import annotations
+
+import random
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fathom.analysis.long_steps import long_steps
+from fathom.sounding.schema import conform
+
+MS = 1_000_000
+PROGRAM, LIBRARY = "/home/me/train.py", "/usr/lib/python3.12/site-packages/torch/nn/modules/module.py"
+LOOP, CALL = f"<module> ({PROGRAM}:40)", f"Module._call_impl ({LIBRARY}:1789)"
+EVALUATE, BACKWARD = f"<module> ({PROGRAM}:41);evaluate ({PROGRAM}:8)", f"<module> ({PROGRAM}:44)"
+
+
+class Recording:
+    """Clean steps of given lengths, sampled every `period` in the stack that a step is in by then."""
+
+    def __init__(self, lengths, stack_of, period=5 * MS, seed=0):
+        marks, self.rows, now = [], [], 0
+        draw, due = random.Random(seed), 0.0
+        for step, length in enumerate(lengths):
+            marks.append((step, now, now + length))
+            while due < now + length:
+                if due >= now:
+                    self.rows.append((int(due), stack_of(step, (due - now) / length, draw)))
+                due += period * draw.uniform(0.75, 1.25)
+            now += length
+        self.steps = conform("steps", pl.DataFrame(marks, ["step", "mark_ns", "end_ns"], orient="row"))
+        self.steps = self.steps.with_columns(kind=pl.lit("train"), phase=pl.lit("clean"), burst=1)
+
+    def table(self, name, rank):
+        assert name == "stacks"
+        rows = []
+        for ns, stack in self.rows:
+            own = [frame for frame in stack.split(";") if PROGRAM in frame][-1]
+            function, source = own.rstrip(")").split(" (")
+            rows.append((ns, function, source, stack, "clean"))
+        return pl.LazyFrame(rows, ["time_ns", "function", "source", "stack", "phase"], orient="row")
+
+    def found(self):
+        return long_steps(self, 0, self.steps, "train")
+
+
+def usual(step, share, draw):
+    return f"{LOOP};{CALL}" if share < 0.5 else BACKWARD
+
+
+def evaluating(every):
+    """Steps of 10 ms; `every` so many evaluate before it for 160 ms, in lines all over the model."""
+
+    def stack_of(step, share, draw):
+        if step % every or share > 160 / 170:
+            return usual(step, draw.random(), draw)
+        return f"{EVALUATE};{CALL};forward ({PROGRAM}:{draw.randrange(20, 30)})"
+
+    return Recording([10 * MS + 160 * MS * (step % every == 0) for step in range(600)], stack_of)
+
+
+def test_evaluation_every_so_many_steps_is_named():
+    found = evaluating(50).found()
+    assert (found.n, found.of, found.every) == (12, 600, 50)
+    assert found.usual_ms == 10 and found.ms == 170
+    assert found.share == pytest.approx(12 * 160 / (600 * 10 + 12 * 160))
+    assert [(place.function, place.source) for place in found.places] == [("evaluate", f"{PROGRAM}:8")]
+    assert found.places[0].share == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_model_that_an_evaluation_calls_is_not_blamed():
+    def stack_of(step, share, draw):
+        model = f"{CALL};forward ({PROGRAM}:25)"
+        return f"{EVALUATE};{model}" if not step % 50 and share < 0.9 else f"{LOOP};{model}"
+
+    found = Recording([10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)], stack_of).found()
+    assert [(place.function, place.source) for place in found.places] == [("evaluate", f"{PROGRAM}:8")]
+
+
+def test_two_causes_in_the_loop_are_named_with_their_shares():
+    def stack_of(step, share, draw):
+        if step % 30:
+            return usual(step, share, draw)
+        return EVALUATE if share < 0.7 else f"<module> ({PROGRAM}:50);save ({LIBRARY}:900)"
+
+    found = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).found()
+    assert [place.source for place in found.places] == [f"{PROGRAM}:8", f"{PROGRAM}:50"]
+    assert [place.share for place in found.places] == pytest.approx([0.7, 0.3], abs=0.15)
+
+
+def test_usual_work_that_takes_longer_is_named_where_it_is():
+    found = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).found()
+    assert found.every == 13
+    assert {place.source for place in found.places} == {f"{PROGRAM}:40", f"{PROGRAM}:44"}
+
+
+def test_without_samples_no_place_is_named():
+    recording = evaluating(50)
+    recording.rows = []
+    assert recording.found().n == 12 and recording.found().places == []
+
+
+def test_irregular_ones_have_no_distance():
+    lengths = [10 * MS + 100 * MS * (step in (31, 70, 155, 290)) for step in range(300)]
+    found = Recording(lengths, usual).found()
+    assert found.n == 4 and found.every is None
+
+
+@given(st.lists(st.floats(0.6, 1.4), min_size=30, max_size=200))
+def test_scatter_holds_no_long_steps(scatter):
+    assert Recording([int(10 * MS * one) for one in scatter], usual).found() is None
+
+
+@given(st.integers(2, 4))
+def test_steps_that_are_not_rare_are_not_outliers(every):
+    assert Recording([10 * MS + 90 * MS * (step % every == 0) for step in range(100)], usual).found() is None
+
+
+def test_long_steps_that_cost_little_are_not_named():
+    assert Recording([10 * MS + 30 * MS * (step == 50) for step in range(100)], usual).found() is None
+
+
+def test_few_steps_show_nothing():
+    assert Recording([10 * MS] * 10 + [200 * MS], usual).found() is None
