@@ -127,7 +127,7 @@ def test_a_prediction_holds_its_parts(tmp_path: Path) -> None:
     low, high = found.predicted_ci_ms
     assert low <= found.predicted_ms <= high
     assert found.error < 0.01
-    assert "nothing that gc=0 is about was recorded" in found.notes
+    assert "the recording has nothing that gc=0 applies to" in found.notes
 
 
 def test_durations_can_be_set(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_without_what_is_repeated_host_and_device_are_spared(tmp_path: Path) -> 
 
 def test_nothing_repeated_is_told(tmp_path: Path) -> None:
     found = Replay(store_of(tmp_path / "s.fathom", processor())).predict([parse("recomputed=0")])
-    assert found.gain_ms == 0 and "nothing that recomputed=0 is about was recorded" in found.notes
+    assert found.gain_ms == 0 and "the recording has nothing that recomputed=0 applies to" in found.notes
 
 
 def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Prediction by replay: the recorded timeline as a graph of dependencies, with changed durations."""
+"""Predictions by replay: the recorded timeline as a graph of dependencies, with changed durations."""
 
 from fathom.analysis.replay.changes import Change, parse
 from fathom.analysis.replay.recorded import seen_of

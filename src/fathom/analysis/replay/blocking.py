@@ -1,4 +1,4 @@
-"""Calls in which the host waits: for device work to end, for room in a launch queue, for a batch."""
+"""Edges into calls in which the host waits: for device work, a slot in a launch queue, or a batch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched
 from fathom.analysis.replay.typical import usual_mean
 
-QUEUE = 1024  # launches that CUDA holds for a stream before the next one blocks
-NEARLY_FULL = 0.9  # of the deepest queue seen
-DEEP = 256  # fewer pending launches than this never block one
-LONG_NS = 20_000  # calls that are shorter don't block
-OWN_NS = 5_000.0  # of a call that blocks, where no call of its name ever returned at once
-READY_NS = 200_000  # a batch that took longer was not ready, unless it took less
-KEEPS_UP = 0.02  # of the time since the one before: to hand out a ready one takes time too
-PROMPT_NS = 100_000  # room in a queue is taken so soon after it was made
-STAGED_NS = 100_000  # the last part of a staged copy, some megabytes, is on its way when the call returns
-RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waited for it
+QUEUE = 1024  # pending launches of a stream from which CUDA blocks the next one
+NEARLY_FULL = 0.9  # of the deepest queue in the recording
+DEEP = 256  # fewer pending launches never block
+LONG_NS = 20_000  # shorter calls do not block
+OWN_NS = 5_000.0  # host work in a blocking call, if no call of its name returned at once
+# The longest time to hand out a batch that is ready: the larger of both.
+READY_NS = 200_000
+KEEPS_UP = 0.02  # of the time since the previous batch
+PROMPT_NS = 100_000  # a free slot of a queue is taken within this time
+COPY_TAIL_NS = 100_000  # of a pageable copy, which may still run when the call returns: some megabytes
+RETURN_NS = 10_000.0  # from the end of device work to the return of the call that waits for it
 WHOLE_DEVICE = ("DeviceSynchronize", "CtxSynchronize")
 
 
 class Blocks(NamedTuple):
-    """Parallel arrays: `call` returns only after `piece` ended; `waited`: in the recording it had to wait."""
+    """Parallel arrays: `call` returns after `piece` ends; `waited`: it had to wait in the recording."""
 
     call: Array
     piece: Array
@@ -36,14 +37,14 @@ class Blocks(NamedTuple):
 
 
 def block_edges(part: Part) -> None:
-    """Edges into the returns of calls that wait, and what is left of those calls without waiting (`own`)."""
-    found = [(Kind.QUEUE, _queues(part)), (Kind.SYNC, _copies(part)), (Kind.SYNC, _syncs(part))]
+    """Add edges into the returns of calls that wait, and set the host work of those calls (`own`)."""
+    queued = _queues(part)
+    every = [(Kind.QUEUE, queued), (Kind.SYNC, _copies(part)), (Kind.SYNC, _syncs(part))]
     batches = np.array([api == INPUT for api in part.calls.api], bool)
     late = batches & (part.calls.length > _handing_out(part.calls.end, batches))
-    queued = found[0][1]
     part.calls.queued[queued.call[queued.waited]] = True
-    _set_own(part, np.concatenate([b.call[b.waited] for _, b in found]), late)
-    for kind, blocks in found:
+    _set_own(part, np.concatenate([blocks.call[blocks.waited] for _, blocks in every]), late)
+    for kind, blocks in every:
         back = (part.calls.end[blocks.call] - part.pieces.end[blocks.piece]).astype(float)
         usual = usual_mean(back[blocks.waited], RETURN_NS)
         kept = np.where(_last(blocks, part.pieces.end), back, np.minimum(back, usual))
@@ -52,21 +53,21 @@ def block_edges(part: Part) -> None:
 
 
 def _handing_out(ends: Array, batches: Array) -> Array:
-    """The most that it takes to hand out a batch that was ready: nanoseconds, for each call."""
+    """The longest time that each call may take to hand out a batch that is ready, in ns."""
     since = np.diff(ends[batches]).astype(float)
-    found = np.full(len(ends), float(READY_NS))
+    most = np.full(len(ends), float(READY_NS))
     if len(since):
-        found[batches] = np.maximum(READY_NS, KEEPS_UP * np.append(since.mean(), since))
-    return found
+        most[batches] = np.maximum(READY_NS, KEEPS_UP * np.append(since.mean(), since))
+    return most
 
 
 def _last(blocks: Blocks, ends: Array) -> Array:
-    """Of the pieces that a call waited for, the one that ended last."""
+    """Mask of the pieces that ended last among those that their call waited for."""
     order = np.lexsort((ends[blocks.piece], blocks.call))
     last = np.append(blocks.call[order][1:] != blocks.call[order][:-1], True)[: len(order)]
-    found = np.zeros(len(order), bool)
-    found[order] = last
-    return found & blocks.waited
+    mask = np.zeros(len(order), bool)
+    mask[order] = last
+    return mask & blocks.waited
 
 
 def _set_own(part: Part, waiting: Array, late: Array) -> None:
@@ -82,10 +83,9 @@ def _set_own(part: Part, waiting: Array, late: Array) -> None:
 
 
 def _queues(part: Part) -> Blocks:
-    """Launches and the piece that has to end before there is room for theirs."""
+    """Launches, and the pieces whose end frees their slot in the queue."""
     launched = Launched(part.pieces)
-    found = [_queue(part, launched.queue(line)) for line in launched.lines]
-    return _joined(found)
+    return _joined([_queue(part, launched.queue(line)) for line in launched.lines])
 
 
 def _queue(part: Part, queue: Array) -> Blocks:
@@ -107,17 +107,17 @@ def _queue(part: Part, queue: Array) -> Blocks:
 
 
 def _copies(part: Part) -> Blocks:
-    """Copies that return only when they are done; or, from pageable memory, when their stream is free."""
+    """Copies that return when they are done or, from pageable memory, when their stream is free."""
     pieces, calls = part.pieces, part.calls
     rows = np.flatnonzero((pieces.call >= 0) & ~pieces.inner & pieces.of_kind("copy"))
     call = pieces.call[rows]
     way = np.array([_blocking(name) for name in pieces.directions], object)[pieces.direction[rows]]
     to_host = np.array([str(w) == "out" for w in way], bool)
     either = np.array([bool(w) for w in way], bool)
-    held = np.array(["Async" not in calls.api[c] for c in call.tolist()], bool)
-    here = calls.team[call] & (held | to_host | (either & (calls.length[call] > LONG_NS)))
-    part_left = np.where(to_host | held, 0, STAGED_NS)
-    done = here & (pieces.end[rows] <= calls.end[call] + part_left)
+    synchronous = np.array(["Async" not in calls.api[c] for c in call.tolist()], bool)
+    here = calls.team[call] & (synchronous | to_host | (either & (calls.length[call] > LONG_NS)))
+    tail = np.where(to_host | synchronous, 0, COPY_TAIL_NS)
+    done = here & (pieces.end[rows] <= calls.end[call] + tail)
     before = np.maximum(pieces.before[rows], 0)
     behind = here & ~done & (pieces.before[rows] >= 0)
     behind &= (pieces.end[before] > calls.start[call]) & (pieces.end[before] <= calls.end[call])
@@ -126,44 +126,45 @@ def _copies(part: Part) -> Blocks:
 
 
 def _blocking(direction: str) -> str:
-    """Whether a copy of this direction may block its call: "out" to the host, "in" from it, "" never."""
+    """Whether a copy may block its call: "out" (to the host), "in" (from it), or "" (it never does)."""
     if "pinned" in direction or direction[:4] not in ("DtoH", "HtoD"):
         return ""
     return "out" if direction.startswith("DtoH pageable") else "in"
 
 
 def _syncs(part: Part) -> Blocks:
-    """Synchronising calls and the last work launched before them on each stream that they wait for."""
+    """Synchronising calls, and the last work launched before them on each stream that they wait for."""
     calls = part.calls
     mine = np.array([causes.api_cause(api) == SYNC for api in calls.api], bool)
-    # A copy that blocks is told apart by its own piece.
+    # Blocking copies are matched with their own pieces, in `_copies`.
     mine[part.pieces.call[(part.pieces.call >= 0)]] = False
     rows = np.flatnonzero(mine & calls.team)
     if not len(rows) or not len(part.pieces.start):
         return _joined([])
-    whole = np.array([api.endswith(WHOLE_DEVICE) for api in np.array(calls.api, object)[rows]], bool)
+    all_streams = np.array([api.endswith(WHOLE_DEVICE) for api in np.array(calls.api, object)[rows]], bool)
     last = _last_of_lines(part, rows)
     event = np.array(["Event" in calls.api[row] for row in rows.tolist()], bool)
-    found = [_all(part, rows[whole], last[whole]), _one(part, rows[~whole], last[~whole], event[~whole])]
-    return _joined(found)
+    single = ~all_streams
+    of_device = _device_syncs(part, rows[all_streams], last[all_streams])
+    return _joined([of_device, _stream_syncs(part, rows[single], last[single], event[single])])
 
 
 def _last_of_lines(part: Part, rows: Array) -> Array:
-    """By call and stream: the piece launched last before the call; -1 for none, or where it outlived it."""
+    """Calls x streams: the piece launched last before the call; -1: none, or it ended after the call."""
     launched = Launched(part.pieces)
     last = np.column_stack([launched.before(line, part.calls.start[rows]) for line in launched.lines])
     outlived = part.pieces.end[np.maximum(last, 0)] > part.calls.end[rows][:, None]
     return np.where(outlived, -1, last)
 
 
-def _all(part: Part, rows: Array, last: Array) -> Blocks:
+def _device_syncs(part: Part, rows: Array, last: Array) -> Blocks:
     call, line = np.nonzero(last >= 0)
     piece = last[call, line]
     return Blocks(rows[call], piece, part.pieces.end[piece] > part.calls.start[rows[call]])
 
 
-def _one(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
-    """The stream whose work ended last inside the call; if none did, the one last launched to."""
+def _stream_syncs(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
+    """Waits for the stream whose work ended last inside the call; if none did, the one last launched to."""
     pieces, calls = part.pieces, part.calls
     ends = np.where(last >= 0, pieces.end[np.maximum(last, 0)], -1)
     latest = last[np.arange(len(rows)), ends.argmax(1)] if len(rows) else rows
@@ -182,7 +183,7 @@ def _one(part: Part, rows: Array, last: Array, event: Array) -> Blocks:
 
 
 def _prompt(part: Part, rows: Array) -> Array:
-    """The piece that ended last before each call returned: inside it, and launched before it."""
+    """The piece that ended last inside each call and was launched before it; -1 for none."""
     pieces, calls = part.pieces, part.calls
     order = np.argsort(pieces.end, kind="stable")
     place = np.searchsorted(pieces.end[order], calls.end[rows], "right") - 1
@@ -193,13 +194,13 @@ def _prompt(part: Part, rows: Array) -> Array:
     return np.where(inside, piece, -1)
 
 
-def _joined(found: list[Blocks]) -> Blocks:
+def _joined(blocks: list[Blocks]) -> Blocks:
     nothing = Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, bool))
-    return Blocks(*(np.concatenate(column) for column in zip(nothing, *found, strict=True)))
+    return Blocks(*(np.concatenate(column) for column in zip(nothing, *blocks, strict=True)))
 
 
 def _batches(part: Part, late: Array) -> None:
-    """A batch that was late comes some time after the late one before it; the first, after it was asked."""
+    """Add edges between late batches: each follows the one before, the first its request."""
     if not len(late):
         return
     ends = part.calls.end[late]

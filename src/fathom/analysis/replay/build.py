@@ -1,4 +1,4 @@
-"""From a rank's recorded timeline to the parts of its graph."""
+"""Build the dependency graph from the recorded timelines."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 
 
 def parts_of(timeline: Timeline, origin: int) -> list[Part]:
-    """One part a burst, with its instants numbered from `origin` on and all edges but those between ranks."""
+    """A part per burst, with instants numbered from `origin` and all edges except those between ranks."""
     bursts = instants(
         np.concatenate([t["burst"].to_numpy() for t in (timeline.steps, timeline.kernels, timeline.calls)])
     )
     hosts = timeline.host(bursts)
-    found = []
+    parts = []
     for burst in bursts.tolist():
-        found.append(_part(timeline, hosts[burst], burst, origin))
-        origin += found[-1].count
-    return found
+        parts.append(_part(timeline, hosts[burst], burst, origin))
+        origin += parts[-1].count
+    return parts
 
 
 def _part(timeline: Timeline, host: HostRecords, burst: int, origin: int) -> Part:
@@ -55,13 +55,13 @@ def _rows(timeline: Timeline, burst: int) -> Array:
 
 
 def _orderings(calls: pl.DataFrame) -> Array:
-    """Begin and thread of every call that lets a stream wait."""
+    """Begin and thread of every call that makes a stream wait, calls x 2."""
     rows = calls.filter(pl.col("api").str.contains(STREAM_WAIT)).drop_nulls("thread")
     return rows.select("start_ns", "thread").to_numpy()
 
 
 def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
-    """The graph of all parts, and which part each of its edges belongs to."""
+    """The graph of all parts, and the part of each of its edges."""
     met = _meet(parts)
     tables = [Edges().table(), *(part.edges.table() for part in parts)]
     every = EdgeTable(*(np.concatenate(column) for column in zip(*tables, strict=True)))
@@ -73,9 +73,9 @@ def graph_of(parts: list[Part]) -> tuple[Graph, Array]:
 
 
 def _meet(parts: list[Part]) -> Array:
-    """Collectives whose peers are known: all have to begin before any of them moves bytes.
+    """Add edges between the ranks of collectives: all have to begin before any of them moves bytes.
 
-    Each meeting is an instant after those of the parts; returns when they were.
+    Each meeting of ranks is an instant, numbered after those of the parts. Returns their recorded times.
     """
     first = sum(part.count for part in parts)
     arrivals = [np.zeros(0, np.int64), *(part.pieces.arrived[part.pieces.met] for part in parts)]
@@ -88,7 +88,7 @@ def _meet(parts: list[Part]) -> Array:
         rows = np.flatnonzero(part.pieces.met)
         place = np.searchsorted(instants, part.pieces.arrived[rows])
         begun = part.pieces.start[rows]
-        # Where the last to come is not among those recorded, the wait for it stays as it was.
+        # If the last rank to arrive was not recorded, the wait for it stays the same.
         part.edges.add(
             Kind.PEER,
             part.starts[rows],

@@ -1,4 +1,4 @@
-"""What is asked to change: `SELECTOR=FACTOR` or `SELECTOR=DURATION`, and which records a selector names."""
+"""Changes to replay, `SELECTOR=FACTOR` or `SELECTOR=DURATION`, and the records that selectors name."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from fathom.analysis.entries import Entry, idle_entry
 from fathom.errors import BadInputError
 
-# What a selector acts on: pieces of device work of these kinds (all for none), or host time of this cause.
+# Selectors of device work, with the kinds they act on (all for none), and of host time, by cause.
 DEVICE = {
     "family": (),
     "all-kernels": ("compute",),
@@ -30,17 +30,15 @@ CAUSES = tuple(
         Entry.CHECKPOINT,
     )
 )
-# What the backward pass repeats of the forward pass: the host's time, and the work that it launched.
-AGAIN = "recomputed"
+# The forward pass that the backward pass repeats: host time, and the device work that it launched.
+RECOMPUTED = "recomputed"
 HOST = ("op", "launch", "input", "sync", *CAUSES)
-DEVICE_SIDE = (
-    "device-gap",
-    "launch-latency",
-)  # gaps between pieces of one stream; from a launch to its start
+# Gaps between kernels of one stream, and the time from a launch to the start of its kernel.
+DEVICE_SIDE = ("device-gap", "launch-latency")
 NAMED = ("family", "op")  # need a pattern
 MAY_NAME = ("family", "op", "copy", "communication", "all-kernels")
 MAY_SET = ("family", "all-kernels", "copy", "communication", "launch", "input")
-ENTRIES: dict[str, str] = {  # rows of the ledger under the selector that changes them
+ENTRIES: dict[str, str] = {  # the selector that changes an entry of the ledger
     Entry.COMPUTE: "all-kernels",
     Entry.COMMUNICATION: "communication",
     Entry.MOVING_BYTES: "communication",
@@ -52,19 +50,19 @@ ENTRIES: dict[str, str] = {  # rows of the ledger under the selector that change
     **{idle_entry(cause): cause for cause in CAUSES},
 }
 _UNITS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_MOST = 1e6  # a factor, or a piece in ms: beyond it lengths leave what nanoseconds can count
+_MOST = 1e6  # the largest factor, or duration in ms, so that int64 nanoseconds do not overflow
 _VALUE = re.compile(r"(?P<number>[0-9.]+(?:[eE][-+]?[0-9]+)?)\s*(?P<unit>[a-zµ]*)")
 FORMS = (
     "family:NAME, op:NAME, entry:ROW, all-kernels, copy, communication, launch, launch-latency, device-gap, "
-    f"input, sync, {AGAIN}, " + ", ".join(CAUSES)
+    f"input, sync, {RECOMPUTED}, " + ", ".join(CAUSES)
 )
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change: durations that `selector` (and `pattern`) names times `factor`, or set to `ns`.
+    """One change: the durations named by `selector` and `pattern` are multiplied by `factor` or set to `ns`.
 
-    A pattern is found anywhere in a name, whatever its case; `*` stands for anything. In double quotes it is
-    the whole name.
+    A pattern matches anywhere in a name and ignores case; `*` matches anything. In double quotes, it must
+    equal the name.
     """
 
     selector: str
@@ -74,18 +72,18 @@ class Change(msgspec.Struct, frozen=True):
 
     @property
     def of_the_host(self) -> bool:
-        """Whether no work of a device changes."""
-        return self.selector not in (*DEVICE, AGAIN)
+        """Whether it changes host time only."""
+        return self.selector not in (*DEVICE, RECOMPUTED)
 
     def matches(self, name: str) -> bool:
-        """Whether the pattern is in `name`, or in quotes is it."""
+        """Whether the pattern matches `name`."""
         if self.pattern.startswith('"') and self.pattern.endswith('"'):
             return name == self.pattern[1:-1]
         pattern = self.pattern.lower().replace("[", "[[]").replace("?", "[?]")
         return fnmatchcase(name.lower(), f"*{pattern}*")
 
     def of(self, ns: float) -> float:
-        """What becomes of a duration."""
+        """The new value of a duration in ns."""
         return self.ns if self.ns is not None else ns * (1.0 if self.factor is None else self.factor)
 
     def __str__(self) -> str:
@@ -94,10 +92,10 @@ class Change(msgspec.Struct, frozen=True):
 
 
 def parse(text: str) -> Change:
-    """`family:softmax=0.5`, `entry:idle: python=0`, `launch=4us`. Raises BadInputError."""
+    """Parse `family:softmax=0.5`, `entry:idle: python=0` or `launch=4us`. Raises BadInputError."""
     what, equals, value = text.rpartition("=")
     if not equals or not what.strip():
-        raise BadInputError(f"'{text}' is no change; write SELECTOR=FACTOR with one of: {FORMS}.")
+        raise BadInputError(f"'{text}' is not a change; write SELECTOR=FACTOR with one of: {FORMS}.")
     selector, _, pattern = (part.strip() for part in what.partition(":"))
     if selector == "entry":
         selector, pattern = _of_entry(pattern), ""
@@ -111,7 +109,7 @@ def parse(text: str) -> Change:
 
 
 def _check(text: str, selector: str, pattern: str) -> None:
-    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, AGAIN):
+    if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, RECOMPUTED):
         raise BadInputError(f"'{text}' names no selector; there are: {FORMS}.")
     if selector in NAMED and not pattern:
         raise BadInputError(f"'{text}' needs a name after the colon, like {selector}:softmax=0.5.")
@@ -127,14 +125,14 @@ def _of_entry(row: str) -> str:
 
 def _value(text: str, value: str) -> tuple[float | None, float | None]:
     """(factor, None) or (None, nanoseconds)."""
-    found = _VALUE.fullmatch(value)
+    match = _VALUE.fullmatch(value)
     try:
-        number = float(found["number"]) if found else -1.0
+        number = float(match["number"]) if match else -1.0
     except ValueError:
         number = -1.0
-    if found is None or number < 0 or not isfinite(number) or (found["unit"] and found["unit"] not in _UNITS):
+    if match is None or number < 0 or not isfinite(number) or (match["unit"] and match["unit"] not in _UNITS):
         raise BadInputError(f"'{text}' ends in no factor or duration; write =0.5 or =20us.")
-    ns = number * _UNITS[found["unit"]] if found["unit"] else None
+    ns = number * _UNITS[match["unit"]] if match["unit"] else None
     if (number if ns is None else ns / _UNITS["ms"]) > _MOST:
         raise BadInputError(
             f"'{text}' asks for more than can be replayed; give a factor or ms up to a million."

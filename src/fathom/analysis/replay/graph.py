@@ -1,4 +1,4 @@
-"""The dependency graph: instants, and how long after which others each comes at the earliest."""
+"""The dependency graph: instants, and edges with the least time between two instants."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ NEVER = -np.inf
 
 
 class Kind(IntEnum):
-    """Why one instant comes after another; decides what a change does to the time between them."""
+    """Why one instant comes after another, which decides how changes affect the time between them."""
 
-    HOST = 0  # the host works from one to the other
-    LAUNCH = 1  # a call began, its device work ends
-    STREAM = 2  # device work ends, the next of its stream ends
-    EVENT = 3  # likewise across streams
-    SYNC = 4  # device work ends, the call that waits for it returns
-    QUEUE = 5  # device work ends, the launch that waits for its place returns
-    LOADER = 6  # a batch was ready, the next one is
-    PEER = 7  # a rank joined a collective, all have
-    FIXED = 8  # nothing changes it
+    HOST = 0  # the host works in between
+    LAUNCH = 1  # from the begin of a call to the end of its device work
+    STREAM = 2  # from the end of device work to the end of the next of its stream
+    EVENT = 3  # the same across streams
+    SYNC = 4  # from the end of device work to the return of the call that waits for it
+    QUEUE = 5  # from the end of device work to the return of the launch that waits for its slot
+    LOADER = 6  # from one ready batch to the next
+    PEER = 7  # from one rank's arrival at a collective to the last rank's
+    FIXED = 8  # constant
 
 
 class EdgeTable(NamedTuple):
-    """Parallel arrays, one row an edge. Times are in nanoseconds.
+    """Parallel arrays with one element per edge. Times are in ns.
 
-    `kept` reproduces the recording, `typical` knows only constants; both without the duration of `piece`,
-    the device work that the edge's end completes (-1: none). `other`: the call of a launch, or the piece
-    before in a stream.
+    `kept` reproduces the recording, `typical` uses constants of the machine; both exclude the duration of
+    `piece`, the device work that ends at the edge's target (-1: none). `other` is the call of a launch, or
+    the previous piece of a stream.
     """
 
     kind: Array
@@ -45,7 +45,7 @@ class EdgeTable(NamedTuple):
 
 
 class Edges(msgspec.Struct):
-    """Collects edges."""
+    """A collection of edges."""
 
     rows: list[EdgeTable] = msgspec.field(default_factory=list)
 
@@ -59,32 +59,32 @@ class Edges(msgspec.Struct):
         piece: Array | int = -1,
         other: Array | int = -1,
     ) -> None:
-        """Edges of one kind; single values hold for all of them. `typical` is `kept` unless given."""
+        """Add edges of one kind; scalars apply to all of them. `typical` defaults to `kept`."""
         columns = (kind, source, target, kept, kept if typical is None else typical, piece, other)
         self.rows.append(EdgeTable(*np.broadcast_arrays(*(np.atleast_1d(c) for c in columns))))
 
     def table(self) -> EdgeTable:
-        """All of them."""
+        """All edges in one table."""
         empty = EdgeTable(*(np.zeros(0, np.int64) for _ in EdgeTable._fields))
         return EdgeTable(*(np.concatenate(c) for c in zip(empty, *self.rows, strict=True)))
 
 
 class Graph(msgspec.Struct):
-    """Instants with their recorded times, and edges sorted so that one pass computes all of them."""
+    """Instants with their recorded times, and edges sorted so that one pass computes all times."""
 
-    epoch: int  # nanoseconds; times count from here, because floats do not hold those since 1970
+    epoch: int  # ns; times are relative to it, because floats cannot represent ns since 1970
     recorded: Array
     edges: EdgeTable
-    against: int  # edges that were left out because they point back in time
+    against: int  # number of edges that were left out because they point back in time
     _roots: Array
     _source: list[int]
     _target: list[int]
 
     @classmethod
     def of(cls, recorded: Array, host: Array, edges: EdgeTable) -> tuple[Graph, Array]:
-        """The graph, and the rows of `edges` that its own are.
+        """The graph, and the rows of `edges` that it contains.
 
-        `host` tells the host's instants, which at equal times come after the device's.
+        `host` is a mask of the host's instants, which come after the device's at equal times.
         """
         place = np.empty(len(recorded), np.int64)
         place[np.lexsort((np.arange(len(recorded)), host, recorded))] = np.arange(len(recorded))
@@ -99,12 +99,12 @@ class Graph(msgspec.Struct):
         return cls(epoch, since, edges, int((~forward).sum()), roots, source, target), kept
 
     def times(self, weights: Array) -> Array:
-        """The earliest time of every instant, where each edge takes `weights`; instants without one stay."""
+        """The earliest time of every instant, given the weight of each edge in ns; roots keep their times."""
         start = np.full(len(self.recorded), NEVER)
         start[self._roots] = self.recorded[self._roots]
-        found = start.tolist()
+        times = start.tolist()
         for source, target, weight in zip(self._source, self._target, weights.tolist(), strict=True):
-            reached = found[source] + weight
-            if reached > found[target]:
-                found[target] = reached
-        return np.array(found)
+            reached = times[source] + weight
+            if reached > times[target]:
+                times[target] = reached
+        return np.array(times)

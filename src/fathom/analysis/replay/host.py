@@ -1,4 +1,4 @@
-"""The host as a sequence: the threads that run a step in turns, cut where anything begins or ends."""
+"""The host as a sequence: the threads that take turns to run a step, cut wherever a record begins or ends."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, covered_between, instants, of_rows
 from fathom.analysis.replay.changes import Change
-from fathom.analysis.work.recompute import regions
+from fathom.analysis.work.recompute import regions as recomputed_regions
 
 INPUT, SYNC = Entry.INPUT.cause, Entry.SYNCHRONISATION.cause
-NAMED = ["op", "annotation"]  # what a change can name: regions are the host's work as ops are
-SHARE = 0.5  # of an input region: less than this in ops of its own means that it waited for workers
+NAMED = ["op", "annotation"]  # kinds of records that a change can name: ops and regions are host work
+SHARE = 0.5  # of an input region: with a smaller share of ops inside, it waited for workers
 
 
 class Calls(msgspec.Struct):
-    """Runtime calls and waits for batches that meet the device or the loader, in time order.
+    """Runtime calls that launch or synchronise, and waits for batches, sorted by time, in ns.
 
-    `team` tells those of the threads that run the step; `waits` is where a call blocks without working: `own`
-    is what is left of it then.
+    `team` is a mask of the calls of threads that run the step. `own` is the host work in a call, without the
+    time in which it blocks.
     """
 
     start: Array
@@ -33,20 +33,20 @@ class Calls(msgspec.Struct):
     thread: Array
     api: list[str]
     own: Array
-    queued: Array  # launches that found their queue full
+    queued: Array  # mask of launches that found their queue full
     launched: pl.DataFrame  # correlation, call
 
     @property
     def length(self) -> Array:
-        """Nanoseconds from begin to end."""
+        """Duration in ns."""
         return self.end - self.start
 
 
 class Team(msgspec.Struct, dict=True):
-    """A caller and the autograd engine's threads, which run on its behalf while it waits: one sequence.
+    """The caller and the autograd engine's threads, which run on its behalf while it waits, as one sequence.
 
-    Intervals lie between neighbouring `knots`. `call` is the call that an interval lies in, or -1;
-    `masks` tells by cause which intervals it holds.
+    Intervals lie between neighbouring `knots`, in ns. `call` is the call around an interval, or -1; `masks`
+    selects the intervals of each cause.
     """
 
     threads: set[int]
@@ -56,37 +56,38 @@ class Team(msgspec.Struct, dict=True):
     ops: pl.DataFrame
 
     @cached_property
-    def again(self) -> Spans:
-        """When a part of the forward pass is repeated; few changes ask."""
-        return regions(self.ops)
+    def recomputed(self) -> Spans:
+        """The times in which a part of the forward pass is repeated; cached, because few changes need it."""
+        return recomputed_regions(self.ops)
 
     @cached_property
     def lengths(self) -> Array:
-        """Nanoseconds of each interval as recorded."""
+        """Recorded length of each interval in ns."""
         return np.diff(self.knots)
 
     def named(self, change: Change) -> Array:
-        """Intervals inside ops whose name matches the change's pattern."""
+        """Mask of the intervals inside ops whose name matches the change's pattern."""
         names = [name for name in self.ops["name"].unique().to_list() if change.matches(name)]
         rows = self.ops.filter(pl.col("name").is_in(names))
         return self._inside(of_rows(rows))
 
     def recomputing(self) -> Array:
-        """Intervals in which a part of the forward pass is repeated."""
-        return self._inside(self.again)
+        """Mask of the intervals in which a part of the forward pass is repeated."""
+        return self._inside(self.recomputed)
 
-    def _inside(self, held: Spans) -> Array:
-        return covered_between(held, self.knots) > 0
+    def _inside(self, spans: Spans) -> Array:
+        return covered_between(spans, self.knots) > 0
 
     def label(self, activity: list[tuple[tuple[str, str], Spans]]) -> None:
-        """Fill `masks` from the ledger's own idea of what the threads did."""
-        for (cause, _), held in activity:
-            mask = 2 * covered_between(held, self.knots) > self.lengths  # samples cut anywhere
+        """Set `masks` from the activity of the threads, as in the ledger."""
+        for (cause, _), spans in activity:
+            # Sampled activity may begin and end within an interval.
+            mask = 2 * covered_between(spans, self.knots) > self.lengths
             self.masks[cause] = self.masks.get(cause, np.zeros(len(mask), bool)) | mask
 
 
 def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: Array) -> Team:
-    """The team of one burst. `tables` are its ops, calls and waits: thread, start_ns, end_ns."""
+    """The team of one burst; `tables` are its ops, calls and waits, with thread, start_ns and end_ns."""
     threads = team_threads(host)
     mine = [table.filter(pl.col("thread").is_in(list(threads))) for table in tables]
     times = [table[column].to_numpy() for table in mine for column in ("start_ns", "end_ns")]
@@ -100,7 +101,7 @@ def team_of(host: HostRecords, tables: list[pl.DataFrame], calls: Calls, marks: 
 
 
 def team_threads(host: HostRecords) -> set[int]:
-    """The caller and the engine's threads."""
+    """The caller and the autograd engine's threads."""
     return host.autograd | ({host.caller} if host.caller is not None else set())
 
 
@@ -114,9 +115,9 @@ def _calls_of(knots: Array, calls: Calls) -> Array:
 
 
 def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads: set[int]) -> Calls:
-    """The calls that launched something (correlation in `launching`), that synchronise, or wait for a batch.
+    """The calls that launched work (correlation in `launching`) or synchronise, and the waits for batches.
 
-    On the team no two calls overlap: one that begins inside another begins when that has ended.
+    Calls of the team do not overlap: one that begins inside another is moved to its end.
     """
     syncs = pl.col("api").map_elements(_synchronises, return_dtype=pl.Boolean)
     rows = calls.filter(pl.col("correlation").is_in(launching.implode()) | syncs)
@@ -148,10 +149,10 @@ def _synchronises(api: str) -> bool:
 
 
 def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, threads: set[int]) -> Spans:
-    """Waits of the team for batches that other processes or threads make.
+    """The team's waits for batches that other processes or threads make.
 
-    A loader without workers makes them in the program, as does a region in which the team itself works most
-    of the time: that is host work.
+    A loader without workers makes them in the program itself, as does a region in which the team works most
+    of the time: both count as host work.
     """
     aliases = [INPUT, *(name for name, cause in ALIASES.items() if cause == INPUT)]
     here = pl.col("thread").is_in(list(threads))
@@ -159,13 +160,13 @@ def batch_waits(ops: pl.DataFrame, waits: pl.DataFrame, calls: pl.DataFrame, thr
     in_process = ops.filter(here, pl.col("name").str.contains(causes.IN_PROCESS))
     if rows.is_empty():
         rows = ops.filter(here, pl.col("name").str.contains(causes.REGIONS[INPUT].pattern))
-    found = of_rows(rows)
+    regions = of_rows(rows)
     own = pl.concat(
         [t.filter(here).select("start_ns", "end_ns") for t in (_framework(ops), in_process, calls)]
     )
-    worked = covered(of_rows(own), *found)
-    alone = worked < SHARE * (found.ends - found.starts)
-    return _until_a_call(Spans(found.starts[alone], found.ends[alone]), calls.filter(here))
+    worked = covered(of_rows(own), *regions)
+    waiting = worked < SHARE * (regions.ends - regions.starts)
+    return _until_a_call(Spans(regions.starts[waiting], regions.ends[waiting]), calls.filter(here))
 
 
 def _framework(ops: pl.DataFrame) -> pl.DataFrame:
@@ -173,9 +174,9 @@ def _framework(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _until_a_call(waits: Spans, calls: pl.DataFrame) -> Spans:
-    """Waits up to the first call inside them: what comes after it is work on the batch."""
+    """Waits up to the first call inside them, after which the program works on the batch."""
     starts = np.sort(calls["start_ns"].to_numpy())
     first = np.append(starts, np.iinfo(np.int64).max)[np.searchsorted(starts, waits.starts, "left")]
     ends = np.minimum(waits.ends, first)
-    whole = ends - waits.starts > SHARE * (waits.ends - waits.starts)
-    return Spans(waits.starts[whole], ends[whole])
+    mostly = ends - waits.starts > SHARE * (waits.ends - waits.starts)
+    return Spans(waits.starts[mostly], ends[mostly])

@@ -1,6 +1,6 @@
-"""How long the steps of a replay are: its marks and its device work alone, as arrays.
+"""The lengths of a replay's steps, from its marks and device work as arrays.
 
-A replay is made dozens of times for one report, and windows need no ledger, no host and no tables.
+One report makes dozens of replays, and the lengths of windows need no ledger, host activity or tables.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import polars as pl
 from fathom.analysis.device import BEFORE_ALL
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.part import Part
-from fathom.analysis.replay.replayed import HostTimes, Maps, Times, apart
+from fathom.analysis.replay.replayed import HostTimes, Maps, Times, separated
 from fathom.analysis.windows import Boundary, tiles
 from fathom.units import NS_PER_MS
 
@@ -23,46 +23,46 @@ if TYPE_CHECKING:
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """A timeline's steps in the order of their rows; `whole` are those that are no part of another."""
+    """A timeline's steps in the order of their rows; `complete` ones have an end and are no micro-steps."""
 
     marks: HostTimes
     ends: HostTimes  # 0 where the step has no end
     bursts: Array
     streams: list[int | None]
-    whole: Array
+    complete: Array
 
     @classmethod
     def of(cls, steps: pl.DataFrame, parts: list[Part]) -> Marks:
-        """From the rows of the steps table."""
+        """From the rows of the table `steps`."""
         marks, ends, bursts = (steps[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
-        whole = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
+        complete = (steps["parent"].is_null() & steps["end_ns"].is_not_null()).to_numpy()
         every = np.ones(len(marks), bool)
         return cls(
             HostTimes.of(marks, every, bursts, None, parts),
             HostTimes.of(ends, ends > 0, bursts, None, parts),
             bursts,
             steps["stream"].to_list(),
-            whole,
+            complete,
         )
 
 
 class Launches(msgspec.Struct, frozen=True):
-    """One device's work (none of a processor's) as rows of the rank's kernels, which a replay moves."""
+    """One device's work (none for a processor), as rows of the rank's kernels; a replay changes its times."""
 
     start: Array
     end: Array
-    arrived: Array  # -1 where the peers are not known
+    arrived: Array  # -1 if the peers are unknown
     launched: HostTimes
     known: Array
     burst: Array
     stream: Array
     mine: Array  # rows of this device
-    before: Array  # of them: launched before the recording began
+    before: Array  # of `mine`: launched before the recording began
     usual: int | None
 
     @classmethod
     def of(cls, kernels: pl.DataFrame, device: int | None, usual: int | None, parts: list[Part]) -> Launches:
-        """From a rank's kernels, joined to their launches."""
+        """From a rank's kernels, joined with their launches."""
         met = "arrived_ns" in kernels.columns
         no_peers = np.full(kernels.height, -1)
         mine = np.flatnonzero((kernels["device"] == (-1 if device is None else device)).fill_null(False))
@@ -86,7 +86,7 @@ class Launches(msgspec.Struct, frozen=True):
         )
 
     def boundary(self, maps: Maps, times: Times) -> Boundary:
-        """Where the work ends in a replay."""
+        """The ends of the work in a replay, which bound the windows."""
         start, end, arrived = times.pieces(self.start, self.end, self.arrived)
         launched = self.launched.moved(maps)
         start, end, arrived, launched, burst, stream, known = (
@@ -94,7 +94,7 @@ class Launches(msgspec.Struct, frozen=True):
             for column in (start, end, arrived, launched, self.burst, self.stream, self.known)
         )
         launched = np.where(self.before, BEFORE_ALL, np.where(known, launched, start))
-        # A collective waits until its last peer is there, and moves bytes then.
+        # A collective waits for its last peer, and then moves bytes.
         met = np.flatnonzero((arrived >= 0) & (end > start))
         rows = np.append(np.arange(len(start)), met)
         opens, closes = (
@@ -111,31 +111,31 @@ def _before(correlation: pl.Series, known: Array, burst: Array, rows: Array) -> 
     """Correlations count up: work below the first recorded call's was launched before the recording."""
     never, none = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     number = correlation.fill_null(never).to_numpy()
-    found = np.zeros(len(number), bool)
-    for one in set(burst[rows].tolist()):
-        mine = rows[burst[rows] == one]
+    before = np.zeros(len(number), bool)
+    for each in set(burst[rows].tolist()):
+        mine = rows[burst[rows] == each]
         first = min(number[mine[known[mine]]].tolist(), default=none)
-        found[mine] = ~known[mine] & (number[mine] < first)
-    return found
+        before[mine] = ~known[mine] & (number[mine] < first)
+    return before
 
 
-class Beats(msgspec.Struct, frozen=True):
-    """What decides the lengths of one device's steps (`device` None: of the processor's)."""
+class StepLengths(msgspec.Struct, frozen=True):
+    """Marks and launches of one device (None: the processor), which determine the lengths of its steps."""
 
     marks: Marks
     launches: Launches
 
     @classmethod
-    def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> Beats:
-        """As recorded; `usual` is the stream that computes most, `parts` are the rank's."""
+    def of(cls, timeline: Timeline, device: int | None, usual: int | None, parts: list[Part]) -> StepLengths:
+        """From the recording; `usual` is the stream that computes most, `parts` are the rank's."""
         return cls(Marks.of(timeline.steps, parts), Launches.of(timeline.kernels, device, usual, parts))
 
     def lengths_ms(self, times: Times) -> Array:
-        """Milliseconds of each window in a replay."""
+        """The length of each window in a replay, in ms."""
         maps, marked = times.maps, self.marks
         known = marked.ends.times > 0
-        marks, ends = apart(marked.marks.moved(maps), marked.ends.moved(maps), known)
-        rows = np.flatnonzero(marked.whole & (ends > marks))
+        marks, ends = separated(marked.marks.moved(maps), marked.ends.moved(maps), known)
+        rows = np.flatnonzero(marked.complete & (ends > marks))
         rows = rows[np.argsort(marks[rows], kind="stable")]
         boundary = self.launches.boundary(maps, times)
         streams = [marked.streams[row] for row in rows.tolist()]

@@ -1,4 +1,4 @@
-"""All recorded ranks as one graph, replayed with changed durations."""
+"""The graph of all recorded ranks, and its replay with changed durations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import Graph
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.replayed import Times, replayed
-from fathom.analysis.replay.weights import Durations, Own, weights
+from fathom.analysis.replay.weights import Durations, PartEdges, weights
 from fathom.sounding import Store
 
 
@@ -30,7 +30,7 @@ class Model(msgspec.Struct, dict=True):
 
     @classmethod
     def of(cls, store: Store, read: Mapping[int, Timeline] | None = None) -> Model:
-        """The model of a sounding's timelines, of which some may be `read`; empty where none was recorded."""
+        """The model of a sounding; `read` are timelines by rank that are read already."""
         timelines = dict(read or {})
         if missing := [rank for rank in store.ranks if rank not in timelines]:
             met = meetings(store)
@@ -45,32 +45,34 @@ class Model(msgspec.Struct, dict=True):
     def times(
         self, changes: Sequence[Change] = (), *, host: float = 1.0, long: float = 1.0, typical: bool = False
     ) -> Replayed:
-        """Replay. `typical`: with constants for all slack; `host`, `long`: see Durations."""
+        """Replay with changes; `typical`: constants for all slack; `host`, `long`: those of `Durations`."""
         durations = [Durations.of(part, changes, host, long) for part in self.parts]
-        found = np.zeros(len(self._owner))
+        edge_weights = np.zeros(len(self._owner))
         for part, mine, own in zip(self.parts, durations, self._edges, strict=True):
-            found[own.rows] = weights(own, part, mine, typical)
-        return Replayed(self, durations, self.graph.times(found))
+            edge_weights[own.rows] = weights(own, part, mine, typical)
+        return Replayed(self, durations, self.graph.times(edge_weights))
 
     @cached_property
-    def _edges(self) -> list[Own]:
-        """By part: which edges of the graph are its own."""
+    def _edges(self) -> list[PartEdges]:
+        """The graph's edges of each part."""
         rows = [np.flatnonzero(self._owner == i) for i in range(len(self.parts))]
-        return [Own.of(part, mine, self.graph.edges) for part, mine in zip(self.parts, rows, strict=True)]
+        return [
+            PartEdges.of(part, mine, self.graph.edges) for part, mine in zip(self.parts, rows, strict=True)
+        ]
 
 
 class Replayed(msgspec.Struct):
-    """When everything would have been."""
+    """A replay: the new time of every instant, `at`."""
 
     model: Model
     durations: list[Durations]
     at: Array  # by instant
 
     def of(self, rank: int) -> Times:
-        """The rank's new times."""
+        """The new times of a rank."""
         mine = [(p, d) for p, d in zip(self.model.parts, self.durations, strict=True) if p.rank == rank]
         return Times(mine, self.model.graph.epoch, self.at)
 
     def timeline(self, rank: int) -> Timeline:
-        """The rank's timeline at its new times."""
+        """The timeline of a rank with its new times."""
         return replayed(self.model.timelines[rank], self.of(rank))

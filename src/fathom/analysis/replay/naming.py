@@ -1,4 +1,4 @@
-"""Whether the names in changes are there, and what a reader must know of those that change nothing."""
+"""Checks of the names in changes, and notes on what limits a prediction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHOWN, WIDE = 4, 60  # names in an error, characters of a name
 
 
 def check(model: Model, changes: Sequence[Change]) -> None:
-    """Raises BadInputError for a pattern that names nothing that was recorded."""
+    """Raise BadInputError for a pattern that matches nothing in the recording."""
     for change in changes:
         if change.pattern and model.parts and not any(_named(part, change) for part in model.parts):
             what = {"family": "kernel family", "op": "op"}.get(change.selector, change.selector)
@@ -33,7 +33,7 @@ def _named(part: Part, change: Change) -> bool:
 
 
 def _largest(parts: Iterable[Part], change: Change) -> list[str]:
-    """Names that could have been meant, those with most time first."""
+    """The names with most time, as suggestions."""
     total: dict[str, float] = {}
     for part in parts:
         for name, ns in _op_times(part) if change.selector == "op" else _piece_times(part, change):
@@ -59,24 +59,26 @@ def _piece_times(part: Part, change: Change) -> Iterable[tuple[str, float]]:
 
 
 def notes(model: Model, rank: int, changes: Sequence[Change]) -> list[str]:
-    """What limits the prediction."""
+    """Sentences on what limits the prediction."""
     mine = [part for part in model.parts if part.rank == rank]
-    found = [
-        f"nothing that {change} is about was recorded"
+    sentences = [
+        f"the recording has nothing that {change} applies to"
         for change in changes
         if change.selector not in NAMED and not any(changes_something(part, change) for part in mine)
     ]
     if any((part.pieces.of_kind("collective") & ~part.pieces.met).any() for part in mine):
-        found.append("collectives keep their recorded length: when their peers came is not known")
+        sentences.append(
+            "collectives keep their recorded length, because the arrival of their peers is unknown"
+        )
     for fact, text in _FACTS.items():
         count = sum(part.facts.get(fact, 0.0) for part in mine)
         if count:
-            found.append(text.format(int(count)))
-    return found
+            sentences.append(text.format(int(count)))
+    return sentences
 
 
 _FACTS = {
-    "late starts unexplained": "device work that began late, nothing tells why, stays late: {} times",
-    "event waits undetermined": "streams that wait, nothing tells for what, are taken not to: {} times",
-    "synchronisations undetermined": "calls that waited, nothing tells for what, stay as long: {} times",
+    "late starts unexplained": "device work that began late for an unknown reason stays late: {} times",
+    "event waits undetermined": "streams that wait for unknown work are replayed without the wait: {} times",
+    "synchronisations undetermined": "calls that waited for unknown work keep their length: {} times",
 }

@@ -1,4 +1,4 @@
-"""One burst of one rank: its host, its device work, and the instants of both in the graph."""
+"""One burst of one rank: its host, its device work, and their instants in the graph."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fathom.analysis.replay.pieces import Pieces
 
 
 class Part(msgspec.Struct, dict=True):
-    """`begin` and `done` are the instants of the calls, `starts` and `ends` those of the pieces, by index.
+    """`begin` and `done` are the instants of calls, `starts` and `ends` those of pieces, by index.
 
-    A piece has a start of its own only where a collective waits for peers; else it is its end's.
+    Only a collective that waits for known peers has separate instants for start and end.
     """
 
     rank: int
@@ -25,66 +25,68 @@ class Part(msgspec.Struct, dict=True):
     team: Team
     calls: Calls
     pieces: Pieces
-    rows: Array  # of the rank's kernels, that the pieces are
-    origin: int  # instant
+    rows: Array  # of the pieces in the rank's kernels
+    origin: int  # the first instant
     begin: Array
     done: Array
     starts: Array
     ends: Array
     edges: Edges = msgspec.field(default_factory=Edges)
-    facts: dict[str, float] = msgspec.field(default_factory=dict)  # what was found out, and how often not
-    # What a change acts on, found once: intervals of the team with its factor on them, and pieces.
+    facts: dict[str, float] = msgspec.field(
+        default_factory=dict
+    )  # counts of what could and could not be determined
+    # By change, cached: the intervals of the team that it affects with its factor, and the pieces.
     intervals_of: dict[Change, tuple[Array, Array | float]] = msgspec.field(default_factory=dict)
     pieces_of: dict[Change, Array] = msgspec.field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """How many instants it has."""
+        """The number of instants."""
         return 1 + 2 * len(self.begin) + len(self.ends) + int(self.pieces.met.sum())
 
     @property
     def zero(self) -> int:
-        """When the burst begins."""
+        """The begin of the burst, in ns."""
         knots, starts = self.team.knots, self.pieces.start
         return int(knots[0]) if len(knots) else int(starts.min(initial=0))
 
     def recorded(self) -> Array:
-        """When its instants were, in nanoseconds since the epoch."""
-        found = np.full(self.count, self.zero)
-        found[self.begin - self.origin] = self.calls.start
-        found[self.done - self.origin] = self.calls.end
-        found[self.starts - self.origin] = self.pieces.start
-        found[self.ends - self.origin] = self.pieces.end
-        return found
+        """The recorded times of its instants, in ns since the epoch."""
+        times = np.full(self.count, self.zero)
+        times[self.begin - self.origin] = self.calls.start
+        times[self.done - self.origin] = self.calls.end
+        times[self.starts - self.origin] = self.pieces.start
+        times[self.ends - self.origin] = self.pieces.end
+        return times
 
     def host(self) -> Array:
-        """Which of them are the host's."""
-        found = np.ones(self.count, bool)
-        found[self.starts - self.origin] = False
-        found[self.ends - self.origin] = False
-        return found
+        """Mask of the host's instants."""
+        mask = np.ones(self.count, bool)
+        mask[self.starts - self.origin] = False
+        mask[self.ends - self.origin] = False
+        return mask
 
     @cached_property
     def anchors(self) -> Array:
-        """The team's instants in order."""
+        """The team's instants, sorted by time."""
         mine = self.calls.team
         return np.append(self.origin, np.column_stack((self.begin[mine], self.done[mine])).ravel())
 
     @cached_property
     def anchored(self) -> Array:
-        """When they were."""
+        """The recorded times of `anchors`."""
         mine = self.calls.team
         flat = np.column_stack((self.calls.start[mine], self.calls.end[mine])).ravel()
         return np.append(self.zero, flat)
 
     @cached_property
     def knot_of_anchor(self) -> Array:
-        """Which of the team's knots each anchor is."""
+        """The index of each anchor in the team's knots."""
         return np.searchsorted(self.team.knots, self.anchored)
 
     @cached_property
     def working_ns(self) -> Array:
-        """By interval of the team: nanoseconds in which the host works. Complete once all edges are added."""
+        """By interval of the team: ns in which the host works. Valid once all edges are added."""
         calls, call = self.calls, self.team.call
         if not len(calls.start):
             return self.team.lengths * np.ones(len(call))
@@ -93,11 +95,11 @@ class Part(msgspec.Struct, dict=True):
 
     @cached_property
     def called_ns(self) -> Array:
-        """By call: nanoseconds in which the host works. Complete once all edges are added."""
+        """By call: ns in which the host works. Valid once all edges are added."""
         return self.of_calls(self.working_ns)
 
     def of_calls(self, by_interval: Array) -> Array:
-        """By call: the sum over the intervals that it holds."""
+        """Sums over the intervals inside each call."""
         inside = self.team.call >= 0
         return np.bincount(self.team.call[inside], by_interval[inside], len(self.calls.start))
 
@@ -111,7 +113,7 @@ def number(
     pieces: Pieces,
     rows: Array,
 ) -> Part:
-    """A part whose instants are numbered from `origin`."""
+    """A part with instants numbered from `origin`."""
     count = len(calls.start)
     begin = origin + 1 + 2 * np.arange(count)
     ends = origin + 1 + 2 * count + np.arange(len(pieces.start))
@@ -121,7 +123,7 @@ def number(
 
 
 def host_edges(part: Part) -> None:
-    """The team works from one of its calls to the next; other threads act some time after its last one."""
+    """Add the host's edges: the team works between its calls; calls of other threads follow its last call."""
     anchors = part.anchors
     part.edges.add(Kind.HOST, anchors[:-1], anchors[1:], 0.0)
     calls = part.calls

@@ -1,4 +1,4 @@
-"""Device work as the replay needs it: each piece with its call and the piece before it on its stream."""
+"""Device work for the replay: each piece with its call and the previous piece of its stream."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from fathom.analysis.intervals import Array
 
 
 class Pieces(msgspec.Struct):
-    """One burst's device work in order of start. Index -1 means: none is known.
+    """One burst's device work, sorted by start. Times are in ns; index -1 means unknown.
 
-    `call` launched it, `inner` are nodes of a graph after its first; `before` is the piece before it on its
-    stream. `arrived` is when all peers of a collective were there (-1: not known, or no collective).
+    `call` launched the piece, `inner` marks the nodes of a CUDA graph after its first, `before` is the
+    previous piece of its stream. `arrived` is when a collective's last peer began (-1: unknown, or no
+    collective).
     """
 
     start: Array
@@ -35,21 +36,21 @@ class Pieces(msgspec.Struct):
 
     @property
     def length(self) -> Array:
-        """Nanoseconds of device time; of a met collective only what follows its peers' arrival."""
+        """Device time in ns; for a collective whose peers are known, from the last arrival on."""
         return self.end - np.where(self.met, self.arrived, self.start)
 
     @property
     def met(self) -> Array:
-        """Collectives whose peers are known."""
+        """Mask of the collectives whose peers are known."""
         return self.arrived >= 0
 
     def of_kind(self, *names: str) -> Array:
-        """Pieces of these kinds."""
+        """Mask of the pieces of these kinds."""
         return np.isin(self.kind, [i for i, name in enumerate(self.kinds) if name in names])
 
 
 def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Array]:
-    """The pieces and the rows of `kernels` that they are, with `call_of`: correlation and call."""
+    """The pieces, and their rows in `kernels`; `call_of` has correlation and call."""
     rows = kernels.with_row_index("row").sort("start_ns", "end_ns", maintain_order=True)
     rows = rows.join(call_of, on="correlation", how="left", maintain_order="left")
     line = rows.select(
@@ -59,7 +60,7 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
     arrived = (
         rows["arrived_ns"] if "arrived_ns" in rows.columns else pl.Series([-1] * rows.height, dtype=pl.Int64)
     )
-    found = Pieces(
+    pieces = Pieces(
         rows["start_ns"].to_numpy(),
         rows["end_ns"].to_numpy(),
         line.to_series().to_numpy().astype(np.int64),
@@ -74,9 +75,9 @@ def pieces_of(kernels: pl.DataFrame, call_of: pl.DataFrame) -> tuple[Pieces, Arr
         coded["family"][1],
         coded["direction"][1],
     )
-    found.before = _before(found.line)
-    found.inner = _inner(found.call)
-    return found, rows["row"].to_numpy()
+    pieces.before = _before(pieces.line)
+    pieces.inner = _inner(pieces.call)
+    return pieces, rows["row"].to_numpy()
 
 
 def _codes(column: pl.Series) -> tuple[Array, list[str]]:
@@ -87,7 +88,7 @@ def _codes(column: pl.Series) -> tuple[Array, list[str]]:
 
 
 def _before(line: Array) -> Array:
-    """The piece before each on its stream, in order of start."""
+    """The previous piece of each one's stream, by start; -1 for the first."""
     order = np.argsort(line, kind="stable")
     before = np.full(len(line), -1)
     follows = line[order[1:]] == line[order[:-1]]
@@ -96,14 +97,14 @@ def _before(line: Array) -> Array:
 
 
 def _inner(call: Array) -> Array:
-    """Pieces that are not the first of their call."""
+    """Mask of the pieces that are not the first of their call."""
     inner = call >= 0
     inner[np.unique(call, return_index=True)[1]] = False
     return inner
 
 
 class Launched:
-    """Which piece of a stream was the last to be launched before an instant."""
+    """Look-up of the piece of a stream that was launched last before an instant."""
 
     def __init__(self, pieces: Pieces) -> None:
         self.lines = np.unique(pieces.line).tolist()

@@ -1,4 +1,4 @@
-"""One device of the model: its windows, its ledger, and its clean step."""
+"""The device whose steps are replayed: its windows, its ledger, and its clean step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fathom.analysis.intervals import Array
 from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.processor import processor_ledger
 from fathom.analysis.recording import Timeline
-from fathom.analysis.replay.lengths import Beats
+from fathom.analysis.replay.lengths import StepLengths
 from fathom.analysis.replay.replayed import Times
 from fathom.analysis.steps import Clean, clean_step, first_profiled, ran_ahead, stretches, undisturbed
 from fathom.analysis.windows import Boundary, Windows, make_windows
@@ -20,30 +20,30 @@ from fathom.units import NS_PER_MS
 
 
 class Seen(msgspec.Struct):
-    """One device (None: the processor) of a rank; `windows` as recorded, which decide what is used."""
+    """One device (None: the processor) of a rank; its recorded `windows` select the used steps."""
 
     rank: int
     index: int | None
     windows: Windows
-    kind: str | None = None  # of steps; None: the kind that takes the most time
+    kind: str | None = None  # of steps; None: the kind with the most time
     usual: int | None = None  # the stream that computes most
     recorded: Ledger | None = None
-    beats: Beats | None = None
+    lengths: StepLengths | None = None
 
     @property
     def used(self) -> Array:
-        """Which windows enter the means."""
+        """Mask of the windows that enter the means."""
         return self.windows.used
 
     def steps_ms(self, timeline: Timeline, times: Times) -> Array:
-        """Milliseconds of the used windows in a replay of the recorded `timeline`."""
-        if self.beats is None:
+        """The lengths of the used windows in a replay of the recorded `timeline`, in ms."""
+        if self.lengths is None:
             parts = [part for part, _ in times.parts]
-            self.beats = Beats.of(timeline, self.index, self.usual, parts)
-        return self.beats.lengths_ms(times)[self.used]
+            self.lengths = StepLengths.of(timeline, self.index, self.usual, parts)
+        return self.lengths.lengths_ms(times)[self.used]
 
     def ledger(self, timeline: Timeline) -> Ledger:
-        """The ledger of the windows on that timeline."""
+        """The ledger of a recorded or replayed timeline."""
         windows = self._windows(timeline)
         host = timeline.host(windows.bursts)
         if self.index is None:
@@ -52,37 +52,37 @@ class Seen(msgspec.Struct):
         return device_ledger(work, windows, host)
 
     def by_entry(self, ledger: Ledger) -> dict[str, float]:
-        """Milliseconds a step by entry."""
+        """Milliseconds per step by entry."""
         used = np.flatnonzero(self.used).tolist()
         rows = ledger.rows.filter(pl.col("window").is_in(used))
         summed = rows.group_by("entry").agg(pl.col("ns").sum())
         return {entry: ns / len(used) / NS_PER_MS for entry, ns in summed.iter_rows()}
 
     def _windows(self, timeline: Timeline) -> Windows:
-        found = windows_of(timeline, self.index, self.kind, self.usual)
-        found.used = self.used
-        return found
+        windows = windows_of(timeline, self.index, self.kind, self.usual)
+        windows.used = self.used
+        return windows
 
 
 def seen_of(account: Account) -> Seen | None:
-    """What an account has of its first device with used windows."""
-    for one in account.subjects:
-        windows = one.ledger.windows
+    """An account's first device with used windows; None without any."""
+    for subject in account.subjects:
+        windows = subject.ledger.windows
         if windows.used.any():
-            return Seen(account.rank, one.index, windows, windows.wanted, one.usual, one.ledger)
+            return Seen(account.rank, subject.index, windows, windows.wanted, subject.usual, subject.ledger)
     return None
 
 
 def seen(timeline: Timeline, kind: str | None = None) -> Seen | None:
     """A rank's first device with used windows, or its processor; None without a timeline.
 
-    Of steps of `kind`, or for None of the kind that takes the most time.
+    The steps are of `kind`; for None, of the kind with the most time.
     """
     if timeline.steps.is_empty():
         return None
     devices: list[int | None] = [*timeline.devices] or [None]
-    found = [_seen(timeline, index, kind) for index in devices]
-    return next((one for one in found if one.used.any()), None)
+    every = [_seen(timeline, index, kind) for index in devices]
+    return next((device for device in every if device.used.any()), None)
 
 
 def _seen(timeline: Timeline, index: int | None, kind: str | None) -> Seen:
@@ -94,9 +94,9 @@ def _seen(timeline: Timeline, index: int | None, kind: str | None) -> Seen:
 def windows_of(
     timeline: Timeline, device: int | None, kind: str | None = None, usual: int | None = None
 ) -> Windows:
-    """The windows of one device (None: the processor), with those of `kind` used (None: the main one).
+    """The windows of one device (None: the processor); those of `kind` are used (None: the main one).
 
-    `usual` is its stream that computes most, where that is known.
+    `usual` is the stream that computes most, if known.
     """
     own = None if device is None else timeline.kernels.filter(pl.col("device") == device)
     work = None if own is None else device_work(own, usual)
@@ -104,6 +104,6 @@ def windows_of(
 
 
 def clean_of(steps: pl.DataFrame, kind: str, busy_ms: float) -> Clean | None:
-    """The clean step of the kind that is replayed, of a rank's `steps`; its device works `busy_ms` in one."""
-    found, _ = undisturbed(stretches(steps, kind), first_profiled(steps))
-    return None if ran_ahead(found, busy_ms) else clean_step(found)
+    """The clean step of `kind`, from the table `steps` of a rank whose device works `busy_ms` per step."""
+    clean, _ = undisturbed(stretches(steps, kind), first_profiled(steps))
+    return None if ran_ahead(clean, busy_ms) else clean_step(clean)

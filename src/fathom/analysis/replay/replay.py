@@ -1,4 +1,4 @@
-"""What a step would take with changed durations: replays of the recorded windows, with an interval."""
+"""Predict the step with changed durations: replays of the recorded windows, with intervals."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fathom.sounding import Store
 from fathom.timing import interval
 from fathom.units import NS_PER_MS
 
-WRONG = 0.05  # a model that misses the recorded step by more than this share predicts nothing
-QUICKEST = 0.56  # of the time that it takes under the profiler: benchmarks/results/cost.json, launch_bound
-FLOOR = QUICKEST / 2  # what no host falls below
-FELT = 0.02  # of the step: less than this, and the clean step does not tell the host's pace
+WRONG = 0.05  # relative error on the recorded step above which the model makes no predictions
+QUICKEST = 0.56  # host's clean over its profiled time: benchmarks/results/cost.json, launch_bound
+FLOOR = QUICKEST / 2  # no host is faster
+FELT = 0.02  # of the step: if the host's pace changes it by less, the clean step does not show that pace
 WHAT = "prediction"
 
 
@@ -44,10 +44,10 @@ class Replay:
         read: Mapping[int, Timeline] | None = None,
         known: Seen | None = None,
     ) -> None:
-        """Raises BadInputError where `rank` was not recorded; None: the first with steps.
+        """Replay steps of `kind` (None: that with the most time) of `rank` (None: the first with steps).
 
-        It is of steps of `kind`, or for None of the kind that takes the most time. `read` are timelines by
-        rank that were read already, and `known` is the device that was.
+        `read` are timelines by rank that are read already, `known` is the device if it is known. Raises
+        BadInputError if `rank` was not recorded.
         """
         if rank is not None and rank not in store.ranks:
             ranks = ", ".join(str(r) for r in store.ranks)
@@ -59,7 +59,7 @@ class Replay:
         self.seen = known or next(filter(None, (seen(self.model.timelines[r], kind) for r in wanted)), None)
 
     def calibrate(self, clean: Clean | None, ledger: Sequence[LedgerRow]) -> Replay:
-        """Use the clean step that the report is of, `clean`, and its ledger, which no gain of it exceeds."""
+        """Use the report's clean step and its ledger, which limits gains."""
         self.clean = clean
         self._rows = {}
         for entry in ledger if clean else ():
@@ -67,33 +67,35 @@ class Replay:
         return self
 
     def gain(self, changes: Sequence[Change]) -> Gain | Abstained:
-        """What the changes save of a step, the clean one if there is one; or why that cannot be told."""
+        """The time that the changes save per (clean) step, or the reason why it cannot be predicted."""
         return self._refusal or self._gains(changes, self.pace if self.clean else 1.0)
 
     def predict(self, changes: Sequence[Change]) -> Prediction:
-        """The step with the changes, and where its time moves. Raises BadInputError for unknown names."""
+        """Predict the step with the changes, and its ledger. Raises BadInputError for unknown names."""
         naming.check(self.model, changes)
-        found = self._empty(changes)
+        prediction = self._empty(changes)
         if self._refusal is not None or self.seen is None:
-            found.abstained = [self._refusal] if self._refusal else []
-            return found
+            prediction.abstained = [self._refusal] if self._refusal else []
+            return prediction
         gain = self._gains(changes, 1.0)
-        found.gain_ms, found.gain_ci_ms = gain.ms, [gain.low, gain.high]
-        found.predicted_ms, found.predicted_ci_ms = _less(self._recorded, gain)
-        found.moved = self._moved(changes)
-        found.notes = naming.notes(self.model, self.seen.rank, changes)
+        prediction.gain_ms, prediction.gain_ci_ms = gain.ms, [gain.low, gain.high]
+        prediction.predicted_ms, prediction.predicted_ci_ms = _less(self._recorded, gain)
+        prediction.moved = self._moved(changes)
+        prediction.notes = naming.notes(self.model, self.seen.rank, changes)
         if len(self._steps()) < 2:
-            found.notes.append("only one step was recorded, so how much steps differ is not in the interval")
-        self._add_clean(found, changes)
-        return found
+            prediction.notes.append(
+                "only one step was recorded, so the interval does not cover the variation between steps"
+            )
+        self._add_clean(prediction, changes)
+        return prediction
 
     def step_ms(self, changes: Sequence[Change] = ()) -> float | Abstained:
-        """The mean of the replayed steps, as profiled."""
+        """The mean of the replayed steps in ms, with profiling."""
         return self._refusal or float(self._steps(changes).mean())
 
     @cached_property
     def clean(self) -> Clean | None:
-        """The clean step, where one was recorded."""
+        """The clean step, if one was recorded."""
         if self.seen is None:
             return None
         busy = 0.0 if self.seen.index is None else busy_ms(self._ledger)
@@ -102,19 +104,19 @@ class Replay:
 
     @cached_property
     def error(self) -> float:
-        """How far a replay that knows only constants for all slack is from the recorded step, as a share.
+        """The relative error, on the recorded step, of a replay with constants for all slack.
 
-        With the recorded slack it is exact, unless records contradict each other: then that counts too.
+        A replay with the recorded slack is exact, unless records contradict each other; its error counts too.
         """
         both = (float(self._steps(typical=typical).mean()) for typical in (True, False))
         return max(abs(ms / self._recorded - 1) for ms in both)
 
     @cached_property
     def pace(self) -> float:
-        """The host's clean time as a share of its profiled time: with it the replay takes the clean step.
+        """The host's clean over its profiled time, with which the replay takes as long as the clean step.
 
-        Where the device hides the host, it is QUICKEST. What the host's idle time cannot hold is left to the
-        observer, as in the ledger.
+        If the device hides the host, it is QUICKEST. A difference beyond the host's idle time counts as
+        profiling overhead, as in the ledger.
         """
         if self.clean is None or self.seen is None:
             return 1.0
@@ -123,17 +125,17 @@ class Replay:
         if self.clean.median_ms >= self._recorded:
             return 1.0
         before = self.seen.by_entry(self._ledger)
-        held = sum(before.get(entry, 0.0) for entry in INFLATED) if self.seen.index is not None else 0.0
-        goal = max(self.clean.median_ms, self._recorded - held)
+        host_ms = sum(before.get(entry, 0.0) for entry in INFLATED) if self.seen.index is not None else 0.0
+        goal = max(self.clean.median_ms, self._recorded - host_ms)
         low, high = FLOOR, 1.0
-        for _ in range(12 if held > 0 else 0):
+        for _ in range(12 if host_ms > 0 else 0):
             middle = (low + high) / 2
             low, high = (middle, high) if self._steps(host=middle).mean() < goal else (low, middle)
         return high
 
     @cached_property
     def _ledger(self) -> Ledger:
-        """As recorded."""
+        """The recorded ledger."""
         return self._seen.recorded or self._seen.ledger(self.model.timelines[self._seen.rank])
 
     @cached_property
@@ -144,7 +146,7 @@ class Replay:
     @cached_property
     def _refusal(self) -> Abstained | None:
         if self.seen is None:
-            return Abstained(WHAT, "no timeline with a whole step was recorded")
+            return Abstained(WHAT, "no timeline with a complete step was recorded")
         if self.error > WRONG:
             return Abstained(
                 WHAT, f"replayed without a change, the step differs by {self.error:.0%} from the recorded one"
@@ -152,17 +154,17 @@ class Replay:
         return None
 
     def _steps(self, changes: Sequence[Change] = (), *, host: float = 1.0, typical: bool = False) -> Array:
-        """Milliseconds of each used step in a replay, which is made once."""
-        one, long = self._seen, host if host < 1.0 and self._by_chance else 1.0
+        """The length of each used step in a replay, in ms; cached."""
+        device, long = self._seen, host if host < 1.0 and self._by_chance else 1.0
         key = (*changes, host, long, typical)
         if key not in self._made:
             times = self.model.times(changes, host=host, long=long, typical=typical)
-            self._made[key] = one.steps_ms(self.model.timelines[one.rank], times.of(one.rank))
+            self._made[key] = device.steps_ms(self.model.timelines[device.rank], times.of(device.rank))
         return self._made[key]
 
     @cached_property
     def _by_chance(self) -> bool:
-        """Whether clean steps have no room for what took long unrecorded: recorded ones then are others."""
+        """Whether unrecorded stretches of profiled steps exceed the clean step: they were an exception."""
         if self.clean is None or self.seen is None or self.seen.index is None:
             return False
         quick = self.model.times(host=FLOOR).of(self.seen.rank)
@@ -175,7 +177,7 @@ class Replay:
         return self.seen
 
     def _gains(self, changes: Sequence[Change], host: float) -> Gain:
-        """The interval holds how much steps differ, and by how much the model is wrong."""
+        """The interval covers the variation between steps and the error of the model."""
         each = self._steps(host=host) - self._steps(changes, host=host)
         ms = float(each.mean())
         low, high = interval(each, np.mean) or (ms, ms)
@@ -189,9 +191,9 @@ class Replay:
 
     @cached_property
     def _pace_known(self) -> bool:
-        """Whether the step would show it if the host were quicker than the profile says.
+        """Whether a faster host would shorten the step, so that the clean step shows the host's pace.
 
-        A processor's step is the host's own: nothing hides it, and its ops take what they take.
+        On a processor, the step is the host's work, and nothing hides it.
         """
         return (
             self._seen.index is None or float(self._steps(host=QUICKEST).mean()) < (1 - FELT) * self._recorded
@@ -205,16 +207,16 @@ class Replay:
         return Prediction(names, self.seen.rank, label(self.seen.index), count, self._recorded, self.error)
 
     def _moved(self, changes: Sequence[Change]) -> list[Moved]:
-        one = self._seen
-        before = one.by_entry(self._ledger)
-        after = one.by_entry(one.ledger(self.model.times(changes).timeline(one.rank)))
+        device = self._seen
+        before = device.by_entry(self._ledger)
+        after = device.by_entry(device.ledger(self.model.times(changes).timeline(device.rank)))
         names = sorted({*before, *after}, key=lambda name: (-before.get(name, 0.0), name))
         return [Moved(name, before.get(name, 0.0), after.get(name, 0.0)) for name in names]
 
-    def _held(self, changes: Sequence[Change], gain: Gain) -> Gain:
-        """No more than the clean ledger's rows hold of what the changes act on.
+    def _limited(self, changes: Sequence[Change], gain: Gain) -> Gain:
+        """The gain, limited to the rows of the clean ledger on which the changes act.
 
-        Waits that hooks measure in clean steps are not replayed: the recorded steps may have had others.
+        Waits that hooks measure in clean steps are not replayed, because the profiled steps may differ.
         """
         hooked = [c for c in changes if c.selector in HOOKED and c.factor is not None and not c.pattern]
         if not self._rows or not changes or not all(change.of_the_host for change in changes):
@@ -229,18 +231,20 @@ class Replay:
         within = min(most / gain.ms, 1.0) if gain.ms > 0 else 1.0
         return Gain(gain.ms * within, gain.low * within, min(gain.high, max(most, gain.ms * within)))
 
-    def _add_clean(self, found: Prediction, changes: Sequence[Change]) -> None:
+    def _add_clean(self, prediction: Prediction, changes: Sequence[Change]) -> None:
         if self.clean is None:
             return
-        gain = self._held(changes, self._gains(changes, self.pace))
+        gain = self._limited(changes, self._gains(changes, self.pace))
         step_ms = self.clean.basis_ms if self._rows else self.clean.median_ms
-        found.clean_ms, found.clean_gain = step_ms, gain
-        found.clean_predicted_ms, found.clean_ci_ms = _less(step_ms, gain)
+        prediction.clean_ms, prediction.clean_gain = step_ms, gain
+        prediction.clean_predicted_ms, prediction.clean_ci_ms = _less(step_ms, gain)
         if step_ms > self.clean.median_ms * (1 + FELT):
-            found.notes.append("steps are uneven: the clean step is the mean one, rare long steps included")
+            prediction.notes.append(
+                "steps are uneven: the clean step is the mean step, including rare long ones"
+            )
         if not self._pace_known:
-            found.notes.append(
-                "the device hides the host, whose pace unprofiled is not known; the interval allows for it"
+            prediction.notes.append(
+                "the device hides the host, whose clean pace is unknown; the interval allows for it"
             )
 
 

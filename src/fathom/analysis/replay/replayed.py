@@ -1,4 +1,4 @@
-"""A replay as tables: the recorded rows at their new times, ready for the ledger."""
+"""A replay as tables: the recorded rows with their new times, for the ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.analysis.replay.weights import Durations
 
 
 class Times(msgspec.Struct, frozen=True):
-    """A replay of one rank: `at` gives each instant of its parts a time since `epoch`, in nanoseconds."""
+    """A replay of one rank: `at` is the time of each instant, in ns since `epoch`."""
 
     parts: list[tuple[Part, Durations]]
     epoch: int
@@ -24,18 +24,18 @@ class Times(msgspec.Struct, frozen=True):
 
     @property
     def maps(self) -> Maps:
-        """From recorded to replayed times of the host, by burst."""
+        """Mappings from recorded to replayed times of the host, by burst."""
         return {part.burst: _Map(part, durations, self.epoch, self.at) for part, durations in self.parts}
 
     def pieces(self, start: Array, end: Array, arrived: Array) -> tuple[Array, Array, Array]:
-        """Begin and end of the rank's kernels, and when peers were there (-1: not known), in the replay."""
+        """Begin, end and arrival of peers (-1: unknown) of the rank's kernels in the replay, in ns."""
         start, end, arrived = start.copy(), end.copy(), arrived.copy()
         for part, durations in self.parts:
             ends = self.at[part.ends]
             begun = np.where(part.pieces.met, self.at[part.starts], ends - durations.piece)
-            some = part.pieces.end > part.pieces.start
-            # The ledger knows no work without a duration.
-            ends = np.where(some, np.maximum(ends, begun + 1), ends)
+            took_time = part.pieces.end > part.pieces.start
+            # The ledger ignores work without a duration.
+            ends = np.where(took_time, np.maximum(ends, begun + 1), ends)
             start[part.rows], end[part.rows] = (
                 self.epoch + np.rint(t).astype(np.int64) for t in (begun, ends)
             )
@@ -45,32 +45,32 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def replayed(timeline: Timeline, times: Times) -> Timeline:
-    """The timeline at the times of the replay."""
+    """The timeline with the times of the replay."""
     maps = times.maps
     ops, calls, waits = (
         _moved(table, ("start_ns", "end_ns"), maps)
         for table in (timeline.ops, timeline.calls, timeline.waits)
     )
     stacks = _moved(timeline.stacks, ("time_ns",), maps)
-    steps = _apart(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
+    steps = _separated(_moved(timeline.steps.with_columns(thread=None), ("mark_ns", "end_ns"), maps))
     steps = steps.with_columns(timeline.steps["thread"])
     kernels = _kernels(timeline.kernels, times, maps)
     return Timeline(timeline.about, steps, ops, calls, kernels, waits, timeline.every, stacks)
 
 
 class Placed(msgspec.Struct, frozen=True):
-    """Times of one burst's host records among its recorded anchors and knots: the same for every replay."""
+    """Positions of one burst's host records between anchors and knots, the same for every replay."""
 
-    since: Array  # the anchor before
-    after: Array  # nanoseconds since that
-    calling: Array  # rows of the team's inside its calls
-    working: Array  # rows of the team's between its calls
-    knot: Array  # of `working`: the knot before
-    beyond: Array  # of `working`: nanoseconds since that
+    since: Array  # the last anchor before each record
+    after: Array  # ns since that anchor
+    calling: Array  # rows of the team's records inside its calls
+    working: Array  # rows of the team's records between its calls
+    knot: Array  # of `working`: the last knot before
+    beyond: Array  # of `working`: ns since that knot
 
     @classmethod
     def of(cls, part: Part, times: Array, threads: Array | None) -> Placed:
-        """`threads`: who made the records; None: the team did."""
+        """From recorded times; `threads` made the records (None: the team)."""
         last = np.searchsorted(part.anchored, times, "right") - 1
         since = np.maximum(last, 0)
         own = np.ones(len(times), bool) if threads is None else np.isin(threads, list(part.team.threads))
@@ -83,7 +83,7 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class HostTimes(msgspec.Struct, frozen=True):
-    """Times of host records, with where those lie that a replay moves: rows and places by burst."""
+    """Times of host records, and the rows and positions of those that a replay moves, by burst."""
 
     times: Array
     placed: dict[int, tuple[Array, Placed]]
@@ -92,7 +92,7 @@ class HostTimes(msgspec.Struct, frozen=True):
     def of(
         cls, times: Array, known: Array, bursts: Array, threads: Array | None, parts: Iterable[Part]
     ) -> HostTimes:
-        """Those that are `known` move; `threads` made them (None: the team)."""
+        """Records in the mask `known` move; `threads` made them (None: the team)."""
         placed = {}
         for part in parts:
             rows = np.flatnonzero(known & (bursts == part.burst))
@@ -101,22 +101,22 @@ class HostTimes(msgspec.Struct, frozen=True):
         return cls(times, placed)
 
     def moved(self, maps: Maps) -> Array:
-        """The times in the replay."""
-        found = self.times.copy()
+        """The times in the replay, in ns."""
+        times = self.times.copy()
         for burst, (rows, placed) in self.placed.items():
-            found[rows] = maps[burst](placed)
-        return found
+            times[rows] = maps[burst](placed)
+        return times
 
 
 class _Map:
-    """From recorded to replayed times of one burst's host."""
+    """Mapping from recorded to replayed times of one burst's host."""
 
     def __init__(self, part: Part, durations: Durations, epoch: int, at: Array) -> None:
         self.part = part
         self._epoch, self._elapsed, self._at = epoch, durations.elapsed, at[part.anchors]
 
     def __call__(self, placed: Placed) -> Array:
-        """The team's own records change with its work, others stay as long after its last call."""
+        """Times of the team scale with its work; those of others keep their distance from its last call."""
         since, moved = placed.since, placed.after.copy()
         moved[placed.calling] *= self._longer[since[placed.calling]]
         moved[placed.working] = self._worked(placed)
@@ -124,12 +124,12 @@ class _Map:
 
     @cached_property
     def _longer(self) -> Array:
-        """By anchor: how much longer the time up to the next one is, as each part of a call is then."""
+        """By anchor: the factor on the time until the next one, which applies inside calls."""
         was, now = np.diff(self.part.anchored), np.diff(self._at)
         return np.append(np.divide(now, was, out=np.ones(len(now)), where=was > 0), 1.0)
 
     def _worked(self, placed: Placed) -> Array:
-        """The host's work since its last call."""
+        """The host's work since its last call, in ns."""
         pace = np.append(np.diff(self._elapsed) / self.part.team.lengths, 0.0)
         work = pace[placed.knot] * placed.beyond + self._elapsed[placed.knot]
         return work - self._elapsed[self.part.knot_of_anchor[placed.since[placed.working]]]
@@ -146,16 +146,16 @@ def _moved(rows: pl.DataFrame, columns: tuple[str, ...], maps: Maps) -> pl.DataF
     return rows.with_columns(_times(rows[name], bursts, threads, maps) for name in columns)
 
 
-def _apart(steps: pl.DataFrame) -> pl.DataFrame:
+def _separated(steps: pl.DataFrame) -> pl.DataFrame:
     known = steps["end_ns"].is_not_null()
-    marks, ends = apart(
+    marks, ends = separated(
         steps["mark_ns"].to_numpy(), steps["end_ns"].fill_null(0).to_numpy(), known.to_numpy()
     )
     return steps.with_columns(pl.Series("mark_ns", marks), pl.Series("end_ns", ends).set(~known, None))
 
 
-def apart(marks: Array, ends: Array, known: Array) -> tuple[Array, Array]:
-    """Steps that take no time any more keep their order: each mark is a nanosecond after the one before."""
+def separated(marks: Array, ends: Array, known: Array) -> tuple[Array, Array]:
+    """Marks and ends with 1 ns added per step, so that steps of zero length keep their order."""
     if not (ends[known] <= marks[known]).any():
         return marks, ends
     order = np.empty(len(marks), np.int64)

@@ -1,4 +1,4 @@
-"""What a replay says: the contract of `fathom what-if --json`. Fields are added, never renamed or dropped."""
+"""Result types of a replay: the JSON of `fathom what-if`. Fields are added, never renamed or dropped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fathom.analysis.results import Abstained
 
 
 class Gain(msgspec.Struct):
-    """What a change saves of a step, in milliseconds with an interval; negative where it costs.
+    """The time per step that a change saves, in ms, with an interval; negative if it costs time.
 
-    Of the clean step where one was recorded, else of the step as profiled.
+    It refers to the clean step if one was recorded, else to the profiled step.
     """
 
     ms: float
@@ -19,7 +19,7 @@ class Gain(msgspec.Struct):
 
 
 class Moved(msgspec.Struct):
-    """An entry of the ledger, milliseconds a step before and after, as profiled."""
+    """An entry of the profiled ledger: milliseconds per step before and after the changes."""
 
     entry: str
     before_ms: float
@@ -29,15 +29,15 @@ class Moved(msgspec.Struct):
 class Prediction(msgspec.Struct):
     """A step with changed durations. Milliseconds; intervals are [low, high].
 
-    `predicted_ms` and `gain_ms` are null where the prediction is abstained from.
+    `predicted_ms` and `gain_ms` are null if there is no prediction; `abstained` says why.
     """
 
     changes: list[str]
     rank: int
     device: str  # "cuda:0", "cpu"
-    steps: int  # that were replayed
-    recorded_ms: float | None  # mean of the used windows, as profiled
-    error: float | None  # of the model: how far a replay without changes is from the recording, as a share
+    steps: int  # number of replayed steps
+    recorded_ms: float | None  # mean of the used windows, with profiling
+    error: float | None  # of the model: relative difference of a replay without changes from the recording
     predicted_ms: float | None = None
     predicted_ci_ms: list[float] | None = None
     gain_ms: float | None = None

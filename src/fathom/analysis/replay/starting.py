@@ -1,4 +1,4 @@
-"""When device work can begin: after its launch, the work before it, and what it waits for elsewhere."""
+"""Edges into the starts of device work: from its launch, its stream, and other streams."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched, Pieces
 from fathom.analysis.replay.typical import typical, usual_mean, usual_median
 
-LATENCY_NS = 5_000.0  # from a launch to its work where this recording never shows it
+LATENCY_NS = 5_000.0  # from a launch to its work, if this recording never shows it
 GAP_NS = 1_000.0
-PROMPT_NS = (
-    20_000  # work that begins so soon after other work ended waited for it, if nothing else explains it,
-)
-SMALL_PART = 0.02  # or so soon as part of what is to be explained
-DRAIN_NS = 10_000  # a kernel begins so much before the one that held its processors is quite done
-STRANGE_NS = 10_000  # a later start than launch and stream explain, by more than this, has another cause
+# Work that begins so soon after other work has waited for it, if nothing else explains its start; or within
+# this share of the unexplained delay.
+PROMPT_NS = 20_000
+SMALL_PART = 0.02
+DRAIN_NS = 10_000  # a kernel may begin so early, while the one that occupies its processors drains
+STRANGE_NS = 10_000  # a start that is later than launch and stream explain by more has another cause
 
 
 def start_edges(part: Part, waits: Array) -> None:
-    """Edges into the starts of all pieces. `waits` are (begin, thread) of the calls that order streams."""
+    """Add edges into the starts of all pieces; `waits`: (begin, thread) of calls that make streams wait."""
     if not len(part.pieces.start):
         return
     inputs = _Inputs(part)
@@ -31,15 +31,15 @@ def start_edges(part: Part, waits: Array) -> None:
 
 
 class _Inputs:
-    """By piece: its slack behind its launch and behind its stream's last piece, and what is usual of them."""
+    """By piece: slack after its launch and after its stream's previous piece, with typical values."""
 
     def __init__(self, part: Part) -> None:
         pieces, calls = part.pieces, part.calls
         self.launched, self.follows = (pieces.call >= 0) & ~pieces.inner, pieces.before >= 0
         call, before = np.maximum(pieces.call, 0), np.maximum(pieces.before, 0)
         start, end, own = (_padded(column)[call] for column in (calls.start, calls.end, calls.own))
-        blocked = self.launched & _padded(calls.queued)[call]  # submitted only when there was room
-        self.call = np.where(blocked, -1, pieces.call)  # whose own time is part of the slack
+        blocked = self.launched & _padded(calls.queued)[call]  # submitted when a slot became free
+        self.call = np.where(blocked, -1, pieces.call)  # its own time is part of the slack
         self.source = np.where(blocked, _padded(part.done)[call], _padded(part.begin)[call])
         self.launch = (pieces.start - np.where(blocked, end, start)).astype(float)
         self.stream = (pieces.start - pieces.end[before]).astype(float)
@@ -48,12 +48,12 @@ class _Inputs:
         latency = typical(self.launch[at_once], kinds[at_once], count, LATENCY_NS, usual_median)[kinds]
         self.latency = np.where(blocked, np.maximum(latency - own, 0.0), latency)
         in_turn = self.follows & ~(self.launched & (self.launch - self.stream < self.latency))
-        # A kernel may be let in before the one ahead is done, and then waits for it in its own time.
+        # A kernel may start before the previous one is done; it then waits inside its own duration.
         between = np.maximum(self.stream[in_turn], 0.0)
         self.gap = typical(between, kinds[in_turn], count, GAP_NS, usual_mean)[kinds]
 
     def late(self) -> Array:
-        """How much later pieces began than launch and stream explain."""
+        """By how much pieces began later than launch and stream explain, in ns; -1 if neither is known."""
         by_launch = np.where(self.launched, self.launch - self.latency, np.inf)
         by_stream = np.where(self.follows, self.stream - self.gap, np.inf)
         late = np.minimum(by_launch, by_stream)
@@ -61,7 +61,7 @@ class _Inputs:
 
 
 def _reach(pieces: Pieces) -> Array:
-    """By piece: when all work of its device that began before it was done."""
+    """By piece: the end of all work of its device that began before it."""
     reach = np.empty(len(pieces.end), np.int64)
     for device in np.unique(pieces.device):
         mine = np.flatnonzero(pieces.device == device)
@@ -75,27 +75,27 @@ def _padded(column: Array) -> Array:
 
 
 def _elsewhere(part: Part, inputs: _Inputs) -> Array:
-    """By piece: work of another stream of its device whose end explains its start, or -1.
+    """By piece: the work of another stream of its device whose end explains its start, or -1.
 
-    Only for pieces that began late for their launch and their stream: an event or a shared engine held them.
+    Only pieces that began late for their launch and stream count: they waited for an event or an engine.
     """
     pieces = part.pieces
-    found = np.full(len(pieces.start), -1)
+    source = np.full(len(pieces.start), -1)
     delay = inputs.late()
     late = np.flatnonzero(delay > STRANGE_NS)
     prompt = np.maximum(PROMPT_NS, SMALL_PART * delay[late])
     order = np.argsort(pieces.end, kind="stable")
     place = np.searchsorted(pieces.end[order], pieces.start[late] + DRAIN_NS, "right")
     for piece, until, soon in zip(late.tolist(), place.tolist(), prompt.tolist(), strict=True):
-        found[piece] = _just_ended(part, order, piece, until, soon)
-    left = int((found[late] < 0).sum())
+        source[piece] = _just_ended(part, order, piece, until, soon)
+    left = int((source[late] < 0).sum())
     part.facts["late starts explained"] = float(len(late) - left)
     part.facts["late starts unexplained"] = float(left)
-    return found
+    return source
 
 
 def _just_ended(part: Part, order: Array, piece: int, until: int, soon: float) -> int:
-    """The other stream's piece whose end is nearest, not later than where work that shares engines drains."""
+    """The piece of another stream whose end is nearest to the start, up to DRAIN_NS after it; -1 for none."""
     pieces = part.pieces
     others = order[max(until - 16, 0) : until]
     here = (pieces.line[others] != pieces.line[piece]) & (pieces.device[others] == pieces.device[piece])
@@ -106,9 +106,9 @@ def _just_ended(part: Part, order: Array, piece: int, until: int, soon: float) -
 
 
 def _add_known_waits(part: Part, elsewhere: Array, waits: Array) -> None:
-    """Where a thread let a stream wait for an event: its next launch waits for the other stream's last work.
+    """Make the launch after a call that makes a stream wait depend on the other stream's last work.
 
-    With more than one other stream, or where the times contradict, which one is not determined.
+    The work is undetermined if there are several other streams, or if its times contradict the wait.
     """
     pieces, calls = part.pieces, part.calls
     launched = Launched(pieces)
@@ -121,9 +121,9 @@ def _add_known_waits(part: Part, elsewhere: Array, waits: Array) -> None:
         place = np.searchsorted(pieces.launched[mine], begins, "left")
         for instant, at in zip(begins.tolist(), place.tolist(), strict=True):
             if at < len(mine) and elsewhere[mine[at]] < 0:
-                found = _awaited(part, launched, int(mine[at]), instant)
-                undetermined += found < 0
-                elsewhere[mine[at]] = found
+                source = _awaited(part, launched, int(mine[at]), instant)
+                undetermined += source < 0
+                elsewhere[mine[at]] = source
     part.facts["event waits undetermined"] = float(undetermined)
 
 
@@ -138,7 +138,7 @@ def _awaited(part: Part, launched: Launched, piece: int, instant: int) -> int:
 
 
 def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
-    """Add the edges: the one that was in force keeps its recorded slack, the others are usual at most."""
+    """Add the edges: the binding one keeps its recorded slack, the others have at most the typical one."""
     pieces, crossing = part.pieces, elsewhere >= 0
     across = (pieces.start - pieces.end[np.maximum(elsewhere, 0)]).astype(float)
     in_force = crossing & (across <= PROMPT_NS) & (across < inputs.late())
@@ -150,25 +150,25 @@ def _join(part: Part, inputs: _Inputs, elsewhere: Array) -> None:
         (Kind.EVENT, crossing, _ends(part, elsewhere), across, np.full(len(across), crossed), elsewhere),
     )
     excess = np.column_stack(
-        [np.where(there, slack - usual, np.inf) for _, there, _, slack, usual, _ in columns]
+        [np.where(exists, slack - usual, np.inf) for _, exists, _, slack, usual, _ in columns]
     )
     binding = excess.argmin(1)
-    recorded = (pieces.call < 0) | (pieces.inner & ~crossing)  # only the recording tells when they begin
-    for place, (kind, there, source, slack, usual, other) in enumerate(columns):
+    recorded = (pieces.call < 0) | (pieces.inner & ~crossing)  # their start is known from the recording only
+    for place, (kind, exists, source, slack, usual, other) in enumerate(columns):
         kept = np.where((binding == place) | recorded, slack, np.minimum(slack, usual))
-        rows = np.flatnonzero(there)
+        rows = np.flatnonzero(exists)
         always = np.where(recorded, slack, usual)
         _into(part, kind, source[rows], rows, kept[rows], always[rows], other[rows])
     _add_rest(part, np.flatnonzero(~inputs.launched & ~follows & ~crossing))
 
 
 def _entering(pieces: Pieces) -> Array:
-    """Nodes of a graph whose stream did something else before."""
+    """Mask of the nodes of a CUDA graph that follow other work on their stream."""
     return pieces.inner & (pieces.call[np.maximum(pieces.before, 0)] != pieces.call)
 
 
 def _add_rest(part: Part, rows: Array) -> None:
-    """Nodes of a graph come some time after its launch, work of which nothing is known after the start."""
+    """Place graph nodes relative to their launch, and work without known predecessors to the start."""
     pieces = part.pieces
     inner = pieces.inner[rows]
     nodes, lost = rows[inner], rows[~inner]
@@ -190,7 +190,7 @@ def _into(
     usual: Array | None = None,
     other: Array | int = -1,
 ) -> None:
-    """Edges into the starts of pieces: those of met collectives end there, others at the piece's end."""
+    """Add edges into pieces: at the start of collectives with known peers, else at the end."""
     edges: Edges = part.edges
     piece = np.where(part.pieces.met[rows], -1, rows)
     edges.add(kind, source, part.starts[rows], kept, usual, piece, other)

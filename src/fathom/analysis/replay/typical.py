@@ -1,4 +1,4 @@
-"""Constants of the machine, as this recording shows them: what a step takes besides work."""
+"""Constants of the machine, estimated from this recording: launch latencies, gaps and so on."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import numpy as np
 
 from fathom.analysis.intervals import Array
 
-ENOUGH = 8  # samples before a kind has a constant of its own
-USUAL = 4.0  # times the median: what is beyond has another cause
+ENOUGH = 8  # values from which a key gets a separate constant
+USUAL = 4.0  # times the median: larger values have another cause
 
 
 def usual_median(values: Array, fallback: float) -> float:
-    """The median, for what does not add up over a step; `fallback` for none."""
+    """The median, for durations that do not add up over a step; `fallback` without values."""
     return float(np.median(values)) if len(values) else fallback
 
 
 def typical(
     values: Array, keys: Array, width: int, fallback: float, usual: Callable[[Array, float], float]
 ) -> Array:
-    """By key, 0 to `width` - 1: what is `usual` of its values; where there are few, of all."""
-    whole = usual(values, fallback)
-    mine = [values[keys == key] for key in range(width)]
-    return np.array([usual(some, whole) if len(some) >= ENOUGH else whole for some in mine], float)
+    """`usual` of the values of each key, 0 to `width` - 1; of all values for keys with too few."""
+    overall = usual(values, fallback)
+    groups = [values[keys == key] for key in range(width)]
+    return np.array([usual(own, overall) if len(own) >= ENOUGH else overall for own in groups], float)
 
 
 def usual_mean(values: Array, fallback: float) -> float:
-    """The mean of the values up to some times their median; `fallback` for none."""
+    """The mean of the values up to USUAL times their median; `fallback` without values."""
     if not len(values):
         return fallback
     return float(values[values <= max(USUAL * np.median(values), 1.0)].mean())

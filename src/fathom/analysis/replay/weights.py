@@ -1,4 +1,4 @@
-"""What changes do to the time between instants."""
+"""Weights of the graph's edges, given changes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array, covered
-from fathom.analysis.replay.changes import AGAIN, CAUSES, DEVICE, Change
+from fathom.analysis.replay.changes import CAUSES, DEVICE, RECOMPUTED, Change
 from fathom.analysis.replay.graph import NEVER, EdgeTable, Kind
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
 
 # Causes that recording lengthens, beside launch latency (decision 2).
 INFLATED = (Entry.PYTHON.cause, Entry.DISPATCHING.cause)
-LONG_NS = 1_000_000  # in an op: each record costs microseconds, which is nothing of a time without any
+LONG_NS = 1_000_000  # in an op without records: recording, microseconds per record, hardly lengthens it
 
 
 class Durations(msgspec.Struct):
-    """Of one part: the host's time up to each knot, by call what it took and takes, by piece its time."""
+    """New durations of one part: the host's time up to each knot, factors on calls, and times of pieces."""
 
     elapsed: Array
     call: Array  # factor on a call's time
@@ -34,7 +34,7 @@ class Durations(msgspec.Struct):
 
     @classmethod
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
-        """`host`: a factor on what recording slows down; `long`: on LONG_NS of an op without a record."""
+        """`host`: factor on time that recording lengthens; `long`: on LONG_NS and more without records."""
         base = part.working_ns
         factors = _host_factors(part, changes, host, np.where(base < LONG_NS, host, long))
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
@@ -57,11 +57,11 @@ def _product(changes: Sequence[Change], selector: str) -> float:
 
 
 def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Array) -> Array:
-    """By interval. A pause between ops may be the recorder's own, however long it is."""
+    """Factors by interval. A pause between ops may be due to the recorder, however long it is."""
     factors = np.ones(len(part.team.call))
-    for cause, slower in zip(INFLATED, (np.full(len(in_ops), host), in_ops), strict=True):
+    for cause, factor in zip(INFLATED, (np.full(len(in_ops), host), in_ops), strict=True):
         rows = part.team.masks.get(cause, np.zeros(len(in_ops), bool))
-        factors[rows] *= slower[rows]
+        factors[rows] *= factor[rows]
     for change in changes:
         rows, by = _rows(part, change)
         factors[rows] *= by[rows] if isinstance(by, np.ndarray) else by
@@ -69,7 +69,7 @@ def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Ar
 
 
 def _rows(part: Part, change: Change) -> tuple[Array, Array | float]:
-    """The intervals that a change is about, and its factor on them."""
+    """Mask of the intervals that a change affects, and its factor on them."""
     if change not in part.intervals_of:
         part.intervals_of[change] = _intervals(part, change)
     return part.intervals_of[change]
@@ -84,7 +84,7 @@ def _intervals(part: Part, change: Change) -> tuple[Array, Array | float]:
         return team.masks.get(Entry.SYNCHRONISATION.cause, nothing), 0.0
     if change.selector == "op":
         return team.named(change), factor
-    if change.selector == AGAIN:
+    if change.selector == RECOMPUTED:
         return team.recomputing(), factor
     if change.selector == "launch":
         return _launching(part, change)
@@ -102,7 +102,7 @@ def _launching(part: Part, change: Change) -> tuple[Array, Array | float]:
 
 
 def _call_factors(part: Part, factors: Array) -> Array:
-    """By call: how much longer its working time takes."""
+    """Factors on the host work of each call."""
     was, now = part.called_ns, part.of_calls(part.working_ns * factors)
     return np.divide(now, was, out=np.ones(len(was)), where=was > 0)
 
@@ -119,8 +119,8 @@ def _piece_times(part: Part, changes: Sequence[Change], length: Array) -> Array:
 
 
 def _pieces(part: Part, change: Change) -> Array:
-    """The pieces that a change is about."""
-    rows = _launched_again(part) if change.selector == AGAIN else _of_kinds(part.pieces, change)
+    """Mask of the pieces that a change affects."""
+    rows = _recomputed_pieces(part) if change.selector == RECOMPUTED else _of_kinds(part.pieces, change)
     return rows & named_pieces(part, change) if change.pattern else rows
 
 
@@ -129,19 +129,19 @@ def _of_kinds(pieces: Pieces, change: Change) -> Array:
     return pieces.of_kind(*kinds) if kinds else np.ones(len(pieces.start), bool)
 
 
-def _launched_again(part: Part) -> Array:
-    """Pieces that the team launched meanwhile, or a processor's own; collectives are met by other ranks."""
+def _recomputed_pieces(part: Part) -> Array:
+    """Mask of the pieces that the team launched during recomputation, except collectives."""
     pieces, called = part.pieces, part.pieces.call >= 0
     if called.any():
         mine = called & part.calls.team[np.maximum(pieces.call, 0)] & ~pieces.of_kind("collective")
         when = pieces.launched
     else:
         mine, when = np.ones(len(called), bool), pieces.start
-    return mine & (covered(part.team.again, when, when + 1) > 0)
+    return mine & (covered(part.team.recomputed, when, when + 1) > 0)
 
 
 def named_pieces(part: Part, change: Change) -> Array:
-    """Pieces whose family (a copy's direction) matches the change's pattern."""
+    """Mask of the pieces whose family (for copies: direction) matches the change's pattern."""
     pieces = part.pieces
     names, codes = (
         (pieces.directions, pieces.direction)
@@ -154,20 +154,20 @@ def named_pieces(part: Part, change: Change) -> Array:
 
 @lru_cache(maxsize=4096)
 def _matching(pattern: str, names: tuple[str, ...]) -> Array:
-    """Which names it is in; replays ask for the same ones again and again."""
+    """Mask of the names that a pattern matches; cached, because replays repeat it."""
     change = Change("family", pattern)
     return np.array([change.matches(name) for name in names], bool)
 
 
 def changes_something(part: Part, change: Change) -> bool:
-    """Whether anything that the change is about was recorded."""
+    """Whether the part has anything that the change affects."""
     if change.selector in DEVICE:
         return bool(_of_kinds(part.pieces, change).any())
     return change.selector in ("launch-latency", "device-gap") or bool(_rows(part, change)[0].any())
 
 
-class Own(msgspec.Struct, frozen=True):
-    """A part's own edges, whose `piece` and `other` count inside the part, by what decides their weights."""
+class PartEdges(msgspec.Struct, frozen=True):
+    """One part's edges by kind; `piece` and `other` are indices within the part."""
 
     rows: Array  # of the graph's edges
     edges: EdgeTable
@@ -176,7 +176,7 @@ class Own(msgspec.Struct, frozen=True):
     completing: Array  # edges that a piece ends with
 
     @classmethod
-    def of(cls, part: Part, rows: Array, every: EdgeTable) -> Own:
+    def of(cls, part: Part, rows: Array, every: EdgeTable) -> PartEdges:
         """Those at `rows` of the graph's edges."""
         edges = EdgeTable(*(column[rows] for column in every))
         of_kind = {kind: np.flatnonzero(edges.kind == kind) for kind in Kind}
@@ -187,30 +187,30 @@ class Own(msgspec.Struct, frozen=True):
         return cls(rows, edges, of_kind, worked, np.flatnonzero(edges.piece >= 0))
 
 
-def weights(own: Own, part: Part, durations: Durations, typical: bool) -> Array:
-    """Weights of a part's own edges."""
+def weights(own: PartEdges, part: Part, durations: Durations, typical: bool) -> Array:
+    """Weights of a part's edges, in ns."""
     edges, of_kind, elapsed = own.edges, own.of_kind, durations.elapsed
-    found = np.array(edges.typical if typical else edges.kept, float)
+    values = np.array(edges.typical if typical else edges.kept, float)
     before, after = own.worked
-    found[of_kind[Kind.HOST]] = elapsed[after] - elapsed[before]
+    values[of_kind[Kind.HOST]] = elapsed[after] - elapsed[before]
     rows = of_kind[Kind.LAUNCH]
-    found[rows] = _latencies(part, durations, edges.other[rows], found[rows])
+    values[rows] = _latencies(part, durations, edges.other[rows], values[rows])
     rows = of_kind[Kind.STREAM]
     if len(rows):
-        found[rows] *= np.where(found[rows] < 0, durations.pace[edges.other[rows]], durations.gap)
+        values[rows] *= np.where(values[rows] < 0, durations.pace[edges.other[rows]], durations.gap)
     if durations.loader is not None:
         rows = of_kind[Kind.LOADER]
-        found[rows] = (
-            found[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
+        values[rows] = (
+            values[rows] * durations.loader.of(1.0) if durations.loader.ns is None else durations.loader.ns
         )
     if not durations.synchronous:
-        found[of_kind[Kind.SYNC]] = NEVER
-    found[own.completing] += durations.piece[edges.piece[own.completing]]
-    return found
+        values[of_kind[Kind.SYNC]] = NEVER
+    values[own.completing] += durations.piece[edges.piece[own.completing]]
+    return values
 
 
 def _latencies(part: Part, durations: Durations, call: Array, slack: Array) -> Array:
-    """From a call's begin to its work: the part inside the call changes with it, the rest is latency."""
+    """Times from calls to their work: the share inside the call scales with it, the rest is latency."""
     if not len(call):
         return slack
     inside = np.where(call >= 0, np.clip(slack, 0.0, part.calls.own[call]), 0.0)
