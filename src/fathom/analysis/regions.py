@@ -31,9 +31,8 @@ def regions(ops: pl.DataFrame, kernels: pl.DataFrame, windows: Windows) -> list[
     one device or empty. Nothing where there are more than MOST names.
     """
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
-    named = ops.filter(
-        pl.col("kind") == "annotation", ~pl.col("name").str.contains(_NOT_OURS.pattern), _known_cause()
-    )
+    named = ops.filter(kind="annotation")
+    named = named.filter(~pl.col("name").str.contains(_NOT_OURS.pattern), _known_cause())
     inside = named.filter(pl.Series(covered(Spans(starts, ends), *_bounds(named)) > 0))
     if inside.is_empty() or inside["name"].n_unique() > MOST:
         return []

@@ -16,6 +16,8 @@ PHASE = "slow"
 
 def slow_steps(store: Store, rank: int) -> list[SlowStep]:
     """The slowest step of each burst that `fathom run --on-slow-step` kept, on every device."""
+    if store.table("ops", rank).filter(phase=PHASE).head(1).collect().is_empty():
+        return []
     timeline = read_timeline(store, rank, PHASE)
     recorded = timeline.steps.filter(pl.col("burst").is_in(timeline.ops["burst"].unique().to_list()))
     whole = recorded.filter(pl.col("parent").is_null()).drop_nulls("end_ns")

@@ -84,9 +84,9 @@ def static_attributes(kernels: pl.DataFrame) -> pl.DataFrame:
 
     A family has no row for an attribute that its launches do not report.
     """
+    launched = kernels.filter(pl.col("kind").is_in(_LAUNCHED))
     own = (
-        kernels.filter(pl.col("kind").is_in(_LAUNCHED))
-        .select("device", detail().alias("family"), *_attributes())
+        launched.select("device", detail().alias("family"), *_attributes(launched))
         .unpivot(index=["device", "family"], variable_name="counter", value_name="attribute")
         .drop_nulls("attribute")
     )
@@ -100,18 +100,21 @@ def static_attributes(kernels: pl.DataFrame) -> pl.DataFrame:
     return conform("counters", ordered) if ordered.height else pl.DataFrame(schema=COUNTERS)
 
 
-def _attributes() -> list[pl.Expr]:
+def _attributes(launched: pl.DataFrame) -> list[pl.Expr | pl.Series]:
     return [
         pl.col("registers").cast(pl.Float64).alias("launch__registers_per_thread"),
         pl.col("shared_bytes").cast(pl.Float64).alias("launch__shared_mem_per_block"),
         pl.col("local_bytes").cast(pl.Float64).alias("launch__local_mem_per_thread"),
-        _product("grid").alias("launch__grid_size"),
-        _product("block").alias("launch__block_size"),
+        _products(launched["grid"]).alias("launch__grid_size"),
+        _products(launched["block"]).alias("launch__block_size"),
     ]
 
 
-def _product(column: str) -> pl.Expr:
-    """The number of elements of a shape such as 64x8x1."""
-    sides = pl.col(column).str.split("x").list.eval(pl.element().cast(pl.Float64, strict=False))
+def _products(shapes: pl.Series) -> pl.Series:
+    """The number of elements of shapes such as 64x8x1, of which few differ."""
+    different = shapes.unique().drop_nulls().rename("shape")
+    sides = pl.col("shape").str.split("x").list.eval(pl.element().cast(pl.Float64, strict=False))
     complete = sides.list.eval(pl.element().is_not_null()).list.all() & (sides.list.len() > 0)
-    return pl.when(complete).then(sides.list.eval(pl.element().product()).list.first())
+    product = pl.when(complete).then(sides.list.eval(pl.element().product()).list.first())
+    products = different.to_frame().select(product.alias("product"))["product"]
+    return shapes.replace_strict(different, products, default=None, return_dtype=pl.Float64)

@@ -92,7 +92,7 @@ class Graph(msgspec.Struct):
         kept = np.flatnonzero(forward)
         kept = kept[np.argsort(place[edges.target[kept]], kind="stable")]
         edges = EdgeTable(*(column[kept] for column in edges))
-        roots = np.setdiff1d(np.arange(len(recorded)), edges.target)
+        roots = np.flatnonzero(np.bincount(edges.target.astype(np.int64), minlength=len(recorded)) == 0)
         source, target = (edges.source.astype(np.int64).tolist(), edges.target.astype(np.int64).tolist())
         epoch = int(recorded.min(initial=np.iinfo(np.int64).max)) if len(recorded) else 0
         since = (recorded - epoch).astype(float)

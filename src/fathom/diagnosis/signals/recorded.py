@@ -18,6 +18,7 @@ from fathom.analysis.work.tree import NONE, rows_of
 from fathom.sounding import Store
 
 PHASES = ["timeline", "attribution"]
+_PHASE = pl.Enum(sorted(PHASES))  # sorts, groups and compares as numbers do
 # The source of an op by the line that ran, where it is known.
 RAN = pl.coalesce(
     pl.col("source").str.replace(r"\(\d+\):", pl.format("({}):", pl.col("line"))), pl.col("source")
@@ -90,7 +91,7 @@ class Recorded(msgspec.Struct, dict=True):
     def table(self, name: str) -> pl.DataFrame:
         """Rows of the timeline and attribution phases."""
         rows = self.store.table(name, self.account.rank).filter(pl.col("phase").is_in(PHASES))
-        return rows.with_columns(pl.col("burst").fill_null(0)).collect()
+        return rows.with_columns(pl.col("burst").fill_null(0), pl.col("phase").cast(_PHASE)).collect()
 
     @cached_property
     def ops(self) -> pl.DataFrame:

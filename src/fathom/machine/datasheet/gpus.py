@@ -23,10 +23,15 @@ def find(gpu: dict[str, Any]) -> Sheet | None:
     return next((sheet for pattern, sheet in sheets() if re.fullmatch(pattern, name, re.I)), None)
 
 
+def sheets() -> Iterator[tuple[str, Sheet]]:
+    """Yield every datasheet with the pattern of its driver names; files are read when they are reached."""
+    for name in FILES:
+        yield from _sheets(name)
+
+
 @cache
-def sheets() -> list[tuple[str, Sheet]]:
-    """Return every datasheet with the pattern of its driver names."""
-    rows = [row for name in FILES for row in load("fathom.machine.datasheet", name)]
+def _sheets(file: str) -> list[tuple[str, Sheet]]:
+    rows = load("fathom.machine.datasheet", file)
     return [(row["matches"], Sheet(row["name"], dict(_figures(row)))) for row in rows]
 
 
