@@ -5,12 +5,11 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster, if built
-
 
 def load(package: str, name: str) -> Any:
     """Return the content of `NAME.yaml` in the package's folder; `name` may contain a subfolder."""
+    import yaml  # many modules import this one, and few commands load a file
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times faster, if built
     text = files(package).joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-    return yaml.load(text, Loader=_LOADER)
+    return yaml.load(text, Loader=loader)

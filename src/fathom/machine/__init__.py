@@ -8,19 +8,26 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fathom.machine.architectures import architecture
-from fathom.machine.ceilings import Ceiling, Missing, find_ceiling, from_machine, missing_from, to_records
-from fathom.machine.counters import counters_of, may_count, why_no_counters
-from fathom.machine.cpu import read_cpu
-from fathom.machine.disks import filesystem
-from fathom.machine.known import described, known_machine, stored_machine, with_datasheet
-from fathom.machine.store import HOME, MachineFileError, bounding, home, read_machine, remember, remembered
-from fathom.machine.survey import fingerprint, inventory
-from fathom.machine.system import free_bytes, memory_bytes
-
 if TYPE_CHECKING:
+    from fathom.machine.architectures import architecture
+    from fathom.machine.ceilings import Ceiling, Missing, find_ceiling, from_machine, missing_from, to_records
+    from fathom.machine.counters import counters_of, may_count, why_no_counters
+    from fathom.machine.cpu import read_cpu
+    from fathom.machine.disks import filesystem
+    from fathom.machine.known import described, known_machine, stored_machine, with_datasheet
     from fathom.machine.limits import Limits, limits_of, peaks_of, why_no_limits
     from fathom.machine.price import Price, configured_price, parse_price
+    from fathom.machine.store import (
+        HOME,
+        MachineFileError,
+        bounding,
+        home,
+        read_machine,
+        remember,
+        remembered,
+    )
+    from fathom.machine.survey import fingerprint, inventory
+    from fathom.machine.system import free_bytes, memory_bytes
 
 __all__ = [
     "HOME",
@@ -59,16 +66,22 @@ __all__ = [
     "with_datasheet",
 ]
 
-# Loaded on first use: limits need NumPy and YAML, which a target that only records may lack.
-_LATER = {
-    "Limits": "limits",
-    "limits_of": "limits",
-    "peaks_of": "limits",
-    "why_no_limits": "limits",
-    "Price": "price",
-    "configured_price": "price",
-    "parse_price": "price",
+# Loaded on first use: reports need no inventory, and limits need NumPy and YAML, which a target that only
+# records may lack.
+_MODULES = {
+    "architectures": ("architecture",),
+    "ceilings": ("Ceiling", "Missing", "find_ceiling", "from_machine", "missing_from", "to_records"),
+    "counters": ("counters_of", "may_count", "why_no_counters"),
+    "cpu": ("read_cpu",),
+    "disks": ("filesystem",),
+    "known": ("described", "known_machine", "stored_machine", "with_datasheet"),
+    "limits": ("Limits", "limits_of", "peaks_of", "why_no_limits"),
+    "price": ("Price", "configured_price", "parse_price"),
+    "store": ("HOME", "MachineFileError", "bounding", "home", "read_machine", "remember", "remembered"),
+    "survey": ("fingerprint", "inventory"),
+    "system": ("free_bytes", "memory_bytes"),
 }
+_LATER = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fathom.recorder.command import CannotLaunchError, resolve_command
-from fathom.recorder.finishing import finish, missing_libraries
-from fathom.recorder.folding import fold, folded
-from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, trials
-from fathom.recorder.recording import Recording, leave, record
-
 if TYPE_CHECKING:
+    from fathom.recorder.command import CannotLaunchError, resolve_command
     from fathom.recorder.doctor import Diagnosis, DoctorCheck, examine_host
+    from fathom.recorder.finishing import finish, missing_libraries
+    from fathom.recorder.folding import fold, folded
     from fathom.recorder.imports import import_any
+    from fathom.recorder.plan import DEPTHS, STEP_ON, TRIALS, Plan, number_or_word, trials
+    from fathom.recorder.recording import Recording, leave, record
     from fathom.recorder.session import SelfRecording
 
 __all__ = [
@@ -39,14 +38,18 @@ __all__ = [
     "trials",
 ]
 
-# Loaded on first use: reports of profiled kernels need little of this package.
-_LATER = {
-    "DoctorCheck": "doctor",
-    "Diagnosis": "doctor",
-    "examine_host": "doctor",
-    "import_any": "imports",
-    "SelfRecording": "session",
+# Loaded on first use: imports and reports of profiled kernels need little of this package.
+_MODULES = {
+    "command": ("CannotLaunchError", "resolve_command"),
+    "doctor": ("Diagnosis", "DoctorCheck", "examine_host"),
+    "finishing": ("finish", "missing_libraries"),
+    "folding": ("fold", "folded"),
+    "imports": ("import_any",),
+    "plan": ("DEPTHS", "STEP_ON", "TRIALS", "Plan", "number_or_word", "trials"),
+    "recording": ("Recording", "leave", "record"),
+    "session": ("SelfRecording",),
 }
+_LATER = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
