@@ -4,8 +4,9 @@
 
 One process runs steps, this one samples it as Fathom's recorder does. Sampling is on in every other stretch
 of a tenth of a second, so that what else the machine does meets both. Each sampled stretch is a ratio of
-medians to its two neighbours; the median of these, with a bootstrapped 95 % interval, is the cost. The
-program pays nothing else: the switch is a line into a named pipe. Writes `results/stacks_cost.json`.
+mean steps to its two neighbours; the median of these, with a bootstrapped 95 % interval, is the cost. The
+program pays nothing else: the switch is a line into a named pipe. Both rates are measured: the timeline's
+and that of clean steps. Writes `results/stacks_cost.json`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from fathom.recorder.stacks import StackSampler
 STRETCH_S = 0.1
 RESULTS = Path(__file__).parent.parent / "results"
 PROGRAMS = ("launching", "training", "python")
+PHASES = ("timeline", "clean")  # sampled every millisecond, and every 25 ms
 
 
 def launching() -> Callable[[], object]:
@@ -71,16 +73,16 @@ class Alone:
         raise SystemExit(f"{what}: {text}")
 
 
-def child(program: str, raw: str, stretches: int) -> None:
-    """Run stretches, every other one sampled, and print each one's median step in seconds."""
+def child(program: str, phase: str, raw: str, stretches: int) -> None:
+    """Run stretches, every other one sampled, and print each one's mean step in seconds."""
     step, beacon = globals()[program](), Beacon(Alone(raw))
-    medians = []
+    means = []
     for number in range(2 * stretches + 1):
-        beacon.follow("timeline" if number % 2 else "clean")
+        beacon.follow(phase if number % 2 else "transition")
         step()
-        medians.append(stretch(step))
-    beacon.follow("clean")
-    print(json.dumps(medians))
+        means.append(stretch(step))
+    beacon.follow("transition")
+    print(json.dumps(means))
 
 
 def stretch(step: Callable[[], object]) -> float:
@@ -88,19 +90,20 @@ def stretch(step: Callable[[], object]) -> float:
     while (start := time.perf_counter()) < until:
         step()
         times.append(time.perf_counter() - start)
-    return statistics.median(times)
+    return statistics.fmean(times)
 
 
-def measured(program: str, stretches: int) -> dict[str, Any]:
+def measured(program: str, phase: str, stretches: int) -> dict[str, Any]:
     """The ratio with its interval, and how fast samples came."""
     raw = Path(tempfile.mkdtemp())
     with StackSampler(raw) as sampler:
-        command = [sys.executable, __file__, "--child", program, str(raw), "--stretches", str(stretches)]
+        words = ["--child", program, phase, str(raw), "--stretches", str(stretches)]
+        command = [sys.executable, __file__, *words]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         time.sleep(0.3)
     assert sampler.fault is None, sampler.fault
-    medians = json.loads(done.stdout.splitlines()[-1])
-    beside = zip(medians[::2], medians[1::2], medians[2::2], strict=False)
+    means = json.loads(done.stdout.splitlines()[-1])
+    beside = zip(means[::2], means[1::2], means[2::2], strict=False)
     ratios = [2 * on / (before + after) for before, on, after in beside]
     lines = [
         json.loads(line) for file in raw.glob("stacks-*.jsonl") for line in file.read_text().splitlines()
@@ -117,7 +120,7 @@ def measured(program: str, stretches: int) -> dict[str, Any]:
         "stretches": len(ratios),
         "samples_per_s": rate,
         "dropped": sum(one["dropped"] for one in sampled),
-        "step_ms": 1e3 * statistics.median(medians),
+        "step_ms": 1e3 * statistics.median(means),
     }
 
 
@@ -131,14 +134,14 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stretches", type=int, default=200)
-    parser.add_argument("--child", nargs=2, metavar=("PROGRAM", "RAW"))
+    parser.add_argument("--child", nargs=3, metavar=("PROGRAM", "PHASE", "RAW"))
     options = parser.parse_args()
     if options.child:
         child(*options.child, options.stretches)
         return
     found: dict[str, Any] = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
     for program in PROGRAMS:
-        found[program] = measured(program, options.stretches)
+        found[program] = {phase: measured(program, phase, options.stretches) for phase in PHASES}
         print(program, found[program])
     (RESULTS / "stacks_cost.json").write_text(json.dumps(found, indent=1) + "\n")
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 
-from fathom.analysis.results import Part
+from fathom.analysis.results import Part, Step
 from fathom.diagnosis.verdict import conclude
 from fathom.report import account, heading
 from tests.support import kept_reports
@@ -39,6 +40,13 @@ def test_the_opening_says_what_the_first_remedy_saves():
     text = " ".join(line.plain for line in heading.opening(concluded("hf_trainer"), 98))
     assert re.search(r"Launch-bound: .* 59\.3 ms step; it reaches 12 % MFU and 29 % of the speed of", text)
     assert re.search(r"Saves 16 ms \(12 to 20\), 27 % of the step\.", text)
+
+
+def test_shares_are_of_the_step_that_is_named():
+    uneven = Step(clean_ms=10.6, timeline_ms=10.7, ci_ms=None, n=600, kind="train", clean_mean_ms=13.9)
+    assert heading.basis(msgspec.structs.replace(uneven, basis_ms=13.9)) == "mean step, 13.9 ms"
+    assert heading.basis(msgspec.structs.replace(uneven, basis_ms=10.6)) == "step"
+    assert heading.basis(msgspec.structs.replace(uneven, clean_mean_ms=10.6, basis_ms=10.6)) == "step"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -41,15 +41,22 @@ def advice(examination: Examination) -> str:
     if verdict is None:
         return ""
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
-    return " ".join(filter(None, (verdict.action or NOTHING, _saves(chosen))))
+    return " ".join(filter(None, (verdict.action or NOTHING, _saves(chosen, basis(examination.step)))))
 
 
-def _saves(finding: Finding | None) -> str:
+def basis(step: Step) -> str:
+    """The step that shares of findings are of: `step`, or `mean step, 13.9 ms` where steps are uneven."""
+    if step.basis_ms is None or step.basis_ms != step.clean_mean_ms or step.clean_mean_ms == step.clean_ms:
+        return "step"
+    return f"mean step, {units.duration(step.basis_ms)}"
+
+
+def _saves(finding: Finding | None, of: str) -> str:
     """`Saves 3.2 ms (2.1 to 4.3), 12 % of the step.`"""
     if finding is None or finding.gain_ms is None or finding.low_ms is None or finding.high_ms is None:
         return ""
     low, high = units.significant(finding.low_ms, 2), units.significant(finding.high_ms, 2)
-    share = f", {100 * finding.share:.0f} % of the step" if finding.share is not None else ""
+    share = f", {100 * finding.share:.0f} % of the {of}" if finding.share is not None else ""
     worth = f", {units.a_day(finding.saves_per_day)}" if finding.saves_per_day else ""
     word = "May save" if units.perhaps(finding.gain_ms, finding.low_ms, finding.high_ms) else "Saves"
     return f"{word} {units.significant(finding.gain_ms, 2)} ms ({low} to {high}){share}{worth}."

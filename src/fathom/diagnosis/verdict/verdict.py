@@ -10,7 +10,7 @@ from fathom.diagnosis.verdict.pieces import ON_DEVICE, Piece
 
 HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (docs/decisions/0015-verdict.md)
 HALF = 0.5  # of the largest gain
-LEAST = 0.0005  # of the peak: less is no use of matrix units to speak of
+LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
     "input": "Input-bound: {who} waits for the next batch {share} of the {step} step",
     "host": "Host-bound: {who} waits for the host {share} of the {step} step",
@@ -113,7 +113,8 @@ def _mfu(device: Device) -> str:
 def _speed_of_light(device: Device, step_ms: float) -> str:
     if device.at_ceiling_ms is None or not step_ms:
         return ""
-    return f"{_percent(min(device.at_ceiling_ms / step_ms, 1.0))} of the speed of light"
+    share = min(device.at_ceiling_ms / step_ms, 1.0)
+    return "" if share < LEAST else f"{_percent(share)} of the speed of light"
 
 
 def _percent(share: float) -> str:
