@@ -1,4 +1,4 @@
-"""Algorithmic FLOPs and compulsory bytes: of ops from their shapes, of kernels from their ops."""
+"""Algorithmic FLOPs and compulsory bytes of ops, from their shapes, and of kernels, from their ops."""
 
 from fathom.analysis.work.annotate import annotate, op_work
 from fathom.analysis.work.families import family_work, kernel_ops

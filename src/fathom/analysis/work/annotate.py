@@ -1,4 +1,4 @@
-"""The work of every op in a table."""
+"""The work of every op in a table, and its sums by op name."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NO_FORMULA = "no formula for this operator"
 UNLIKE = "the step recorded with shapes called it a different number of times"
 SIGNATURE = ["name", "shapes", "dtypes", "values"]
 _FIGURES = ("flops", "bytes", "dtype", "need_ns", "bound", "product", "again", "unit")
-# As `is_product` says of one name.
+# `is_product` as an expression.
 IS_PRODUCT = pl.col("name").is_in(sorted(PRODUCTS)) | pl.col("name").str.starts_with(TEMPLATE)
 WORK = {"flops": pl.Float64, "bytes": pl.Float64, "work_dtype": pl.String, "abstained": pl.String}
 
 
 def annotate(ops: pl.DataFrame) -> pl.DataFrame:
-    """`ops` with flops, bytes, work_dtype and abstained (why a figure is null; null where both are known).
+    """`ops` with the columns of WORK and `again`: whether the op repeats a part of the forward pass.
 
-    `again`: it repeats a part of the forward pass.
-    Columns may be summed: an op whose parts are in the table has none of its own.
+    `abstained` is the reason for a null figure. Columns may be summed, because an op whose parts are in the
+    table has no figures itself.
     """
     tree = grow(ops)
     bears = tree.known & ~tree.covered
@@ -42,7 +42,7 @@ def annotate(ops: pl.DataFrame) -> pl.DataFrame:
 
 
 def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
-    """What ops without a formula of their own get."""
+    """The columns of WORK for ops without a formula: zeros for idle ones, else nulls with the reason."""
     zero = pl.when(pl.Series(idle)).then(0.0)
     why = pl.when(pl.Series(idle)).then(None).when(pl.Series(composite)).then(pl.lit(PARTS))
     return pl.select(
@@ -54,15 +54,15 @@ def _default(idle: np.ndarray, composite: np.ndarray) -> pl.DataFrame:
 
 
 def works_of(calls: pl.DataFrame) -> pl.DataFrame:
-    """The columns of WORK for calls (SIGNATURE, perhaps element); each different call is worked out once."""
+    """The columns of WORK for `calls` (SIGNATURE, optionally element); equal calls are evaluated once."""
     keys = calls.columns
     different = calls.unique(maintain_order=True)
-    found = [evaluate(*row) for row in different.rows()]
+    works = [evaluate(*row) for row in different.rows()]
     table = different.with_columns(
-        pl.Series("flops", [work.flops for work in found], dtype=pl.Float64),
-        pl.Series("bytes", [work.bytes for work in found], dtype=pl.Float64),
-        pl.Series("work_dtype", [work.dtype for work in found], dtype=pl.String),
-        pl.Series("abstained", [work.why or None for work in found], dtype=pl.String),
+        pl.Series("flops", [work.flops for work in works], dtype=pl.Float64),
+        pl.Series("bytes", [work.bytes for work in works], dtype=pl.Float64),
+        pl.Series("work_dtype", [work.dtype for work in works], dtype=pl.String),
+        pl.Series("abstained", [work.why or None for work in works], dtype=pl.String),
     )
     return calls.join(table, on=keys, how="left", nulls_equal=True, maintain_order="left").select(list(WORK))
 
@@ -73,11 +73,12 @@ def op_work(
     steps: pl.DataFrame | None = None,
     limits: Limits | None = None,
 ) -> pl.DataFrame:
-    """Work by op name, mean over the used windows: name, flops, bytes, dtype, why, and what `bounded` adds.
+    """Work by op name per used window, for programs without a device.
 
-    For programs without a device. An op belongs to the window in which it begins. A figure is null, and `why`
-    says the reason, as soon as one call of that name has no figure. Windows recorded without shapes take them
-    from the `steps` of the attribution phase, name by name, where those called it equally often.
+    The columns are name, flops, bytes, dtype, why, and those of `bounded`. An op belongs to the window in
+    which it begins. A figure is null, with the reason in `why`, if any call of that name has none. Windows
+    without shapes take the figures of the `steps` of the attribution phase, for names that are called
+    equally often.
     """
     used = windows.filter(pl.col("used")).select("start_ns", "end_ns").sort("start_ns")
     inside = ops.filter(_begins_in(ops["start_ns"], used))
@@ -86,9 +87,9 @@ def op_work(
         return _by_name(inside, used.height, limits).drop("calls")
     model = _by_name(ops.filter(_begins_in(ops["start_ns"], shaped)), shaped.height, limits)
     counts = _by_name(inside, used.height, None).select("name", seen="calls")
-    found = counts.join(model, on="name", how="left", maintain_order="left")
+    joined = counts.join(model, on="name", how="left", maintain_order="left")
     alike = (pl.col("calls") == pl.col("seen")).fill_null(False)
-    return found.select(
+    return joined.select(
         "name",
         *(pl.when(alike).then(pl.col(figure)).alias(figure) for figure in _FIGURES),
         *(
@@ -106,7 +107,7 @@ def _shaped_steps(steps: pl.DataFrame | None) -> pl.DataFrame:
 
 
 def _by_name(ops: pl.DataFrame, steps: int, limits: Limits | None) -> pl.DataFrame:
-    """Work and calls a step of each op that counts; parts of another op don't."""
+    """Work and calls per step by op name, without ops whose parts carry their work."""
     counted = pl.col("kind").is_in(["op", None], nulls_equal=True) & pl.col("abstained").ne_missing(PARTS)
     works = annotate(ops)
     works = works.filter(counted).with_columns(
@@ -129,7 +130,7 @@ def _begins_in(start: pl.Series, windows: pl.DataFrame) -> pl.Series:
 
 
 def totals(steps: int) -> list[pl.Expr]:
-    """Aggregates over rows of WORK: sums a step, null unless every row is known, and the commonest reason."""
+    """Aggregates over rows of WORK: sums per step (null unless all are known) and the most common reason."""
     return [
         *(
             pl.when(pl.col(name).null_count() == 0).then(pl.col(name).sum() / steps).alias(name)
@@ -143,7 +144,7 @@ def totals(steps: int) -> list[pl.Expr]:
 
 
 def bounded(steps: int) -> list[pl.Expr]:
-    """Aggregates over rows of NEED, a step: the need where all of it is known, and what sets most of it."""
+    """Aggregates over rows of NEED: the time per step if all of it is known, and its main ceiling."""
     most = pl.col("bound").sort_by(pl.col("need_ns").sum().over("bound"), descending=True).first()
     known = pl.col("need_ns").null_count() == 0
     return [

@@ -1,7 +1,7 @@
-"""Attention. Forward is two products over the (query, key) pairs that the mask leaves, backward four.
+"""Attention. Forward is two products over the (query, key) pairs that the mask keeps, backward four.
 
-A causal mask leaves half of a square. What a kernel recomputes in its backward pass is executed work,
-not algorithmic work, and is not counted; the softmax is not counted either, as is usual.
+A causal mask keeps half of a square. Recomputation in the backward pass is executed work, not algorithmic
+work, and is not counted. As usual, neither is the softmax.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where an attention op keeps its arguments; -1: it has none."""
+    """Positions of an attention op's arguments; -1: none."""
 
     query: int = 0  # key and value follow it
     causal: int = -1
     heads_first: bool = True  # [B, H, S, D], else [B, S, H, D]
     bias: int = -1
-    offsets: tuple[int, ...] = ()  # given for packed sequences of several lengths
+    offsets: tuple[int, ...] = ()  # present for packed sequences of several lengths
     window: tuple[int, ...] = ()  # sizes of a sliding window
     mask_type: int = -1  # 0 none, 1 causal from the top left, 2 from the bottom right
-    bottom_right: bool = False  # how `causal` aligns where the lengths differ
+    bottom_right: bool = False  # alignment of `causal` if the lengths differ
     backward: bool = False
 
 
@@ -38,7 +38,7 @@ class _Sizes(msgspec.Struct, frozen=True):
 
 def _formula(layout: Layout) -> Callable[[Call], Work]:
     def formula(call: Call) -> Work:
-        _abstain_where_lengths_vary(call, layout)
+        _refuse_varying_lengths(call, layout)
         q, k, v = (call.tensor(layout.query + i) for i in range(3))
         sizes = _sizes(q, k, v, layout.heads_first)
         pairs = sizes.batch * sizes.heads * _pairs(sizes, _mask(call, layout))
@@ -49,11 +49,11 @@ def _formula(layout: Layout) -> Callable[[Call], Work]:
     return formula
 
 
-def _abstain_where_lengths_vary(call: Call, layout: Layout) -> None:
+def _refuse_varying_lengths(call: Call, layout: Layout) -> None:
     if any(call.has(i) for i in layout.offsets):
         raise UnknownWorkError("the lengths of packed sequences are not recorded")
     if any(call.value(i) not in ("", "-1", "None") for i in layout.window):
-        raise UnknownWorkError("attention over a sliding window is not counted yet")
+        raise UnknownWorkError("attention over a sliding window is not supported")
 
 
 def _sizes(q: Tensor, k: Tensor, v: Tensor, heads_first: bool) -> _Sizes:
@@ -64,7 +64,7 @@ def _sizes(q: Tensor, k: Tensor, v: Tensor, heads_first: bool) -> _Sizes:
     same(k.shape[seq], v.shape[seq])
     same(q.shape[3], k.shape[3])
     if not k.shape[head] or q.shape[head] % k.shape[head]:
-        raise UnknownWorkError("the heads of its queries are no multiple of those of its keys")
+        raise UnknownWorkError("the number of its query heads is not a multiple of that of its key heads")
     return _Sizes(q.shape[0], q.shape[head], q.shape[seq], k.shape[seq], q.shape[3], v.shape[3])
 
 
@@ -77,7 +77,7 @@ def _mask(call: Call, layout: Layout) -> str:
 
 
 def _pairs(sizes: _Sizes, mask: str) -> float:
-    """(query, key) pairs that the mask leaves, the diagonal counted half: S^2 / 2 for a causal square."""
+    """(query, key) pairs that the mask keeps, with half of the diagonal: S^2 / 2 for a causal square."""
     q, k = sizes.q_len, sizes.k_len
     short = min(q, k)
     if mask == "none":

@@ -1,4 +1,4 @@
-"""One operator call as the profiler recorded it, and the work that it is."""
+"""One operator call as the profiler recorded it, and its work."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from fathom.analysis.work.dtypes import DTYPES, SCALAR_TYPE, SIZE
 
 
 class UnknownWorkError(Exception):
-    """The record does not say how much work the call was; the message says why."""
+    """The work of a call cannot be determined from its record; the message is the reason."""
 
 
 class Work(msgspec.Struct, frozen=True):
-    """What a call has to do. `None` where it is not known; `why` then says the reason."""
+    """The work of a call. `None` is unknown, for the reason in `why`."""
 
     flops: float | None  # algorithmic floating-point operations
     bytes: float | None  # compulsory: inputs read once, outputs written once
@@ -25,7 +25,7 @@ class Work(msgspec.Struct, frozen=True):
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """A tensor argument; `dtype` is None in a list whose element type was not recorded."""
+    """A tensor argument; `dtype` is None in a list whose dtype was not recorded."""
 
     shape: tuple[int, ...]
     dtype: str | None
@@ -37,19 +37,19 @@ class Tensor(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> float:
-        """Bytes an element."""
+        """Bytes per element."""
         if self.dtype is None:
             raise UnknownWorkError("the profiler does not record the dtype of a list of tensors")
         return SIZE[self.dtype]
 
     @property
     def bytes(self) -> float:
-        """Bytes of all elements, each once."""
+        """Bytes of all elements."""
         return self.numel * self.size
 
 
 class Call(msgspec.Struct, frozen=True):
-    """An operator's name and arguments. `element` is the dtype of tensor lists, where evidence tells it."""
+    """An operator's name and arguments. `element` is the dtype of tensor lists, if known from elsewhere."""
 
     name: str
     shapes: list[Any]
@@ -65,13 +65,13 @@ class Call(msgspec.Struct, frozen=True):
         return i < len(self.dtypes) and self.dtypes[i] in DTYPES
 
     def tensor(self, i: int) -> Tensor:
-        """Argument `i`, which has to be a tensor."""
+        """Argument `i` as a tensor. Raises UnknownWorkError if it is none."""
         if not self.has(i):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a tensor")
         return Tensor(_shape(self.shapes[i]), DTYPES[self.dtypes[i]])
 
     def tensors(self) -> list[Tensor]:
-        """All tensor arguments in order, lists left out."""
+        """All tensor arguments in order, without lists."""
         return [self.tensor(i) for i in range(len(self.dtypes)) if self.has(i)]
 
     def is_list(self, i: int) -> bool:
@@ -79,7 +79,7 @@ class Call(msgspec.Struct, frozen=True):
         return i < len(self.dtypes) and self.dtypes[i] == "TensorList"
 
     def tensor_list(self, i: int) -> list[Tensor]:
-        """Argument `i`, which has to be a list of tensors."""
+        """Argument `i` as a list of tensors. Raises UnknownWorkError if it is none."""
         if not self.is_list(i):
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded as a list of tensors")
         if i == 0 and not self.shapes[i]:  # an operator on an empty list would not run
@@ -87,7 +87,7 @@ class Call(msgspec.Struct, frozen=True):
         return [Tensor(_shape(shape), self.element) for shape in self.shapes[i]]
 
     def value(self, i: int) -> str:
-        """Argument `i` as text; empty where it was left out or is no plain value."""
+        """Argument `i` as text; "" if it is missing or no plain value."""
         if not self.values:
             raise UnknownWorkError("the profiler did not record the values of its arguments")
         return self.values[i] if i < len(self.values) else ""
@@ -97,8 +97,8 @@ class Call(msgspec.Struct, frozen=True):
         text = self.value(i)
         if not text:
             raise UnknownWorkError(f"argument {i} of {self.name} was not recorded")
-        found = json.loads(text)
-        return [int(x) for x in found] if isinstance(found, list) else [int(found)]
+        parsed = json.loads(text)
+        return [int(x) for x in parsed] if isinstance(parsed, list) else [int(parsed)]
 
     def flag(self, i: int) -> bool:
         """Argument `i` as a boolean."""
@@ -108,13 +108,13 @@ class Call(msgspec.Struct, frozen=True):
         return text == "True"
 
     def scalar_type(self, i: int) -> str | None:
-        """Argument `i` as the dtype that it asks for; None where it was left out."""
+        """Argument `i` as a dtype; None if it is missing."""
         text = self.value(i)
         return SCALAR_TYPE[int(text)] if text else None
 
 
 def parse(name: str, shapes: str, dtypes: str, values: str | None, element: str | None = None) -> Call:
-    """The call that the profiler's texts describe. Raises ValueError or TypeError where malformed."""
+    """Parse the profiler's texts of a call. Raises ValueError or TypeError if they are malformed."""
     dims, types = json.loads(shapes), json.loads(dtypes)
     if not (isinstance(dims, list) and isinstance(types, list) and len(dims) == len(types)):
         raise ValueError("shapes and dtypes do not match")
@@ -136,7 +136,7 @@ def numel(shape: tuple[int, ...] | list[int]) -> int:
 
 
 def same(a: int, b: int) -> int:
-    """Either of two sizes that the operator requires to be equal."""
+    """One of two sizes that the operator requires to be equal. Raises UnknownWorkError if they differ."""
     if a != b:
         raise UnknownWorkError(f"its shapes do not fit together: {a} and {b}")
     return a

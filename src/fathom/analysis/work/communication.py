@@ -1,8 +1,8 @@
-"""Collectives: the bytes that each rank has to move over its links.
+"""Collectives: the bytes that each rank moves over its links.
 
-Factors as NCCL's tests use them to get from message sizes to the bandwidth of the bus
-(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), for n ranks: twice (n - 1) / n of the
-message for an all-reduce, (n - 1) / n of the whole for gathering, scattering and exchanging.
+The factors are those of NCCL's tests between message sizes and bus bandwidth
+(https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): for n ranks, 2 (n - 1) / n of the
+message for an all-reduce, (n - 1) / n of the full data for all-gather, reduce-scatter and all-to-all.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAMES = {
 
 
 def _moved(name: str, sent: int, received: int, ranks: int) -> float:
-    """Elements over the links of one rank."""
+    """Elements that one rank moves over its links."""
     others = (ranks - 1) / ranks
     if name == "allreduce":
         return 2 * others * sent
@@ -38,7 +38,7 @@ def _moved(name: str, sent: int, received: int, ranks: int) -> float:
         return float(max(sent, received)) if ranks > 1 else 0.0
     if name in ("barrier", "wait"):
         return 0.0
-    raise UnknownWorkError(f"how many bytes {name} moves is not known")
+    raise UnknownWorkError(f"the bytes that {name} moves are unknown")
 
 
 def _work(call: Call) -> Work:

@@ -1,7 +1,7 @@
-"""Kernels that TorchInductor wrote in Triton: the profiler records their tensor arguments.
+"""Triton kernels of TorchInductor, whose tensor arguments the profiler records.
 
-Each tensor is moved at least once: that is the compulsory traffic, unless the kernel picks parts of a tensor.
-FLOPs follow from the arguments only for a single matrix product.
+Their compulsory traffic is each tensor once, unless the kernel accesses parts of a tensor. The arguments
+determine FLOPs only for a single matrix product.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 PREFIX = "triton_"
 TEMPLATE = "triton_tem_"  # matrix products and attention
-# operators that read or write only part of an argument, as they show in a kernel's name
+# Operators that access only a part of an argument, as they appear in names of kernels.
 _PARTIAL = (
     "embedding", "index", "gather", "scatter", "slice", "select", "split", "unbind", "narrow", "take",
     "unfold", "as_strided", "constant_pad", "cat", "stack", "attention", "pool", "upsample", "convolution",
@@ -20,7 +20,7 @@ _PARTIAL = (
 
 
 def work(call: Call) -> Work:
-    """The work of a compiled kernel. Raises UnknownWorkError where its arguments do not tell."""
+    """The work of a compiled kernel. Raises UnknownWorkError if its arguments do not determine it."""
     partial = next((name for name in _PARTIAL if name in call.name), None)
     if partial:
         raise UnknownWorkError(f"the compiled kernel fuses {partial}, which moves parts of its arguments")
@@ -34,12 +34,12 @@ def work(call: Call) -> Work:
 
 
 def _dtype(tensors: list[Tensor]) -> str | None:
-    found = {t.dtype for t in tensors}
-    return found.pop() if len(found) == 1 else None
+    dtypes = {t.dtype for t in tensors}
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
 def _template(tensors: list[Tensor]) -> Work:
-    """A matrix product with an epilogue: three matrices whose sizes fit in just one way."""
+    """A matrix product with an epilogue: three matrices whose sizes determine the product."""
     moved = sum(t.bytes for t in tensors)
     if len(tensors) != 3:
         return Work(None, moved, _dtype(tensors), "a fused matrix product with more than two operands")

@@ -1,6 +1,6 @@
-"""Convolutions: two FLOPs for each weight at each output position (input position, where transposed).
+"""Convolutions: two FLOPs per weight and output position (input position, if transposed).
 
-The gradient of the bias is the sum that torch runs for it, and is counted there.
+The gradient of the bias is a sum, which torch runs as a separate op.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, nume
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Where a convolution keeps its arguments; -1: it has none. Input and filter come first."""
+    """Positions of a convolution's arguments after input and filter; -1: none."""
 
     stride: int
     padding: int
@@ -26,7 +26,7 @@ class Layout(msgspec.Struct, frozen=True):
     transposed: int = -1  # position of the flag
     output_padding: int = -1
     is_transposed: bool = False
-    more: tuple[int, ...] = ()  # further tensors it reads
+    more: tuple[int, ...] = ()  # further tensors that it reads
 
 
 _COMMON: dict[str, Any] = {"bias": 2, "stride": 3, "padding": 4, "dilation": 5}
@@ -81,7 +81,7 @@ def _batched(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _touched(x: tuple[int, ...], weight: tuple[int, ...], out: tuple[int, ...]) -> float:
-    """The share of the input that is read: a filter that is shorter than its stride leaves out the rest."""
+    """The share of the input that is read: a filter shorter than its stride skips the rest."""
     sizes = zip(x[2:], weight[2:], out[2:], strict=True)
     return math.prod(min(1.0, kernel * positions / max(n, 1)) for n, kernel, positions in sizes)
 
@@ -109,7 +109,7 @@ def _transposed_shape(
 
 
 def _geometry(call: Call, layout: Layout, kernel: tuple[int, ...]) -> tuple[list[int], list[int], list[int]]:
-    """Input positions that one output position spans, strides and paddings."""
+    """Input positions per output position, strides and paddings, by dimension."""
     rank = len(kernel)
     dilation = _spatial(call, layout.dilation, rank, 1)
     spans = [step * (size - 1) + 1 for step, size in zip(dilation, kernel, strict=True)]
@@ -122,14 +122,14 @@ def _spatial(call: Call, position: int, rank: int, default: int) -> list[int]:
 
 
 def _backward(call: Call) -> Work:
-    """The gradients of input and filter, as the mask asks; each is as many FLOPs as the forward pass."""
+    """The gradients of input and filter that the mask requests, each with the FLOPs of the forward pass."""
     grad, x, weight = call.tensor(0), call.tensor(1), call.tensor(2)
     mask = json.loads(call.value(10).lower())
-    asked, transposed = [bool(mask[0]), bool(mask[1])], call.flag(7)
-    one = _flops(x.shape, weight, grad.shape, transposed)
+    requested, transposed = [bool(mask[0]), bool(mask[1])], call.flag(7)
+    flops = _flops(x.shape, weight, grad.shape, transposed)
     read = x.bytes * (1.0 if transposed else _touched(x.shape, weight.shape, grad.shape))
-    moved = grad.bytes + asked[0] * x.bytes + asked[1] * read + sum(asked) * weight.bytes
-    return Work(one * sum(asked), moved if any(asked) else 0.0, x.dtype)
+    moved = grad.bytes + requested[0] * x.bytes + requested[1] * read + sum(requested) * weight.bytes
+    return Work(flops * sum(requested), moved if any(requested) else 0.0, x.dtype)
 
 
 FORMULAS = {name: _forward(layout) for name, layout in LAYOUTS.items()} | {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Kineto's name: (short name, bytes an element, category: 0 bool, 1 integer, 2 float, 3 complex)
+# Kineto's name: (short name, bytes per element, category: 0 bool, 1 integer, 2 float, 3 complex)
 _NAMED: dict[str, tuple[str, float, int]] = {
     "bool": ("bool", 1, 0),
     "unsigned char": ("uint8", 1, 1),
@@ -67,9 +67,9 @@ def is_integral(dtype: str) -> bool:
 
 
 def promote(tensors: list[tuple[str, int]]) -> str:
-    """The result type of (dtype, number of dimensions) pairs, as torch promotes them.
+    """The result type of (dtype, number of dimensions) pairs by torch's promotion rules.
 
-    Tensors without dimensions, which Python numbers become, count only where their category is higher.
+    Tensors without dimensions, such as converted Python numbers, count only if their category is higher.
     """
     full = [dtype for dtype, rank in tensors if rank] or [dtype for dtype, _ in tensors]
     result = full[0]

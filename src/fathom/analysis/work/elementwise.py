@@ -1,8 +1,8 @@
-"""Operators that work element by element.
+"""Elementwise operators.
 
-One FLOP an output element, whatever the function; fused ones count their operators; comparisons, logic,
-casts, moves and integer arithmetic count none. Bytes: every input once in its own size (broadcast inputs are
-small), the output once; what is changed in place is read and written.
+One FLOP per output element, for any function; fused operators count each of their functions; comparisons,
+logic, casts, moves and integer arithmetic count none. Bytes: every input once before broadcasting, and the
+output once; an in-place argument is read and written.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from fathom.analysis.work.matmul import broadcast
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """`inputs` leading tensor arguments make one output; a further tensor is the caller's `out`."""
+    """`inputs` leading tensor arguments give one output; a further tensor is the argument `out`."""
 
     inputs: int
     flops: float
-    out: str = ""  # of the output: "bool", or what integers become: "float", "sum" (wide); else as promoted
-    untyped: int = 0  # leading inputs that do not decide the output's dtype
+    out: str = (
+        ""  # the output's dtype: "bool"; for integers "float" or "sum" (widened); else the promoted one
+    )
+    untyped: int = 0  # leading inputs that do not affect the output's dtype
 
 
 def _names(text: str, rule: Rule) -> dict[str, Rule]:
@@ -75,7 +77,7 @@ _OVERWRITES = ("fill", "zero", "normal", "uniform", "bernoulli", "random", "expo
 
 
 def counted(flops: float, moved: float, dtype: str) -> Work:
-    """Arithmetic on integers is not floating-point work."""
+    """Work with `flops` of arithmetic on `dtype`; arithmetic on integers has none."""
     return Work(0.0 if is_integral(dtype) else flops, moved, dtype)
 
 
@@ -102,7 +104,7 @@ def _in_place(rule: Rule) -> Callable[[Call], Work]:
 
 
 def _read(inputs: list[Tensor]) -> float:
-    """Bytes of the inputs; beside tensors, those without dimensions are numbers, passed as such."""
+    """Bytes of the inputs; beside tensors, those without dimensions are numbers, which are not in memory."""
     tensors = [t for t in inputs if t.shape] or inputs
     return sum(t.bytes for t in tensors)
 
@@ -125,13 +127,13 @@ def _copy(call: Call) -> Work:
 
 
 def _write(call: Call) -> Work:
-    """What only writes its first argument: fills and random numbers (drawing them is not counted)."""
+    """Fills and random numbers, which only write the first argument; generating them is not counted."""
     target = call.tensor(0)
     return Work(0.0, target.bytes, target.dtype)
 
 
 def _dropout(call: Call) -> Work:
-    """native_dropout(x, p, train): compares and scales; writes the result and a mask."""
+    """native_dropout(x, p, train): compare and scale; write the result and a mask."""
     x = call.tensor(0)
     return Work(2.0 * x.numel, 2 * x.bytes + x.numel, x.dtype)
 

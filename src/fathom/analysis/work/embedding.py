@@ -1,4 +1,4 @@
-"""Lookups in tables: the rows that indices name are read (at most the table once); FLOPs are additions."""
+"""Embedding lookups: they read the indexed rows, at most the table once; only additions count as FLOPs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _embedding(call: Call) -> Work:
 
 
 def _dense_backward(call: Call) -> Work:
-    """Adds each gradient row to the table's; the table was zeroed by another op."""
+    """Add each gradient row to the table, which another op has zeroed."""
     grad, indices = call.tensor(0), call.tensor(1)
     touched = min(indices.numel, call.ints(2)[0]) * grad.shape[-1] * grad.size
     return Work(float(grad.numel), grad.bytes + indices.bytes + 2 * touched, grad.dtype)
 
 
 def _bag(call: Call) -> Work:
-    """Sums the rows of each bag."""
+    """Sum the rows of each bag."""
     table, indices, offsets = call.tensor(0), call.tensor(1), call.tensor(2)
     width = numel(table.shape[1:])
     out = offsets.numel * width * table.size

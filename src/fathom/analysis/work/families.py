@@ -1,4 +1,4 @@
-"""Work of kernel families: what the ops behind their kernels had to do, a step."""
+"""Work of kernel families per step, from the ops behind their kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.analysis.work.tree import Rows
 from fathom.machine import Limits
 
 _LISTS = "TensorList"
-_ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # how joining kernels name their element
+_ELEMENT_SIZE = r"OpaqueType<(\d+)u?>"  # element size in the names of concatenation kernels
 _ELEMENT_TYPE = r"(?:Functor|Op\w*)<(?:\w+::)*?(float|double|c10::BFloat16|c10::Half)\b"
 _OF_SIZE = {"1": "uint8", "2": "bf16", "4": "fp32", "8": "fp64"}
 _BOUNDED_BY = ["kind", "name", "direction", "footprint", "product", "again", "time"]
@@ -32,17 +32,18 @@ def family_work(
     limits: Limits | None = None,
     links: Links | None = None,
 ) -> pl.DataFrame:
-    """Work by entry and kernel family, mean over the used windows (start_ns, end_ns, used): one row each.
+    """Work by entry and kernel family, mean over the used `windows` (start_ns, end_ns, used).
 
-    entry: as in the ledger; a collective counts once: as moving bytes from its `arrived_ns`, where `kernels`
-    has that column and a value, else as communication. family: as in `kernels`, for copies their direction;
-    flops, bytes: a step, null unless known for all the family's time in the windows; dtype: of the
-    arithmetic, where it is one; known: share of the family's time whose bytes are known; why: the commonest
-    reason where something is null. An op's work is shared over its kernels by their time; a kernel counts by
-    the part of it that lies in used windows. The marks (mark_ns) of `steps` align bursts whose ops hold none.
-    With `limits` also need_ns, bound and unbounded: the time that the work needs at those rates, a step, the
-    resource that sets most of it, and why the time is null. product: the FLOPs that matrix units do; unit:
-    the ceiling that bounds those.
+    Columns, per step: entry: that of the ledger; a collective counts once, as moving bytes from its
+    `arrived_ns` if it has one, else as communication. family: that of `kernels`; for copies, their
+    direction. flops, bytes: null unless known for all the family's time in the windows. dtype: of the
+    arithmetic, if it is unique. known: the share of the family's time whose bytes are known. why: the most
+    common reason for nulls. need_ns, bound, unbounded: with `limits`, the time at the ceilings, the ceiling
+    that sets most of it, and the reason if it is null. product: FLOPs of matrix units. again: those that
+    repeat the forward pass. unit: their ceiling.
+
+    An op's work is distributed over its kernels by their time; a kernel counts with its share inside used
+    windows. The marks (mark_ns) of `steps` align bursts whose ops contain no marks.
     """
     used = windows.filter(pl.col("used"))
     inside = _inside(_from_arrival(kernels), used)
@@ -61,14 +62,14 @@ def family_work(
 
 
 def _from_arrival(kernels: pl.DataFrame) -> pl.DataFrame:
-    """Collectives begin to move bytes when the last peer is there."""
+    """Kernels with collectives cut to the time after their last peer's arrival, when bytes move."""
     if "arrived_ns" not in kernels.columns:
         return kernels
     return kernels.with_columns(start_ns=pl.coalesce("arrived_ns", "start_ns"))
 
 
 def _entry(kernels: pl.DataFrame) -> pl.Series:
-    """The ledger's entry that each kernel's work belongs to."""
+    """The ledger's entry of each kernel's work."""
     kind = pl.col("kind")
     met = pl.col("arrived_ns") if "arrived_ns" in kernels.columns else pl.lit(None, pl.Int64)
     moving, waiting = pl.lit(Entry.MOVING_BYTES), pl.lit(Entry.WAITING_FOR_PEERS)
@@ -86,9 +87,9 @@ def kernel_works(
     steps: pl.DataFrame | None = None,
     links: Links | None = None,
 ) -> pl.DataFrame:
-    """The columns of WORK for each kernel, and what bounds it: kind, name, direction, footprint and product.
+    """The columns of WORK for each kernel, and those that `needs` reads, `again` and `time`.
 
-    `again`: it repeats a part of the forward pass. `time` is in nanoseconds, at least one.
+    `again`: it repeats a part of the forward pass. `time` is its duration in ns, at least 1.
     """
     links = links or connect(ops, launches, kernels, steps)
     again = recomputed(ops, links.parent)
@@ -112,7 +113,7 @@ def kernel_works(
 
 
 def _computes(ops: pl.DataFrame, kernels: pl.DataFrame, owner: Rows) -> pl.Series:
-    """Whether a kernel does its owner's work: all that compute, and collectives whose message is known."""
+    """Mask of the kernels that do their owner's work: compute kernels, and collectives of known size."""
     collective = kernels["kind"] == "collective"
     if not ops.height:
         return kernels["kind"] == "compute"
@@ -121,14 +122,14 @@ def _computes(ops: pl.DataFrame, kernels: pl.DataFrame, owner: Rows) -> pl.Serie
 
 
 def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
-    """Every computing kernel's share of its owner's work, by time."""
+    """Each computing kernel's share of its owner's work, by time."""
     unit = ["owner", "instance"]
     computes = pl.col("computes")
     calls = (
         frame.filter(computes & (pl.col("owner") >= 0))
         .group_by(unit, maintain_order=True)
         .agg(
-            whole=pl.col("time").sum(),
+            total=pl.col("time").sum(),
             names=pl.col("name").first(),
             tf32=pl.col("name").filter(pl.col("name").str.contains(TF32)).first(),
         )
@@ -137,18 +138,18 @@ def _shares(ops: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     works = works_of(rows.with_columns(element=_element(rows, calls["names"])))
     works = works.with_columns(rows.select(product=IS_PRODUCT)["product"], footprint=pl.col("bytes"))
     calls = pl.concat([calls.drop("names"), works], how="horizontal")
-    part = pl.col("time") / pl.col("whole")
+    part = pl.col("time") / pl.col("total")
     return frame.join(calls, on=unit, how="left", maintain_order="left").with_columns(
         pl.col("flops", "bytes") * part,
         product=pl.col("product").fill_null(False) & computes,
-        # Kernels that help a product (split-K reduction, layout) share its FLOPs, and so its arithmetic.
+        # Auxiliary kernels of a product (split-K reduction, layout) share its FLOPs, and so its dtype.
         name=pl.coalesce(pl.when(computes & pl.col("product")).then("tf32"), "name"),
         abstained=pl.coalesce("why", "abstained"),
     )
 
 
 def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
-    """The dtype of a call's tensor lists, as its kernel's name tells it; null where there are none."""
+    """The dtype of a call's tensor lists from its kernel's name; null without lists."""
     size = kernels.str.extract(_ELEMENT_SIZE).replace_strict(_OF_SIZE, default=None, return_dtype=pl.String)
     named = kernels.str.extract(_ELEMENT_TYPE).replace_strict(DTYPES, default=None, return_dtype=pl.String)
     listed = rows["dtypes"].fill_null("").str.contains(_LISTS, literal=True)
@@ -158,7 +159,7 @@ def _element(rows: pl.DataFrame, kernels: pl.Series) -> pl.Series:
 
 
 def _by_kind(name: str) -> pl.Expr:
-    """Compute has its owner's work, copies and sets their own bytes: within a device, read and written."""
+    """A column of WORK: the owner's, or for copies their recorded bytes (twice within a device)."""
     moves = pl.col("kind").is_in(["copy", "set"])
     twice = pl.col("direction").fill_null("").str.starts_with("DtoD") & (pl.col("kind") == "copy")
     moved = pl.col("moved").cast(pl.Float64) * pl.when(twice).then(2.0).otherwise(1.0)
@@ -176,14 +177,14 @@ def _by_kind(name: str) -> pl.Expr:
 
 
 def _inside(kernels: pl.DataFrame, windows: pl.DataFrame) -> np.ndarray:
-    """The part of each kernel, 0 to 1, that lies in the windows, which do not overlap."""
+    """The share of each kernel, 0 to 1, that lies in the windows, which do not overlap."""
     if not windows.height or not kernels.height:
         return np.zeros(kernels.height)
     ordered = windows.sort("start_ns")
     origin = ordered["start_ns"][0]
     edges = np.column_stack([ordered["start_ns"].to_numpy(), ordered["end_ns"].to_numpy()]).ravel() - origin
     length = np.diff(edges, prepend=edges[0])
-    length[::2] = 0  # between windows nothing counts
+    length[::2] = 0  # time between windows does not count
     covered = np.cumsum(length)
     start = kernels["start_ns"].to_numpy() - origin
     end = np.maximum(kernels["end_ns"].to_numpy() - origin, start + 1)
@@ -193,10 +194,10 @@ def _inside(kernels: pl.DataFrame, windows: pl.DataFrame) -> np.ndarray:
 def kernel_ops(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> pl.DataFrame:
-    """For each kernel (row of `kernels`): kernel, op and owner (ids), module, source (file:line), why not.
+    """A row per kernel: kernel (row number), op and owner (ids), module, source (file:line), why.
 
-    In a burst without shapes and stacks, owner, module and source are those of the same position in a burst
-    with them; for a replayed graph those of its capture.
+    `why` is the reason for a missing owner. In a burst without shapes and stacks, owner, module and source
+    are those at the same position of a burst with them; for a replayed graph, those of its capture.
     """
     links = connect(ops, launches, kernels, steps)
     owner = _at(ops, links.owner)
@@ -214,7 +215,7 @@ def kernel_ops(
 
 
 def _at(ops: pl.DataFrame, rows: np.ndarray) -> pl.DataFrame:
-    """Columns of the ops at `rows`, null for NONE."""
+    """id, module and source of the ops at `rows`; null for NONE."""
     wanted = pl.DataFrame({"row": rows})
     table = (
         ops.select("id", "module", "source").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))

@@ -1,7 +1,7 @@
-"""Replayed graphs: every node gets the op that launched it during capture, if the order proves the match.
+"""Replayed CUDA graphs: match each node with the op that launched it during capture, by order.
 
-Device work of a replay carries the correlation of the one call that launched the graph. While a stream is
-captured, launches are recorded but nothing runs: their kinds, in order, have to equal the kinds of the nodes.
+All device work of a replay has the correlation of the call that launched the graph. During capture,
+launches are recorded but nothing runs: the kinds of launches, in order, must equal the kinds of nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KIND_OF_WORK = {"compute": "K", "collective": "K", "copy": "C", "set": "S"}
 
 
 def replayed(launches: pl.DataFrame, launch: Rows) -> Flags:
-    """Kernels (rows of their launches in `launch`) that a graph launch started."""
+    """Mask of the kernels that a graph launch started; `launch` is the row of each kernel's launch."""
     if not launches.height:
         return np.zeros(len(launch), dtype=bool)
     is_graph = launches["api"].fill_null("").str.contains(_REPLAY, literal=True).to_numpy()
@@ -40,16 +40,16 @@ def owners(
     where: Flags,
     owner_of_launch: Rows,
 ) -> pl.DataFrame:
-    """kernel, owner, instance and why of the replayed kernels `where`; each replay is one instance."""
+    """kernel, owner, instance and why of the replayed kernels in the mask `where`, an instance per replay."""
     nodes = _nodes(kernels, launch, where)
     replays = nodes.group_by("replay").agg(
         kinds=pl.col("kind").str.join(), parallel=(pl.col("start_ns") < pl.col("before")).any()
     )
     captured = _captured(launches, launch, owner_of_launch)
     graphs = _distinct(ops, captured)
-    found = nodes.join(replays, on="replay").join(graphs, on="kinds", how="left")
-    found = found.join(captured, on=["capture", "place"], how="left")
-    return found.select(
+    matched = nodes.join(replays, on="replay").join(graphs, on="kinds", how="left")
+    matched = matched.join(captured, on=["capture", "place"], how="left")
+    return matched.select(
         "kernel",
         owner=pl.when(pl.col("parallel") | (pl.col("alike") > 1)).then(None).otherwise(pl.col("owner")),
         instance=pl.col("replay") + 1,
@@ -62,9 +62,7 @@ def _why() -> pl.Expr:
         pl.when(pl.col("capture").is_null())
         .then(pl.lit(NOT_RECORDED))
         .when(pl.col("parallel"))
-        .then(
-            pl.lit("graph replayed; its nodes ran side by side, so their order does not tell which is which")
-        )
+        .then(pl.lit("graph replayed; its nodes ran side by side, so their order does not identify them"))
         .when(pl.col("alike") > 1)
         .then(pl.lit("graph replayed; several captures have the same launches"))
         .when(pl.col("owner") < 0)
@@ -75,7 +73,7 @@ def _why() -> pl.Expr:
 
 
 def _nodes(kernels: pl.DataFrame, launch: Rows, where: Flags) -> pl.DataFrame:
-    """The replayed kernels in order: kernel, replay (row of its launch), place, kind, start, before."""
+    """The replayed kernels, sorted: kernel, replay (row of its launch), place, kind, start, before."""
     return (
         kernels.select("start_ns", "end_ns", kind=pl.col("kind").replace_strict(_KIND_OF_WORK, default="?"))
         .with_row_index("kernel")
@@ -90,7 +88,7 @@ def _nodes(kernels: pl.DataFrame, launch: Rows, where: Flags) -> pl.DataFrame:
 
 
 def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl.DataFrame:
-    """Launches between begin and end of a capture that started nothing: capture, place, kind, owner."""
+    """Launches during captures, which started nothing: capture, place, kind, owner."""
     api = launches["api"].fill_null("")
     ran = np.zeros(launches.height, dtype=bool)
     ran[launch[launch >= 0]] = True
@@ -118,7 +116,7 @@ def _captured(launches: pl.DataFrame, launch: Rows, owner_of_launch: Rows) -> pl
 
 
 def _distinct(ops: pl.DataFrame, captured: pl.DataFrame) -> pl.DataFrame:
-    """kinds (of all launches, as one text), a capture that has them, and how many differ (alike)."""
+    """kinds (of all launches, joined), their first capture, and the number of different ones (alike)."""
     rows = np.maximum(captured["owner"].to_numpy(), 0)
     calls = signatures(ops, rows) if ops.height else pl.Series(rows)
     texts = captured.with_columns(call=pl.when(pl.col("owner") >= 0).then(calls)).group_by("capture")

@@ -20,7 +20,7 @@ def _int_mm(call: Call) -> Work:
 
 
 def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Callable[[Call], Work]:
-    """A formula; `offsets`, `dtype` and `extras` are positions of arguments. Every row belongs to a group."""
+    """A formula; `offsets`, `dtype` and `extras` are positions of arguments. Every row is in a group."""
 
     def formula(call: Call) -> Work:
         a, b = call.tensor(0), call.tensor(1)
@@ -35,7 +35,7 @@ def _grouped(offsets: int, dtype: int, extras: tuple[int, ...]) -> Callable[[Cal
 
 
 def _grouped_sizes(a: Tensor, b: Tensor, groups: int) -> tuple[int, int]:
-    """Multiply-adds and elements of the result. A 2-D operand holds the groups along its free dimension."""
+    """Multiply-adds and elements of the result. A 2-D operand has the groups along its free dimension."""
     ranks = len(a.shape), len(b.shape)
     m, k = a.shape[-2:]
     n = b.shape[-1]

@@ -1,4 +1,4 @@
-"""Gathering, scattering and joining. Only additions are FLOPs; what an index names is moved once."""
+"""Gather, scatter and concatenation. Only additions count as FLOPs; indexed elements are moved once."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 
 def _slice_size(x: Tensor, dim: int) -> int:
-    """Elements that one index along `dim` names."""
+    """Elements per index along `dim`."""
     return x.numel // max(x.shape[dim], 1) if x.shape else 1
 
 
 def _index_select(call: Call) -> Work:
     """index_select(x, dim, index)."""
     x, index = call.tensor(0), call.tensor(2)
-    one = _slice_size(x, call.ints(1)[0])
-    read = min(index.numel * one, x.numel) * x.size
-    return Work(0.0, read + index.bytes + index.numel * one * x.size, x.dtype)
+    slice_size = _slice_size(x, call.ints(1)[0])
+    read = min(index.numel * slice_size, x.numel) * x.size
+    return Work(0.0, read + index.bytes + index.numel * slice_size * x.size, x.dtype)
 
 
 def _gather(call: Call) -> Work:
@@ -28,7 +28,7 @@ def _gather(call: Call) -> Work:
 
 
 def _scatter(adds: bool) -> Callable[[Call], Work]:
-    """scatter_(x, dim, index, source or value): what is added to is read too."""
+    """scatter_(x, dim, index, source or value); with `adds`, the target is read too."""
 
     def formula(call: Call) -> Work:
         x, index = call.tensor(0), call.tensor(2)

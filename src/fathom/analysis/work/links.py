@@ -1,4 +1,4 @@
-"""From each kernel to the op whose work it does."""
+"""Links from each kernel to the op whose work it does."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from fathom.analysis.work.communication import RECORD
 from fathom.analysis.work.compiled import PREFIX
 from fathom.analysis.work.tree import BURST, NONE, Flags, Rows, grow, nearest, rows_of
 
-# Bursts of counters have no ops, and no step of the ledger is in them: their kernels stay without links.
+# Bursts of counters have no ops and no steps of the ledger, so their kernels are not linked.
 LINKED = pl.col("phase").ne_missing("counters")
 _COMPILED = "a compiled kernel whose arguments were not recorded"
 
 
 class Links(msgspec.Struct):
-    """Arrays over kernels; rows are rows of the ops table, NONE where there is none."""
+    """Arrays over kernels of rows in the table `ops`; NONE for none."""
 
-    op: Rows  # innermost op that ran at the launch
+    op: Rows  # innermost op at the launch
     owner: Rows  # op whose work the kernel does
-    instance: Rows  # which execution of the owner: kernels that share both share its work
-    why: pl.Series  # reason where there is no owner
+    instance: Rows  # execution of the owner: kernels with the same owner and instance share its work
+    why: pl.Series  # reason for a missing owner
     parent: Rows  # over ops: row of the caller
 
 
 def chosen(links: Links, ops: Flags, kernels: Flags) -> Links:
-    """The links among the rows that the masks select, numbered anew; no kernel may link to a row left out."""
-    rows = np.append(np.where(ops, np.cumsum(ops) - 1, NONE), NONE)  # NONE stays what it is
+    """The links between the rows that the masks select, renumbered; no other rows may be linked."""
+    rows = np.append(np.where(ops, np.cumsum(ops) - 1, NONE), NONE)  # NONE stays NONE
     return Links(
         rows[links.op[kernels]],
         rows[links.owner[kernels]],
@@ -41,7 +41,7 @@ def chosen(links: Links, ops: Flags, kernels: Flags) -> Links:
 def connect(
     ops: pl.DataFrame, launches: pl.DataFrame, kernels: pl.DataFrame, steps: pl.DataFrame | None = None
 ) -> Links:
-    """Owners by the launching op, by a graph's capture, or by position in a burst that has shapes."""
+    """Find owners by the launching op, by a graph's capture, or by position in a burst with shapes."""
     tree = grow(ops)
     launch = launch_rows(launches, kernels)
     by_launch = rows_of(ops, launches, "op")
@@ -51,35 +51,35 @@ def connect(
     links = Links(op, owner, once, _reasons(ops, kernels, launch, op, owner), tree.parent)
     replayed = graphs.replayed(launches, launch)
     if replayed.any():
-        found = graphs.owners(ops, launches, kernels, launch, replayed, nearest(tree, by_launch))
-        _assign(links, found, replayed)
-    shapeless = _without_shapes(ops, kernels) & ~replayed & ~_told(ops, owner)
+        matched = graphs.owners(ops, launches, kernels, launch, replayed, nearest(tree, by_launch))
+        _assign(links, matched, replayed)
+    shapeless = _without_shapes(ops, kernels) & ~replayed & ~_sized(ops, owner)
     if shapeless.any():
         marks = position.marks(ops, steps)
-        found = position.owners(ops, launches, kernels, launch, links.owner, shapeless, marks)
-        _assign(links, _with_first_reason(links, found), shapeless)
+        matched = position.owners(ops, launches, kernels, launch, links.owner, shapeless, marks)
+        _assign(links, _with_first_reason(links, matched), shapeless)
     return links
 
 
-def _with_first_reason(links: Links, found: pl.DataFrame) -> pl.DataFrame:
-    """Where no position fits because the kernel never had an owner, that reason says more."""
-    first = links.why.gather(found["kernel"])
+def _with_first_reason(links: Links, matched: pl.DataFrame) -> pl.DataFrame:
+    """Prefer the reason why a kernel has no owner in its own burst to that of a failed match."""
+    first = links.why.gather(matched["kernel"])
     unmatched = pl.col("why") == position.UNMATCHED
-    return found.with_columns(why=pl.when(unmatched).then(pl.coalesce(first, "why")).otherwise("why"))
+    return matched.with_columns(why=pl.when(unmatched).then(pl.coalesce(first, "why")).otherwise("why"))
 
 
-def _assign(links: Links, found: pl.DataFrame, where: Flags) -> None:
-    """Take over kernel, op, owner, instance and why for the kernels `where`."""
+def _assign(links: Links, matched: pl.DataFrame, where: Flags) -> None:
+    """Set owner, instance and why of the kernels in the mask `where`."""
     links.owner[where] = NONE
-    found = found.sort("kernel")  # polars before 2 scatters in order alone
-    rows = found["kernel"].to_numpy()
-    links.owner[rows] = found["owner"].fill_null(NONE).to_numpy()
-    links.instance[rows] = found["instance"].fill_null(0).to_numpy()
-    links.why = links.why.scatter(rows, found["why"])
+    matched = matched.sort("kernel")  # polars before 2 requires sorted rows for scatter
+    rows = matched["kernel"].to_numpy()
+    links.owner[rows] = matched["owner"].fill_null(NONE).to_numpy()
+    links.instance[rows] = matched["instance"].fill_null(0).to_numpy()
+    links.why = links.why.scatter(rows, matched["why"])
 
 
 def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
-    """The row of the launch of each kernel, NONE where it was not recorded."""
+    """The row of each kernel's launch; NONE if it was not recorded."""
     key = [*BURST, "correlation"]
     first = (
         launches.select(key)
@@ -87,12 +87,12 @@ def launch_rows(launches: pl.DataFrame, kernels: pl.DataFrame) -> Rows:
         .filter(pl.col("correlation").is_not_null())
         .unique(key, keep="first")
     )
-    found = kernels.select(key).join(first, on=key, how="left", nulls_equal=True, maintain_order="left")
-    return found["launch"].cast(pl.Int64).fill_null(NONE).to_numpy().copy()
+    joined = kernels.select(key).join(first, on=key, how="left", nulls_equal=True, maintain_order="left")
+    return joined["launch"].cast(pl.Int64).fill_null(NONE).to_numpy().copy()
 
 
-def _told(ops: pl.DataFrame, owner: Rows) -> Flags:
-    """Kernels of collectives: their message is recorded without shapes too."""
+def _sized(ops: pl.DataFrame, owner: Rows) -> Flags:
+    """Mask of the kernels of collectives whose message size is recorded, which needs no shapes."""
     if not ops.height:
         return np.zeros(len(owner), dtype=bool)
     message = (ops["name"] == RECORD).fill_null(False) & ops["values"].is_not_null()
@@ -100,14 +100,14 @@ def _told(ops: pl.DataFrame, owner: Rows) -> Flags:
 
 
 def _without_shapes(ops: pl.DataFrame, kernels: pl.DataFrame) -> Flags:
-    """Kernels of bursts whose ops were recorded without shapes."""
+    """Mask of the kernels in bursts whose ops were recorded without shapes."""
     shaped = ops.filter(pl.col("shapes").is_not_null()).select(BURST).unique().with_columns(shaped=True)
-    found = kernels.select(BURST).join(shaped, on=BURST, how="left", nulls_equal=True, maintain_order="left")
-    return ~found["shaped"].fill_null(False).to_numpy()
+    joined = kernels.select(BURST).join(shaped, on=BURST, how="left", nulls_equal=True, maintain_order="left")
+    return ~joined["shaped"].fill_null(False).to_numpy()
 
 
 def _reasons(ops: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, op: Rows, owner: Rows) -> pl.Series:
-    """Why kernels have no owner; null for those that have one."""
+    """The reason why a kernel has no owner; null if it has one."""
     names = ops["name"].gather(pl.Series(np.maximum(op, 0))) if ops.height else pl.Series([None] * len(op))
     frame = pl.DataFrame({"kernel": kernels["name"], "op_name": names}).with_columns(
         launch=pl.Series(launch), op=pl.Series(op), owner=pl.Series(owner)

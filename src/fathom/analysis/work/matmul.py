@@ -8,7 +8,7 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work, same
 
 
 def product(call: Call, a: Tensor, b: Tensor, out: float | None = None, extra: float = 0.0) -> Work:
-    """[..., M, K] by [..., K, N] with broadcast batches; `out` is bytes an element of the result."""
+    """[..., M, K] by [..., K, N] with broadcast batches; `out` is the bytes per element of the result."""
     m, k = a.shape[-2:]
     n = b.shape[-1]
     same(k, b.shape[-2])
@@ -19,7 +19,7 @@ def product(call: Call, a: Tensor, b: Tensor, out: float | None = None, extra: f
 
 
 def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The common shape of all, by torch's rules."""
+    """The broadcast shape, by torch's rules."""
     rank = max((len(s) for s in shapes), default=0)
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     return tuple(_common(sizes) for sizes in zip(*padded, strict=True))

@@ -1,6 +1,6 @@
-"""Normalisations. FLOPs an element: mean, centre, square, sum, scale, and weight and bias where given.
+"""Normalisations. FLOPs per element: mean, centre, square, sum, scale, and weight and bias if present.
 
-Statistics (mean, reciprocal deviation) are one number a row or channel, in 32 bits.
+Statistics (mean, reciprocal deviation) are 32-bit numbers, one per row or channel.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from fathom.analysis.work.call import Call, Work, numel
 
-_FORWARD, _RMS, _BACKWARD = 7.0, 4.0, 11.0  # FLOPs an element
+_FORWARD, _RMS, _BACKWARD = 7.0, 4.0, 11.0  # FLOPs per element
 
 
 def _small(call: Call, positions: tuple[int, ...]) -> float:
@@ -23,11 +23,15 @@ def _layer_norm(call: Call) -> Work:
     return Work(_FORWARD * x.numel, 2 * x.bytes + _small(call, (2, 3)) + 8.0 * rows, x.dtype)
 
 
-def _layer_norm_backward(call: Call) -> Work:
-    """native_layer_norm_backward(grad, x, normalized_shape, mean, rstd, weight, bias, output_mask)."""
-    grad, x = call.tensor(0), call.tensor(1)
-    small = _small(call, (3, 4)) + 3 * _small(call, (5,))
-    return Work(_BACKWARD * x.numel, grad.bytes + 2 * x.bytes + small, x.dtype)
+def _backward(statistics: tuple[int, int], weight: int) -> Callable[[Call], Work]:
+    """native_*_norm_backward(grad, x, ...), with the positions of mean and rstd, and of the weight."""
+
+    def formula(call: Call) -> Work:
+        grad, x = call.tensor(0), call.tensor(1)
+        small = _small(call, statistics) + 3 * _small(call, (weight,))
+        return Work(_BACKWARD * x.numel, grad.bytes + 2 * x.bytes + small, x.dtype)
+
+    return formula
 
 
 def _group_norm(call: Call) -> Work:
@@ -35,13 +39,6 @@ def _group_norm(call: Call) -> Work:
     x = call.tensor(0)
     rows = call.ints(3)[0] * call.ints(6)[0]
     return Work(_FORWARD * x.numel, 2 * x.bytes + _small(call, (1, 2)) + 8.0 * rows, x.dtype)
-
-
-def _group_norm_backward(call: Call) -> Work:
-    """native_group_norm_backward(grad, x, mean, rstd, weight, ...)."""
-    grad, x = call.tensor(0), call.tensor(1)
-    small = _small(call, (2, 3)) + 3 * _small(call, (4,))
-    return Work(_BACKWARD * x.numel, grad.bytes + 2 * x.bytes + small, x.dtype)
 
 
 def _batch_norm(call: Call) -> Work:
@@ -53,7 +50,7 @@ def _batch_norm(call: Call) -> Work:
 
 
 def _batch_norm_backward(first: int, second: int, weight: int) -> Callable[[Call], Work]:
-    """Positions of gradient and input in either order, and of the weight."""
+    """A formula; `first` and `second` are the positions of gradient and input in either order."""
 
     def formula(call: Call) -> Work:
         a, b = call.tensor(first), call.tensor(second)
@@ -83,7 +80,7 @@ def _vllm_rms_norm(call: Call) -> Work:
 
 
 def _vllm_fused_add(call: Call) -> Work:
-    """_C::fused_add_rms_norm(x, residual, weight, eps): both are read and written."""
+    """_C::fused_add_rms_norm(x, residual, weight, eps): which reads and writes both."""
     x, residual = call.tensor(0), call.tensor(1)
     moved = 2 * (x.bytes + residual.bytes) + _small(call, (2,))
     return Work((_RMS + 1) * x.numel, moved, x.dtype)
@@ -92,9 +89,9 @@ def _vllm_fused_add(call: Call) -> Work:
 FORMULAS: dict[str, Callable[[Call], Work]] = {
     "aten::layer_norm": _layer_norm,
     "aten::native_layer_norm": _layer_norm,
-    "aten::native_layer_norm_backward": _layer_norm_backward,
+    "aten::native_layer_norm_backward": _backward((3, 4), 5),
     "aten::native_group_norm": _group_norm,
-    "aten::native_group_norm_backward": _group_norm_backward,
+    "aten::native_group_norm_backward": _backward((2, 3), 4),
     "aten::native_batch_norm": _batch_norm,
     "aten::_native_batch_norm_legit": _batch_norm,
     "aten::cudnn_batch_norm": _batch_norm,

@@ -1,7 +1,7 @@
 """Fused optimizers and operators over lists of tensors.
 
-FLOPs a parameter are the update rule's own; the profiler does not record the dtype of a list, so bytes are
-known only where the kernel's name tells it.
+FLOPs per parameter are those of the update rule. The profiler does not record the dtype of a list, so bytes
+are known only if the kernel's name contains it.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from fathom.analysis.work.call import Call, Tensor, UnknownWorkError, Work
 
 
 class Update(msgspec.Struct, frozen=True):
-    """An update rule: FLOPs a parameter, lists read, and lists written (positions among the arguments)."""
+    """An update rule: FLOPs per parameter, and the positions of the lists that it reads and writes."""
 
     flops: float
     read: tuple[int, ...]
     written: tuple[int, ...]
 
 
-_ADAM = Update(14.0, (0, 1, 2, 3, 4), (0, 2, 3, 4))  # parameter, gradient, moments, and maximum if amsgrad
+_ADAM = Update(14.0, (0, 1, 2, 3, 4), (0, 2, 3, 4))  # parameter, gradient, moments; for AMSGrad their maximum
 UPDATES = {
     "aten::_fused_adam_": _ADAM,
     "aten::_fused_adamw_": _ADAM,
     "aten::_fused_sgd_": Update(4.0, (0, 1, 2), (0, 2)),  # parameter, gradient, momentum
     "aten::_fused_adagrad_": Update(6.0, (0, 1, 2), (0, 2)),  # parameter, gradient, sum of squares
 }
-# FLOPs an element of the first list, by the operator that runs on it
+# FLOPs per element of the first list, by operator
 _EACH = {
     0.0: "copy zero",
     1.0: "add sub mul div neg sqrt rsqrt abs exp log reciprocal maximum minimum clamp_min clamp_max pow sign",
@@ -76,13 +76,13 @@ def _unscale(call: Call) -> Work:
 
 
 def _each() -> dict[str, Callable[[Call], Work]]:
-    found: dict[str, Callable[[Call], Work]] = {}
+    formulas: dict[str, Callable[[Call], Work]] = {}
     for flops, names in _EACH.items():
         for name in names.split():
             reads = name not in ("copy", "zero")
-            found[f"aten::_foreach_{name}_"] = _foreach(flops, reads)
-            found[f"aten::_foreach_{name}"] = _foreach(flops, reduces=name == "norm")
-    return found
+            formulas[f"aten::_foreach_{name}_"] = _foreach(flops, reads)
+            formulas[f"aten::_foreach_{name}"] = _foreach(flops, reduces=name == "norm")
+    return formulas
 
 
 FORMULAS: dict[str, Callable[[Call], Work]] = {

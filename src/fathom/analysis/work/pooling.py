@@ -1,4 +1,4 @@
-"""Pooling: one FLOP for each element of a window."""
+"""Pooling: one FLOP per element of a window."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _size(n: int, kernel: int, stride: int, padding: int, dilation: int, up: boo
 
 
 def _backward(call: Call) -> Work:
-    """grad_output, x, ..., indices: each gradient is added to the input position that its index names."""
+    """(grad_output, x, ..., indices): add each gradient at the input position of its index."""
     grad, x = call.tensor(0), call.tensor(1)
     return Work(float(grad.numel), grad.bytes + 8 * grad.numel + x.bytes, x.dtype)
 

@@ -1,8 +1,9 @@
-"""Bursts without shapes: a kernel's op is found at the same position of a step that was recorded with them.
+"""Bursts without shapes: match a kernel with the op at the same position of a step recorded with shapes.
 
-Steps run from mark to mark. First a whole step is compared: the same kernels with the same launch shapes, in
-the same order of launches on each thread. Where no step agrees as a whole, the k-th of n launches of a kernel
-is taken from a step that has n of them too. Steps that disagree about the shapes at a place decide nothing.
+Steps run from mark to mark. The first match is of complete steps: the same kernels with the same launch
+shapes, launched in the same order on each thread. If no step matches completely, the k-th of n launches of
+a kernel matches a step that has n of them too. Positions at which steps have different shapes are
+ambiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _MARK = rf"^fathom\.mark#|{STEPS}"
 _KERNEL = ["name", "grid", "block"]
 UNMATCHED = "no step recorded with shapes has this kernel at this place"
 AMBIGUOUS = "steps with the same kernels had different shapes"
-PARTIAL = "only some kernels of the op were found again"
+PARTIAL = "only some kernels of the op were matched"
 
 
 def owners(
@@ -30,7 +31,7 @@ def owners(
     where: Flags,
     marks: Rows,
 ) -> pl.DataFrame:
-    """kernel, owner, instance and why of the kernels `where`; each of their steps is one instance."""
+    """kernel, owner, instance and why of the kernels in the mask `where`, an instance per step."""
     placed = _places(launches, kernels, launch, owner, where, marks)
     model = _model(ops, placed.filter(~pl.col("wanted")))
     wanted = placed.filter("wanted")
@@ -38,18 +39,20 @@ def owners(
         return wanted.select(
             "kernel", pl.lit(None).alias("owner"), "instance", pl.lit(NO_SHAPES).alias("why")
         )
-    whole = _agreed(model, ["sequence", "place"]).rename({"owner": "exact", "alike": "exact_alike"})
-    part = _agreed(model, ["thread", "key", "n", "k"])
-    found = wanted.drop("owner").join(whole, on=["sequence", "place"], how="left")
-    found = found.join(part, on=["thread", "key", "n", "k"], how="left", nulls_equal=True)
-    found = found.with_columns(owner=pl.coalesce("exact", "owner"), alike=pl.coalesce("exact_alike", "alike"))
-    return _complete(found, model)
+    by_step = _agreed(model, ["sequence", "place"]).rename({"owner": "exact", "alike": "exact_alike"})
+    by_kernel = _agreed(model, ["thread", "key", "n", "k"])
+    matched = wanted.drop("owner").join(by_step, on=["sequence", "place"], how="left")
+    matched = matched.join(by_kernel, on=["thread", "key", "n", "k"], how="left", nulls_equal=True)
+    matched = matched.with_columns(
+        owner=pl.coalesce("exact", "owner"), alike=pl.coalesce("exact_alike", "alike")
+    )
+    return _complete(matched, model)
 
 
 def _places(
     launches: pl.DataFrame, kernels: pl.DataFrame, launch: Rows, owner: Rows, where: Flags, marks: Rows
 ) -> pl.DataFrame:
-    """Each launched kernel's step (`instance`), its place there, and its number among its equals."""
+    """Each kernel's step (`instance`), its place in it, and its number k of n launches of the same kernel."""
     calls = launches.select("thread", called="start_ns").with_row_index("launch")
     frame = (
         kernels.select("phase", "burst", "start_ns", *_KERNEL)
@@ -78,29 +81,31 @@ def _places(
 
 
 def marks(ops: pl.DataFrame, steps: pl.DataFrame | None) -> Rows:
-    """Times at which steps open: of the marks among the ops, else of `steps` (mark_ns)."""
-    found = ops["start_ns"].filter(ops["name"].fill_null("").str.contains(_MARK))
-    if found.is_empty() and steps is not None:
-        found = steps["mark_ns"].drop_nulls()
-    return np.sort(found.to_numpy())
+    """Begins of steps in ns: the marks among the ops, or else those of `steps` (mark_ns)."""
+    begins = ops["start_ns"].filter(ops["name"].fill_null("").str.contains(_MARK))
+    if begins.is_empty() and steps is not None:
+        begins = steps["mark_ns"].drop_nulls()
+    return np.sort(begins.to_numpy())
 
 
 def _model(ops: pl.DataFrame, placed: pl.DataFrame) -> pl.DataFrame:
-    """Kernels of the steps with shapes, their owners, and a number for what each owner was called with."""
+    """Kernels of the steps with shapes, their owners, and a hash of each owner's call."""
     known = placed.filter(pl.col("owner") >= 0)
     return known.with_columns(call=signatures(ops, known["owner"].to_numpy()))
 
 
 def _agreed(model: pl.DataFrame, at: list[str]) -> pl.DataFrame:
-    """The owner at each position and how many different calls the steps have there."""
-    first = pl.col("owner").sort_by("instance").first()  # of one step, so that kernels of an op stay together
+    """The owner at each position, and the number of different calls that steps have there."""
+    first = (
+        pl.col("owner").sort_by("instance").first()
+    )  # from a single step, so that the kernels of an op keep one owner
     return model.group_by(at).agg(owner=first, alike=pl.col("call").n_unique())
 
 
-def _complete(found: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
-    """Refuses what is ambiguous, and ops of which not all kernels came back."""
+def _complete(matched: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
+    """Reject ambiguous matches, and ops of which not all kernels were matched."""
     sizes = model.group_by("owner").agg(size=pl.len())
-    found = found.join(sizes, on="owner", how="left").with_columns(
+    matched = matched.join(sizes, on="owner", how="left").with_columns(
         same=pl.len().over("instance", "owner") == pl.col("size")
     )
     why = (
@@ -111,7 +116,7 @@ def _complete(found: pl.DataFrame, model: pl.DataFrame) -> pl.DataFrame:
         .when(~pl.col("same"))
         .then(pl.lit(PARTIAL))
     )
-    return found.with_columns(why=why.otherwise(None).cast(pl.String)).select(
+    return matched.with_columns(why=why.otherwise(None).cast(pl.String)).select(
         "kernel",
         owner=pl.when(pl.col("why").is_null()).then(pl.col("owner")),
         instance="instance",

@@ -1,4 +1,4 @@
-"""Reductions: FLOPs an input element (a sum one, a variance three); a comparison of floats counts as one."""
+"""Reductions: FLOPs per input element, 1 for a sum or a comparison of floats, 3 for a variance."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _BOOLEANS = ("True", "False")
 def _formula(
     dims: int, keep: int, flops: float = 1.0, out: str = "", dtype: int = -1, indices: bool = False
 ) -> Callable[[Call], Work]:
-    """`dims`, `keep` (whether reduced dimensions stay) and `dtype` are positions of the overload with dims.
+    """A formula; `dims`, `keep` (keepdim) and `dtype` are positions of the overload with dimensions.
 
-    A call of the overload that reduces everything has no `keep`; the dtype then comes right after the input.
+    The overload that reduces everything has no `keep`; its dtype follows the input.
     """
 
     def formula(call: Call) -> Work:
@@ -32,12 +32,12 @@ def _formula(
 
 
 def _kept(x: Tensor, dims: list[int]) -> int:
-    """Elements that are left after reducing `dims`, or all where there are none."""
+    """Elements of the result after reducing `dims`; all dimensions for []."""
     rank = len(x.shape)
     if not dims or not rank:
         return 1
-    gone = {range(rank)[d] for d in dims}
-    return numel([size for i, size in enumerate(x.shape) if i not in gone])
+    reduced = {range(rank)[d] for d in dims}
+    return numel([size for i, size in enumerate(x.shape) if i not in reduced])
 
 
 def _sum(call: Call) -> Work:

@@ -1,4 +1,4 @@
-"""Which operator has which formula, and its evaluation."""
+"""The formulas of operators, and their evaluation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PRODUCTS = {name for group in (attention, convolution, grouped, matmul) for name
 
 
 def is_product(name: str) -> bool:
-    """Whether the operator is a matrix product, a convolution or attention: what matrix units do."""
+    """Whether the operator is a matrix product, a convolution or attention, which matrix units execute."""
     return name in PRODUCTS or name.startswith(compiled.TEMPLATE)
 
 
@@ -51,15 +51,15 @@ def is_known(name: str) -> bool:
 def evaluate(
     name: str, shapes: str | None, dtypes: str | None, values: str | None, element: str | None = None
 ) -> Work:
-    """The work of one call from the profiler's texts; where it cannot be known, `why` says the reason.
+    """The work of one call from the profiler's texts; if it is unknown, `why` is the reason.
 
-    `element` is the dtype of tensor lists where other evidence tells it.
+    `element` is the dtype of tensor lists, if known from elsewhere.
     """
     formula = compiled.work if name.startswith(compiled.PREFIX) else FORMULAS.get(name)
     if formula is None:
         return Work(None, None, None, "no formula for this operator")
     if name == communication.RECORD:
-        shapes, dtypes = "[]", "[]"  # its message is told by values
+        shapes, dtypes = "[]", "[]"  # the values give its message size
     if not shapes or not dtypes:
         return Work(None, None, None, NO_SHAPES)
     try:
@@ -71,7 +71,7 @@ def evaluate(
 
 
 def _checked(work: Work) -> Work:
-    """Refuses figures that no work can be."""
+    """Refuse negative and infinite figures. Raises ValueError."""
     flops = None if work.flops is None else float(work.flops)
     size = None if work.bytes is None else float(work.bytes)
     if any(x is not None and not (math.isfinite(x) and x >= 0) for x in (flops, size)):

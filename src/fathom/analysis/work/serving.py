@@ -8,7 +8,7 @@ from fathom.analysis.work.call import Call, Work
 
 
 def _rotary(call: Call) -> Work:
-    """_C::rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): turns both in place."""
+    """_C::rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox): in place."""
     positions, query, key, cache = (call.tensor(i) for i in (0, 1, 2, 4))
     table = min(positions.numel * cache.shape[1], cache.numel) * cache.size
     moved = positions.bytes + 2 * (query.bytes + key.bytes) + table

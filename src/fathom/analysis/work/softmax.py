@@ -1,4 +1,4 @@
-"""Softmax and losses on it. Maximum, subtract, exponential, sum, divide: five FLOPs an element."""
+"""Softmax and losses on it. Maximum, subtract, exponential, sum, divide: five FLOPs per element."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from fathom.analysis.work.call import Call, Work
 from fathom.analysis.work.dtypes import SIZE
 
-_FORWARD, _BACKWARD = 5.0, 4.0  # FLOPs an element
+_FORWARD, _BACKWARD = 5.0, 4.0  # FLOPs per element
 
 
 def _softmax(call: Call) -> Work:
@@ -37,7 +37,7 @@ def _masked_softmax(call: Call) -> Work:
 
 
 def _nll_loss(call: Call) -> Work:
-    """nll_loss_forward(x, target, weight, reduction, ...): one element a row is read."""
+    """nll_loss_forward(x, target, weight, reduction, ...): it reads one element per row."""
     x, target = call.tensor(0), call.tensor(1)
     weight = call.tensor(2).bytes if call.has(2) else 0.0
     out = target.numel if call.ints(3)[0] == 0 else 2
@@ -45,7 +45,7 @@ def _nll_loss(call: Call) -> Work:
 
 
 def _nll_loss_backward(call: Call) -> Work:
-    """(grad, x, target, ...): one element a row is written; another op has zeroed the rest."""
+    """(grad, x, target, ...): it writes one element per row of a zeroed tensor."""
     grad, x, target = call.tensor(0), call.tensor(1), call.tensor(2)
     return Work(float(target.numel), grad.bytes + target.bytes + target.numel * x.size, x.dtype)
 

@@ -1,4 +1,4 @@
-"""The tree of operators as arrays: who called whom, who has a formula, whose parts do the work."""
+"""The tree of operators as arrays: callers, which ops have formulas, and which ops' parts do the work."""
 
 from __future__ import annotations
 
@@ -9,12 +9,61 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fathom.analysis.work.names import COMPOSITE, MOVES, WHOLE, WITHOUT_WORK
 from fathom.analysis.work.registry import is_known, is_product
 
+
+def _aten(text: str) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for name in text.split())
+
+
+# Views, metadata, allocation: nothing is read or written.
+WITHOUT_WORK = _aten(
+    "alias as_strided chunk detach detach_ diagonal empty empty_like empty_permuted empty_strided expand "
+    "expand_as flatten is_complex is_floating_point is_nonzero is_pinned is_same_size item lift lift_fresh "
+    "movedim moveaxis narrow new_empty new_empty_strided permute record_stream requires_grad_ resize_ "
+    "resize_as_ resolve_conj resolve_neg result_type select set_ set_data slice split split_with_sizes "
+    "squeeze squeeze_ swapaxes swapdims t t_ tensor_split transpose transpose_ unbind unflatten unfold "
+    "unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze unsqueeze_ values view view_as "
+    "view_as_complex view_as_real _conj _local_scalar_dense _neg_view _reshape_alias _unsafe_view"
+) | {"detach", "torch::autograd::AccumulateGrad", "TorchDynamo Cache Lookup"}
+
+# These only move data: a moving part does not carry the work of an op that computes.
+MOVES = _aten("copy_ fill_ zero_ _foreach_copy_ _foreach_zero_")
+
+# The parts do the work, if the recording shows them.
+COMPOSITE = _aten(
+    "linear matmul einsum inner outer tensordot chain_matmul kron linalg_multi_dot bilinear "
+    "scaled_dot_product_attention _scaled_dot_product_attention_math _scaled_dot_product_flash_attention "
+    "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+    "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
+    "_scaled_dot_product_cudnn_attention_backward _fused_sdp_choice "
+    "convolution _convolution convolution_overrideable conv1d conv2d conv3d conv_transpose1d "
+    "conv_transpose2d conv_transpose3d thnn_conv2d slow_conv3d "
+    "layer_norm rms_norm _fused_rms_norm group_norm batch_norm native_batch_norm instance_norm "
+    "_batch_norm_impl_index _batch_norm_impl_index_backward "
+    "softmax log_softmax logsumexp cross_entropy_loss nll_loss nll_loss_nd nll_loss2d mse_loss l1_loss "
+    "smooth_l1_loss binary_cross_entropy_with_logits cosine_similarity "
+    "embedding embedding_backward embedding_bag lstm gru rnn_tanh rnn_relu lstm_cell gru_cell "
+    "dropout dropout_ feature_dropout alpha_dropout bernoulli "
+    "to _to_copy contiguous clone reshape type_as cpu cuda repeat tile copy pin_memory _pin_memory "
+    "select_backward slice_backward constant_pad_nd pad stack hstack vstack concat concatenate "
+    "zeros zeros_like ones ones_like full full_like new_zeros new_ones new_full zero_ zero scalar_tensor "
+    "rand randn rand_like randn_like randint arange tensor "
+    "mean var std norm linalg_norm linalg_vector_norm sum_to_size all any square pow relu relu_ silu_ "
+    "clamp_min_ divide multiply subtract true_divide floor_divide rsub isfinite allclose nan_to_num "
+    "nan_to_num_ glu where masked_fill index_fill scatter scatter_add index_add index_put_ "
+    "_index_put_impl_ argsort sort msort dist cdist "
+    "max_pool1d max_pool2d max_pool3d adaptive_avg_pool1d adaptive_avg_pool2d avg_pool1d "
+    "upsample_nearest2d"
+)
+
+# Counted by their own shapes, because their parts show less: on CUDA, index_select gathers by an index that
+# is expanded over rows but not moved.
+COUNTED_AS_ONE = {"aten::index_select"}
+
 NONE = -1  # no row
-_DENSE = 64  # times as many keys as rows: up to there a table of all keys is quicker than a search
-BURST = ["phase", "burst"]  # a stretch of recording without a break
+_DENSE = 64  # keys per row up to which a table of all keys is faster than a search
+BURST = ["phase", "burst"]  # one uninterrupted stretch of a recording
 Rows = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -23,30 +72,30 @@ class Tree(msgspec.Struct, frozen=True):
     """Arrays over the rows of a table of ops."""
 
     parent: Rows  # row of the caller, or NONE
-    known: Flags  # there is a formula
-    idle: Flags  # a view, metadata, or a part of what is counted whole: no work by definition
-    composite: Flags  # its parts do the work, where they are seen
+    known: Flags  # it has a formula
+    idle: Flags  # no work by definition: a view, metadata, or a part of an op that is counted as one
+    composite: Flags  # its parts do the work, if they are recorded
     covered: Flags  # a descendant carries its work
 
 
 def rows_of(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
-    """The row of the op that `column` of `table` names in the same burst, NONE where there is none."""
+    """For each row of `table`, the row in `ops` of the id in `column`, in the same burst; NONE for none."""
     if not ops.height:
         return np.full(table.height, NONE)
     keys, wanted = _keys(ops, ops, "id"), _keys(ops, table, column)
     most = int(keys.max())
     if most <= _DENSE * len(keys):
         place = np.full(most + 2, NONE)
-        known = np.flatnonzero(keys >= 0)[::-1]  # of equal ones the first counts
+        known = np.flatnonzero(keys >= 0)[::-1]  # the first of equal ids counts
         place[keys[known]] = known
         return place[np.where((wanted >= 0) & (wanted <= most), wanted, most + 1)]
     order = np.argsort(keys, kind="stable")
-    found = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
-    return np.where((wanted >= 0) & (keys[found] == wanted), found, NONE)
+    rows = order[np.minimum(np.searchsorted(keys, wanted, sorter=order), len(keys) - 1)]
+    return np.where((wanted >= 0) & (keys[rows] == wanted), rows, NONE)
 
 
 def _keys(ops: pl.DataFrame, table: pl.DataFrame, column: str) -> Rows:
-    """One number for burst and id, as ids may begin anew in every burst; negative where either is missing."""
+    """One number per burst and id, because ids may repeat across bursts; negative if either is missing."""
     low, high, most = _extent(ops)
     names = table["phase"].fill_null("")
     phase = np.full(table.height, NONE)
@@ -63,18 +112,18 @@ def _numbers(column: pl.Series, missing: int) -> Rows:
 
 
 def _extent(ops: pl.DataFrame) -> tuple[int, int, int]:
-    """The first and last burst, and the largest id."""
+    """The first burst, the last burst, and the largest id."""
     burst = ops["burst"]
-    low, high, most = (int(one or 0) for one in (burst.min(), burst.max(), ops["id"].max()))  # type: ignore[arg-type]
+    low, high, most = (int(bound or 0) for bound in (burst.min(), burst.max(), ops["id"].max()))  # type: ignore[arg-type]
     return low, high, most
 
 
 def grow(ops: pl.DataFrame) -> Tree:
-    """The tree of the ops in `ops` (columns id, parent, name, phase, burst)."""
+    """Build the tree of `ops` (columns id, parent, name, phase, burst)."""
     parent = rows_of(ops, ops, "parent")
     names = ops["name"].fill_null("").unique()
     codes = _codes(ops["name"].fill_null(""), names)
-    inside = _below(parent, _flags(names, codes, WHOLE.__contains__))
+    inside = _below(parent, _flags(names, codes, COUNTED_AS_ONE.__contains__))
     known = _flags(names, codes, is_known) & ~inside
     composite = _flags(names, codes, lambda n: n in COMPOSITE or n.startswith("aten::_foreach_"))
     product = _flags(names, codes, is_product)
@@ -87,21 +136,21 @@ def grow(ops: pl.DataFrame) -> Tree:
 
 
 def signatures(ops: pl.DataFrame, rows: Rows) -> pl.Series:
-    """A number for what each op in `rows` was called with; equal for equal calls."""
+    """A hash of the name and arguments of each op in `rows`."""
     calls = ops.select(pl.struct("name", "shapes", "dtypes", "values").alias("call"))[rows]
     return calls["call"].hash()
 
 
 def nearest(tree: Tree, rows: Rows) -> Rows:
-    """The op that owns what each row launched: itself if it has a formula, else its nearest such ancestor."""
+    """The op that owns the work of each row: itself or its nearest ancestor that has a formula; else NONE."""
     owners = np.where((rows >= 0) & tree.known[rows], rows, NONE) if len(tree.known) else rows.copy()
     climbing = np.flatnonzero((owners == NONE) & (rows >= 0))
     current = rows[climbing]
     while len(climbing):
         current = tree.parent[current]
-        found = (current >= 0) & tree.known[current] & ~tree.covered[current]
-        owners[climbing[found]] = current[found]
-        going = (current >= 0) & ~found
+        owned = (current >= 0) & tree.known[current] & ~tree.covered[current]
+        owners[climbing[owned]] = current[owned]
+        going = (current >= 0) & ~owned
         climbing, current = climbing[going], current[going]
     return owners
 
@@ -118,7 +167,7 @@ def _flags(names: pl.Series, codes: Rows, test: Callable[[str], bool]) -> Flags:
 
 
 def _above(parent: Rows, marked: Flags) -> Flags:
-    """Rows that have a marked descendant."""
+    """Mask of the rows with a marked descendant."""
     above = np.zeros(len(parent), dtype=bool)
     frontier = np.flatnonzero(marked)
     while len(frontier):
@@ -129,18 +178,18 @@ def _above(parent: Rows, marked: Flags) -> Flags:
 
 
 def _below(parent: Rows, marked: Flags) -> Flags:
-    """Rows that have a marked ancestor."""
+    """Mask of the rows with a marked ancestor."""
     below = np.zeros(len(parent), dtype=bool)
     while marked.any():
-        found = (parent >= 0) & (marked | below)[parent] & ~below
-        if not found.any():
+        reached = (parent >= 0) & (marked | below)[parent] & ~below
+        if not reached.any():
             break
-        below |= found
+        below |= reached
     return below
 
 
 def _wraps_itself(parent: Rows, codes: Rows, known: Flags) -> Flags:
-    """Rows whose child is the same operator: the overload that a scalar argument goes through first."""
+    """Mask of the rows whose child is the same operator, as in the overload for a scalar argument."""
     wraps = np.zeros(len(parent), dtype=bool)
     inner = np.flatnonzero(known & (parent >= 0))
     outer = parent[inner]
