@@ -234,6 +234,22 @@ def test_what_is_for_memory_holds_less_of_it(technique: Technique, loaded: Modul
         assert held["tuned"] < 0.7 * held["plain"]
 
 
+def test_low_rank_factors_in_turn_need_the_flops_of_the_rank() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    operation = module_of(str(FOLDER / "low_rank.py"))
+    given = operation.inputs(1, "cpu")
+    (tokens, width), rank = given[0].shape, operation.RANK
+    expected = {
+        operation.merged: 2 * width**2 * (rank + tokens),
+        operation.factors_in_turn: operation.work(*given)["flops"],
+    }
+    for form, flops in expected.items():
+        with FlopCounterMode(display=False) as counter:
+            form(*given)
+        assert counter.get_total_flops() == flops
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_documents_give_the_tiles_that_their_pairs_give(seed: int) -> None:
     technique = module_of(str(ALL["document-mask"].path))
