@@ -1,6 +1,10 @@
-"""Decoding by hand, with a cache of one's own: `decode.py PROMPTS NEW [LENGTH]`."""
+"""Decoding by hand, with its own cache: `decode.py PROMPTS NEW [LENGTH]`.
+
+Every token is waited for, as by a client, so that decoding takes most of the time on any machine.
+"""
 
 import sys
+import time
 
 import torch
 from torch import nn
@@ -38,3 +42,4 @@ with torch.inference_mode():
         ids = torch.randint(0, 50, (BATCH, length))
         for _ in range(new):
             ids = model(ids)[:, -1].argmax(-1, keepdim=True)
+            time.sleep(0.002)
