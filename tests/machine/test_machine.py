@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fathom.machine import cgroup, fingerprint, gpus, inventory, surroundings, system
+from fathom.machine import cgroup, fingerprint, gpus, inventory, surroundings, survey
 from fathom.machine.nvml import NvmlMissingError, visible
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -134,7 +134,7 @@ def test_the_host_as_the_kernel_describes_it(tmp_path):
     (root / "etc/os-release").write_text('NAME="x"\nPRETTY_NAME="Some OS 12"\n')
     for node in ("node0", "node1"):
         (root / "sys/devices/system/node" / node).mkdir(parents=True)
-    read = system.read(root)
+    read = survey.read_host(root)
     assert read["cpu"]["model"] == "Some CPU @ 2 GHz" and read["cpu"]["numa_nodes"] == 2
     assert read["memory_bytes"] == 1_024_000 and read["os"] == "Some OS 12"
     assert read["virtual_machine"] == "yes" and read["container"] is None
@@ -147,11 +147,11 @@ def test_limits_of_the_control_group(tmp_path, limit, cores):
     root = written(tmp_path, sys__fs__cgroup__x=limit, proc__meminfo="MemTotal: 1000 kB\n")
     (root / "sys/fs/cgroup/cpu.max").write_text(limit)
     (root / "sys/fs/cgroup/memory.max").write_text("4096\n")
-    assert cgroup.quota(root) == cores and system.memory_bytes(root) == 4096
+    assert cgroup.quota(root) == cores and survey.memory_bytes(root) == 4096
 
 
 def test_an_empty_root_does_not_raise(tmp_path):
-    assert system.read(tmp_path)["memory_bytes"] is None
+    assert survey.read_host(tmp_path)["memory_bytes"] is None
 
 
 @pytest.mark.parametrize(("mark", "name"), [(".dockerenv", "docker"), ("run/.containerenv", "podman")])

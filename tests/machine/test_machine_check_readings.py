@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fathom.machine.checks import checks, chosen, examine
-from fathom.machine.checks.host import LARGEST, Host, UnreadableError
-from fathom.machine.cpulist import format_list, parse_list
+from fathom.machine.checks.host import LARGEST, Host
+from fathom.machine.files import UnreadableError, format_list, parse_list
 from tests.support.machine_check_hosts import cases, fake_host, merged
 
 CASES = cases()

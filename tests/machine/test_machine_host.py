@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from fathom.machine import (
     cgroup,
     cpu,
-    cpulist,
     disks,
+    files,
     libraries,
     network,
     pci,
     surroundings,
-    system,
+    survey,
 )
 from tests.support.machine_fakes import link, pci_device, write
 
@@ -265,7 +265,7 @@ def test_the_product_is_the_firmware_s_word(tmp_path):
 
 
 def test_an_empty_root_gives_an_inventory_all_the_same(tmp_path):
-    read = system.read(tmp_path)
+    read = survey.read_host(tmp_path)
     assert read["numa"] == read["disks"] == read["rdma"] == read["filesystems"] == []
     assert json.loads(json.dumps(read)) == read
 
@@ -289,17 +289,17 @@ def test_odd_files_do_not_raise(tmp_path, content):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    json.dumps(system.read(tmp_path))
+    json.dumps(survey.read_host(tmp_path))
 
 
 @given(st.lists(st.integers(0, 500), unique=True))
 def test_ranges_are_read_as_the_kernel_writes_them(numbers):
-    assert cpulist.parse_list(",".join(map(str, numbers))) == set(numbers)
+    assert files.parse_list(",".join(map(str, numbers))) == set(numbers)
 
 
 def test_ranges():
-    assert cpulist.parse_list("0-2,8\n") == {0, 1, 2, 8}
-    assert cpulist.parse_list("") == cpulist.parse_list("x-") == cpulist.parse_list("-3") == set()
+    assert files.parse_list("0-2,8\n") == {0, 1, 2, 8}
+    assert files.parse_list("") == files.parse_list("x-") == files.parse_list("-3") == set()
 
 
 def test_torch_is_read_and_not_run(tmp_path):

@@ -12,8 +12,7 @@ import pynvml
 import yaml
 
 from fathom.machine.checks import Host, pods
-from fathom.machine.checks.host import UnreadableError
-from fathom.machine.cpulist import parse_list
+from fathom.machine.files import UnreadableError, parse_list
 from tests.support.paths import DATA
 
 HOSTS = DATA / "checks"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import psutil
 
 from fathom.errors import FathomError
-from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
+from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, other_processes, reading
 from fathom.units import GIB
 
 MUCH = 0.1  # of all processors: a higher share used by others is a reason for doubt
@@ -65,9 +64,7 @@ def processes(device: int, open_nvml: Callable[[], Any] = load) -> list[int]:
         nvml = open_nvml()
     except NvmlMissingError:
         return []
-    handle = reading(nvml.nvmlDeviceGetHandleByIndex, device)
-    running = reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-    return sorted({int(process.pid) for process in running} - {os.getpid()})
+    return other_processes(nvml, [reading(nvml.nvmlDeviceGetHandleByIndex, device)])
 
 
 def traces(device: int, open_nvml: Callable[[], Any] = load) -> list[str]:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
         remember,
         remembered,
     )
-    from fathom.machine.survey import fingerprint, inventory
-    from fathom.machine.system import free_bytes, memory_bytes
+    from fathom.machine.survey import fingerprint, free_bytes, inventory, memory_bytes
 
 __all__ = [
     "HOME",
@@ -78,8 +77,7 @@ _MODULES = {
     "limits": ("Limits", "limits_of", "peaks_of", "why_no_limits"),
     "price": ("Price", "configured_price", "parse_price"),
     "store": ("HOME", "MachineFileError", "bounding", "home", "read_machine", "remember", "remembered"),
-    "survey": ("fingerprint", "inventory"),
-    "system": ("free_bytes", "memory_bytes"),
+    "survey": ("fingerprint", "free_bytes", "inventory", "memory_bytes"),
 }
 _LATER = {name: module for module, names in _MODULES.items() for name in names}
 

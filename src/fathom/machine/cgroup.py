@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import integer, number, text
+from fathom.machine.files import ROOT, natural, number, text
 
-ROOT = Path("/")
-_UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
+UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest number of whole pages
 
 
 def limits(root: Path = ROOT) -> dict[str, Any]:
@@ -33,19 +33,23 @@ def version(root: Path = ROOT) -> int | None:
 
 def quota(root: Path = ROOT) -> float | None:
     """Return the cores that the tightest group allows, or None without a limit."""
-    return _least([*_quotas_2(root), *_quotas_1(root)])
+    return _least(_quotas(root))
 
 
 def memory(root: Path = ROOT) -> int | None:
     """Return the bytes that the tightest group allows, or None without a limit."""
     sizes = _numbers(root, "memory", "memory.max", "memory.limit_in_bytes")
-    return _least([size for size in sizes if size < _UNLIMITED])
+    return _least([size for size in sizes if size < UNLIMITED])
 
 
-def groups(root: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of this process's group and its ancestors for one controller, in either version."""
+def groups(root: Path, controller: str, own: str | None = None) -> Iterator[Path]:
+    """Yield the folders of this process's group and its ancestors for one controller, in either version.
+
+    `own` is the content of /proc/self/cgroup. In a container the group may be the root, which comes last.
+    """
     base = root / "sys/fs/cgroup"
-    for line in ["0::/", *text(root / "proc/self/cgroup").splitlines()]:
+    lines = text(root / "proc/self/cgroup") if own is None else own
+    for line in [*lines.splitlines(), "0::/"]:
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers and controller not in controllers.split(","):
@@ -62,19 +66,24 @@ def _numbers(root: Path, controller: str, *files: str) -> list[int]:
     return [value for value in values if value is not None]
 
 
-def _quotas_2(root: Path) -> Iterator[float]:
+def _quotas(root: Path) -> Iterator[float]:
     for group in groups(root, "cpu"):
-        words = text(group / "cpu.max").split()
-        allowed, period = (integer(word) for word in words) if len(words) == 2 else (None, None)
-        if allowed and period and allowed > 0:
-            yield allowed / period
+        old = f"{text(group / 'cpu.cfs_quota_us')} {text(group / 'cpu.cfs_period_us')}"
+        for words in (text(group / "cpu.max"), old):
+            with suppress(ValueError):
+                if cores := parse_quota(words):
+                    yield cores
 
 
-def _quotas_1(root: Path) -> Iterator[float]:
-    for group in groups(root, "cpu"):
-        allowed, period = number(group / "cpu.cfs_quota_us"), number(group / "cpu.cfs_period_us")
-        if allowed and period and allowed > 0:
-            yield allowed / period
+def parse_quota(words: str) -> float | None:
+    """Parse a quota and its period to cores; None for no quota. Raises ValueError."""
+    parts = words.split()
+    if not parts or parts[0] in ("max", "-1"):
+        return None
+    allowed, period = (natural(part) for part in (*parts, "")[:2])
+    if allowed is None or not period:
+        raise ValueError(f"{words!r} is not a quota")
+    return allowed / period
 
 
 def _cpus(root: Path) -> str | None:

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import cgroup
-from fathom.machine.cpulist import parse_list
-from fathom.machine.files import integer, names, number, text
+from fathom.machine.files import ROOT, integer, names, number, parse_list, text
 
 # fmt: off
 MATTER = (
@@ -19,7 +18,6 @@ MATTER = (
     "bf16", "svebf16", "i8mm", "sme",
 )
 # fmt: on
-ROOT = Path("/")
 
 
 def read_cpu(root: Path = ROOT) -> dict[str, Any]:

@@ -8,14 +8,41 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from fathom.machine.files import names, number, text
+from fathom.machine.files import ROOT, names, number, text
 
-ROOT = Path("/")
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|nbd|md)\d*")
 _VIRTUAL = re.compile(r"(vd|xvd)[a-z]+")
 _SHM = "/dev/shm"
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30}  # powers of two
+
+
+class Mount(NamedTuple):
+    """A mounted file system."""
+
+    device: str  # its number: 259:1
+    point: str
+    type: str
+    source: str
+    options: str  # of the file system
+
+    @property
+    def size(self) -> int | None:
+        """The size that a tmpfs was given, in bytes; None for the default."""
+        size = re.search(r"(?:^|,)size=(\d{1,20})([kmg]?)(?:,|$)", self.options, re.I)
+        return int(size.group(1)) << _UNITS[size.group(2).lower()] if size else None
+
+
+def mounts(mountinfo: str) -> list[Mount]:
+    """Parse the kernel's table of mounts; a later mount at the same point hides the earlier ones."""
+    rows = (line.partition(" - ") for line in mountinfo.splitlines())
+    fields = ((before.split(" "), after.split(" ")) for before, _, after in rows)
+    return [
+        Mount(place[2], _plain(place[4]), kind[0], _plain(kind[1]), kind[2])
+        for place, kind in fields
+        if len(place) > 5 and len(kind) > 2
+    ]
 
 
 def disks(root: Path = ROOT) -> list[dict[str, Any]]:
@@ -56,35 +83,23 @@ def filesystem(folder: Path, root: Path = ROOT) -> dict[str, Any] | None:
 
     Reads the kernel's mount table; None if it cannot be read.
     """
-    mounts = [mount for mount in _mounts(root) if _holds(mount["mount"], str(folder))]
-    if not mounts:
+    around = [mount for mount in _mounts(root) if _holds(mount.point, str(folder))]
+    if not around:
         return None
-    deepest = max(len(mount["mount"]) for mount in mounts)
-    # When several are mounted at one place, the last one hides the others.
-    mount = [mount for mount in mounts if len(mount["mount"]) == deepest][-1]
-    return {"path": str(folder), **mount, "disk": _disk_of(root, mount["source"])}
+    deepest = max(len(mount.point) for mount in around)
+    mount = [mount for mount in around if len(mount.point) == deepest][-1]
+    place = {"path": str(folder), "mount": mount.point, "type": mount.type, "source": mount.source}
+    return place | {"disk": _disk_of(root, mount.source)}
 
 
 def size_of_shm(root: Path = ROOT) -> int | None:
     """Return the size of /dev/shm, which loader workers use to pass batches, from its mount options."""
-    lines = [_fields(line) for line in text(root / "proc/self/mountinfo").splitlines()]
-    options = [fields[1] for fields in lines if fields and fields[0]["mount"] == _SHM]
-    size = re.search(r"\bsize=(\d{1,20})([kmg]?)", options[-1]) if options else None
-    return int(size.group(1)) << {"": 0, "k": 10, "m": 20, "g": 30}[size.group(2)] if size else None
+    sizes = [mount.size for mount in _mounts(root) if mount.point == _SHM]
+    return sizes[-1] if sizes else None
 
 
-def _mounts(root: Path) -> list[dict[str, str]]:
-    lines = (_fields(line) for line in text(root / "proc/self/mountinfo").splitlines())
-    return [fields[0] for fields in lines if fields]
-
-
-def _fields(line: str) -> tuple[dict[str, str], str] | None:
-    """Return mount point, type and source from a line of mountinfo, and the options of its file system."""
-    before, _, after = line.partition(" - ")
-    place, kind = before.split(" "), after.split(" ")
-    if len(place) < 6 or len(kind) < 3:
-        return None
-    return {"mount": _plain(place[4]), "type": kind[0], "source": _plain(kind[1])}, kind[2]
+def _mounts(root: Path) -> list[Mount]:
+    return mounts(text(root / "proc/self/mountinfo"))
 
 
 def _plain(word: str) -> str:

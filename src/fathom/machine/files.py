@@ -1,10 +1,22 @@
-"""Readers for the kernel's small files; any of them may be missing, unreadable or malformed."""
+"""Read the kernel's small files, numbers and lists; any of them may be missing, unreadable or malformed."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
+
+ROOT = Path("/")  # tests read from another folder
+MOST = 1 << 16  # more CPUs than any kernel supports; a longer range is damaged data
+
+
+class UnreadableError(Exception):
+    """Something could not be read; the message says why in one clause."""
+
+
+class NotOfferedError(Exception):
+    """This device or kernel lacks the feature; the message names it."""
 
 
 def text(path: Path) -> str:
@@ -23,6 +35,31 @@ def number(path: Path) -> int | None:
 def integer(word: str) -> int | None:
     """Parse `word` as an integer of at most 20 digits, or return None."""
     return int(word) if re.fullmatch(r"\s*-?\d{1,20}\s*", word, re.ASCII) else None
+
+
+def natural(word: str) -> int | None:
+    """Parse `word` as a non-negative integer, or return None."""
+    value = integer(word)
+    return None if value is None or value < 0 else value
+
+
+def parse_list(text: str) -> frozenset[int]:
+    """Parse a list of numbers and ranges such as `0-3,8,10-11`; other parts are skipped."""
+    members: set[int] = set()
+    for first, last in re.findall(r"(?:^|,)\s*([0-9]{1,9})(?:-([0-9]{1,9}))?(?=\s*(?:,|$))", text.strip()):
+        members.update(range(int(first), min(int(last or first), int(first) + MOST) + 1))
+    return frozenset(members)
+
+
+def format_list(members: Iterable[int]) -> str:
+    """Format numbers as a list with ranges; `none` if there are none."""
+    runs: list[list[int]] = []
+    for number in sorted(members):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs) or "none"
 
 
 def names(folder: Path) -> list[str]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from fathom.machine import cuda, links, network, pci
 from fathom.machine.architectures import architecture
+from fathom.machine.files import ROOT
 from fathom.machine.nvml import NvmlDevice, NvmlMissingError, load, reading
 
 PATIENCE_S = 30.0
-ROOT = Path("/")
 AskCuda = Callable[[], dict[str, dict[str, int]]]
 
 

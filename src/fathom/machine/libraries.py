@@ -10,9 +10,8 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from fathom.machine.files import names, text
+from fathom.machine.files import ROOT, names, text
 
-ROOT = Path("/")
 _CUDA_MAJORS = ("13", "12", "11")
 _LIBRARY_FOLDERS = (
     "usr/lib/x86_64-linux-gnu",

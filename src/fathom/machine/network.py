@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine import pci
-from fathom.machine.files import link_name, names, number, text
-
-ROOT = Path("/")
+from fathom.machine.files import ROOT, link_name, names, number, text
 
 
 def interfaces(root: Path = ROOT) -> list[dict[str, Any]]:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+from fathom.machine.files import NotOfferedError, UnreadableError
+
+_ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
 
 
 class NvmlMissingError(Exception):
@@ -22,6 +26,17 @@ def load() -> Any:
     except pynvml.NVMLError as error:
         raise NvmlMissingError(f"the NVIDIA driver's management library did not open ({error})") from None
     return pynvml
+
+
+def ask(nvml: Any, function: str, *arguments: Any) -> Any:
+    """Call NVML's `function`. Raises NotOfferedError or UnreadableError with the reason."""
+    try:
+        value = getattr(nvml, function)(*arguments)
+    except Exception as error:
+        if type(error).__name__ in _ABSENT:
+            raise NotOfferedError(f"this GPU or driver does not offer {function}") from error
+        raise UnreadableError(f"{function} failed ({error})") from error
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def reading(call: Callable[..., Any], *arguments: Any) -> Any:
@@ -44,22 +59,22 @@ class NvmlDevice:
     def ask(self, name: str, *more: Any) -> Any:
         """Return the result of `nvmlDeviceGet{name}`, or None with the reason in `refused`."""
         try:
-            value = getattr(self.nvml, f"nvmlDeviceGet{name}")(self.handle, *more)
-        except AttributeError:
-            self.refused[name] = "this nvidia-ml-py does not offer it"
-        except Exception as error:
-            self.refused[name] = str(error).strip() or type(error).__name__
-        else:
-            return value.decode(errors="replace") if isinstance(value, bytes) else value
-        return None
+            return ask(self.nvml, f"nvmlDeviceGet{name}", self.handle, *more)
+        except (NotOfferedError, UnreadableError) as error:
+            said = error.__cause__
+            absent = isinstance(said, AttributeError)
+            self.refused[name] = str(error) if absent else str(said).strip() or type(said).__name__
+            return None
 
     def ask_quietly(self, name: str, *more: Any) -> Any:
         """Like `ask`, without recording a failure."""
-        return reading(getattr(self.nvml, f"nvmlDeviceGet{name}", None) or _absent, self.handle, *more)
+        return reading(ask, self.nvml, f"nvmlDeviceGet{name}", self.handle, *more)
 
 
-def _absent(*_: Any) -> None:
-    raise NotImplementedError
+def other_processes(nvml: Any, handles: Iterable[Any]) -> list[int]:
+    """Return the ids of other compute processes on these devices, as far as the driver reports them."""
+    running = [reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or [] for handle in handles]
+    return sorted({int(process.pid) for listed in running for process in listed} - {os.getpid()})
 
 
 def visible(nvml: Any, environment: Mapping[str, str] = os.environ) -> list[Any]:

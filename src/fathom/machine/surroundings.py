@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fathom.machine.files import text
+from fathom.machine.disks import mounts
+from fathom.machine.files import ROOT, text
 
-ROOT = Path("/")
 _RUNTIMES = ("kubepods", "docker", "containerd", "lxc", "libpod", "crio")
 _VENDORS = ("QEMU", "VMware", "Xen", "Microsoft", "Amazon EC2", "Google", "innotek", "Firecracker")
 _LAYERS = {"/var/lib/docker/": "docker", "/containerd/": "containerd", "/containers/storage/": "podman"}
@@ -31,9 +31,9 @@ def container(root: Path = ROOT, environment: Mapping[str, str] = os.environ) ->
 
 def _by_layers(root: Path) -> str | None:
     """Detect the runtime by the root file system's layers: a cgroup namespace hides its name."""
-    lines = text(root / "proc/self/mountinfo").splitlines()
-    at_root = next((line for line in lines if line.split(" ")[4:5] == ["/"] and " overlay " in line), "")
-    return next((name for path, name in _LAYERS.items() if path in at_root), None)
+    known = mounts(text(root / "proc/self/mountinfo"))
+    layers = next((m.options for m in known if m.point == "/" and m.type == "overlay"), "")
+    return next((name for path, name in _LAYERS.items() if path in layers), None)
 
 
 def virtual_machine(root: Path = ROOT) -> str | None:

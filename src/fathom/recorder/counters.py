@@ -10,7 +10,7 @@ from typing import Any
 
 from fathom.errors import FathomError
 from fathom.machine import counters_of, why_no_counters
-from fathom.machine.nvml import NvmlMissingError, load, reading, visible
+from fathom.machine.nvml import NvmlMissingError, load, other_processes, visible
 from fathom.recorder.plan import Plan
 
 QUALIFY = "no counters have been qualified here; run `fathom machine measure --only counters`"
@@ -88,5 +88,4 @@ def _others(environment: Mapping[str, str], open_nvml: Callable[[], Any]) -> lis
         handles = visible(nvml, environment)
     except (NvmlMissingError, OSError):
         return []
-    running = [reading(nvml.nvmlDeviceGetComputeRunningProcesses, handle) or [] for handle in handles]
-    return sorted({int(process.pid) for listed in running for process in listed} - {os.getpid()})
+    return other_processes(nvml, handles)

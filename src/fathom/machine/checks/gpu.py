@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
-from fathom.machine.checks.model import Observation, abstained, unfit
-from fathom.machine.cpulist import natural
-from fathom.machine.nvml import visible
+from fathom.machine.checks.host import Host
+from fathom.machine.checks.model import Observation, abstained, failed, unfit
+from fathom.machine.files import NotOfferedError, UnreadableError, natural
+from fathom.machine.nvml import ask, visible
 
-_ABSENT = ("NVMLError_NotSupported", "NVMLError_FunctionNotFound", "AttributeError")
 IDLE = 2  # performance states P3 and above save power; clocks and links mean nothing there
 
 
@@ -53,17 +52,6 @@ class Gpu:
             return False
 
 
-def ask(nvml: Any, function: str, *arguments: Any) -> Any:
-    """Call NVML's `function`. Raises NotOfferedError or UnreadableError with the reason."""
-    try:
-        value = getattr(nvml, function)(*arguments)
-    except Exception as error:
-        if type(error).__name__ in _ABSENT:
-            raise NotOfferedError(f"this GPU or driver does not offer {function}") from None
-        raise UnreadableError(f"{function} failed ({error})") from None
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
 def gpus(host: Host) -> list[Gpu]:
     """Return every GPU in the driver's list. Raises NotOfferedError if there is none."""
     if host.nvml is None:
@@ -73,6 +61,18 @@ def gpus(host: Host) -> list[Gpu]:
         raise NotOfferedError("no GPU: the driver lists none")
     handles = [ask(host.nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(count)]
     return [Gpu(index, handle, host.nvml) for index, handle in enumerate(handles)]
+
+
+def switched(what: str, current: int, pending: int) -> Observation | None:
+    """Fail if a mode changes at the next reset; None if it does not."""
+    if current == pending:
+        return None
+    return failed(f"{what} is {on_off(current)}, and {on_off(pending)} after the next reset")
+
+
+def on_off(value: int) -> str:
+    """Return the state of a switch in words."""
+    return "on" if value else "off"
 
 
 def how_many(host: Host) -> int:

@@ -15,20 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fathom.machine.checks.manifest import Pod
-from fathom.machine.cpulist import natural, parse_list
+from fathom.machine.files import UnreadableError, natural, parse_list
 from fathom.machine.nvml import NvmlMissingError, load
 
 LARGEST = 1 << 22  # limit for a file or a command's output, far above anything that checks read
 PIECE = 1 << 14
 PATIENCE = 10  # seconds for a command
-
-
-class UnreadableError(Exception):
-    """Something could not be read; the message says why in one clause."""
-
-
-class NotOfferedError(Exception):
-    """This device or kernel lacks the feature; the message names it."""
 
 
 Runner = Callable[[Sequence[str]], str]

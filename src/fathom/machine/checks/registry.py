@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, abstained, unfit
+from fathom.machine.files import NotOfferedError, UnreadableError
 
 Answer = Observation | Iterable[Observation]
 Reader = Callable[[Host, Check], Answer]

@@ -1,14 +1,16 @@
-"""The checks as data: `rows/GROUP.yaml`, one row per check."""
+"""The checks as data, `rows/GROUP.yaml`, and their results in a sounding's `machine.json`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any, get_args
 
 import msgspec
 
 from fathom.data import load
 from fathom.errors import BadInputError
-from fathom.machine.checks.model import Check
+from fathom.machine.checks.model import Check, Observation, Result, Status, conclude
 
 GROUPS = ("gpu", "libraries", "kernel", "container", "kubernetes")
 
@@ -35,3 +37,22 @@ def chosen(only: list[str]) -> list[Check]:
                 "`fathom machine check --all` lists the checks."
             )
     return [check for check in checks() if not only or {check.id, check.group} & {*only}]
+
+
+def stored(results: Iterable[Result]) -> dict[str, dict[str, str]]:
+    """Return status and observation (else the reason) of each check by id; the rest is in the rows."""
+    return {
+        result.id: {"status": result.status, "observed": result.observed or result.reason or ""}
+        for result in results
+    }
+
+
+def recalled(machine: Mapping[str, Any]) -> list[Result]:
+    """Return the results that `machine.json` contains, of checks that still exist."""
+    kept = machine.get("checks")
+    rows = kept if isinstance(kept, dict) else {}
+    return [
+        conclude(check, [Observation(status=row["status"], observed=str(row.get("observed", "")))])
+        for check in checks()
+        if isinstance(row := rows.get(check.id), dict) and row.get("status") in get_args(Status)
+    ]

@@ -4,37 +4,24 @@ from __future__ import annotations
 
 import math
 
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine import cgroup
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
-from fathom.machine.cpulist import format_list, natural, parse_list
+from fathom.machine.files import NotOfferedError, UnreadableError, format_list, natural, parse_list
 from fathom.units import GIB
 
-ROOT = "sys/fs/cgroup"
 MEMORY = ("memory.max", "memory.limit_in_bytes")
 OFTEN = 0.01  # of the scheduler's periods
 FULL = 0.9  # of a limit
-BOUNDLESS = 1 << 60  # version 1 writes a huge number for "no limit"
 STALLED = 1.0  # percent of five minutes
-
-
-def _places(host: Host, controller: str) -> list[str]:
-    """Return the folders of this process's group, likeliest first; in a container, its group is the root."""
-    groups = {}
-    for line in host.text("proc/self/cgroup").splitlines():
-        fields = line.split(":", 2)
-        if len(fields) == 3:
-            groups.update(dict.fromkeys(fields[1].split(","), fields[2].strip("/")))
-    old, new = groups.get(controller), groups.get("")
-    places = [f"{ROOT}/{new}", ROOT] if new is not None else [ROOT]
-    return [*places, *([f"{ROOT}/{controller}/{old}", f"{ROOT}/{controller}"] if old is not None else [])]
 
 
 def _find(host: Host, controller: str, *names: str) -> str:
     """Return the path of the first of these files that exists. Raises NotOfferedError."""
-    for place in _places(host, controller):
+    for place in cgroup.groups(host.root, controller, host.text("proc/self/cgroup")):
         for name in names:
-            path = f"{place}/{name}".replace("//", "/")
+            path = (place / name).relative_to(host.root).as_posix()
             if ".." not in path.split("/") and host.exists(path):
                 return path
     raise NotOfferedError(f"the control group limits no {controller}")
@@ -48,7 +35,7 @@ def _limit(host: Host, path: str) -> int | None:
     value = natural(text)
     if value is None:
         raise UnreadableError(f"/{path} does not hold a limit")
-    return value if value < BOUNDLESS else None
+    return value if value < cgroup.UNLIMITED else None
 
 
 @reader("container.cpu_throttled")
@@ -68,15 +55,13 @@ def quota(host: Host) -> float | None:
         path = _find(host, "cpu", "cpu.max", "cpu.cfs_quota_us")
     except NotOfferedError:
         return None
-    words = host.text(path).split()
+    words = host.text(path)
     if path.endswith("cpu.cfs_quota_us"):
-        words.append(host.text(path.replace("quota", "period")).strip())
-    if not words or words[0] in ("max", "-1"):
-        return None
-    time, period = (*map(natural, words), None)[:2]
-    if time is None or not period:
-        raise UnreadableError(f"/{path} does not hold a quota")
-    return time / period
+        words += " " + host.text(path.replace("quota", "period"))
+    try:
+        return cgroup.parse_quota(words)
+    except ValueError:
+        raise UnreadableError(f"/{path} does not hold a quota") from None
 
 
 def quota_or_none(host: Host) -> float | None:

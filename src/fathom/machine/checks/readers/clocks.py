@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from fathom.machine.checks.gpu import Gpu, each
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, judged
 from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.files import NotOfferedError, UnreadableError
 from fathom.units import NS_PER_S
 
 SM, MEMORY = 1, 2

@@ -6,17 +6,17 @@ import re
 
 from fathom.machine import surroundings
 from fathom.machine.checks.gpu import gpus, how_many
-from fathom.machine.checks.host import UNLIMITED, Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.host import UNLIMITED, Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import memory_bound
 from fathom.machine.checks.readers.sharing import capabilities
 from fathom.machine.checks.readers.versions import kind_at, mounted
 from fathom.machine.checks.registry import reader
-from fathom.machine.cpulist import natural
+from fathom.machine.disks import mounts
+from fathom.machine.files import NotOfferedError, UnreadableError, natural
 from fathom.units import MIB
 
 ENOUGH = 1 << 30  # bytes of /dev/shm
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 CAP_IPC_LOCK, CAP_SYS_NICE = 14, 23
 INITIAL_IPC = 0xEFFFFFFF  # PROC_IPC_INIT_INO of the kernel's include/linux/proc_ns.h
 LOCAL_RANKS = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -30,15 +30,12 @@ def _contained(host: Host) -> str | None:
 
 @reader("container.shm")
 def shm(host: Host, check: Check) -> Observation:
-    for line in reversed(host.text("proc/self/mountinfo").splitlines()):
-        before, _, after = line.partition(" - ")
-        if len(before.split()) > 4 and before.split()[4] == "/dev/shm":
-            option = re.search(r"(?:^|[ ,])size=(\d+)([kmgKMG]?)(?:,|$)", after)
-            if not option:
-                return passed("no size set: half of memory by default")
-            size = int(option.group(1)) * UNITS[option.group(2).lower()]
-            return judged(size >= ENOUGH, f"/dev/shm holds {size / MIB:.0f} MiB", size=_half(host))
-    return failed("/dev/shm is not mounted", size=_half(host))
+    sizes = [mount.size for mount in mounts(host.text("proc/self/mountinfo")) if mount.point == "/dev/shm"]
+    if not sizes:
+        return failed("/dev/shm is not mounted", size=_half(host))
+    if sizes[-1] is None:
+        return passed("no size set: half of memory by default")
+    return judged(sizes[-1] >= ENOUGH, f"/dev/shm holds {sizes[-1] / MIB:.0f} MiB", size=_half(host))
 
 
 def _half(host: Host) -> str:
@@ -102,10 +99,10 @@ def _namespace(host: Host) -> int:
 def data_on_overlay(host: Host, check: Check) -> Observation:
     if not _contained(host):
         return unfit("not in a container")
-    mounts = mounted(host)
+    types = mounted(host)
     named = {name: host.environment[name] for name in check.using["names"] if host.environment.get(name)}
     places = {"the working directory": host.directory, **named}
-    slow = {what: place for what, place in places.items() if kind_at(mounts, place) == "overlay"}
+    slow = {what: place for what, place in places.items() if kind_at(types, place) == "overlay"}
     words = ", ".join(f"{what} ({place})" for what, place in slow.items())
     moved = [f"-e {name}=/data/{name.lower()}" if name in named else "-w /data" for name in slow]
     words = f"on the container's writable layer: {words}" if slow else "on a volume"

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from fathom.machine.checks.gpu import Gpu, ask, each, gpus
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.gpu import Gpu, each, gpus
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, abstained, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
-from fathom.machine.cpulist import natural
+from fathom.machine.files import NotOfferedError, UnreadableError, natural
+from fathom.machine.links import MOST_LINKS
+from fathom.machine.nvml import ask
 from fathom.units import GIB
 
 PCI = "sys/bus/pci/devices"
@@ -22,7 +24,6 @@ PEER_REASONS = {
     4: "a registry key disables it",
     5: "not supported",
 }
-MOST_LINKS = 36
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3
 BRIDGE = "0x0604"
 EXTENDED, ACS = 0x100, 0x0D

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from fathom.machine.checks.gpu import Gpu, each, gpus
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.gpu import Gpu, each, gpus, on_off, switched
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed
 from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.files import NotOfferedError, UnreadableError
 
 UNCORRECTED = 1
 VOLATILE, AGGREGATE = 0, 1
@@ -16,27 +17,16 @@ CORE_SENSOR, SLOWDOWN = 0, 1
 MARGIN = 5  # °C below the slowdown threshold
 DOUBLE_BIT_CAUSE = 1
 XID = re.compile(r"NVRM: Xid \((?:PCI:)?([0-9a-fA-F:.]+)[^)]*\): (\d+)")
-OF_PROGRAMS = {
-    "13",
-    "31",
-    "43",
-    "45",
-}  # faults of the program, not the machine, according to NVIDIA's catalogue
+OF_PROGRAMS = {"13", "31", "43", "45"}  # faults of the program, according to NVIDIA's catalogue
 
 
 @reader("gpu.ecc_mode")
 def ecc_mode(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Observation:
         current, pending = gpu.ask("EccMode")
-        if current != pending:
-            return failed(f"ECC is {_switch(current)}, and {_switch(pending)} after the next reset")
-        return judged(bool(current), f"ECC is {_switch(current)}")
+        return switched("ECC", current, pending) or judged(bool(current), f"ECC is {on_off(current)}")
 
     return each(host, look)
-
-
-def _switch(value: int) -> str:
-    return "on" if value else "off"
 
 
 @reader("gpu.ecc_errors")
@@ -114,7 +104,7 @@ def persistence(host: Host, check: Check) -> Answer:
 
 
 def _persistence(mode: int) -> Observation:
-    return judged(bool(mode), f"persistence mode is {_switch(mode)}")
+    return judged(bool(mode), f"persistence mode is {on_off(mode)}")
 
 
 @reader("gpu.uniform")

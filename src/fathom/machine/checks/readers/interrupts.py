@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
-from fathom.machine.cpulist import format_list, parse_list
+from fathom.machine.files import NotOfferedError, format_list, parse_list
 
 FAST = re.compile(r"mlx|nvme|ena-|ens|eth|enp|bnxt|ice-|gve|nvidia|irdma|efa")
 FEW = 4  # interrupts; one or two may well share a core

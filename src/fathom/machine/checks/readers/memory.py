@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.files import UnreadableError
 
 HUGE = "sys/kernel/mm/transparent_hugepage"
 MEMINFO = "proc/meminfo"
@@ -82,18 +83,20 @@ def dirty_ratio(host: Host, check: Check) -> Observation:
 
 @reader("kernel.numa_balancing")
 def numa_balancing(host: Host, check: Check) -> Observation:
-    if len(host.nodes) < 2:
-        return unfit("there is one NUMA node")
-    value = host.number("proc/sys/kernel/numa_balancing")
-    return judged(value == 0, f"numa_balancing is {value}")
+    return _off(host, "proc/sys/kernel/numa_balancing")
 
 
 @reader("kernel.zone_reclaim")
 def zone_reclaim(host: Host, check: Check) -> Observation:
+    return _off(host, "proc/sys/vm/zone_reclaim_mode")
+
+
+def _off(host: Host, path: str) -> Observation:
+    """Check that a setting, which matters only with several NUMA nodes, is 0."""
     if len(host.nodes) < 2:
         return unfit("there is one NUMA node")
-    value = host.number("proc/sys/vm/zone_reclaim_mode")
-    return judged(value == 0, f"zone_reclaim_mode is {value}")
+    value = host.number(path)
+    return judged(value == 0, f"{path.rpartition('/')[2]} is {value}")
 
 
 @reader("kernel.memory_errors")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fathom.machine.checks.gpu import Gpu, each, gpus, mine
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import Answer, reader
-from fathom.machine.cpulist import format_list, parse_list
+from fathom.machine.files import NotOfferedError, UnreadableError, format_list, parse_list
 
 
 @reader("kernel.numa_binding")

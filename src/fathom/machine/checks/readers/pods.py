@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from fathom.machine.checks import figures, resources
-from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.manifest import TRAINING, Pod, mapping
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.variables import refused
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.checks.tables import checks
+from fathom.machine.files import NotOfferedError
 
 Container = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fathom.machine.checks.gpu import how_many
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
-from fathom.machine.cpulist import format_list, natural, parse_list
+from fathom.machine.files import NotOfferedError, UnreadableError, format_list, natural, parse_list
 
 CPU = "sys/devices/system/cpu"
 SLOW_WAKE = 50  # microseconds; shallow idle states wake in a few, deep ones in over a hundred

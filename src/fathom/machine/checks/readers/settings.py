@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from fathom.machine.checks.host import UNLIMITED, Host, UnreadableError
+from fathom.machine.checks.host import UNLIMITED, Host
 from fathom.machine.checks.model import Check, Observation, judged, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.files import UnreadableError
 
 
 @reader("number")

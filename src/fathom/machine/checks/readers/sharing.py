@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 
-from fathom.machine.checks.gpu import Gpu, each, gpus, how_many
-from fathom.machine.checks.host import Host, NotOfferedError
+from fathom.machine.checks.gpu import Gpu, each, gpus, how_many, on_off, switched
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed
 from fathom.machine.checks.registry import Answer, reader
+from fathom.machine.files import NotOfferedError
 from fathom.machine.nvml import visible
 
 MODES = {0: "shared", 1: "one thread", 2: "prohibited", 3: "one process"}
@@ -21,15 +22,9 @@ PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 def mig(host: Host, check: Check) -> Answer:
     def look(gpu: Gpu) -> Observation:
         current, pending = gpu.ask("MigMode")
-        if current != pending:
-            return failed(f"MIG is {_switch(current)}, and {_switch(pending)} after the next reset")
-        return judged(not current, f"MIG is {_switch(current)}")
+        return switched("MIG", current, pending) or judged(not current, f"MIG is {on_off(current)}")
 
     return each(host, look)
-
-
-def _switch(value: int) -> str:
-    return "on" if value else "off"
 
 
 def _others(gpu: Gpu) -> list[int]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 
 from fathom.machine.checks.gpu import gpus, how_many
-from fathom.machine.checks.host import Host, UnreadableError
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.cgroup import quota_or_none
 from fathom.machine.checks.registry import reader
-from fathom.machine.cpulist import natural
+from fathom.machine.files import UnreadableError, natural
 
 NCCL_CONF = "etc/nccl.conf"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

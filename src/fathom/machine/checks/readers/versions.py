@@ -6,10 +6,13 @@ import re
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from fathom.machine.checks.gpu import ask, gpus
-from fathom.machine.checks.host import Host, NotOfferedError, UnreadableError
+from fathom.machine.checks.gpu import gpus
+from fathom.machine.checks.host import Host
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.registry import reader
+from fathom.machine.disks import mounts
+from fathom.machine.files import NotOfferedError, UnreadableError
+from fathom.machine.nvml import ask
 
 SHADOWS = ("libcudart.so", "libcublas.so", "libcudnn.so", "libnccl.so", "libcublasLt.so")
 OLDEST_NCCL = (
@@ -158,29 +161,24 @@ def compiler_cache(host: Host, check: Check) -> Observation:
     """Check that caches of compiled kernels lie on a local disk."""
     if "torch" not in host.distributions:
         return unfit("torch is not installed")
-    mounts = mounted(host)
+    types = mounted(host)
     places = {n: host.environment[n] for n in check.using["names"] if host.environment.get(n)}
-    far = {n: p for n, p in places.items() if kind_at(mounts, p) in check.using["network"]}
+    far = {n: p for n, p in places.items() if kind_at(types, p) in check.using["network"]}
     if far:
-        words = ", ".join(f"{n}={p} is on {kind_at(mounts, p)}" for n, p in far.items())
+        words = ", ".join(f"{n}={p} is on {kind_at(types, p)}" for n, p in far.items())
         return failed(words, names=" ".join(far))
     return passed(", ".join(f"{n}={p}" for n, p in places.items()) or "in the default location")
 
 
 def mounted(host: Host) -> dict[str, str]:
     """Return the file system type of each mount point. Raises NotOfferedError if the kernel lists none."""
-    types = {}
-    for line in host.text("proc/self/mountinfo").splitlines():
-        before, dash, after = line.partition(" - ")
-        fields = before.split()
-        if dash and len(fields) > 4 and after.split():
-            types[fields[4].replace("\\040", " ")] = after.split()[0]
+    types = {mount.point: mount.type for mount in mounts(host.text("proc/self/mountinfo"))}
     if not types:
         raise NotOfferedError("the kernel does not list mounts")
     return types
 
 
-def kind_at(mounts: Mapping[str, str], place: str) -> str:
+def kind_at(types: Mapping[str, str], place: str) -> str:
     """Return the type of the file system that holds `place`."""
     path = PurePosixPath(place)
-    return next((mounts[str(p)] for p in (path, *path.parents) if str(p) in mounts), "unknown")
+    return next((types[str(p)] for p in (path, *path.parents) if str(p) in types), "unknown")
