@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import tomllib
-
 from fathom.errors import BadInputError
 
 FILE = "fathom.toml"
@@ -71,11 +69,15 @@ def _home() -> Path:
 
 def _of_file(file: Path) -> Price | None:
     try:
-        settings: Any = tomllib.loads(file.read_text(encoding="utf-8"))
+        text = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise BadInputError(f"{file} cannot be read: {error.strerror}.") from None
+    import tomllib  # few have such a file
+
+    try:
+        settings: Any = tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadInputError(f"{file} is not valid TOML: {error}.") from None
     cost = settings.get("cost", {})

@@ -79,8 +79,10 @@ class Change(msgspec.Struct, frozen=True):
         """Whether the pattern matches `name`."""
         if self.pattern.startswith('"') and self.pattern.endswith('"'):
             return name == self.pattern[1:-1]
-        pattern = self.pattern.lower().replace("[", "[[]").replace("?", "[?]")
-        return fnmatchcase(name.lower(), f"*{pattern}*")
+        pattern = self.pattern.lower()
+        if "*" not in pattern:
+            return pattern in name.lower()
+        return fnmatchcase(name.lower(), f"*{pattern.replace('[', '[[]').replace('?', '[?]')}*")
 
     def of(self, ns: float) -> float:
         """The new value of a duration in ns."""

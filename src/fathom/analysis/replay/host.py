@@ -119,7 +119,7 @@ def calls_of(calls: pl.DataFrame, launching: pl.Series, batches: Spans, threads:
 
     Calls of the team do not overlap: one that begins inside another is moved to its end.
     """
-    syncs = pl.col("api").map_elements(_synchronises, return_dtype=pl.Boolean)
+    syncs = pl.col("api").is_in([api for api in calls["api"].unique().drop_nulls() if _synchronises(api)])
     rows = calls.filter(pl.col("correlation").is_in(launching.implode()) | syncs)
     columns = ["thread", "api", "start_ns", "end_ns", "correlation"]
     caller = min(threads, default=-1)

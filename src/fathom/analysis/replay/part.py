@@ -100,8 +100,14 @@ class Part(msgspec.Struct, dict=True):
 
     def of_calls(self, by_interval: Array) -> Array:
         """Sums over the intervals inside each call."""
-        inside = self.team.call >= 0
-        return np.bincount(self.team.call[inside], by_interval[inside], len(self.calls.start))
+        inside, call = self._in_calls
+        return np.bincount(call, by_interval[inside], len(self.calls.start))
+
+    @cached_property
+    def _in_calls(self) -> tuple[Array, Array]:
+        """The intervals inside calls, and which calls."""
+        inside = np.flatnonzero(self.team.call >= 0)
+        return inside, self.team.call[inside]
 
 
 def number(

@@ -67,6 +67,8 @@ class Placed(msgspec.Struct, frozen=True):
     working: Array  # rows of the team's records between its calls
     knot: Array  # of `working`: the last knot before
     beyond: Array  # of `working`: ns since that knot
+    upcoming: Array  # of `working`: the next knot; the last one again after it
+    gap: Array  # of `working`: ns from one to the other
 
     @classmethod
     def of(cls, part: Part, times: Array, threads: Array | None) -> Placed:
@@ -77,9 +79,14 @@ class Placed(msgspec.Struct, frozen=True):
         own &= last >= 0
         working, knots = np.flatnonzero(own & (last % 2 == 0)), part.team.knots
         knot = np.maximum(np.searchsorted(knots, times[working], "right") - 1, 0)
-        beyond = times[working] - knots[knot] if len(knots) else np.zeros(len(working))
+        upcoming = np.minimum(knot + 1, max(len(knots) - 1, 0))
+        beyond, gap = np.zeros(len(working)), np.ones(len(working))
+        if len(knots):
+            beyond = (times[working] - knots[knot]).astype(float)
+            gap = np.maximum(knots[upcoming] - knots[knot], 1).astype(float)
         after = (times - part.anchored[since]).astype(float)
-        return cls(since, after, np.flatnonzero(own & (last % 2 == 1)), working, knot, beyond.astype(float))
+        calling = np.flatnonzero(own & (last % 2 == 1))
+        return cls(since, after, calling, working, knot, beyond, upcoming, gap)
 
 
 class HostTimes(msgspec.Struct, frozen=True):
@@ -130,9 +137,10 @@ class _Map:
 
     def _worked(self, placed: Placed) -> Array:
         """The host's work since its last call, in ns."""
-        pace = np.append(np.diff(self._elapsed) / self.part.team.lengths, 0.0)
-        work = pace[placed.knot] * placed.beyond + self._elapsed[placed.knot]
-        return work - self._elapsed[self.part.knot_of_anchor[placed.since[placed.working]]]
+        elapsed = self._elapsed
+        pace = (elapsed[placed.upcoming] - elapsed[placed.knot]) / placed.gap
+        work = pace * placed.beyond + elapsed[placed.knot]
+        return work - elapsed[self.part.knot_of_anchor[placed.since[placed.working]]]
 
 
 Maps = dict[int, _Map]

@@ -16,7 +16,7 @@ from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Pieces
 
 # Causes that recording lengthens, beside launch latency (decision 2).
-INFLATED = (Entry.PYTHON.cause, Entry.DISPATCHING.cause)
+PYTHON, DISPATCHING = Entry.PYTHON.cause, Entry.DISPATCHING.cause
 LONG_NS = 1_000_000  # in an op without records: recording, microseconds per record, hardly lengthens it
 
 
@@ -36,7 +36,7 @@ class Durations(msgspec.Struct):
     def of(cls, part: Part, changes: Sequence[Change], host: float = 1.0, long: float = 1.0) -> Durations:
         """`host`: factor on time that recording lengthens; `long`: on LONG_NS and more without records."""
         base = part.working_ns
-        factors = _host_factors(part, changes, host, np.where(base < LONG_NS, host, long))
+        factors = _host_factors(part, changes, host, long)
         elapsed = np.concatenate(([0.0], np.cumsum(base * factors)))
         length = part.pieces.length.astype(float)
         piece = _piece_times(part, changes, length)
@@ -56,12 +56,13 @@ def _product(changes: Sequence[Change], selector: str) -> float:
     return float(np.prod([c.factor for c in changes if c.selector == selector and c.factor is not None]))
 
 
-def _host_factors(part: Part, changes: Sequence[Change], host: float, in_ops: Array) -> Array:
+def _host_factors(part: Part, changes: Sequence[Change], host: float, long: float) -> Array:
     """Factors by interval. A pause between ops may be due to the recorder, however long it is."""
-    factors = np.ones(len(part.team.call))
-    for cause, factor in zip(INFLATED, (np.full(len(in_ops), host), in_ops), strict=True):
-        rows = part.team.masks.get(cause, np.zeros(len(in_ops), bool))
-        factors[rows] *= factor[rows]
+    masks = part.team.masks
+    factors = np.where(masks[PYTHON], host, 1.0) if PYTHON in masks else np.ones(len(part.team.call))
+    if DISPATCHING in masks:
+        in_ops = np.where(part.working_ns < LONG_NS, host, long)
+        factors = np.where(masks[DISPATCHING], factors * in_ops, factors)
     for change in changes:
         rows, by = _rows(part, change)
         factors[rows] *= by[rows] if isinstance(by, np.ndarray) else by
