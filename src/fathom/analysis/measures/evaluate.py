@@ -46,9 +46,10 @@ class Known:
 def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
     """The measures of the catalogue that have a value, and for the others the reason, by name."""
     measures: list[Measure] = []
-    missing: dict[str, str] = {}
     available = tuple((source, frozenset(known.of(source))) for source in ("", *SOURCES))
-    for row, lacking in _plan(available):
+    possible, lacking_all = _plan(available)
+    missing = dict(lacking_all)
+    for row, lacking in possible:
         measure = _first(row, known, lacking)
         if isinstance(measure, Measure):
             measures.append(measure)
@@ -58,16 +59,22 @@ def measures_of(known: Known) -> tuple[list[Measure], dict[str, str]]:
 
 
 @lru_cache(64)
-def _plan(available: tuple[tuple[str, frozenset[str]], ...]) -> list[tuple[Row, list[str]]]:
-    """Every row of the catalogue with the first name that each of its sources lacks ("" for none).
+def _plan(
+    available: tuple[tuple[str, frozenset[str]], ...],
+) -> tuple[list[tuple[Row, list[str]]], dict[str, str]]:
+    """Rows of the catalogue with the first name that each of their sources lacks ("" for none).
 
-    `available` are names by source ("": any other). Most families of a recording share them, hence the cache.
+    Rows all of whose sources lack one are apart, with the reason by name. `available` are names by source
+    ("": any other). Most families of a recording share them, hence the cache.
     """
-    known = dict(available)
-    return [
-        (row, [_lacking(source, known.get(source.source, known[""])) for source in row.sources])
-        for row in catalogue()
-    ]
+    known, possible, missing = dict(available), [], {}
+    for row in catalogue():
+        lacking = [_lacking(source, known.get(source.source, known[""])) for source in row.sources]
+        if all(lacking):
+            missing[row.name] = next((NOT_SAMPLED.format(name) for name in lacking), "")
+        else:
+            possible.append((row, lacking))
+    return possible, missing
 
 
 def _lacking(source: Source, available: frozenset[str]) -> str:

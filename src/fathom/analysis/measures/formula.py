@@ -11,16 +11,7 @@ from typing import Any
 
 from fathom.errors import BadInputError
 
-_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
-_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
-_LONGEST = 2000  # characters of a formula
-NOT_SAMPLED = "{} was not sampled"
-_STEP = 1e-4  # of a standard error, for derivatives
+Function = Callable[[Mapping[str, float]], float]
 
 
 class FormulaError(BadInputError):
@@ -29,6 +20,24 @@ class FormulaError(BadInputError):
 
 class MissingError(Exception):
     """A name has no value, or a division by zero occurred; the message says which."""
+
+
+def _divide(left: float, right: float) -> float:
+    if right == 0:
+        raise MissingError("there was nothing to divide by")
+    return left / right
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: _divide,
+}
+_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "max": max, "ceil": math.ceil}
+_LONGEST = 2000  # characters of a formula
+NOT_SAMPLED = "{} was not sampled"
+_STEP = 1e-4  # of a standard error, for derivatives
 
 
 @lru_cache(maxsize=1024)
@@ -57,19 +66,18 @@ def evaluate(text: str, values: Mapping[str, tuple[float, float]]) -> tuple[floa
 
     Raises MissingError if a name has no value or the result is not finite.
     """
-    tree = parse(text)
-    needed = names(text)
+    function, needed = _compiled(text), names(text)
     missing = [name for name in needed if name not in values]
     if missing:
         raise MissingError(NOT_SAMPLED.format(missing[0]))
     at = {name: float(values[name][0]) for name in needed}
-    value = _value(tree, at)
+    value = function(at)
     variance = 0.0
     for name in needed:
         error = float(values[name][1])
         if error > 0:
             step = error * _STEP
-            variance += ((_value(tree, at | {name: at[name] + step}) - value) / _STEP) ** 2
+            variance += ((function(at | {name: at[name] + step}) - value) / _STEP) ** 2
     if not math.isfinite(value) or not math.isfinite(variance):
         raise MissingError("it has no finite value")
     return value, math.sqrt(variance)
@@ -119,15 +127,24 @@ def _names(node: ast.expr) -> list[str]:
     return [] if isinstance(node, ast.Constant) else [_dotted(node)]
 
 
-def _value(node: ast.expr, values: Mapping[str, float]) -> float:
+@lru_cache(maxsize=1024)
+def _compiled(text: str) -> Function:
+    """The formula as a function of the values by name."""
+    return _function(parse(text))
+
+
+def _function(node: ast.expr) -> Function:
     if isinstance(node, ast.BinOp):
-        left, right = _value(node.left, values), _value(node.right, values)
-        if isinstance(node.op, ast.Div) and right == 0:
-            raise MissingError("there was nothing to divide by")
-        return _OPERATORS[type(node.op)](left, right)
+        left, right, operation = _function(node.left), _function(node.right), _OPERATORS[type(node.op)]
+        return lambda values: operation(left(values), right(values))
     if isinstance(node, ast.UnaryOp):
-        return -_value(node.operand, values)
+        operand = _function(node.operand)
+        return lambda values: -operand(values)
     if isinstance(node, ast.Call):
-        function: Any = node.func
-        return float(_FUNCTIONS[function.id](*(_value(argument, values) for argument in node.args)))
-    return float(node.value) if isinstance(node, ast.Constant) else values[_dotted(node)]  # type: ignore[arg-type]
+        called: Any = node.func
+        function, arguments = _FUNCTIONS[called.id], [_function(argument) for argument in node.args]
+        return lambda values: float(function(*(argument(values) for argument in arguments)))
+    if isinstance(node, ast.Constant):
+        constant = float(node.value)  # type: ignore[arg-type]
+        return lambda _: constant
+    return operator.itemgetter(_dotted(node))
