@@ -52,10 +52,6 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
     rows = rows.sort("phase", "burst", "start_ns").with_row_index("row")
     above = rows_of(recorded.ops, rows, "op")
     kinds = recorded.ops["kind"].to_list()
-    marks = {
-        name: pl.Series([recorded.paths.mark(mark, row) for row in above.tolist()], dtype=pl.String)
-        for name, mark in (("source", "ran"), ("region", "region"))
-    }
     window = recorded.window(rows)
     return rows.with_columns(
         free=pl.col("api").str.contains(FREES),
@@ -63,7 +59,8 @@ def _calls(recorded: Recorded) -> pl.DataFrame:
         search=pl.Series([row in searching(recorded) for row in above.tolist()], dtype=pl.Boolean),
         window=window,
         inside=window >= 0,
-        **marks,
+        source=recorded.paths.marks("ran", above),
+        region=recorded.paths.marks("region", above),
     )
 
 

@@ -66,11 +66,12 @@ def _before_the_end(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _described(recorded: Recorded, rows: pl.DataFrame) -> pl.DataFrame:
     """With the path of ops above each call, its source, and what the same op copied."""
-    above = rows_of(recorded.ops, rows, "op").tolist()
-    paths = pl.Series([list(recorded.paths.names(row)) for row in above], dtype=pl.List(pl.String))
-    sources = pl.Series([recorded.paths.mark("ran", row) for row in above], dtype=pl.String)
-    regions = pl.Series([recorded.paths.mark("region", row) for row in above], dtype=pl.String)
-    rows = rows.with_columns(path=paths, source=sources, region=regions)
+    above, paths = rows_of(recorded.ops, rows, "op"), recorded.paths
+    rows = rows.with_columns(
+        path=pl.Series([list(paths.names(row)) for row in above.tolist()], dtype=pl.List(pl.String)),
+        source=paths.marks("ran", above),
+        region=paths.marks("region", above),
+    )
     return rows.join(_copies(recorded), on=_KEY, how="left").with_columns(pl.col("copies").fill_null(""))
 
 

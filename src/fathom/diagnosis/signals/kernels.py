@@ -119,15 +119,12 @@ def _described(recorded: Recorded, rows: pl.DataFrame) -> list[pl.Series]:
     at = pl.Series([owner if owner >= 0 else None for owner in owners], dtype=pl.Int64)
     nearest = [op if op >= 0 else owner for op, owner in zip(launched, owners, strict=True)]
     both = [paths.names(row) or paths.names(owner) for row, owner in zip(nearest, owners, strict=True)]
-    marks = [
-        pl.Series(what, [paths.mark(what, owner) for owner in owners], pl.String)
-        for what in ("module", "source", "ran")
-    ]
+    marks = [paths.marks(what, rows["owner"].to_numpy()) for what in ("module", "source", "ran")]
     shapes = [
         ops[name].gather(at) if ops.height else pl.Series(name, [None] * len(owners), pl.String)
         for name in ("shapes", "dtypes")
     ]
-    marks.append(pl.Series("region", [paths.mark("region", row) for row in nearest], pl.String))
+    marks.append(paths.marks("region", np.array(nearest, np.int64)))
     return [_lists("path", both), *shapes, *marks]
 
 

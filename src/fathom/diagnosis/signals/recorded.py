@@ -205,13 +205,12 @@ class OpPaths:
     """Names, source and module of ops with those of their callers; each op is looked up once."""
 
     def __init__(self, ops: pl.DataFrame, parents: np.ndarray) -> None:
-        self._parents = parents.tolist()
+        self._rows, self._parents = parents, parents.tolist()
         self._names = ops["name"].to_list()
         step = ops["name"].fill_null("").str.contains(STEPS)
         self._shown = (ops["kind"].ne_missing("python") & ~step).to_list()
         region = pl.when(pl.lit(~step) & (ops["kind"] == "annotation")).then(pl.col("name"))
-        marked = ops.select("source", "ran", "module", region=region)
-        self._marks = {name: marked[name].to_list() for name in marked.columns}
+        self._marks = ops.select("source", "ran", "module", region=region)
         self._found: dict[int, tuple[str, ...]] = {NONE: ()}
 
     def names(self, row: int) -> tuple[str, ...]:
@@ -228,9 +227,19 @@ class OpPaths:
 
     def mark(self, what: str, row: int) -> str | None:
         """The nearest `source`, line that `ran`, `module` or (annotated) `region`, of the op or a caller."""
-        marks, seen = self._marks[what], 0
-        while row != NONE and seen < len(marks):
-            if marks[row] is not None:
-                return str(marks[row])
-            row, seen = self._parents[row], seen + 1
-        return None
+        return self.marks(what, np.array([row]))[0]
+
+    def marks(self, what: str, rows: np.ndarray) -> pl.Series:
+        """`mark` of each of `rows`, null where there is none."""
+        column = self._marks[what]
+        known = np.append(column.is_not_null().to_numpy(), True)  # NONE is the last
+        place = rows.copy()
+        for _ in range(len(column)):
+            going = np.flatnonzero(~known[place])
+            if not len(going):
+                break
+            place[going] = self._rows[place[going]]
+        lost = pl.Series(~known[place] | (place == NONE))
+        if not len(column):
+            return pl.Series(what, [None] * len(rows), pl.String)
+        return column.gather(pl.Series(np.maximum(place, 0)).set(lost, None))
