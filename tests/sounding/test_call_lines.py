@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from fathom.sounding.kineto import read_trace
-from fathom.sounding.raw.lines import with_lines
+from fathom.sounding.raw.traces import with_lines
 from fathom.sounding.schema import conform
 
 pytest.importorskip("torch")

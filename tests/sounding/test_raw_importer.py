@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fathom.errors import BadInputError, FathomError
 from fathom.sounding import import_raw, open_store
-from fathom.sounding.raw import clocks
+from fathom.sounding.raw import traces
 from tests.support.probe_programs import launch
 
 T0 = 1_700_000_000_000_000_000
@@ -334,10 +334,10 @@ def test_the_clocks_offset_is_found_within_its_spread(offset, jitter):
     there = pl.DataFrame(
         {"k": ks, "ns": [T0 + 10 * MS * k + offset + j for k, j in zip(ks, jitter, strict=True)]}
     )
-    found = clocks.shift(3, here, there)
+    found = traces.shift_of(3, here, there)
     assert found is not None and found.offset_ns == offset + sorted(jitter)[len(jitter) // 2]
     assert all(abs(offset + j - found.offset_ns) <= found.error_ns for j in jitter)
-    moved = clocks.move(here, ["ns"], [found], "ns")
+    moved = traces.move(here, ["ns"], [found], "ns")
     assert (moved["ns"] - here["ns"]).unique().to_list() == [found.offset_ns]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil
 
 from fathom.gauges import cuda
-from fathom.gauges.gpu import MeasuredGpu, effort, gpu
+from fathom.gauges.gpu import effort, gpu
 from fathom.gauges.job import GaugeJob
 from fathom.gauges.measurements import Measurement, best
 from fathom.machine import Ceiling
@@ -28,15 +28,10 @@ def read_bytes(blocks: int, count: int) -> int:
     return blocks * count * TILE
 
 
-def blocks(here: MeasuredGpu) -> int:
-    """Return the number of blocks that fill the multiprocessors exactly once."""
-    return here.multiprocessors * max(1, int(here.properties.max_threads_per_multi_processor) // THREADS)
-
-
 def _l2(job: GaugeJob) -> Ceiling:
     here, results = gpu(), list[Measurement]()
     compiled = cuda.kernel("caches", "read_l2")
-    grid = blocks(here)
+    grid = here.blocks(THREADS)
     count = passes(grid)
     for share in FOOTPRINTS:
         tiles = max(2, int(share * here.l2_bytes) // TILE)
@@ -52,7 +47,7 @@ def _l2(job: GaugeJob) -> Ceiling:
 
 def _shared(job: GaugeJob) -> Ceiling:
     here = gpu()
-    grid = blocks(here)
+    grid = here.blocks(THREADS)
     count = 8 * passes(grid)
     words = here.random(SHARED_BYTES // 4)
     arguments = (words, cuda.int32(count), cuda.sink())

@@ -47,6 +47,10 @@ class MeasuredGpu:
     def l2_bytes(self) -> int:
         return int(getattr(self.properties, "L2_cache_size", 0)) or 4 * 2**20
 
+    def blocks(self, threads: int) -> int:
+        """Return how many blocks of so many threads fill the multiprocessors exactly once."""
+        return self.multiprocessors * max(1, int(self.properties.max_threads_per_multi_processor) // threads)
+
     def room(self) -> int:
         """Return the bytes that may be allocated now, after freeing memory cached by earlier measurements."""
         self.torch.cuda.synchronize()

@@ -24,14 +24,9 @@ def work_of(kind: str, blocks: int, passes: int) -> int:
     return FLOPS[kind] * blocks * THREADS * CHAINS * STEPS * passes
 
 
-def blocks(here: MeasuredGpu) -> int:
-    """Return the number of blocks that fill the multiprocessors exactly once."""
-    return here.multiprocessors * (int(here.properties.max_threads_per_multi_processor) // THREADS)
-
-
 def _measure(kind: str, job: GaugeJob) -> Ceiling:
     here = gpu()
-    grid = blocks(here)
+    grid = here.blocks(THREADS)
     few = here.sample(_launcher(here, kind, grid, FEW_PASSES), Effort(budget_s=0.02)).median
     passes = max(FEW_PASSES, int(FEW_PASSES * LAUNCH_S / few))
     # The first time includes the launch itself, so a second one finds the passes that fill LAUNCH_S.

@@ -6,11 +6,10 @@ from collections import deque
 from dataclasses import replace
 from itertools import pairwise
 
-from fathom.probe.clean import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps
 from fathom.probe.counters import budget
 from fathom.probe.orders import Job, Orders
 from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, ProbePlan
-from fathom.probe.settling import settled
+from fathom.probe.settling import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps, settled
 from fathom.probe.trials import rounds
 
 EVENTS_A_BURST = 100_000

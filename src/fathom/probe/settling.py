@@ -1,12 +1,17 @@
-"""Detect a settled step time robustly: the medians of two consecutive small windows agree."""
+"""Step lengths: whether they have settled, and whether clean steps became shorter."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 TOLERANCE = 0.1
 LASTING = 0.2
-SMALLEST, LARGEST = 2, 8
+SMALLEST, LARGEST = 2, 8  # steps in a window
+ENOUGH_LEAST, ENOUGH_MOST, ENOUGH_NS = 8, 12, 2_000_000_000  # steps, steps, time before the first timeline
+COMPLETE_LEAST, COMPLETE_NS = 20, 2_000_000_000  # steps and time that a complete recording should have
+LONG_NS = 50_000_000  # steps this long have few windows in a first burst, because they may hold many events
+DRIFT_STEPS = 20
 
 
 def median(values: Sequence[float]) -> float:
@@ -17,7 +22,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def settled(durations: Sequence[float]) -> bool:
-    """Whether the last two windows of `durations` (any unit) agree within 10 % or within their noise."""
+    """Whether the medians of the last two windows of `durations` agree within 10 % or within their noise."""
     width = min(LARGEST, max(SMALLEST, len(durations) // 4))
     if len(durations) < 2 * width:
         return False
@@ -32,3 +37,76 @@ def quicker(before: float, durations: Sequence[float]) -> bool:
     middle = median(durations)
     noise = median([abs(value - middle) for value in durations])
     return before - middle > max(LASTING * middle, 2 * noise)
+
+
+class CleanSteps:
+    """Lengths in ns, by stretch of clean steps (burst); `refer_to` chooses the one to compare with."""
+
+    def __init__(self) -> None:
+        self.count = self._total_ns = 0
+        self._lengths: deque[int] = deque(maxlen=4096)
+        self._on_device: dict[int, deque[float]] = {}  # by burst
+        self._reference_ns, self._reference = 0.0, 0
+        self.doubtful = False  # steps became shorter, but their lengths on the device are not known yet
+
+    def add(self, length_ns: int) -> None:
+        """Add a step."""
+        self._lengths.append(length_ns)
+        self.count += 1
+        self._total_ns += length_ns
+
+    def timed(self, burst: int, lengths: list[float]) -> None:
+        """Add the lengths of a burst's steps on the device."""
+        self._on_device.setdefault(burst, deque(maxlen=DRIFT_STEPS)).extend(lengths)
+
+    @property
+    def step_ns(self) -> float:
+        """The median length; 0.0 if there is no step yet."""
+        return median(list(self._lengths)) if self._lengths else 0.0
+
+    @property
+    def slow_ns(self) -> int:
+        """The 99th percentile of lengths."""
+        return sorted(self._lengths)[int(0.99 * (len(self._lengths) - 1))]
+
+    @property
+    def are_long(self) -> bool:
+        """Whether steps take more than LONG_NS on average."""
+        return self._total_ns > LONG_NS * self.count
+
+    @property
+    def are_enough(self) -> bool:
+        """Whether the first timeline may begin."""
+        return self.count >= (ENOUGH_LEAST if self._total_ns >= ENOUGH_NS else ENOUGH_MOST)
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether there are as many as a complete recording should have."""
+        return self.count >= COMPLETE_LEAST and self._total_ns >= COMPLETE_NS
+
+    def refer_to(self, burst: int) -> None:
+        """Compare later steps with those so far, and with this burst on the device."""
+        self._reference_ns, self._reference = self.step_ns, burst
+
+    def forget_all_but(self, count: int) -> None:
+        """Keep only the last lengths, because those before were unlike them."""
+        self._lengths = deque(list(self._lengths)[-count:], self._lengths.maxlen)
+
+    def became_shorter(self, burst: int, steps: int) -> bool:
+        """Whether the last steps, of a burst with `steps` so far, are shorter than those referred to."""
+        self.doubtful = False
+        if steps <= 2 * DRIFT_STEPS:
+            return False
+        shorter = quicker(self._reference_ns, list(self._lengths)[-DRIFT_STEPS:])
+        return shorter and self._device_agrees(burst, steps)
+
+    def _device_agrees(self, burst: int, steps: int) -> bool:
+        """Whether steps became shorter on the device too, if it was timed.
+
+        A host that launches faster does not make steps shorter. The device's lengths may arrive late.
+        """
+        before, now = self._on_device.get(self._reference), self._on_device.get(burst)
+        self.doubtful = bool(before) and not now and steps <= 4 * DRIFT_STEPS
+        if not before or not now:
+            return not self.doubtful
+        return quicker(median(list(before)), list(now))

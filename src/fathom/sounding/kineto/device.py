@@ -1,4 +1,4 @@
-"""Device work of a trace: kernels, copies and sets as a table."""
+"""The device's side of a trace: a table of kernels, copies and sets, and one of the allocator's events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.arrays import nullable
 from fathom.sounding.kineto.categories import COLLECTIVES
 from fathom.sounding.kineto.columns import TraceColumns
+from fathom.sounding.kineto.times import DAMAGED
 from fathom.sounding.manifest import Problem
+from fathom.sounding.schema import conform
 
 _KINDS = pl.Series(["compute", "copy", "set"])
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
@@ -60,3 +62,28 @@ def _direction(name: str) -> str | None:
         return None
     memory = next((side for side in match.groups()[1:] if side in ("Pinned", "Pageable")), None)
     return f"{match[1]} {memory.lower()}" if memory else match[1]
+
+
+def memory_table(columns: TraceColumns, base_ns: int, phase: str) -> pl.DataFrame:
+    """Build the allocator's table: allocations and frees ordered by time, then a row with each device's peak.
+
+    Only traces recorded with `profile_memory` have these events. Those of the host are left out. `columns`
+    releases them.
+    """
+    events = columns.allocator.take()
+    good = (events["device"] >= 0) & (events["start"] != DAMAGED)
+    kept = {name: nullable(array[good]) for name, array in events.items()}
+    named = pl.when(pl.col("size") < 0).then(pl.lit("free")).otherwise(pl.lit("alloc"))
+    rows = pl.DataFrame(kept).select(
+        "device",
+        "allocated",
+        "reserved",
+        time_ns=pl.col("start") + base_ns,
+        event=named,
+        size=pl.col("size").abs(),
+    )
+    peaks = rows.group_by("device", maintain_order=True).agg(
+        pl.col("allocated", "reserved").max(), pl.col("time_ns").max(), event=pl.lit("peak")
+    )
+    both = pl.concat([rows.sort("time_ns", maintain_order=True), peaks], how="diagonal")
+    return conform("memory", both.with_columns(phase=pl.lit(phase)))

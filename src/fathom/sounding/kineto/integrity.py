@@ -98,6 +98,27 @@ def may_overlap() -> pl.Expr:
     return pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
 
 
+def judged_overlaps(problems: list[Problem], tables: dict[str, pl.DataFrame]) -> list[Problem]:
+    """Judge overlaps on a stream over all bursts of the rank.
+
+    A burst that CUPTI recorded without runtime calls does not show how a kernel was launched: its launches
+    are derived from queue times. Other bursts do, and a kernel that one of them launched with permission to
+    overlap (programmatic dependent launch) may overlap in every burst.
+    """
+    kept = [problem for problem in problems if problem.what != OVERLAP]
+    if len(kept) == len(problems):
+        return problems
+    calls = tables["launches"].unique(["burst", "correlation"], keep="first")
+    work = tables["kernels"].join(
+        calls.select("burst", "correlation", "api"), on=["burst", "correlation"], how="left"
+    )
+    free = may_overlap().fill_null(False).any().over("name")
+    work = work.with_columns(api=pl.when(free).then(None).otherwise(pl.col("api")))
+    tolerance = resolution_ns(work["start_ns"].to_numpy())
+    overlaps(work, tolerance, kept)
+    return kept
+
+
 def _unlaunched(work: pl.DataFrame, problems: list[Problem]) -> None:
     """Count work of streams before their first launch in the trace: it was launched earlier."""
     launched = work.filter(pl.col("call")).group_by("device", "stream").agg(first=pl.col("start_ns").min())

@@ -11,9 +11,8 @@ import polars as pl
 from fathom.errors import BadInputError
 from fathom.sounding.kineto import integrity
 from fathom.sounding.kineto.columns import TraceColumns
-from fathom.sounding.kineto.device import device_table
+from fathom.sounding.kineto.device import device_table, memory_table
 from fathom.sounding.kineto.host import host_tables
-from fathom.sounding.kineto.memory import memory_table
 from fathom.sounding.kineto.steps import marks, profiler_steps
 from fathom.sounding.kineto.stream import TraceStream
 from fathom.sounding.kineto.times import InexactError

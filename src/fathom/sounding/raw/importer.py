@@ -6,12 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
-from fathom.errors import FathomError
 from fathom.sounding.facts import COMPILER, LOADERS
-from fathom.sounding.manifest import Phase, Problem, Rank
-from fathom.sounding.raw import clocks, decoding, launching, overlaps, placing, steps, tables
+from fathom.sounding.kineto import integrity
+from fathom.sounding.manifest import Phase, Rank
+from fathom.sounding.raw import decoding, launching, placing, steps, tables, traces
 from fathom.sounding.raw.folder import Process, Raw, Record, read
-from fathom.sounding.raw.lines import with_lines
 from fathom.sounding.raw.samples import CounterSamples, samples
 from fathom.sounding.raw.stacks import stacks
 from fathom.sounding.raw.story import RecordedRank, manifest
@@ -60,7 +59,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     settled = steps.settled_at(raw.processes)
     settled = max(settled, steps.first(process))
     marked = steps.rehearsed(steps.relabelled(steps.marks(process), settled), process)
-    placed_tables, shifts, problems = _traces(raw, process, marked, number, settled)
+    placed_tables, shifts, problems = traces.read_traces(raw, process, marked, number, settled)
     if process.of("region"):
         own_regions = conform("ops", tables.regions(process, marked))
         placed_tables["ops"] = (
@@ -77,16 +76,16 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
         "memory": tables.memory(process, marked),
         "telemetry": tables.telemetry(raw),
     }
-    own["steps"] = _streams(clocks.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
+    own["steps"] = _streams(traces.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
     if "launches" in placed_tables:
         placed_tables["launches"] = launching.in_order(placed_tables["launches"])
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables
-    problems = overlaps.judged(problems, placed_tables)
+    problems = integrity.judged_overlaps(problems, placed_tables)
     own["steps"] = decoding.classified(own["steps"], placed_tables.get("ops"))
-    own["stacks"] = clocks.move(own["stacks"], ["time_ns"], shifts, "time_ns")
-    own["waits"] = clocks.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
-    own["input"] = clocks.move(own["input"], ["start_ns"], shifts, "start_ns")
+    own["stacks"] = traces.move(own["stacks"], ["time_ns"], shifts, "time_ns")
+    own["waits"] = traces.move(own["waits"], ["start_ns", "end_ns"], shifts, "start_ns")
+    own["input"] = traces.move(own["input"], ["start_ns"], shifts, "start_ns")
     for name, frame in {**placed_tables, **own}.items():
         writer.write(number, name, frame)
     about = _about(process, number, shifts, sampled)
@@ -121,46 +120,9 @@ def _streams(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(stream=default)
 
 
-def _traces(
-    raw: Raw, process: Process, marked: pl.DataFrame, number: int, settled: int
-) -> tuple[dict[str, pl.DataFrame], list[clocks.Shift], list[Problem]]:
-    """Tables of all bursts, the clock shift of each burst, and problems."""
-    parts: dict[str, list[pl.DataFrame]] = {}
-    shifts: list[clocks.Shift] = []
-    problems: list[Problem] = []
-    for record in process.of("trace"):
-        if 0 <= record["k0"] < settled:  # captures (-1) stay valid
-            continue
-        try:
-            trace_tables, shift, wrong = _trace(raw, record, marked)
-        except FathomError as error:
-            problems.append(
-                Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
-            )
-            continue
-        problems += wrong
-        shifts += [shift] if shift else []
-        for name, frame in trace_tables.items():
-            parts.setdefault(name, []).append(frame)
-    return {name: pl.concat(frames) for name, frames in parts.items()}, shifts, problems
-
-
-def _trace(
-    raw: Raw, record: Record, marked: pl.DataFrame
-) -> tuple[dict[str, pl.DataFrame], clocks.Shift | None, list[Problem]]:
-    from fathom.sounding.kineto import read_trace
-
-    path = raw.trace(record["file"])
-    if path is None:
-        raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
-    trace = read_trace(path, phase=record["phase"], burst=record["burst"])
-    shift = clocks.shift(record["burst"], marked, trace.marks)
-    trace_tables = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
-    return trace_tables, shift, list(trace.problems)
-
-
-def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: CounterSamples) -> Rank:
+def _about(process: Process, number: int, shifts: list[traces.Shift], sampled: CounterSamples) -> Rank:
     head = process.head
+    compiled, loaders = _plain(process.of("dynamo")), _plain(process.of("loader"))
     return Rank(
         rank=number,
         pid=process.pid or None,
@@ -173,26 +135,15 @@ def _about(process: Process, number: int, shifts: list[clocks.Shift], sampled: C
             "python": head.get("python"),
             "bursts": len(process.of("trace")),
             **sampled.facts,
-            **_compiler(process),
-            **_loaders(process),
+            **({COMPILER: compiled[-1]} if compiled else {}),  # counts only grow: the last record has all
+            **({LOADERS: loaders} if loaders else {}),
         },
     )
 
 
-def _compiler(process: Process) -> Record:
-    """The compiler's counts: they only grow, so the last record has all."""
-    records = [
-        {name: value for name, value in record.items() if name != "t"} for record in process.of("dynamo")
-    ]
-    return {COMPILER: records[-1]} if records else {}
-
-
-def _loaders(process: Process) -> Record:
-    """Facts about each loader, from its first batch."""
-    records = [
-        {name: value for name, value in record.items() if name != "t"} for record in process.of("loader")
-    ]
-    return {LOADERS: records} if records else {}
+def _plain(records: list[Record]) -> list[Record]:
+    """Return the records without their kind."""
+    return [{name: value for name, value in record.items() if name != "t"} for record in records]
 
 
 def _phases(marked: pl.DataFrame, number: int) -> list[Phase]:

@@ -16,43 +16,25 @@ _COUNTS = ("read_bytes", "threads")
 
 def waits(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
     """The `waits` table: recorded waits, and every wait for a loader's batch."""
-    rows = [_wait(record) for record in process.of("wait")]
-    rows += [_input_wait(record) for record in process.of("batch") if record.get("wait") is not None]
+    rows = [
+        _stretch(record, record.get("end"), cause=record.get("cause"), detail=record.get("detail"))
+        for record in process.of("wait")
+    ]
+    for batch in process.of("batch"):
+        if batch.get("wait") is not None:
+            end, loader = batch["start"] + batch["wait"], f"loader {batch.get('loader')}"
+            rows.append(_stretch(batch, end, cause="input", detail=loader))
     schema = {name: TABLES["waits"][name] for name in ("thread", "cause", "start_ns", "end_ns", "detail")}
     return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
 
 
-def _wait(record: Record) -> Record:
-    return {
-        "thread": record.get("thread"),
-        "cause": record.get("cause"),
-        "start_ns": record.get("start"),
-        "end_ns": record.get("end"),
-        "detail": record.get("detail"),
-    }
-
-
-def _input_wait(record: Record) -> Record:
-    return {
-        "thread": record.get("thread"),
-        "cause": "input",
-        "start_ns": record["start"],
-        "end_ns": record["start"] + record["wait"],
-        "detail": f"loader {record.get('loader')}",
-    }
+def _stretch(record: Record, end_ns: int | None, **more: Any) -> Record:
+    return {"thread": record.get("thread"), "start_ns": record.get("start"), "end_ns": end_ns, **more}
 
 
 def regions(process: Process, marked: pl.DataFrame) -> pl.DataFrame:
     """Regions of the program as rows of `ops`, except those that a profiler recorded in its trace."""
-    rows = [
-        {
-            "thread": record["thread"],
-            "name": record["name"],
-            "start_ns": record["start"],
-            "end_ns": record["end"],
-        }
-        for record in process.of("region")
-    ]
+    rows = [_stretch(record, record["end"], name=record["name"]) for record in process.of("region")]
     names = ("thread", "name", "start_ns", "end_ns")
     frame = pl.DataFrame(rows, schema={name: TABLES["ops"][name] for name in names}, strict=False)
     ids = -1 - pl.int_range(pl.len(), dtype=pl.Int64)  # ids in traces count up from 0
@@ -71,28 +53,14 @@ def batches(process: Process, others: list[Process], marked: pl.DataFrame) -> pl
     for record in process.of("batch"):
         if record.get("wait") is None:
             continue
-        stages = {
-            **made.get((record.get("pid"), record.get("epoch"), record.get("nth")), {}),
-            **_known(record),
-        }
+        worker_record = made.get((record.get("pid"), record.get("epoch"), record.get("nth")), {})
+        stages = worker_record | {name: value for name, value in record.items() if value is not None}
+        about = {name: record.get(name) for name in ("loader", "batch", "worker")}
+        times = {"start_ns": record["start"], "wait_ns": record["wait"]}
         took = {f"{stage}_ns": stages.get(stage) for stage in _STAGES}
-        rows.append({**_batch(record), **took, **{name: stages.get(name) for name in _COUNTS}})
+        rows.append({**about, **times, **took, **{name: stages.get(name) for name in _COUNTS}})
     schema = {name: kind for name, kind in TABLES["input"].items() if name != "phase"}
     return in_phases(pl.DataFrame(rows, schema=schema, strict=False), "start_ns", marked)
-
-
-def _known(record: Record) -> Record:
-    return {name: value for name, value in record.items() if value is not None}
-
-
-def _batch(record: Record) -> Record:
-    return {
-        "loader": record.get("loader"),
-        "batch": record.get("batch"),
-        "worker": record.get("worker"),
-        "start_ns": record["start"],
-        "wait_ns": record["wait"],
-    }
 
 
 def memory(process: Process, marked: pl.DataFrame) -> pl.DataFrame:

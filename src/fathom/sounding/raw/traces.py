@@ -1,0 +1,117 @@
+"""The traces of a recording: read them, add source lines, and align the host's clock with the profiler's."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fathom.errors import FathomError
+from fathom.sounding.kineto import read_trace
+from fathom.sounding.manifest import Problem
+from fathom.sounding.raw.folder import Process, Raw, Record
+from fathom.sounding.schema import TABLES
+
+# A frame of Kineto's, with the first line of its function.
+SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
+
+
+@dataclass(frozen=True)
+class Shift:
+    """One burst's offset (profiler minus host, ns), its spread, and its host interval."""
+
+    burst: int
+    offset_ns: int
+    error_ns: int
+    start_ns: int
+    end_ns: int
+
+
+def shift_of(burst: int, marked: pl.DataFrame, annotated: pl.DataFrame) -> Shift | None:
+    """Return the median offset of the marks (k, ns) from their annotations in the trace (k, ns)."""
+    both = annotated.select("k", there="ns").join(marked.select("k", "ns"), on="k")
+    if both.is_empty():
+        return None
+    offsets = sorted((both["there"] - both["ns"]).to_list())
+    middle = offsets[len(offsets) // 2]
+    error = max(middle - offsets[0], offsets[-1] - middle)
+    return Shift(burst, middle, error, min(both["ns"]), max(both["ns"]))
+
+
+def move(frame: pl.DataFrame, times: list[str], by: list[Shift], when: str) -> pl.DataFrame:
+    """Shift the columns `times` of rows whose `when` is in a burst's interval, ends included."""
+    offset = pl.lit(0, dtype=pl.Int64)
+    for burst_shift in by:
+        inside = pl.col(when).is_between(burst_shift.start_ns, burst_shift.end_ns)
+        offset = pl.when(inside).then(pl.lit(burst_shift.offset_ns, dtype=pl.Int64)).otherwise(offset)
+    moved = frame.with_columns(_offset=offset)
+    return moved.with_columns(pl.col(name) + pl.col("_offset") for name in times).drop("_offset")
+
+
+def read_traces(
+    raw: Raw, process: Process, marked: pl.DataFrame, number: int, settled: int
+) -> tuple[dict[str, pl.DataFrame], list[Shift], list[Problem]]:
+    """Return the tables of all bursts, the clock shift of each burst, and problems."""
+    parts: dict[str, list[pl.DataFrame]] = {}
+    shifts: list[Shift] = []
+    problems: list[Problem] = []
+    for record in process.of("trace"):
+        if 0 <= record["k0"] < settled:  # captures (-1) stay valid
+            continue
+        try:
+            trace_tables, shift, wrong = _trace(raw, record, marked)
+        except FathomError as error:
+            problems.append(
+                Problem("trace-lost", str(error), rank=number, spoils=["kernels", "ops", "launches"])
+            )
+            continue
+        problems += wrong
+        shifts += [shift] if shift else []
+        for name, frame in trace_tables.items():
+            parts.setdefault(name, []).append(frame)
+    return {name: pl.concat(frames) for name, frames in parts.items()}, shifts, problems
+
+
+def _trace(
+    raw: Raw, record: Record, marked: pl.DataFrame
+) -> tuple[dict[str, pl.DataFrame], Shift | None, list[Problem]]:
+    path = raw.trace(record["file"])
+    if path is None:
+        raise FathomError(f"The trace {record['file']} is missing, so its burst was left out.")
+    trace = read_trace(path, phase=record["phase"], burst=record["burst"])
+    shift = shift_of(record["burst"], marked, trace.marks)
+    trace_tables = {**trace.tables, "ops": with_lines(trace.tables["ops"], path)}
+    return trace_tables, shift, list(trace.problems)
+
+
+def with_lines(ops: pl.DataFrame, trace: Path) -> pl.DataFrame:
+    """Add `line` to `ops` if the probe recorded lines beside the trace."""
+    called = _called(trace)
+    if called.is_empty() or ops["source"].null_count() == ops.height:
+        return ops
+    parts = ops.select(
+        pl.int_range(pl.len()).alias("row"),
+        pl.col("start_ns").alias("ns"),
+        pl.col("source").str.extract_groups(SOURCE),
+    ).unnest("source")
+    near = (
+        parts.drop_nulls("file")
+        .sort("ns")
+        .join_asof(called, on="ns", by=["file", "function"], strategy="backward", check_sortedness=False)
+    )
+    lines = near.drop_nulls("ran").select("row", line="ran")
+    rows = ops.drop("line").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    return rows.join(lines, on="row", how="left", maintain_order="left").select(list(TABLES["ops"]))
+
+
+def _called(trace: Path) -> pl.DataFrame:
+    """ns, file, function, ran (the line that the function had reached); empty if none were recorded."""
+    schema = {"ns": pl.Int64, "file": pl.String, "function": pl.String, "ran": pl.Int64}
+    path = trace.parent / f"lines-{trace.name.removesuffix('.gz')}"
+    try:
+        rows = json.loads(path.read_bytes())
+        return pl.DataFrame(rows, schema=schema, orient="row").sort("ns", maintain_order=True)
+    except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
+        return pl.DataFrame(schema=schema)
