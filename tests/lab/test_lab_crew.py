@@ -12,8 +12,7 @@ import pytest
 
 from fathom.errors import BadInputError
 from fathom.lab import Here, Outcome, run
-from fathom.lab.crew import side_by_side
-from fathom.lab.progress import Progress
+from fathom.lab.crew import Progress, side_by_side
 from fathom.lab.surroundings import room
 from fathom.lab.technique import Technique
 from fathom.machine import MachineFileError

@@ -396,7 +396,7 @@ def test_an_imported_trace_has_no_machine(files):
     done = CliRunner().invoke(
         app, ["machine", "compare", str(files / "t.fathom"), str(files / "laptop.json")]
     )
-    assert done.exit_code == 1 and "does not say which machine" in done.stderr
+    assert done.exit_code == 1 and "was imported without its machine" in done.stderr
 
 
 def test_a_truncated_sounding_is_refused(files):

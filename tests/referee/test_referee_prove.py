@@ -16,7 +16,7 @@ from rich.console import Console
 
 import fathom
 from fathom.errors import BadInputError
-from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict, prove_commands, prove_pair
+from fathom.referee import Comparison, Pair, Refusal, Settings, Timing, Verdict, command_of, prove_pair
 from fathom.referee.metrics import read_metrics
 from fathom.referee.proof import _concluded
 from fathom.referee.worker import SideError
@@ -150,6 +150,13 @@ def program(folder: Path, name: str, loss: str, tokens: str = "[1, 2]", more: st
     return f"{sys.executable} -S {path}"
 
 
+def prove_commands(
+    baseline: str, candidate: str, settings: Settings | None = None, metrics: Path | None = None, **more: Any
+) -> Verdict:
+    plain, tuned = command_of(baseline), command_of(candidate)
+    return prove_pair(Pair(plain=plain, tuned=tuned, metrics=metrics, **more), settings)
+
+
 def test_commands_are_compared_by_what_they_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     metrics, settings = Path("m.json"), Settings(budget_s=0)
@@ -252,12 +259,12 @@ def test_commands_whose_work_nobody_compares_are_refused_before_they_run(tmp_pat
     assert (done.returncode, answer["verdict"], answer["ratio"]) == (1, "refused", None)
     assert [reason["code"] for reason in answer["reasons"]] == ["nothing-compared"]
     assert "--metrics" in answer["reasons"][0]["detail"] and not (tmp_path / "ran").exists()
-    verdict = prove_commands(nothing, nothing, Settings(budget_s=0), allow=["nothing-compared"])
+    verdict = prove_commands(nothing, nothing, Settings(budget_s=0), allow=("nothing-compared",))
     assert verdict.reasons == [] and verdict.ratio is not None and not verdict.refused
     assert verdict.excused == [Refusal("nothing-compared")]  # without what else could be done
     assert "nothing that it computes was compared" in told(verdict)
     with pytest.raises(BadInputError, match="nothing-compared"):  # it names those that there are
-        prove_commands(run, nothing, allow=["nonsense"])
+        prove_commands(run, nothing, allow=("nonsense",))
 
 
 @pytest.mark.parametrize("words", [("", "true"), ("'", "true"), ("no-such-program", "true")])

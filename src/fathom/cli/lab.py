@@ -11,19 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fathom.cli.console import print_json, say
+from fathom.cli.options import group
 from fathom.cli.progress import shown
 from fathom.errors import BadInputError, FathomError
 
 if TYPE_CHECKING:
     from fathom.lab import Outcome, Technique
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Techniques as runnable pairs, proven on this machine.",
-)
+app = group(no_args_is_help=True, help="Techniques as runnable pairs, proven on this machine.")
 LIST_EXAMPLES = """Examples:
 
 fathom lab list

@@ -28,6 +28,7 @@ from fathom.cli import (
     what_if,
 )
 from fathom.cli.console import explain, say
+from fathom.cli.options import group
 from fathom.cli.quick import only_read, quicken
 from fathom.errors import FathomError
 from fathom.version import VERSION
@@ -37,7 +38,7 @@ INTERRUPTED = 130
 
 
 class _Group(TyperGroup):
-    """Turns errors that are meant for people into one line and a status."""
+    """Print expected errors in one line, and end with a status."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         quicken(self, ctx)
@@ -64,13 +65,10 @@ class _Group(TyperGroup):
             raise SystemExit(1) from None
 
 
-app = typer.Typer(
+app = group(
     cls=_Group,
     no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # its libraries take longer to import than all of ours
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
     help="Where your accelerator's time goes, all the way down.",
     epilog="Begin with: fathom run -- python train.py",
 )
@@ -144,7 +142,7 @@ def main() -> None:
 
 
 def _keep(name: str) -> None:
-    """Register the one command that is asked for: making all of them takes longer than some of them run."""
+    """Register only the requested command: creating all of them takes longer than some of them run."""
     mine = [command for command in app.registered_commands if command.name == name]
     if mine:
         app.registered_commands, app.registered_groups = mine, []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,3 +17,13 @@ Price = Annotated[
     str | None,
     typer.Option(help="Price of a GPU, like 3.50/h or 3.50 EUR/h; else `price` under [cost] in fathom.toml."),
 ]
+
+
+def group(**options: Any) -> typer.Typer:
+    """A group of commands."""
+    return typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,  # its libraries take longer to import than all of Fathom
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
+    )

@@ -121,9 +121,21 @@ def prove(
     input cannot be used.
     """
     from fathom.cli.progress import shown
-    from fathom.referee import Pair, Settings, prove_commands, prove_pair
+    from fathom.referee import Pair, Settings, command_of, prove_pair
 
     try:
+        pair = Pair(
+            plain=command_of(baseline) if command else baseline,
+            tuned=command_of(candidate) if command else candidate,
+            inputs=inputs,
+            reference=reference,
+            variants=variants,
+            work=work,
+            precision=precision,
+            reduction=reduction,
+            allow=tuple(allow or ()),
+            metrics=metrics,
+        ).with_inputs()
         with shown("starting") as seen:
             settings = Settings(
                 margin=margin,
@@ -139,22 +151,7 @@ def prove(
                 progress=seen.progress,
                 tell=seen.tell,
             )
-            allowed = tuple(allow or ())
-            if command:
-                verdict = prove_commands(baseline, candidate, settings, metrics, allow=allowed)
-            else:
-                pair = Pair(
-                    plain=baseline,
-                    tuned=candidate,
-                    inputs=inputs,
-                    reference=reference,
-                    variants=variants,
-                    work=work,
-                    precision=precision,
-                    reduction=reduction,
-                    allow=allowed,
-                )
-                verdict = prove_pair(pair.with_inputs(), settings)
+            verdict = prove_pair(pair, settings)
     except BadInputError as error:
         say(str(error))
         raise typer.Exit(BAD_INPUT) from None

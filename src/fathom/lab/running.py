@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from fathom.errors import BadInputError
-from fathom.lab.crew import side_by_side
-from fathom.lab.progress import Progress, Say
+from fathom.lab.crew import Progress, Say, side_by_side
 from fathom.lab.results import Kept, keep, recall
 from fathom.lab.surroundings import Here, here, room, why_not
 from fathom.lab.technique import Technique

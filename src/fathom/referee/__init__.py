@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from fathom.referee.child.values import arguments
     from fathom.referee.gate import Gate, StoppedError
     from fathom.referee.launching import Fork, Launcher
-    from fathom.referee.pair import Pair
-    from fathom.referee.programs import prove_commands
+    from fathom.referee.pair import Pair, command_of
     from fathom.referee.proof import prove, prove_pair
     from fathom.referee.queue import first_gpu, one_at_a_time
     from fathom.referee.settings import Settings
@@ -27,8 +26,7 @@ __all__, __getattr__ = exports(
         ".child.values": ("arguments",),
         ".gate": ("Gate", "StoppedError"),
         ".launching": ("Fork", "Launcher"),
-        ".pair": ("Pair",),
-        ".programs": ("prove_commands",),
+        ".pair": ("Pair", "command_of"),
         ".proof": ("prove", "prove_pair"),
         ".queue": ("first_gpu", "one_at_a_time"),
         ".settings": ("Settings",),

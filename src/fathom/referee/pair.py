@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +32,10 @@ class Pair:
     - `reduction`: the number of terms summed for one element of the result.
     - `allow`: codes of reasons that are no reason to refuse the tuned form.
     - `findings`: kinds of findings that appear on the plain form and not on the tuned form.
-    - `metrics`, `agree`: for commands, the file that both write (see `prove_commands`), and the relative
-      difference of its values that is allowed beyond scatter and rounding.
+    - `metrics`: for commands, the JSON or npz file that both write, with arrays by name, such as `loss`,
+      weights or `tokens`. Without it the tuned form is refused, because it might compute nothing, unless
+      `allow` has `nothing-compared`.
+    - `agree`: the relative difference of these values that is allowed beyond scatter and rounding.
 
     Commands use only `metrics`, `agree`, `allow`, `name` and `findings`.
     """
@@ -83,6 +86,18 @@ class Pair:
         places = ("plain", "tuned", "inputs", "reference", "variants", "work")
         addresses: dict[str, Any] = {name: _addressed(getattr(self, name)) for name in places}
         return replace(self, **addresses)
+
+
+def command_of(text: str) -> Command:
+    """The words of a command line, as a shell splits them. Raises BadInputError."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadInputError(f"The command {text!r} cannot be read: {error}.") from None
+    if not words:
+        example = "fathom prove --command 'python a.py' 'python b.py'"
+        raise BadInputError(f"The command is empty; give two: {example}.")
+    return tuple(words)
 
 
 def _addressed(where: Where | None) -> str | None:

@@ -6,20 +6,17 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL
 
 from fathom.errors import BadInputError
-from fathom.machine import known_machine
 from fathom.referee.blocks import Block, Seeds
 from fathom.referee.compare.decode import Saved
 from fathom.referee.conclusion import conclude
 from fathom.referee.metrics import Metrics, differences, read_metrics
 from fathom.referee.pair import Command, Pair
-from fathom.referee.queue import first_gpu, one_at_a_time
 from fathom.referee.race import Race, comparisons, race
 from fathom.referee.settings import Settings
 from fathom.referee.sides import BASELINE, CANDIDATE
@@ -77,29 +74,9 @@ class Programs:
             raise SideError("raises", f"it ended with status {status}: {lines[-1]}")
 
 
-def prove_commands(
-    baseline: str,
-    candidate: str,
-    settings: Settings | None = None,
-    metrics: Path | None = None,
-    clock: Clock | None = None,
-    allow: Sequence[str] = (),
-) -> Verdict:
-    """Prove one command line against another; both run without a shell.
-
-    `metrics` is the file that both write, JSON or npz: arrays by name, such as `loss`, weights or `tokens`.
-    Without it the candidate is refused, because it might compute nothing, unless `allow` has the code
-    `nothing-compared`. Raises BadInputError.
-    """
-    pair = Pair(plain=_words(baseline), tuned=_words(candidate), metrics=metrics, allow=tuple(allow))
-    settings = settings or Settings()
-    with one_at_a_time(first_gpu(known_machine().get("gpus") or []), settings.tell):
-        return prove_whole(pair, settings, clock)
-
-
-def prove_whole(pair: Pair, settings: Settings | None = None, clock: Clock | None = None) -> Verdict:
-    """Prove a pair of commands. Raises BadInputError."""
-    settings, clock = settings or Settings(), clock or SystemClock()
+def prove_whole(pair: Pair, settings: Settings, clock: Clock | None = None) -> Verdict:
+    """Prove a pair of commands, which run without a shell. Raises BadInputError."""
+    clock = clock or SystemClock()
     began = clock.now_ns()
     commands = pair.addressed().commands
     assert commands
@@ -149,18 +126,6 @@ def _timed(verdict: Verdict, run: Race, settings: Settings) -> None:
     verdict.timings = comparisons(run, settings.margin)
     if verdict.timings:
         conclude(verdict, verdict.timings[0])
-
-
-def _words(command: str) -> Command:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise BadInputError(f"The command {command!r} cannot be read: {error}.") from None
-    if not words:
-        raise BadInputError(
-            "The command is empty; give two: fathom prove --command 'python a.py' 'python b.py'."
-        )
-    return tuple(words)
 
 
 def _resolved(words: Command) -> list[str]:

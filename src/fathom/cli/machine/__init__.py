@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from fathom.cli.machine import check, compare, measure, show
+from fathom.cli.options import group
 
-app = typer.Typer(
-    add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]}
-)
+app = group()
 app.callback(invoke_without_command=True, help=show.HELP, epilog=show.EXAMPLES)(show.show)
 app.command("measure", epilog=measure.EXAMPLES)(measure.measure)
 app.command("check", epilog=check.EXAMPLES)(check.check)

@@ -66,7 +66,7 @@ def _of_sounding(path: Path) -> dict[str, Any]:
     store = open_store(path)
     machine = store.machine
     if not isinstance(machine, dict) or not machine:
-        raise BadInputError(f"{path} does not say which machine it is from, as it was imported.")
+        raise BadInputError(f"{path} was imported without its machine; give a machine file.")
     versions = machine.get("versions")
     known = versions if isinstance(versions, dict) else {}
     return {**machine, "versions": {**known, **store.manifest.versions}}
