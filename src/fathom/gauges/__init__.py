@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fathom.gauges.catalogue import FULL, QUICK
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
+    from fathom.gauges.catalogue import FULL, QUICK
     from fathom.gauges.completing import completed
     from fathom.gauges.conditions import DOUBTFUL, ConditionSensors
     from fathom.gauges.contention import BusyGpuError
@@ -15,47 +16,17 @@ if TYPE_CHECKING:
     from fathom.gauges.parent import GaugeProgress, measure, seconds
     from fathom.gauges.planning import MeasurementPlan, plan
 
-__all__ = [
-    "DOUBTFUL",
-    "FULL",
-    "QUICK",
-    "BusyGpuError",
-    "ConditionSensors",
-    "GaugeProgress",
-    "MeasurementPlan",
-    "completed",
-    "core_of_cuda",
-    "keep",
-    "measure",
-    "merge",
-    "plan",
-    "quick_missing",
-    "recall",
-    "seconds",
-]
-
-_HOMES = {
-    "DOUBTFUL": "conditions",
-    "ConditionSensors": "conditions",
-    "completed": "completing",
-    "core_of_cuda": "cuda",
-    "BusyGpuError": "contention",
-    "MeasurementPlan": "planning",
-    "GaugeProgress": "parent",
-    "keep": "keeping",
-    "measure": "parent",
-    "merge": "keeping",
-    "plan": "planning",
-    "quick_missing": "keeping",
-    "recall": "keeping",
-    "seconds": "parent",
-}
-
-
-def __getattr__(name: str) -> Any:
-    # The measuring process starts from this package and must not load what only its parent needs.
-    from importlib import import_module
-
-    if name in _HOMES:
-        return getattr(import_module(f"fathom.gauges.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'fathom.gauges' has no attribute '{name}'")
+# The measuring process starts from this package and must not load what only its parent needs.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".catalogue": ("FULL", "QUICK"),
+        ".completing": ("completed",),
+        ".conditions": ("DOUBTFUL", "ConditionSensors"),
+        ".contention": ("BusyGpuError",),
+        ".cuda": ("core_of_cuda",),
+        ".keeping": ("keep", "merge", "quick_missing", "recall"),
+        ".parent": ("GaugeProgress", "measure", "seconds"),
+        ".planning": ("MeasurementPlan", "plan"),
+    },
+)

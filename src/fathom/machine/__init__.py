@@ -5,8 +5,9 @@ Public besides this face: `checks`, `compare`, `datasheet` and `nvml`.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.machine.architectures import architecture
@@ -28,61 +29,19 @@ if TYPE_CHECKING:
     )
     from fathom.machine.survey import fingerprint, free_bytes, inventory, memory_bytes
 
-__all__ = [
-    "HOME",
-    "Ceiling",
-    "Limits",
-    "MachineFileError",
-    "Missing",
-    "Price",
-    "architecture",
-    "bounding",
-    "configured_price",
-    "counters_of",
-    "described",
-    "filesystem",
-    "find_ceiling",
-    "fingerprint",
-    "free_bytes",
-    "from_machine",
-    "home",
-    "inventory",
-    "known_machine",
-    "limits_of",
-    "may_count",
-    "memory_bytes",
-    "missing_from",
-    "parse_price",
-    "peaks_of",
-    "read_cpu",
-    "read_machine",
-    "remember",
-    "remembered",
-    "stored_machine",
-    "to_records",
-    "why_no_counters",
-    "why_no_limits",
-    "with_datasheet",
-]
-
-# Loaded on first use: reports need no inventory, and limits need NumPy and YAML, which a target that only
-# records may lack.
-_MODULES = {
-    "architectures": ("architecture",),
-    "ceilings": ("Ceiling", "Missing", "find_ceiling", "from_machine", "missing_from", "to_records"),
-    "counters": ("counters_of", "may_count", "why_no_counters"),
-    "cpu": ("read_cpu",),
-    "disks": ("filesystem",),
-    "known": ("described", "known_machine", "stored_machine", "with_datasheet"),
-    "limits": ("Limits", "limits_of", "peaks_of", "why_no_limits"),
-    "price": ("Price", "configured_price", "parse_price"),
-    "store": ("HOME", "MachineFileError", "bounding", "home", "read_machine", "remember", "remembered"),
-    "survey": ("fingerprint", "free_bytes", "inventory", "memory_bytes"),
-}
-_LATER = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+# Limits need NumPy and YAML, which a target that only records may lack.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".architectures": ("architecture",),
+        ".ceilings": ("Ceiling", "Missing", "find_ceiling", "from_machine", "missing_from", "to_records"),
+        ".counters": ("counters_of", "may_count", "why_no_counters"),
+        ".cpu": ("read_cpu",),
+        ".disks": ("filesystem",),
+        ".known": ("described", "known_machine", "stored_machine", "with_datasheet"),
+        ".limits": ("Limits", "limits_of", "peaks_of", "why_no_limits"),
+        ".price": ("Price", "configured_price", "parse_price"),
+        ".store": ("HOME", "MachineFileError", "bounding", "home", "read_machine", "remember", "remembered"),
+        ".survey": ("fingerprint", "free_bytes", "inventory", "memory_bytes"),
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.recorder.command import CannotLaunchError, resolve_command
@@ -15,44 +16,17 @@ if TYPE_CHECKING:
     from fathom.recorder.recording import Recording, leave, record
     from fathom.recorder.session import SelfRecording
 
-__all__ = [
-    "DEPTHS",
-    "STEP_ON",
-    "TRIALS",
-    "CannotLaunchError",
-    "Diagnosis",
-    "DoctorCheck",
-    "Plan",
-    "Recording",
-    "SelfRecording",
-    "examine_host",
-    "finish",
-    "fold",
-    "folded",
-    "import_any",
-    "leave",
-    "missing_libraries",
-    "number_or_word",
-    "record",
-    "resolve_command",
-    "trials",
-]
-
-# Loaded on first use: imports and reports of profiled kernels need little of this package.
-_MODULES = {
-    "command": ("CannotLaunchError", "resolve_command"),
-    "doctor": ("Diagnosis", "DoctorCheck", "examine_host"),
-    "finishing": ("finish", "missing_libraries"),
-    "folding": ("fold", "folded"),
-    "imports": ("import_any",),
-    "plan": ("DEPTHS", "STEP_ON", "TRIALS", "Plan", "number_or_word", "trials"),
-    "recording": ("Recording", "leave", "record"),
-    "session": ("SelfRecording",),
-}
-_LATER = {name: module for module, names in _MODULES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+# Imports and reports of profiled kernels need little of this package.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".command": ("CannotLaunchError", "resolve_command"),
+        ".doctor": ("Diagnosis", "DoctorCheck", "examine_host"),
+        ".finishing": ("finish", "missing_libraries"),
+        ".folding": ("fold", "folded"),
+        ".imports": ("import_any",),
+        ".plan": ("DEPTHS", "STEP_ON", "TRIALS", "Plan", "number_or_word", "trials"),
+        ".recording": ("Recording", "leave", "record"),
+        ".session": ("SelfRecording",),
+    },
+)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from fathom.lazy import exports
 
 if TYPE_CHECKING:
     from fathom.gauges.counters.parent import NoCountersError, keep_counters, needed, prevented, qualify
 
-__all__ = ["NoCountersError", "keep_counters", "needed", "prevented", "qualify"]
-
-
-def __getattr__(name: str) -> Any:
-    # The qualifying process starts from this package and must not load what only its parent needs.
-    from importlib import import_module
-
-    if name in __all__:
-        return getattr(import_module("fathom.gauges.counters.parent"), name)
-    raise AttributeError(f"module 'fathom.gauges.counters' has no attribute '{name}'")
+# The qualifying process starts from this package and must not load what only its parent needs.
+__all__, __getattr__ = exports(
+    __name__,
+    {
+        ".parent": ("NoCountersError", "keep_counters", "needed", "prevented", "qualify"),
+    },
+)
