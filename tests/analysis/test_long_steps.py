@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fathom
 from fathom.analysis.long_steps import long_steps
 from fathom.sounding.schema import conform
+from faults import kept
+from faults.examined import KEPT
 
 MS = 1_000_000
 PROGRAM, LIBRARY = "/home/me/train.py", "/usr/lib/python3.12/site-packages/torch/nn/modules/module.py"
@@ -125,3 +128,17 @@ def test_long_steps_that_cost_little_are_not_named():
 
 def test_few_steps_show_nothing():
     assert Recording([10 * MS] * 10 + [200 * MS], usual).found() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "every"),
+    [
+        ("two.pageable_and_checkpoint.faulty.2", [8]),  # saves every eighth step
+        ("input.worker_restart.faulty.2", [12]),  # an epoch has twelve batches
+        ("two.pageable_and_checkpoint.mended.2", []),
+        ("tuned.graphed_training.mended.2", []),  # its marks say when work was launched
+    ],
+)
+def test_kept_recordings(name, every, tmp_path):
+    outliers = fathom.open(kept.take(KEPT, name, tmp_path)).examine().long_steps
+    assert [steps.every for steps in outliers] == every

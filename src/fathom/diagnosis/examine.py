@@ -131,7 +131,8 @@ def _accounts(
 
 
 def _long_steps(store: Store, accounts: list[Account]) -> list[LongSteps]:
-    found = (analysis.long_steps(store, one.rank, one.steps, one.kind) for one in accounts)
+    timed = [one for one in accounts if one.clean is not None]  # else marks say when work was launched
+    found = (analysis.long_steps(store, one.rank, one.steps, one.kind) for one in timed)
     return [one for one in found if one is not None]
 
 
