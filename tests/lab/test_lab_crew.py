@@ -43,13 +43,13 @@ def test_an_error_ends_the_others_who_wait_at_the_gate() -> None:
 
     def do(number: int, gate: Gate) -> int:
         if number == 0:
-            with gate.entered(alone=True):
+            with gate.entered(exclusive=True):
                 for _ in range(2):
                     assert waiting.acquire(timeout=PATIENCE_S)
                 raise MachineFileError("no room")
         try:
             waiting.release()
-            with gate.entered(alone=True):
+            with gate.entered(exclusive=True):
                 return number
         except StoppedError:
             ended.append(number)
@@ -97,7 +97,7 @@ def test_who_answers_not_within_its_limit_is_killed_before_anybody_samples() -> 
             pass
         with pytest.raises(ProcessLookupError):
             os.kill(launcher.pid, 0)
-        with Turn(gate).alone():
+        with Turn(gate).exclusive():
             pass
     patient = _Silent()
     with pytest.raises(SideError, match="no answer"), SideProcess({}, 0.1, patient):

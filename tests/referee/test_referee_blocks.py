@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fathom.referee.blocks import LEAST, LONG_NS, MOST, STAY, SURE, ProcessSampler, Seeds, sure
+from fathom.referee.blocks import LEAST, LONG_NS, MOST, PRECISE, STAY, ProcessSampler, Seeds, precise
 from fathom.referee.child import cuda, processor, values
 from fathom.referee.settings import Settings
 from fathom.referee.turn import Turn
@@ -186,9 +186,9 @@ def test_a_process_whose_times_depend_on_the_place_is_asked_for_more() -> None:
 def test_a_process_has_told_enough_when_the_mean_over_places_is_known(samples: list[list[float]]) -> None:
     places = [sum(place) / len(place) for place in samples]
     error = stdev(places) / len(places) ** 0.5
-    if abs(error / mean(places) - SURE) > 1e-9:
+    if abs(error / mean(places) - PRECISE) > 1e-9:
         taken = [{"ns": ns, "stays": stays} for place in samples for stays, ns in enumerate(place)]
-        assert sure(taken) == (error / mean(places) < SURE)
+        assert precise(taken) == (error / mean(places) < PRECISE)
 
 
 class Memory:

@@ -12,7 +12,7 @@ import pytest
 
 from fathom.referee.bare import behaves_differently
 from fathom.referee.blocks import ProcessSampler, Seeds
-from fathom.referee.inspecting import Opponent, inspect
+from fathom.referee.inspecting import Baseline, inspect
 from fathom.referee.launching import Fork
 from fathom.referee.pair import Pair
 from fathom.referee.settings import Settings
@@ -27,7 +27,7 @@ NAMES = sorted(path.stem for path in CHEATS.glob("[!_]*.py") if not path.stem.st
 # Those in torch share a process that has imported it.
 TORCH = (pytest.mark.programs, pytest.mark.xdist_group("referee-torch"))
 SETTINGS = Settings(block_s=0.01, seed=7)
-Judges = dict[str, tuple[Fork, Opponent]]
+Judges = dict[str, tuple[Fork, Baseline]]
 
 
 def marked(name: str) -> Any:
@@ -52,35 +52,35 @@ def pair(against: str, cheat: str) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def opponents() -> Iterator[Judges]:
+def baselines() -> Iterator[Judges]:
     """The honest sides, each started once, when first asked for."""
     with ExitStack() as stack:
-        yield _Opponents(stack)
+        yield _Baselines(stack)
 
 
-class _Opponents(Judges):
+class _Baselines(Judges):
     def __init__(self, stack: ExitStack) -> None:
         self.stack = stack
 
-    def __missing__(self, against: str) -> tuple[Fork, Opponent]:
+    def __missing__(self, against: str) -> tuple[Fork, Baseline]:
         modules = ["torch"] if "torch" in against else []
         fork = self.stack.enter_context(Fork(modules))
         sides = self.stack.enter_context(Sides(pair(against, against), 60, fork))
-        self[against] = fork, self.stack.enter_context(Opponent(sides, SETTINGS.seeds()))
+        self[against] = fork, self.stack.enter_context(Baseline(sides, SETTINGS.seeds()))
         return self[against]
 
 
-def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> list[Refusal]:
+def reasons(cheat: str, against: str, baselines: Judges, patience_s: float) -> list[Refusal]:
     """As a proof goes: the first look, then unwatched, then one block."""
-    fork, opponent = opponents[against]
+    fork, baseline = baselines[against]
     seeds = SETTINGS.seeds()
     with Sides(pair(against, cheat), patience_s, fork) as sides:
-        sides.key = opponent.baseline.key
-        judge = opponent.judge()
-        found = inspect(sides, opponent, judge, seeds).reasons
-        found = found or behaves_differently(sides, opponent, judge, next(seeds))
+        sides.key = baseline.process.key
+        judge = baseline.judge()
+        found = inspect(sides, baseline, judge, seeds).reasons
+        found = found or behaves_differently(sides, baseline, judge, next(seeds))
         if not found:
-            sampler = ProcessSampler(sides, SETTINGS, "cpu", opponent.about.input_bytes)
+            sampler = ProcessSampler(sides, SETTINGS, "cpu", baseline.about.input_bytes)
             try:
                 found = sampler.block(CANDIDATE, Seeds(3), 0.5).reasons
             except SideError as error:
@@ -89,23 +89,23 @@ def reasons(cheat: str, against: str, opponents: Judges, patience_s: float) -> l
 
 
 @pytest.mark.parametrize("cheat", [marked(name) for name in NAMES])
-def test_it_is_refused_for_the_right_reason(cheat: str, opponents: Judges) -> None:
+def test_it_is_refused_for_the_right_reason(cheat: str, baselines: Judges) -> None:
     path = CHEATS / f"{cheat}.py"
     if cheat.startswith("torch_"):
         pytest.importorskip("torch")
     expected, against = header(path, "refused"), header(path, "against")
-    found = reasons(cheat, against, opponents, 2.0 if expected == "hangs" else 60.0)
+    found = reasons(cheat, against, baselines, 2.0 if expected == "hangs" else 60.0)
     assert [reason.code for reason in found][:1] == [expected], found
 
 
 @pytest.mark.parametrize("against", ["honest", marked("honest_torch")])
-def test_an_honest_candidate_is_not(against: str, opponents: Judges) -> None:
+def test_an_honest_candidate_is_not(against: str, baselines: Judges) -> None:
     if against.endswith("torch"):
         pytest.importorskip("torch")
-    fork, opponent = opponents[against]
+    fork, baseline = baselines[against]
     with Sides(pair(against, against), 60, fork) as sides:
-        sides.key = opponent.baseline.key
-        assert inspect(sides, opponent, opponent.judge(), SETTINGS.seeds()).reasons == []
+        sides.key = baseline.process.key
+        assert inspect(sides, baseline, baseline.judge(), SETTINGS.seeds()).reasons == []
 
 
 def test_there_are_enough_of_them_and_each_names_a_known_reason() -> None:

@@ -1,4 +1,4 @@
-"""Who is let in: exactly, on orders without threads; on threads, that nobody is beside one who is alone."""
+"""Who is let in: exactly, on orders without threads; on threads, that nobody is beside an exclusive user."""
 
 from __future__ import annotations
 
@@ -28,55 +28,56 @@ PATIENCE_S = 20.0  # no test waits so long unless it fails
 def test_many_share_and_one_waits_for_those_who_cannot_be_stopped() -> None:
     order = Order()
     for who, stoppable in ((1, False), (2, True)):
-        order.come(who, SHARED, stoppable)
+        order.enqueue(who, SHARED, stoppable)
     assert order.admit() == [1, 2]
-    order.come(3, ALONE)
+    order.enqueue(3, ALONE)
     assert order.admit() == []
-    order.go(1)
-    assert order.admit() == [3] and order.alone == 3 and order.inside == {2: True, 3: False}
+    order.remove(1)
+    assert order.admit() == [3] and order.exclusive == 3 and order.inside == {2: True, 3: False}
 
 
 def test_while_one_waits_to_be_alone_only_those_come_in_who_can_be_stopped() -> None:
     order = Order()
-    order.come(1, SHARED)
+    order.enqueue(1, SHARED)
     order.admit()
-    order.come(2, ALONE)
-    order.come(3, SHARED)
-    order.come(4, SHARED, stoppable=True)
+    order.enqueue(2, ALONE)
+    order.enqueue(3, SHARED)
+    order.enqueue(4, SHARED, stoppable=True)
     assert order.admit() == [4]
-    order.go(1)
+    order.remove(1)
     assert order.admit() == [2]
-    order.come(5, SHARED, stoppable=True)
+    order.enqueue(5, SHARED, stoppable=True)
     assert order.admit() == []
-    order.go(2)
+    order.remove(2)
     assert order.admit() == [3, 5]
 
 
 def test_who_can_be_stopped_from_now_on_is_waited_for_no_more() -> None:
     order = Order()
-    order.come(1, SHARED)
+    order.enqueue(1, SHARED)
     order.admit()
-    order.come(2, ALONE)
+    order.enqueue(2, ALONE)
     assert order.admit() == []
-    order.now_stoppable(1)
+    order.mark_stoppable(1)
     assert order.admit() == [2] and order.inside == {1: True, 2: False}
 
 
 def test_who_gives_up_holds_nobody_back() -> None:
     order = Order()
-    order.come(1, SHARED)
+    order.enqueue(1, SHARED)
     order.admit()
-    order.come(2, ALONE)
-    order.come(3, SHARED)
+    order.enqueue(2, ALONE)
+    order.enqueue(3, SHARED)
     assert order.admit() == []
-    order.go(2)
+    order.remove(2)
     assert order.admit() == [3]
-    order.go(99)
+    order.remove(99)
 
 
 moves = st.lists(
     st.tuples(
-        st.sampled_from(["shared", "stoppable", "alone", "started", "leave", "give up"]), st.integers(0, 30)
+        st.sampled_from(["shared", "stoppable", "exclusive", "started", "leave", "give up"]),
+        st.integers(0, 30),
     ),
     max_size=80,
 )
@@ -89,36 +90,36 @@ def test_no_order_of_events_puts_anybody_who_works_on_beside_one_who_is_alone(
     order, numbers = Order(), count()
     lonely, inside, waiting = deque[int](), dict[int, str](), dict[int, str]()
     for move, choice in moves:
-        if move in ("shared", "stoppable", "alone"):
+        if move in ("shared", "stoppable", "exclusive"):
             who = next(numbers)
             waiting[who] = move
-            order.come(who, move == "alone", move == "stoppable")
-            if move == "alone":
+            order.enqueue(who, move == "exclusive", move == "stoppable")
+            if move == "exclusive":
                 lonely.append(who)
         elif move == "started" and "shared" in inside.values():
             who = next(one for one, kind in inside.items() if kind == "shared")
             inside[who] = "stoppable"
-            order.now_stoppable(who)
+            order.mark_stoppable(who)
         elif move == "leave" and inside:
             who = sorted(inside)[choice % len(inside)]
-            order.go(who)
+            order.remove(who)
             del inside[who]
         elif move == "give up" and waiting:
             who = sorted(waiting)[choice % len(waiting)]
-            order.go(who)
-            if waiting.pop(who) == "alone":
+            order.remove(who)
+            if waiting.pop(who) == "exclusive":
                 lonely.remove(who)
         for who in order.admit():
             inside[who] = waiting.pop(who)
-            if inside[who] == "alone":
+            if inside[who] == "exclusive":
                 assert lonely.popleft() == who  # first come, first served
         assert order.inside.keys() == inside.keys()
         kinds = sorted(inside.values())
-        assert "alone" not in kinds or (kinds.count("alone") == 1 and "shared" not in kinds)
+        assert "exclusive" not in kinds or (kinds.count("exclusive") == 1 and "shared" not in kinds)
         assert inside or not waiting  # an empty room lets somebody in
     while inside or waiting:  # everybody gets in once those inside leave
         for who in list(inside):
-            order.go(who)
+            order.remove(who)
         inside = {who: waiting.pop(who) for who in order.admit()}
         assert inside or not waiting
 
@@ -131,15 +132,15 @@ def test_threads_are_never_beside_one_that_is_alone() -> None:
 
     def work(gate: Gate, number: int) -> None:
         for step in range(60):
-            alone = (number + step) % 3 == 0
-            with gate.entered(alone=alone):
+            exclusive = (number + step) % 3 == 0
+            with gate.entered(exclusive=exclusive):
                 with lock:
-                    inside.append(alone)
+                    inside.append(exclusive)
                     if any(inside) and len(inside) > 1:
                         wrong.append(str(inside))
                 threading.Event().wait(1e-5)
                 with lock:
-                    inside.remove(alone)
+                    inside.remove(exclusive)
 
     with Gate() as gate:
         threads = [threading.Thread(target=work, args=(gate, number)) for number in range(8)]
@@ -153,16 +154,16 @@ def test_threads_are_never_beside_one_that_is_alone() -> None:
 def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
     said: list[str] = []
 
-    def wait(gate: Gate, alone: bool) -> None:
+    def wait(gate: Gate, exclusive: bool) -> None:
         try:
-            with gate.entered(alone=alone):
+            with gate.entered(exclusive=exclusive):
                 said.append("in")
         except StoppedError:
             said.append("stopped")
 
     with Gate() as gate:
-        with gate.entered(alone=True):
-            threads = [threading.Thread(target=wait, args=(gate, alone)) for alone in (True, False)]
+        with gate.entered(exclusive=True):
+            threads = [threading.Thread(target=wait, args=(gate, exclusive)) for exclusive in (True, False)]
             for thread in threads:
                 thread.start()
             assert not select.select([gate.closing], [], [], 0)[0]
@@ -171,7 +172,7 @@ def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
             for thread in threads:
                 thread.join(PATIENCE_S)
         assert said == ["stopped"] * 2 and select.select([gate.closing], [], [], 0)[0]
-        with pytest.raises(StoppedError), gate.entered(alone=False):
+        with pytest.raises(StoppedError), gate.entered(exclusive=False):
             pass
 
 
@@ -181,42 +182,42 @@ def test_closing_wakes_those_who_wait_and_lets_nobody_in() -> None:
 def test_an_error_inside_leaves_the_gate_open() -> None:
     with Gate() as gate:
         turn = Turn(gate)
-        for enter in (turn.shared, turn.alone):
+        for enter in (turn.shared, turn.exclusive):
             with pytest.raises(KeyError), enter():
                 raise KeyError
-        with turn.alone(), turn.shared():  # alone it shares with itself
+        with turn.exclusive(), turn.shared():  # in exclusive use it shares with itself
             pass
 
 
 def test_who_shares_cannot_become_alone() -> None:
     with Gate() as gate:
         turn = Turn(gate)
-        with turn.shared(), pytest.raises(RuntimeError), turn.alone():
+        with turn.shared(), pytest.raises(RuntimeError), turn.exclusive():
             pass
 
 
 def test_a_quiet_one_never_shares() -> None:
     order = Order()
     with Gate(order) as gate, Turn(gate, quiet=True).shared():
-        assert order.alone is not None
+        assert order.exclusive is not None
 
 
 def test_waiting_for_others_is_not_its_own_time() -> None:
     clock = FakeClock()
 
     class Busy(Gate):
-        def entered(self, *, alone: bool, group: int | None = None):  # type: ignore[no-untyped-def]
+        def entered(self, *, exclusive: bool, group: int | None = None):  # type: ignore[no-untyped-def]
             clock.sleep(100)
-            return super().entered(alone=alone, group=group)
+            return super().entered(exclusive=exclusive, group=group)
 
     with Busy() as gate:
         turn = Turn(gate, limit_s=10, clock=clock)
         with turn.shared():
             clock.sleep(3)
         assert turn.now_ns() == 3e9 and turn.left_s() == 7
-        with turn.alone():
+        with turn.exclusive():
             clock.sleep(7)
-        for enter in (turn.shared, turn.alone):
+        for enter in (turn.shared, turn.exclusive):
             with pytest.raises(TooLongError, match="10 s"), enter():
                 pass
         with turn.leaving():  # but it may clean up
@@ -258,7 +259,7 @@ class Asked:
     def __exit__(self, *_: object) -> None: ...
 
     def ask(self, do: str, **more: Any) -> Any:
-        self.log.append((do, self.order.alone is not None))
+        self.log.append((do, self.order.exclusive is not None))
         self.waited_ns = 10**8
         return {"go": {"ns": 10**8, "queued": True}, "changed": []}.get(do)
 
@@ -284,7 +285,7 @@ def test_a_block_samples_alone_and_prepares_and_saves_beside_others(chosen: floa
         worker = Asked(order)
         sides: Any = OneSide(worker, Turn(gate))
         found = ProcessSampler(sides, Settings(), "cpu", 8).block("baseline", Seeds(1), chosen)
-    whole = [alone for _, alone in worker.log]
+    whole = [exclusive for _, exclusive in worker.log]
     first, last = whole.index(True), len(whole) - whole[::-1].index(True)
     assert all(whole[first:last])  # once, and nobody in between
     before, inside, after = (

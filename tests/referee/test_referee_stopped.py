@@ -48,25 +48,25 @@ def _comes_to(process: psutil.Process, wanted: set[str]) -> bool:
 
 
 def test_what_others_run_is_stopped_while_one_is_alone(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
+    with Gate() as gate, gate.entered(exclusive=False, group=running.pid):
         for _ in range(2):
-            with gate.entered(alone=True):
+            with gate.entered(exclusive=True):
                 assert _state(running, {psutil.STATUS_STOPPED})
             assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
 
 
 def test_what_has_ended_meanwhile_is_no_matter(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
-        with gate.entered(alone=True):
+    with Gate() as gate, gate.entered(exclusive=False, group=running.pid):
+        with gate.entered(exclusive=True):
             running.kill()  # a stopped one too
             running.wait(PATIENCE_S)
-        with gate.entered(alone=True):
+        with gate.entered(exclusive=True):
             pass
 
 
 def test_an_error_of_one_who_is_alone_lets_the_others_go_on(running: subprocess.Popen[bytes]) -> None:
-    with Gate() as gate, gate.entered(alone=False, group=running.pid):
-        with pytest.raises(KeyError), gate.entered(alone=True):
+    with Gate() as gate, gate.entered(exclusive=False, group=running.pid):
+        with pytest.raises(KeyError), gate.entered(exclusive=True):
             raise KeyError
         assert _state(running, {psutil.STATUS_RUNNING, psutil.STATUS_SLEEPING})
 
@@ -77,7 +77,7 @@ def test_its_clock_stands_still_while_it_is_stopped_for_another(running: subproc
         turn, other = Turn(gate, limit_s=10, clock=clock), Turn(gate, clock=clock)
         with turn.shared(running.pid):
             clock.sleep(2)
-            with other.alone():
+            with other.exclusive():
                 before_ns = turn.now_ns()
                 clock.sleep(100)
                 assert turn.now_ns() == before_ns
@@ -85,26 +85,26 @@ def test_its_clock_stands_still_while_it_is_stopped_for_another(running: subproc
             assert turn.now_ns() == 3e9 and turn.left_s() == 7
         clock.sleep(4)
         assert turn.left_s() == 3
-        with other.alone():
+        with other.exclusive():
             clock.sleep(1)  # it was not in there
         assert turn.left_s() == 2
 
 
 class Coming(Order):
-    """Says when somebody wants to be alone."""
+    """Reports when somebody waits for exclusive use."""
 
     def __init__(self) -> None:
         super().__init__()
         self.wanted = threading.Event()
 
-    def come(self, who: int, alone: bool, stoppable: bool = False) -> None:
-        super().come(who, alone, stoppable)
-        if alone:
+    def enqueue(self, who: int, exclusive: bool, stoppable: bool = False) -> None:
+        super().enqueue(who, exclusive, stoppable)
+        if exclusive:
             self.wanted.set()
 
 
 class Interrupted(Spawn):
-    """While it starts a process another comes who wants to be alone."""
+    """While it starts a process, another one waits for exclusive use."""
 
     def __init__(self, gate: Gate, order: Coming) -> None:
         self._gate, self._order, self.found = gate, order, list[bool]()
@@ -118,7 +118,7 @@ class Interrupted(Spawn):
         return started
 
     def _look(self) -> None:
-        with self._gate.entered(alone=True):
+        with self._gate.entered(exclusive=True):
             self.found.append(_comes_to(self._process, {psutil.STATUS_STOPPED}))
 
 

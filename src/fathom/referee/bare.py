@@ -17,7 +17,7 @@ from fathom.referee import address
 from fathom.referee.compare.decode import Leaf, Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.gate import StoppedError
-from fathom.referee.inspecting import Opponent
+from fathom.referee.inspecting import Baseline
 from fathom.referee.sides import BASELINE, CANDIDATE, Sides
 from fathom.referee.verdict import Refusal
 from fathom.referee.worker import SideError
@@ -99,7 +99,7 @@ print(json.dumps({"leaves": leaves, "times": times}), file=open(job["path"] + ".
 """
 
 
-def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: int) -> list[Refusal]:
+def behaves_differently(sides: Sides, baseline: Baseline, judge: Judge, seed: int) -> list[Refusal]:
     """Reasons to refuse a candidate that raises, returns something else, or is much slower there."""
     try:
         theirs, slow_baseline, _ = _both(sides, BASELINE, seed)
@@ -112,11 +112,11 @@ def behaves_differently(sides: Sides, opponent: Opponent, judge: Judge, seed: in
     alone = _substituted(mine, bare)
     if alone is None:
         return [Refusal(CODE, "its result has a different form without the referee")]
-    wrong = judge.judge(alone, theirs, opponent.reference.of(seed, theirs))
+    wrong = judge.judge(alone, theirs, baseline.reference.of(seed, theirs))
     if wrong:
         return [Refusal(CODE, f"without the referee, {wrong[0].detail}")]
     if _slower(slow, slow_baseline):
-        with sides.turn.alone():  # other proofs may have slowed it down
+        with sides.turn.exclusive():  # other proofs may have slowed it down
             _, slow_baseline, _ = _both(sides, BASELINE, seed)
             _, slow, _ = _both(sides, CANDIDATE, seed)
     if _slower(slow, slow_baseline):

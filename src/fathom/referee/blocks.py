@@ -22,13 +22,13 @@ WARM, COLD = "warm", "cold"
 LEAST, MOST = 8, 60  # samples of a block
 SAMPLE_NS = 50e3  # least duration of a sample, if the inputs of so many calls fit into memory
 MOST_CALLS, MOST_INPUTS = 64, 256 * 2**20
-CHECK_NS, MOST_REPEATS, LOOKS = 20e6, 2**20, 4  # of samples that the parent times as well
+CHECK_NS, MOST_REPEATS, ATTEMPTS = 20e6, 2**20, 4  # of samples that the parent times as well
 SLACK_NS, SLACK = 3e6, 0.35  # by which the parent's clock may exceed the side's
 WARM_UPS = 3
 STAY = 2  # of the first LEAST samples use the same GPU memory, which exposes caches keyed by address
 LONG_NS = 50e6  # longer calls are a sample each
-LOOK_NS = 20_000_000  # between two readings of the sensors
-SURE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
+READ_NS = 20_000_000  # between two readings of the sensors
+PRECISE = 1e-3  # relative standard error of the mean from which more samples of this process add nothing
 
 
 @dataclass
@@ -73,7 +73,7 @@ class ProcessSampler:
         self._calls: int | None = None
         self._moves = False
         self._sensors = ConditionSensors() if device == "cuda" else None
-        self._look, self._look_ns = dict[str, float](), -LOOK_NS
+        self._read, self._read_ns = dict[str, float](), -READ_NS
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class ProcessSampler:
         return (WARM, COLD) if self._device == "cuda" else ("",)
 
     def block(self, side: str, seeds: Seeds, chosen: float, known: Saved | None = None) -> Block:
-        """Prepare beside other proofs; then, alone, compare the clocks on one long sample and take samples.
+        """Prepare beside other proofs; then, in exclusive use, compare the clocks and take samples.
 
         Raises SideError.
         """
@@ -92,7 +92,7 @@ class ProcessSampler:
                 seed = seeds("warm-up", number)
                 self._warm_up(worker, seed, latency="included", cold=on_gpu, check=on_gpu)
             worker.ask("hold", index=0, seed=seeds("warm-up", 1))  # a backward pass may need compiling
-            with turn.alone():
+            with turn.exclusive():
                 per_call = self._warm_up(worker, seeds("warm-up", 0), latency=self._settings.latency)
                 self._calls = self._calls or self._enough(per_call)
                 self._moves = self._device == "cuda" and per_call < LONG_NS
@@ -131,15 +131,15 @@ class ProcessSampler:
         a few has to agree.
         """
         repeat = max(1, min(MOST_REPEATS, ceil(CHECK_NS / max(per_call_ns, 1))))
-        looks = 0
-        while looks < LOOKS:
+        attempts = 0
+        while attempts < ATTEMPTS:
             answer: dict[str, Any] = worker.ask("go", latency="included", repeat=repeat)
             waited = worker.waited_ns
             claimed = answer.get("host_ns", answer["ns"]) + answer.get("copied_ns", 0)
             if waited < CHECK_NS and repeat < MOST_REPEATS:
                 repeat *= 2
                 continue
-            looks += 1
+            attempts += 1
             if waited - claimed <= SLACK_NS + SLACK * claimed:
                 return []
         claimed_ms, waited_ms = claimed / NS_PER_MS, waited / NS_PER_MS
@@ -153,7 +153,7 @@ class ProcessSampler:
         )  # a second call would find the first one's data in the cache
         most = MOST if self._settings.decides(condition) else LEAST
         left_ns, clocks = NS_PER_S * self._settings.block_s, list[dict[str, float]]()
-        while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not sure(taken)):
+        while len(taken) < LEAST or (len(taken) < most and left_ns > 0 and not precise(taken)):
             number = len(taken)
             stays = number % STAY if number < LEAST else 0
             if self._moves and not stays:
@@ -163,9 +163,9 @@ class ProcessSampler:
             prepared = worker.waited_ns
             with_check = number == 0 or number == int(chosen * LEAST)
             sample = self._go(worker, cold=condition == COLD, check=with_check)
-            look = self._looked()
-            clocks.append(look)
-            taken.append(sample | {"stays": stays, "reasons": int(look.get("reasons", 0))})
+            reading = self._readings()
+            clocks.append(reading)
+            taken.append(sample | {"stays": stays, "reasons": int(reading.get("reasons", 0))})
             if sample.get("late"):
                 block.reasons.append(Refusal(sample["late"], "its result changed after its time was taken"))
             if number == int(chosen * LEAST) and condition != WARM:
@@ -175,14 +175,14 @@ class ProcessSampler:
             left_ns -= prepared + worker.waited_ns
         self._count(taken, condition, calls, clocks, block)
 
-    def _looked(self) -> dict[str, float]:
-        """Readings of the sensors, at most every LOOK_NS, because the driver may take longer than a
+    def _readings(self) -> dict[str, float]:
+        """Readings of the sensors, at most every READ_NS, because the driver may take longer than a
         sample.
         """
         now = self._sides.turn.now_ns()
-        if self._sensors is not None and now - self._look_ns >= LOOK_NS:
-            self._look, self._look_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
-        return self._look
+        if self._sensors is not None and now - self._read_ns >= READ_NS:
+            self._read, self._read_ns = self._sensors.read("sm_clock_mhz", "reasons"), now
+        return self._read
 
     def _count(
         self,
@@ -198,15 +198,15 @@ class ProcessSampler:
         if ahead and not all(sample["queued"] for sample in good):
             block.notes.append("It waits for the device itself, so its time includes launch latency.")
         block.samples[condition] = [sample["ns"] / calls for sample in good]
-        seen = [look["sm_clock_mhz"] for look in clocks if "sm_clock_mhz" in look]
+        seen = [reading["sm_clock_mhz"] for reading in clocks if "sm_clock_mhz" in reading]
         block.clock_mhz = float(np.median(seen)) if seen else block.clock_mhz
 
 
-def sure(taken: list[dict[str, Any]]) -> bool:
-    """Whether the standard error of the mean is below SURE; samples in the same memory count as one."""
+def precise(taken: list[dict[str, Any]]) -> bool:
+    """Whether the standard error of the mean is below PRECISE; samples in the same memory count as one."""
     starts = [number for number, sample in enumerate(taken) if not sample["stays"]]
     places = [float(part.mean()) for part in np.split(np.array([s["ns"] for s in taken]), starts[1:])]
-    return float(np.std(places, ddof=1)) <= SURE * sqrt(len(places)) * float(np.mean(places))
+    return float(np.std(places, ddof=1)) <= PRECISE * sqrt(len(places)) * float(np.mean(places))
 
 
 def undisturbed(taken: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Counter[str]]:

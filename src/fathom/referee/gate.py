@@ -31,51 +31,51 @@ class Order:
 
     def __init__(self) -> None:
         self.inside: dict[int, bool] = {}  # number → whether it can be stopped
-        self.alone: int | None = None
-        self._sharing: dict[int, bool] = {}
-        self._lonely: deque[int] = deque()
+        self.exclusive: int | None = None
+        self._shared: dict[int, bool] = {}
+        self._exclusive: deque[int] = deque()
 
-    def come(self, who: int, alone: bool, stoppable: bool = False) -> None:
+    def enqueue(self, who: int, exclusive: bool, stoppable: bool = False) -> None:
         """Let `who` wait for admission."""
-        if alone:
-            self._lonely.append(who)
+        if exclusive:
+            self._exclusive.append(who)
         else:
-            self._sharing[who] = stoppable
+            self._shared[who] = stoppable
 
-    def now_stoppable(self, who: int) -> None:
+    def mark_stoppable(self, who: int) -> None:
         """Mark `who`, which shares, as stoppable."""
         self.inside[who] = True
 
-    def go(self, who: int) -> None:
+    def remove(self, who: int) -> None:
         """Remove `who` from the gate or from those waiting."""
         self.inside.pop(who, None)
-        self._sharing.pop(who, None)
-        self.alone = None if self.alone == who else self.alone
+        self._shared.pop(who, None)
+        self.exclusive = None if self.exclusive == who else self.exclusive
         with suppress(ValueError):
-            self._lonely.remove(who)
+            self._exclusive.remove(who)
 
     def admit(self) -> list[int]:
         """Admit those whose turn it is, and return them."""
-        if self.alone is not None:
+        if self.exclusive is not None:
             return []
-        if self._lonely and all(self.inside.values()):
-            self.alone = self._lonely.popleft()
-            self.inside[self.alone] = False
-            return [self.alone]
-        admitted = [who for who, stoppable in self._sharing.items() if stoppable or not self._lonely]
-        self.inside |= {who: self._sharing.pop(who) for who in admitted}
+        if self._exclusive and all(self.inside.values()):
+            self.exclusive = self._exclusive.popleft()
+            self.inside[self.exclusive] = False
+            return [self.exclusive]
+        admitted = [who for who, stoppable in self._shared.items() if stoppable or not self._exclusive]
+        self.inside |= {who: self._shared.pop(who) for who in admitted}
         return admitted
 
 
 class Gate:
-    """The same for threads, as a context: threads sleep until they are admitted."""
+    """An `Order` for threads, as a context: each thread sleeps until it is admitted."""
 
     def __init__(self, order: Order | None = None, clock: Clock | None = None) -> None:
         self._order, self._clock = order or Order(), clock or SystemClock()
         self._lock, self._numbers = threading.Lock(), count()
         self._waiting: dict[int, threading.Event] = {}
         self._groups: dict[int, int] = {}
-        self._alone_ns, self._since_ns = 0, 0  # the latter: when the present exclusive user was admitted
+        self._exclusive_ns, self._since_ns = 0, 0  # the latter: when the present exclusive user was admitted
         self.closed = False
         self.closing, self._close = os.pipe()  # becomes readable when the gate is closed
 
@@ -86,21 +86,21 @@ class Gate:
         for end in (self.closing, self._close):
             os.close(end)
 
-    def alone_ns(self) -> int:
+    def exclusive_ns(self) -> int:
         """The total time of exclusive use in ns."""
         with self._lock:
-            lasting = self._clock.now_ns() - self._since_ns if self._order.alone is not None else 0
-            return self._alone_ns + lasting
+            lasting = self._clock.now_ns() - self._since_ns if self._order.exclusive is not None else 0
+            return self._exclusive_ns + lasting
 
     @contextmanager
-    def entered(self, *, alone: bool, group: int | None = None) -> Iterator[int]:
+    def entered(self, *, exclusive: bool, group: int | None = None) -> Iterator[int]:
         """A context inside the gate, shared or exclusive; gives a number. `group`: the process group that
         works meanwhile and may be stopped. Raises StoppedError.
         """
         who, event = next(self._numbers), threading.Event()
         try:
-            self._wait(who, event, alone, group)
-            if alone:
+            self._wait(who, event, exclusive, group)
+            if exclusive:
                 with self._others_stopped():
                     yield who
             else:
@@ -114,15 +114,15 @@ class Gate:
         """Declare that from now on only this process group works for `who`, so that it may be stopped."""
         with self._lock:
             self._groups[who] = group
-            self._order.now_stoppable(who)
+            self._order.mark_stoppable(who)
             self._let_in()
 
-    def _wait(self, who: int, event: threading.Event, alone: bool, group: int | None) -> None:
+    def _wait(self, who: int, event: threading.Event, exclusive: bool, group: int | None) -> None:
         with self._lock:
             self._waiting[who] = event
             if group is not None:
                 self._groups[who] = group
-            self._order.come(who, alone, group is not None)
+            self._order.enqueue(who, exclusive, group is not None)
             self._let_in()
         if not self.closed:
             event.wait()
@@ -131,16 +131,16 @@ class Gate:
 
     def _let_in(self) -> None:
         for who in self._order.admit():
-            if self._order.alone == who:
+            if self._order.exclusive == who:
                 self._since_ns = self._clock.now_ns()
             self._waiting.pop(who).set()
 
     def _leave(self, who: int) -> None:
-        if self._order.alone == who:
-            self._alone_ns += self._clock.now_ns() - self._since_ns
+        if self._order.exclusive == who:
+            self._exclusive_ns += self._clock.now_ns() - self._since_ns
         self._waiting.pop(who, None)
         self._groups.pop(who, None)
-        self._order.go(who)
+        self._order.remove(who)
 
     @contextmanager
     def _others_stopped(self) -> Iterator[None]:

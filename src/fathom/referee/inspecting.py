@@ -96,9 +96,10 @@ def _double(saved: Saved) -> bool:
     return all(dtype in ("float64", "complex128") for dtype in floating)
 
 
-class Opponent:
-    """A context with the processes of the baseline and the reference, and the baseline's side effects. It
-    serves the inspection of many candidates. Raises BadInputError.
+class Baseline:
+    """A context with the processes of the baseline and the reference, and the baseline's side effects.
+
+    It serves the inspection of many candidates. Raises BadInputError.
     """
 
     def __init__(self, sides: Sides, seeds: Iterator[int]) -> None:
@@ -106,7 +107,7 @@ class Opponent:
         self.notes: list[str] = []
         self._stack = ExitStack()
 
-    def __enter__(self) -> Opponent:
+    def __enter__(self) -> Baseline:
         try:
             with blaming_baseline():
                 self._begin()
@@ -116,19 +117,19 @@ class Opponent:
         return self
 
     def _begin(self) -> None:
-        self.baseline = self._stack.enter_context(self.sides.start(BASELINE))
-        self.about = _usable(msgspec.convert(self.baseline.ask("about"), About))
-        self.sides.key = self.baseline.key
+        self.process = self._stack.enter_context(self.sides.start(BASELINE))
+        self.about = _usable(msgspec.convert(self.process.ask("about"), About))
+        self.sides.key = self.process.key
         self.reference = self._stack.enter_context(Reference(self.sides))
-        result = self.sides.compute(self.baseline, next(self._seeds))
+        result = self.sides.compute(self.process, next(self._seeds))
         _comparable(result)
         chosen = [next(self._seeds) for _ in range(3)]
-        self.besides = {Refusal(*pair) for pair in self.baseline.ask("inspect", seeds=chosen)}
+        self.side_effects = {Refusal(*pair) for pair in self.process.ask("inspect", seeds=chosen)}
         self.work = self._work() | {"written": written(result)}
 
     def _work(self) -> dict[str, Any]:
         try:
-            return dict(self.baseline.ask("work"))
+            return dict(self.process.ask("work"))
         except SideError as error:
             self.notes.append(f"The work of a call is not known: {error}.")
             return {}
@@ -140,7 +141,7 @@ class Opponent:
 
     def results(self, seed: int, variant: str | None = None) -> tuple[Saved, Saved]:
         """The baseline's result and the reference's. Raises SideError if the baseline fails."""
-        theirs = self.sides.compute(self.baseline, seed, variant)
+        theirs = self.sides.compute(self.process, seed, variant)
         return theirs, self.reference.of(seed, theirs, variant)
 
     def __exit__(self, *_: object) -> None:
@@ -158,23 +159,23 @@ class Inspection:
     notes: list[str] = field(default_factory=list)
 
 
-def inspect(sides: Sides, opponent: Opponent, judge: Judge, seeds: Iterator[int]) -> Inspection:
+def inspect(sides: Sides, baseline: Baseline, judge: Judge, seeds: Iterator[int]) -> Inspection:
     """Start the candidate, and compare results and side effects. Raises BadInputError if it does not
     exist.
     """
-    inspection = Inspection(notes=list(opponent.notes))
+    inspection = Inspection(notes=list(baseline.notes))
     try:
         with sides.start(CANDIDATE) as candidate:
             for _ in range(TRIALS):
                 seed = next(seeds)
                 with blaming_baseline():
-                    theirs, exact = opponent.results(seed)
+                    theirs, exact = baseline.results(seed)
                 inspection.reasons += judge.judge(sides.compute(candidate, seed), theirs, exact)
             if inspection.reasons:
                 inspection.reasons += _late(candidate, seeds)
-            _besides(opponent, candidate, seeds, inspection)
+            _side_effects(baseline, candidate, seeds, inspection)
             if not inspection.reasons:
-                _variants(sides, opponent, judge, candidate, next(seeds), inspection)
+                _variants(sides, baseline, judge, candidate, next(seeds), inspection)
     except SideError as error:
         inspection.reasons.append(Refusal(error.code, str(error)))
     return inspection
@@ -211,21 +212,21 @@ def _late(candidate: SideProcess, seeds: Iterator[int]) -> Iterator[Refusal]:
             return
 
 
-def _besides(
-    opponent: Opponent, candidate: SideProcess, seeds: Iterator[int], inspection: Inspection
+def _side_effects(
+    baseline: Baseline, candidate: SideProcess, seeds: Iterator[int], inspection: Inspection
 ) -> None:
     for pair in candidate.ask("inspect", seeds=[next(seeds) for _ in range(3)]):
         reason = Refusal(*pair)
-        excused = reason in opponent.besides and reason.code not in ALONE
+        excused = reason in baseline.side_effects and reason.code not in ALONE
         (inspection.shared if excused else inspection.reasons).append(reason)
 
 
 def _variants(
-    sides: Sides, opponent: Opponent, judge: Judge, candidate: SideProcess, seed: int, inspection: Inspection
+    sides: Sides, baseline: Baseline, judge: Judge, candidate: SideProcess, seed: int, inspection: Inspection
 ) -> None:
-    for name in opponent.about.variants:
+    for name in baseline.about.variants:
         try:
-            theirs, exact = opponent.results(seed, name)
+            theirs, exact = baseline.results(seed, name)
         except SideError as error:
             inspection.notes.append(f"The baseline fails on the variant {name}: {error}.")
             continue

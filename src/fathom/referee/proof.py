@@ -17,7 +17,7 @@ from fathom.referee.compare.decode import Saved
 from fathom.referee.compare.judge import Judge
 from fathom.referee.compare.tolerance import SHORT
 from fathom.referee.conclusion import conclude
-from fathom.referee.inspecting import Inspection, Opponent, inspect
+from fathom.referee.inspecting import Baseline, Inspection, inspect
 from fathom.referee.launching import Fork, Launcher, Spawn
 from fathom.referee.pair import Pair, Where
 from fathom.referee.programs import prove_whole
@@ -109,17 +109,17 @@ def _proven(pair: Pair, settings: Settings, clock: Clock | None) -> Verdict:
     with (
         _launcher(settings, pair) as launcher,
         Sides(pair, settings.patience_s, launcher, settings.turn) as sides,
-        Opponent(sides, seeds) as opponent,
+        Baseline(sides, seeds) as baseline,
     ):
-        judge = opponent.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
+        judge = baseline.judge(SHORT.get(pair.precision or "", pair.precision), pair.reduction)
         settings.progress("comparing results")
-        inspection = inspect(sides, opponent, judge, seeds)
+        inspection = inspect(sides, baseline, judge, seeds)
         if settings.bare and not _refusing(inspection.reasons, pair):
             settings.progress("running it without the referee")
-            inspection.reasons += behaves_differently(sides, opponent, judge, next(seeds))
-        verdict = _begun(pair, settings, inspection, opponent)
+            inspection.reasons += behaves_differently(sides, baseline, judge, next(seeds))
+        verdict = _begun(pair, settings, inspection, baseline)
         if not _refusing(inspection.reasons, pair):
-            _timed(sides, settings, opponent, partial(_judged, judge, opponent), seeds, verdict)
+            _timed(sides, settings, baseline, partial(_judged, judge, baseline), seeds, verdict)
     verdict.agreement = list(judge.agreement.values())
     verdict.seconds = (clock.now_ns() - began) / NS_PER_S
     return _concluded(verdict, pair, settings)
@@ -135,14 +135,14 @@ def _refusing(reasons: list[Refusal], pair: Pair) -> bool:
     return any(reason.code not in pair.allow for reason in reasons)
 
 
-def _judged(judge: Judge, opponent: Opponent, seed: int, theirs: Saved, mine: Saved) -> list[Refusal]:
+def _judged(judge: Judge, baseline: Baseline, seed: int, theirs: Saved, mine: Saved) -> list[Refusal]:
     if mine is theirs and judge.same(mine):
         return []
-    return judge.judge(mine, theirs, opponent.reference.of(seed, theirs))
+    return judge.judge(mine, theirs, baseline.reference.of(seed, theirs))
 
 
-def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opponent) -> Verdict:
-    device = opponent.about.device
+def _begun(pair: Pair, settings: Settings, inspection: Inspection, baseline: Baseline) -> Verdict:
+    device = baseline.about.device
     return Verdict(
         verdict="ambiguous",
         ratio=None,
@@ -153,7 +153,7 @@ def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opp
         candidate=str(pair.tuned),
         device=device,
         latency=settings.latency if device == "cuda" else None,
-        reference=opponent.reference.description,
+        reference=baseline.reference.description,
         shared=inspection.shared,
         notes=inspection.notes,
     )
@@ -162,13 +162,13 @@ def _begun(pair: Pair, settings: Settings, inspection: Inspection, opponent: Opp
 def _timed(
     sides: Sides,
     settings: Settings,
-    opponent: Opponent,
+    baseline: Baseline,
     judged: Callable[[int, Saved, Saved], list[Refusal]],
     seeds: Iterator[int],
     verdict: Verdict,
 ) -> None:
-    about, machine = opponent.about, known_machine()
-    work = _work(settings, opponent)
+    about, machine = baseline.about, known_machine()
+    work = _work(settings, baseline)
     sampler = ProcessSampler(sides, settings, about.device, about.input_bytes)
     run: Race | None = None
     for _ in range(2):  # a side that exceeds a measured ceiling is timed again
@@ -186,14 +186,14 @@ def _timed(
     verdict.notes += [*notes, *sorted(notes_of_blocks)]
 
 
-def _work(settings: Settings, opponent: Opponent) -> ceilings.CallWork:
+def _work(settings: Settings, baseline: Baseline) -> ceilings.CallWork:
     if settings.flops or settings.bytes:
         work = ceilings.CallWork(
-            settings.flops, settings.bytes, opponent.work.get("written"), settings.unit, "given"
+            settings.flops, settings.bytes, baseline.work.get("written"), settings.unit, "given"
         )
     else:
-        work = ceilings.CallWork(**opponent.work)
-    work.unit = settings.unit or work.unit or ceilings.unit_of(opponent.about.dtype)
+        work = ceilings.CallWork(**baseline.work)
+    work.unit = settings.unit or work.unit or ceilings.unit_of(baseline.about.dtype)
     return work
 
 

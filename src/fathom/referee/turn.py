@@ -48,7 +48,7 @@ class Turn:
 
     def _stopped_ns(self) -> int:
         """Time stopped since it was admitted, in ns."""
-        return self._gate.alone_ns() - self._entered_ns if self._gate and self._inside == "shared" else 0
+        return self._gate.exclusive_ns() - self._entered_ns if self._gate and self._inside == "shared" else 0
 
     def sleep(self, seconds: float) -> None:
         """Sleep for that time."""
@@ -68,7 +68,7 @@ class Turn:
         StoppedError.
         """
         self.left_s()
-        with self._entered(alone=self._quiet, group=group):
+        with self._entered(exclusive=self._quiet, group=group):
             yield
 
     def started(self, group: int) -> None:
@@ -77,10 +77,10 @@ class Turn:
             self._gate.started(self._number, group)
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
+    def exclusive(self) -> Iterator[None]:
         """A context of exclusive use. Raises TooLongError, StoppedError."""
         self.left_s()
-        with self._entered(alone=True):
+        with self._entered(exclusive=True):
             yield
 
     @contextmanager
@@ -97,21 +97,25 @@ class Turn:
         """A shared context without a time limit; entered at once if proofs must end."""
         with ExitStack() as stack:
             with suppress(StoppedError):
-                stack.enter_context(self._entered(alone=self._quiet))
+                stack.enter_context(self._entered(exclusive=self._quiet))
             yield
 
     @contextmanager
-    def _entered(self, *, alone: bool, group: int | None = None) -> Iterator[None]:
+    def _entered(self, *, exclusive: bool, group: int | None = None) -> Iterator[None]:
         if self._inside is not None:
-            if alone and self._inside != "alone":
+            if exclusive and self._inside != "exclusive":
                 raise RuntimeError("leave shared use before asking for exclusive use")
             yield
             return
         came_ns = self._clock.now_ns()
-        with self._gate.entered(alone=alone, group=group) if self._gate else nullcontext(0) as self._number:
+        with (
+            self._gate.entered(exclusive=exclusive, group=group)
+            if self._gate
+            else nullcontext(0) as self._number
+        ):
             self._waited_ns += self._clock.now_ns() - came_ns
-            self._entered_ns = self._gate.alone_ns() if self._gate else 0
-            self._inside = "alone" if alone else "shared"
+            self._entered_ns = self._gate.exclusive_ns() if self._gate else 0
+            self._inside = "exclusive" if exclusive else "shared"
             try:
                 yield
             finally:
