@@ -14,7 +14,8 @@ from fathom.report.ledger import name
 MOST = 10  # parts with a line each
 SMALL = 0.02  # of the step: smaller parts share a line
 TITLE, TOTAL = "account of the step", "step"
-SLOW, REST = "smaller losses below ceilings", "smaller parts"
+SLOW = ("smaller loss below its ceiling", "smaller losses below ceilings")  # one, several
+REST = ("smaller part", "smaller parts")
 OWNER = 30  # columns
 BAR = 10
 _COLOURS = {"peak": "green", "ceiling": "green", "unexplained": "red"}
@@ -59,7 +60,7 @@ def _folded(rest: Sequence[Part]) -> Iterator[tuple[str, float]]:
     others = [part.ms for part in rest if not part.owner.startswith(_KERNELS)]
     for words, some in ((SLOW, slow), (REST, others)):
         if some:
-            yield f"{len(some)} {words}", sum(some)
+            yield f"{len(some)} {words[len(some) > 1]}", sum(some)
 
 
 def _share(ms: float, total: float) -> str:

@@ -236,7 +236,7 @@ def _nature(row: LedgerRow) -> str:
     if row.bound.startswith("vector."):
         return "arithmetic outside the matrix units at its ceiling"
     if row.bound.startswith("matmul."):
-        return "matrix work at its ceiling, beside that of MFU"
+        return "other matrix work at its ceiling"
     products = " of matrix products" if row.product_flops else ""
     return f"memory traffic{products} at the measured bandwidth"
 
