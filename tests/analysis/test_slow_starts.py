@@ -41,7 +41,7 @@ def test_a_burst_is_placed_by_a_quick_one_of_the_same_process(slow, where, rate)
     found = ticks.rate(made)
     assert found == pytest.approx(rate, rel=1e-5)
     for burst in made:
-        began, told = ticks.begin(burst, made, found), T0 - 10**12 + int(burst.starts[0]) / rate
+        began, told = ticks.start_of(burst, made, found), T0 - 10**12 + int(burst.starts[0]) / rate
         assert burst.holds(found)
         assert told - 1000 <= began.at <= told + 600_000
         assert began.unsure_ns <= 601_000 and began.at - began.unsure_ns <= told + 1000
@@ -53,7 +53,7 @@ def test_a_slow_burst_alone_says_how_unsure_it_is(slow):
     burst = stamped(T0, took * MS, inside, samples)
     found = ticks.rate([burst])
     assert found == pytest.approx(RATE) and burst.holds(found)
-    began = ticks.begin(burst, [burst], found)
+    began = ticks.start_of(burst, [burst], found)
     assert began.at - began.unsure_ns - 1000 <= T0 <= began.at + 1000
     assert burst.started[0] - 1000 <= began.at - began.unsure_ns and began.at <= burst.started[1]
 
@@ -61,7 +61,7 @@ def test_a_slow_burst_alone_says_how_unsure_it_is(slow):
 def test_a_clock_that_began_anew_places_no_other_burst():
     one, other = stamped(T0, 600_000, 0.9, 500), stamped(T0 + 3_000 * MS, 70 * MS, 0.3, 500)
     moved = ticks.Stamped(other.starts + 10**9, other.ends + 10**9, other.started, other.stopped, INTERVAL)
-    began = ticks.begin(moved, [one, moved], RATE)
+    began = ticks.start_of(moved, [one, moved], RATE)
     assert began.unsure_ns >= 20 * MS and began.at - began.unsure_ns <= T0 + 3_000 * MS <= began.at
 
 

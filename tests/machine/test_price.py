@@ -97,7 +97,7 @@ def test_throughput_is_priced_where_it_is_known():
 
 def test_the_opening_shows_the_value_of_a_day():
     found = priced(kept_reports.report("hf_trainer"), Price(3.5))
-    text = heading._saves(found.findings[0])
+    text = heading._saves(found.findings[0], heading.basis(found.step))
     assert "USD per day and GPU." in text
 
 

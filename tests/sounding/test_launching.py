@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from fathom.sounding.raw.launching import in_order
+from fathom.sounding.raw.traces import in_order
 from fathom.sounding.schema import conform
 
 MS = 1_000_000

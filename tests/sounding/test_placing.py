@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.sounding import open_store
-from fathom.sounding.raw import alignment, placing
+from fathom.sounding.raw import occurrences, placing
 from fathom.sounding.schema import conform
 from tests.support.paths import EXAMPLES
 
@@ -79,7 +79,7 @@ CODES = st.lists(st.integers(0, 4), max_size=24)
 @given(CODES, CODES)
 def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
     first, second = np.array(one, np.int64), np.array(other, np.int64)
-    found = alignment.pairs(first, second)
+    found = occurrences.matching_pairs(first, second)
     assert (first[found[:, 0]] == second[found[:, 1]]).all()
     assert (np.diff(found, axis=0) > 0).all()
     if one == other:
@@ -90,7 +90,7 @@ def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
 @given(CODES, st.integers(0, 24), st.lists(st.integers(10, 14), min_size=1, max_size=5))
 def test_what_is_put_in_between_stays_alone(codes: list[int], at: int, strange: list[int]) -> None:
     more = codes[:at] + strange + codes[at:]
-    found = alignment.pairs(np.array(codes, np.int64), np.array(more, np.int64))
+    found = occurrences.matching_pairs(np.array(codes, np.int64), np.array(more, np.int64))
     added = range(min(at, len(codes)), min(at, len(codes)) + len(strange))
     assert not set(found[:, 1].tolist()) & set(added)
     head = min(at, len(codes))

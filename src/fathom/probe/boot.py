@@ -28,7 +28,7 @@ def start(raw: str, plan: dict[str, Any] | None = None) -> None:
     torch = torch_or_stand_in()
     session = Session(raw, ProbePlan.read(raw) if plan is None else ProbePlan.of(plan), torch)
     current.session = session
-    faults.tell(session.note)
+    faults.set_receiver(session.note)
     _listen(session)
     if not _registered:
         _registered = True
@@ -67,7 +67,7 @@ def stop(reason: str = "stopped") -> None:
         _silence()
         session.trials.hand_over()
         session.end(reason)
-    faults.tell(None)
+    faults.set_receiver(None)
 
 
 @guarded("the end of the recording")
@@ -91,7 +91,7 @@ def _before_fork() -> None:
 def _after_fork() -> None:
     if current.session is not None:
         inherited, current.session = current.session, None
-        faults.tell(None)
+        faults.set_receiver(None)
         inherited.records.forget()
         threads.forget()
         if inherited.conductor.used_kineto:

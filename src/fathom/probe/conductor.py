@@ -215,7 +215,7 @@ class Conductor:
         for record in memory.peaks(self._cuda):
             session.say(record)
         if not _timed(orders):
-            self._tell_compiled()
+            self._report_compiled()
         self._device = device_in_use(self._cuda)
         if _timed(orders):
             self._events.begin(orders.burst, self._device)
@@ -279,10 +279,10 @@ class Conductor:
         self._events.wait()
         for record in memory.peaks(self._cuda):
             self._session.say(record)
-        self._tell_compiled()
+        self._report_compiled()
 
     @guarded("reading what was compiled")
-    def _tell_compiled(self) -> None:
+    def _report_compiled(self) -> None:
         """Report at every change of phase, as a killed program has no end; only changes are reported."""
         if (counts := dynamo.counted(self._frames)) is not None:
             self._frames = counts["frames"]

@@ -12,15 +12,15 @@ CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that lose
 
 def end_quietly() -> None:
     """Silence interrupts, and threads that lose their peers, from now on."""
-    tell, tell_of_thread = sys.excepthook, threading.excepthook
+    of_program, of_threads = sys.excepthook, threading.excepthook
 
     def of_main(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if not issubclass(kind, KeyboardInterrupt):
-            tell(kind, error, trace)
+            of_program(kind, error, trace)
 
     def of_thread(failure: threading.ExceptHookArgs) -> None:
         if not issubclass(failure.exc_type, CUT_OFF):
-            tell_of_thread(failure)
+            of_threads(failure)
 
     sys.excepthook, threading.excepthook = of_main, of_thread
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 _disabled: set[str] = set()
-_tell: Callable[[str, str], None] | None = None
+_receive: Callable[[str, str], None] | None = None
 
 
 def fault(part: str, error: BaseException) -> None:
@@ -20,8 +20,8 @@ def fault(part: str, error: BaseException) -> None:
         sys.stderr.write(
             f"fathom: {part} is off after a fault of the probe ({type(error).__name__}: {error})\n"
         )
-        if _tell is not None:
-            _tell("fault", f"{part} failed: {type(error).__name__}: {error}")
+        if _receive is not None:
+            _receive("fault", f"{part} failed: {type(error).__name__}: {error}")
     except Exception:
         pass
 
@@ -50,7 +50,7 @@ def reset() -> None:
     _disabled.clear()
 
 
-def tell(note: Callable[[str, str], None] | None) -> None:
+def set_receiver(note: Callable[[str, str], None] | None) -> None:
     """Set the receiver of faults."""
-    global _tell
-    _tell = note
+    global _receive
+    _receive = note

@@ -44,7 +44,7 @@ class Kineto:
         self._config: Any = None
         self._activities: set[Any] = set()
         self._result: Any = None
-        self._tell_compiled_code = self._stacks = False
+        self._with_provenance = self._stacks = False
         self.enabled = False
         self.any_thread = _knows(torch._C._profiler._ExperimentalConfig, EVERYWHERE)  # may end such a burst
 
@@ -62,13 +62,13 @@ class Kineto:
         self._config = bindings.ProfilerConfig(
             bindings.ProfilerState.KINETO, shapes, False, stacks, False, False, options
         )
-        self._tell_compiled_code, self._stacks = shapes, stacks
+        self._with_provenance, self._stacks = shapes, stacks
         with quiet():
             self._prepare(self._config, self._activities)
 
     def enable(self) -> None:
         """Start recording."""
-        if self._tell_compiled_code:  # compiled code then reports the ops behind its kernels
+        if self._with_provenance:  # compiled code then reports the ops behind its kernels
             self._profiler._run_on_profiler_start()
         with quiet():
             self._enable(self._config, self._activities)
@@ -87,7 +87,7 @@ class Kineto:
         with quiet():
             self._result = self._disable()
         self.enabled = False
-        if self._tell_compiled_code:
+        if self._with_provenance:
             self._profiler._run_on_profiler_stop()
 
     def save(self, path: str) -> int:

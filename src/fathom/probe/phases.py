@@ -340,7 +340,7 @@ class Phases:
         if self._job.phase == "counters" or (self._job.phase == "timeline" and self.light):
             return self._armed <= RECOVERY  # writing the last burst leaves the host's caches cold
         trial = self._job.phase.startswith(rounds.PREFIX)
-        return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_HELD
+        return trial and self._warm < rounds.WARM and self._armed < rounds.MOST_WAIT
 
     def _arm(self, job: Job) -> Orders:
         self._state, self._job, self._armed, self._warm = "armed", job, 0, 0

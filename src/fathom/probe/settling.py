@@ -47,7 +47,7 @@ class CleanSteps:
         self._lengths: deque[int] = deque(maxlen=4096)
         self._on_device: dict[int, deque[float]] = {}  # by burst
         self._reference_ns, self._reference = 0.0, 0
-        self.doubtful = False  # steps became shorter, but their lengths on the device are not known yet
+        self.doubtful = False  # steps became shorter, but their lengths on the device are unknown yet
 
     def add(self, length_ns: int) -> None:
         """Add a step."""

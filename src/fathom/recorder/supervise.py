@@ -1,4 +1,4 @@
-"""Wait for the program: forward signals, apply `--stop-after`, note how it ended."""
+"""Wait for the program: forward signals, apply `--stop-after`, record how it ended."""
 
 from __future__ import annotations
 

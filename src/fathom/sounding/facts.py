@@ -8,7 +8,7 @@ COMPILER, LOADERS = "compiler", "loaders"  # keys of `Rank.facts`
 
 
 class Place(msgspec.Struct, omit_defaults=True):
-    """A frame by file, line and function name; null: not known."""
+    """A frame by file, line and function name; null if unknown."""
 
     file: str | None = None
     line: int | None = None  # of the break; for a frame that was given up, the function's first line
@@ -28,12 +28,12 @@ class Counted(msgspec.Struct):
 
 
 class LoaderFacts(msgspec.Struct, omit_defaults=True):
-    """One data loader; null: not known.
+    """One data loader; null if unknown.
 
-    `context`: how its workers start (fork, spawn, forkserver). `tensors` and `bytes`: of its first batch.
-    `items`: its data set fetches whole batches (`__getitems__`). `threads`: torch's threads in the training
-    process. `source` and `collate_source`: first line of the program's data set and collate function, as
-    file:line.
+    `context` is how its workers start (fork, spawn, forkserver). `tensors` and `bytes` are those of its first
+    batch, `threads` those of torch in the training process. `items` says whether its data set fetches whole
+    batches (`__getitems__`). `source` and `collate_source` are the first lines of the program's data set and
+    collate function, as file:line.
     """
 
     loader: int

@@ -31,7 +31,7 @@ STEPS = {
     "end_ns": _TIME,  # host clock at the mark that closes it
     "device_ns": _TIME,  # device boundary at the opening mark, if a device event measured it
     "device_end_ns": _TIME,
-    "stream": pl.Int64,  # stream that was current at the mark; null: not known
+    "stream": pl.Int64,  # stream that was current at the mark; null if unknown
     "samples": pl.Int64,
     "tokens": pl.Int64,
     **_RECORDED,
@@ -50,7 +50,7 @@ OPS = {
     "provenance": pl.String,  # of compiled kernels: the ops they were generated from
     "module": pl.String,
     "source": pl.String,  # file(line): function of the user's innermost frame, by the function's first line
-    "line": pl.Int64,  # the line that ran in that function; null: not known
+    "line": pl.Int64,  # the line that ran in that function; null if unknown
     "inferred": pl.Boolean,  # joined from the attribution phase: times are not measured
     **_RECORDED,
 }

@@ -1,4 +1,4 @@
-"""A gap in a recording that no program leaves: the machine slept, or its clock was set."""
+"""Find a gap in a recording that no program causes: the machine slept, or its clock was set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG_NS = 10_000_000_000  # between any two records: no step waits that long
 
 
 def hole_in(tables: Iterable[pl.DataFrame]) -> tuple[int, int] | None:
-    """Start and end of a gap without records that is longer than the rest of the recording, else None."""
+    """Return start and end of a gap that is longer than the rest of the recording, or None."""
     times = pl.concat([table.select("start_ns", "end_ns") for table in tables]).sort("start_ns")
     if times.height <= 1:
         return None

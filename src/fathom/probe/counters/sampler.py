@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fathom.probe.orders import Job
 
 MOST_STRETCH = 8  # how far the interval may be stretched if the hardware buffer overflows
-HELD_UP = 2  # multiple of an image's capacity
+DELAYED = 2  # multiple of an image's capacity
 
 Between = tuple[int, int]  # the host's ns just before and after a call
 
@@ -109,7 +109,7 @@ class CounterSampler:
                 samples.add(chunk)
         except OverflowedError:
             overflow = True
-            if not self._held_up(job):
+            if not self._was_delayed(job):
                 self._stretch = min(MOST_STRETCH, 2 * self._stretch)
         file = f"samples-{os.getpid()}-{burst}.bin"
         self.active = samples.active
@@ -123,10 +123,10 @@ class CounterSampler:
         if overflow:
             self.close()  # samples left in the hardware buffer belong to no later burst
 
-    def _held_up(self, job: Job) -> bool:
+    def _was_delayed(self, job: Job) -> bool:
         """Whether the burst took much longer than intended: no reason to sample others less often."""
         took = self._stopped[0] - self._started[1] if self._started and self._stopped else 0
-        return took > HELD_UP * budget.samples(len(self._names(job))) * self._interval
+        return took > DELAYED * budget.samples(len(self._names(job))) * self._interval
 
     def close(self) -> None:
         """Release the hardware buffer; the next burst reserves it again."""

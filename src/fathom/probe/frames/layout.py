@@ -159,7 +159,7 @@ def _strings(memory: ProcessMemory) -> dict[str, Any]:
     data = [memory.read(id(text), text.__sizeof__()) for text in made]
     length = _only(_equal(data, [len(text) for text in made]), "the length of a str")
     place = _only(
-        {i for i in range(16, 48) if _tells_kind([sample[i] for sample in data])}, "the kind of a str"
+        {i for i in range(16, 48) if _identifies_kind([sample[i] for sample in data])}, "the kind of a str"
     )
     kinds = [sample[place] for sample in data[::_EACH]]
     mask = 0
@@ -172,7 +172,7 @@ def _strings(memory: ProcessMemory) -> dict[str, Any]:
     return {"length": length, "kind": place, "kind_mask": mask, "encodings": encodings}
 
 
-def _tells_kind(values: list[int]) -> bool:
+def _identifies_kind(values: list[int]) -> bool:
     """Whether a byte is equal in all str of one kind and different between kinds."""
     each = [set(values[i : i + _EACH]) for i in range(0, len(values), _EACH)]
     return all(len(kinds) == 1 for kinds in each) and len(set.union(*each)) == len(_KINDS)

@@ -27,9 +27,9 @@ PARTS: dict[str, Callable[[Session, Patches], list[Any] | None]] = {
 
 def install(session: Session) -> None:
     """Install every hook; one that does not fit this version of torch is skipped with a warning."""
-    for part, put_in in PARTS.items():
+    for part, install_part in PARTS.items():
         try:
-            _handles.append(put_in(session, _patches))
+            _handles.append(install_part(session, _patches))
         except Exception as error:
             fault(part, error)
 

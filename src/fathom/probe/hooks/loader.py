@@ -148,7 +148,7 @@ class Deliveries:
         state, session = self.iterators.of(iterator), self.session
         end = time.time_ns()
         if state["loader"] not in self.described:
-            self._tell(state, data)
+            self._describe(state, data)
         samples, tokens = size(data)
         session.signal("loader", state["loader"], grad=torch.is_grad_enabled())
         session.facts.batch(state["loader"], end, samples, tokens)
@@ -156,7 +156,7 @@ class Deliveries:
         state["batch"] += 1
 
     @guarded(PART)
-    def _tell(self, state: dict[str, Any], data: Any) -> None:
+    def _describe(self, state: dict[str, Any], data: Any) -> None:
         """Describe the loader, once."""
         self.described.add(state["loader"])
         loader = state["of"]()

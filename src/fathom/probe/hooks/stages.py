@@ -104,8 +104,8 @@ class Making:
             return
         row = {"t": "batch", "worker": worker.id, "epoch": self.epoch, "nth": self.nth, "start": start}
         row |= {name: getattr(stages, name) for name in ("fetch", "read", "decode", "collate", "read_bytes")}
-        held_up = {"threads": torch.get_num_threads(), "cpu_wait": ready_since(ready_before)}
-        self.session.say({**row, **held_up})
+        delays = {"threads": torch.get_num_threads(), "cpu_wait": ready_since(ready_before)}
+        self.session.say({**row, **delays})
         self.session.records.flush()
         self.nth += 1
 

@@ -12,7 +12,7 @@ ORDER = ("logging", "gc", "input")  # the loader's last: an unchanged stretch wa
 ROUNDS, ENOUGH = 5, 3
 LEAST_STEPS, MOST_STEPS, STRETCH_NS = 8, 24, 200_000_000
 WARM = 2  # steps after each change that do not count
-MOST_HELD = 100  # steps that an unchanged stretch waits to resemble the one before the trial
+MOST_WAIT = 100  # steps that an unchanged stretch waits to resemble the one before the trial
 
 
 def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:

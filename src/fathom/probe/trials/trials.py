@@ -10,7 +10,7 @@ from fathom.probe.orders import Job
 from fathom.probe.process import number
 from fathom.probe.trials.ahead import Ahead
 from fathom.probe.trials.garbage import Garbage
-from fathom.probe.trials.rounds import BASELINE, ENOUGH, MOST_HELD, PREFIX
+from fathom.probe.trials.rounds import BASELINE, ENOUGH, MOST_WAIT, PREFIX
 from fathom.probe.trials.silence import Silence
 from fathom.probe.trials.trial import Trial, stepping
 
@@ -20,7 +20,7 @@ TRIED = 2  # stretches after which its usefulness is checked
 LAPSE_S, LAPSE_STEPS = 10.0, 5.0  # a stretch that takes so much longer than expected is aborted
 RANKS = "several ranks wait for each other, so a trial in one rank shows nothing"
 LAPSED = "a trial was aborted, because its steps took much longer than those before"
-UNSETTLED = f"the leftovers of a trial were not used up within {MOST_HELD} steps"
+UNSETTLED = f"the leftovers of a trial were not used up within {MOST_WAIT} steps"
 Note = Callable[[str, str], None]
 
 

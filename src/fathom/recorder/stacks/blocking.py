@@ -63,7 +63,7 @@ class Activity:
         return None, None
 
     def on_processor(self) -> float | None:
-        """The share of its runnable time since the last call that the thread had a processor."""
+        """Return the share of its runnable time since the last call in which the thread ran."""
         now = self._schedule()
         if now is None:
             return None
@@ -82,7 +82,7 @@ class Activity:
             return False
 
     def _schedule(self) -> tuple[int, int] | None:
-        """Nanoseconds that the thread ran, and that it waited for a processor."""
+        """Return the nanoseconds that the thread ran, and those that it waited for a processor."""
         if self._scheduler is None:
             return None
         try:

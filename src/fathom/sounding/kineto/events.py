@@ -84,9 +84,9 @@ class Decoder:
         return self._all(text)
 
     def damaged(self, text: bytes) -> Event:
-        """One event with fields of the wrong type, or numbers that are none: what is unusable becomes None.
+        """Decode one event with fields of the wrong type or invalid numbers, which become None.
 
-        Raises ValueError where the text is no JSON object, RecursionError where it is nested too deeply.
+        Raises ValueError if the text is not a JSON object, RecursionError if it is nested too deeply.
         """
         try:
             return self._one(text)
@@ -111,7 +111,7 @@ def _args(fields: dict[str, Any]) -> Args:
 
 
 def _text(value: Any) -> str | None:
-    # Half of a pair of surrogates, which JSON can spell, is no character that a table could hold.
+    # JSON may contain half of a surrogate pair, which a table cannot hold.
     return value.encode(errors="replace").decode() if isinstance(value, str) else None
 
 

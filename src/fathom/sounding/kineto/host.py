@@ -28,7 +28,7 @@ class HostTables:
 
 
 def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[Problem]) -> HostTables:
-    """Assemble the tables; `columns` gives up what it holds of the host."""
+    """Assemble the tables; `columns` releases its host events."""
 
     def take(table: Table, what: str) -> Arrays:
         return integrity.sound(table.take(), base_ns, columns.nameless, what, problems)
@@ -94,7 +94,7 @@ def _beginning(names: pl.Series, prefix: str) -> np.ndarray:
 
 
 def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
-    """In the order of time, the outer one first."""
+    """Sort by time, the outer event first."""
     order = np.lexsort((-events["end"], events["start"]))
     if wanted is not None:
         order = order[wanted[order]]
@@ -102,7 +102,7 @@ def _ordered(events: Arrays, wanted: np.ndarray | None = None) -> Arrays:
 
 
 def _around(groups: list[Arrays], is_module: np.ndarray) -> Nesting:
-    """Rows count through ops, frames and calls."""
+    """Nest ops, frames and calls, whose rows are numbered in this order."""
     ops, frames, calls = groups
     of_frames = np.where(is_module[frames["name"]], MODULE_FRAME, USER_FRAME)
     kinds = np.concatenate([np.full(len(ops["name"]), OP), of_frames, np.full(len(calls["name"]), CALL)])

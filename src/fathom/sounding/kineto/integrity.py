@@ -30,22 +30,22 @@ def sound(events: Arrays, base_ns: int, nameless: int, what: str, problems: list
     start, duration = events.pop("start"), events.pop("duration")
     missing = (start == DAMAGED) | (start < -base_ns) | (start >= _LAST_NS - base_ns)
     bad = ~missing & ((duration == DAMAGED) | (duration < 0) | (duration >= _LAST_NS))
-    nobody = ~missing & ~bad & (events["name"] == nameless)
+    unnamed = ~missing & ~bad & (events["name"] == nameless)
     for rows, name, lack in (
         (missing, "bad-time", "no usable start"),
         (bad, "bad-duration", "no usable duration"),
-        (nobody, "no-name", "no name"),
+        (unnamed, "no-name", "no name"),
     ):
         if count := int(rows.sum()):
             text = f"{count} {what} have {lack} and were left out."
             problems.append(Problem(name, text, count, spoils=[what]))
-    good = ~(missing | bad | nobody)
+    good = ~(missing | bad | unnamed)
     kept = {name: array[good] for name, array in events.items()}
     return {**kept, "start": start[good] + base_ns, "end": start[good] + duration[good] + base_ns}
 
 
 def unread(phases: Counter[Any], categories: Counter[Any], problems: list[Problem]) -> None:
-    """Events of kinds that the importer does not know."""
+    """Report events of kinds that the importer does not know."""
     strange = Counter({phase: n for phase, n in phases.items() if phase not in NO_INTERVALS})
     for what, counts, of in (
         ("unknown-phase", strange, "phase"),
@@ -67,7 +67,7 @@ def resolution_ns(start: np.ndarray) -> int:
 
 
 def check(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]) -> None:
-    """Hold device work against itself and against the calls that launched it."""
+    """Compare device work with itself, and with the calls that launched it."""
     tolerance = resolution_ns(kernels["start_ns"].to_numpy())
     calls = launches.unique("correlation", keep="first").select(
         "correlation", "api", called_ns="start_ns", call=pl.lit(True)
@@ -83,18 +83,18 @@ def check(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list[Problem]
 
 
 def overlaps(work: pl.DataFrame, tolerance: int, problems: list[Problem]) -> None:
-    """Report work (device, stream, start_ns, end_ns, api) that begins before the work in front of it ends."""
+    """Report work (device, stream, start_ns, end_ns, api) that begins before its predecessor ends."""
     allowed = may_overlap()
     ordered = work.sort("device", "stream", "start_ns", "end_ns")
     before = pl.col("end_ns").cum_max().shift(1).over("device", "stream")
     overlapping = (before - pl.col("start_ns") > tolerance) & ~allowed.fill_null(True)
     if count := ordered.filter(overlapping).height:
-        text = f"{count} pieces of device work overlap with the one in front of them on the same stream."
+        text = f"{count} pieces of device work overlap with their predecessor on the same stream."
         problems.append(Problem(OVERLAP, text, count, spoils=["kernels"]))
 
 
 def may_overlap() -> pl.Expr:
-    """Whether the call `api` may launch a kernel that begins before the one in front of it has ended."""
+    """Whether the call `api` may launch a kernel that begins before its predecessor has ended."""
     return pl.any_horizontal(pl.col("api").str.starts_with(api) for api in OVERLAPPING_LAUNCHES)
 
 
@@ -146,15 +146,15 @@ def _silent_graphs(kernels: pl.DataFrame, launches: pl.DataFrame, problems: list
 
 
 def steps_in_order(steps: pl.DataFrame, problems: list[Problem]) -> None:
-    """Steps whose times contradict their order: the clock was set back, or traces were mixed."""
+    """Report steps whose times contradict their order: the clock was set back, or traces were mixed."""
     back = steps.sort("thread", "step").filter(pl.col("mark_ns").diff().over("thread") < 0)
     if count := len(back):
-        text = f"{count} steps begin before the step in front of them: the clock was set back."
+        text = f"{count} steps begin before the preceding step: the clock was set back."
         problems.append(Problem("clock-backwards", text, count, spoils=["steps"]))
 
 
 def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
-    """A gap longer than the rest of the recording, which no program leaves."""
+    """Report a gap longer than the rest of the recording, which no program causes."""
     if hole := hole_in(tables):
         lasts = (hole[1] - hole[0]) / NS_PER_S
         text = f"nothing was recorded for {lasts:,.0f} s: the machine slept, or its clock was set."
@@ -162,7 +162,7 @@ def silence(tables: list[pl.DataFrame], problems: list[Problem]) -> None:
 
 
 def lost(meta: dict[str, Any], problems: list[Problem]) -> None:
-    """Problems from the profiler's own reports of lost records."""
+    """Report the profiler's own messages about lost records."""
     notes = [note for key in ("INFO", "WARNING", "ERROR") for note in _texts(meta.get(key))]
     reports = [note for note in notes if _LOST.search(note)]
     if reports:

@@ -11,7 +11,7 @@ import json
 
 import polars as pl
 
-UNTOLD = "inference"
+UNCLASSIFIED = "inference"
 NAMES = {True: ("decode", "prefill"), False: ("inference of one", "inference of many")}
 LEAST = 2  # steps of each kind: a single one may be a warm-up
 _ATTENDING = r"scaled_dot_product|flash_attn|attention|softmax"
@@ -22,7 +22,7 @@ def classified(steps: pl.DataFrame, ops: pl.DataFrame | None) -> pl.DataFrame:
 
     `ops` are those with recorded shapes. Tokens are counted if a matrix is known to contain ids.
     """
-    mine = (pl.col("kind") == UNTOLD) & pl.col("query").is_not_null()
+    mine = (pl.col("kind") == UNCLASSIFIED) & pl.col("query").is_not_null()
     asked = steps.filter(mine, pl.col("parent").is_null()).sort("step")
     if not _both(asked):
         return steps

@@ -9,7 +9,7 @@ import polars as pl
 from fathom.sounding.facts import COMPILER, LOADERS
 from fathom.sounding.kineto import integrity
 from fathom.sounding.manifest import Phase, Rank
-from fathom.sounding.raw import decoding, launching, placing, steps, tables, traces
+from fathom.sounding.raw import decoding, placing, steps, tables, traces
 from fathom.sounding.raw.folder import Process, Raw, Record, read
 from fathom.sounding.raw.samples import CounterSamples, samples
 from fathom.sounding.raw.stacks import stacks
@@ -78,7 +78,7 @@ def _rank(raw: Raw, process: Process, number: int, writer: Writer) -> RecordedRa
     }
     own["steps"] = _streams(traces.move(own["steps"], ["mark_ns", "end_ns"], shifts, "mark_ns"))
     if "launches" in placed_tables:
-        placed_tables["launches"] = launching.in_order(placed_tables["launches"])
+        placed_tables["launches"] = traces.in_order(placed_tables["launches"])
     placed = placing.place(placed_tables, own["steps"])
     placed_tables = placed.tables
     problems = integrity.judged_overlaps(problems, placed_tables)

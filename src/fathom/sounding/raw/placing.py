@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fathom.sounding.raw import alignment
-from fathom.sounding.raw.occurrences import Occurrence, occurrences
+from fathom.sounding.raw.occurrences import Occurrence, Pairs, matching_pairs, nearest, occurrences
 
 TIMELINES = ("timeline", "slow")
 _IDS_A_BURST = 1_000_000_000  # like the ids of ops in traces
@@ -100,18 +99,18 @@ def _chosen(step: Occurrence, known: list[Occurrence]) -> int | None:
     same = [at for at in rows if np.array_equal(known[at].codes, step.codes)]
     if same:
         return same[-1]
-    best = alignment.nearest(step.names, [known[at].names for at in rows])
+    best = nearest(step.names, [known[at].names for at in rows])
     return None if best is None else rows[best]
 
 
-def _paired(known: Occurrence, step: Occurrence) -> tuple[alignment.Pairs, bool]:
+def _paired(known: Occurrence, step: Occurrence) -> tuple[Pairs, bool]:
     """Pairs of matching launches, and whether their shapes are equal, without which ops' shapes do not
     apply.
     """
-    pairs = alignment.pairs(known.codes, step.codes)
+    pairs = matching_pairs(known.codes, step.codes)
     if len(pairs) >= _ALIKE * len(step.codes):
         return pairs, True
-    named = alignment.pairs(known.names, step.names)
+    named = matching_pairs(known.names, step.names)
     return (named, False) if len(named) > len(pairs) else (pairs, True)
 
 
@@ -144,9 +143,7 @@ class _Model:
         parent, owner = (np.array(column, np.int64).reshape(-1) for column in rows)
         return cls(step, own, own["thread"].fill_null(_NONE).to_numpy(), parent, owner, pieces)
 
-    def placed(
-        self, step: Occurrence, pairs: alignment.Pairs, first: int
-    ) -> tuple[pl.DataFrame, pl.DataFrame, int]:
+    def placed(self, step: Occurrence, pairs: Pairs, first: int) -> tuple[pl.DataFrame, pl.DataFrame, int]:
         """Ops for `step`, numbered from `first`; new columns of its launches (row, new_op, new_thread,
         new_api); and the number of launches with an op.
         """
@@ -209,7 +206,7 @@ class _Model:
             lost = (rows != _NONE) & ~keep[rows]
         return rows
 
-    def _moved(self, times: np.ndarray, step: Occurrence, pairs: alignment.Pairs) -> np.ndarray:
+    def _moved(self, times: np.ndarray, step: Occurrence, pairs: Pairs) -> np.ndarray:
         """Times of the ops in `step`, between launches that both made on the same thread."""
         moved = np.empty(len(times), np.int64)
         of_piece = self.launches["thread"].fill_null(_NONE).to_numpy()[pairs[:, 0]]
@@ -219,8 +216,8 @@ class _Model:
             moved[mine] = _interpolated(times[mine], *_ordered(*anchors, np.repeat(of_piece == thread, 2)))
         return moved
 
-    def _anchors(self, step: Occurrence, pairs: alignment.Pairs) -> tuple[np.ndarray, np.ndarray]:
-        """Begin and end of each matched call in both steps, and the steps' bounds."""
+    def _anchors(self, step: Occurrence, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of each matched call in both steps, and the steps' bounds."""
         ours, theirs = self.occurrence, step
         here = np.stack([ours.starts[pairs[:, 0]], ours.ends[pairs[:, 0]]], axis=1).ravel()
         there = np.stack([theirs.starts[pairs[:, 1]], theirs.ends[pairs[:, 1]]], axis=1).ravel()

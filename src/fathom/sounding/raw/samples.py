@@ -134,7 +134,7 @@ def _frame(
         text = f"The clock of {burst.record['file']} is unknown, so its burst of samples was left out."
         result.problems.append(Problem("samples-lost", text, rank=rank, spoils=["samples"]))
         return None
-    began = ticks.begin(stamped, fitting, speed or 1.0)
+    began = ticks.start_of(stamped, fitting, speed or 1.0)
     starts, ends = ticks.nanoseconds(stamped, speed or 1.0, began.at)
     group = _group(result.groups, burst.names)
     result.bursts.append(_facts(burst, speed, began.unsure_ns) | {"group": group})

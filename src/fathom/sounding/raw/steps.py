@@ -42,14 +42,14 @@ def settled_at(processes: list[Process]) -> int:
 
     Earlier records belong to the phase `settle`. The probe decides by marks alone, and a host that launches
     faster does not make steps shorter: if device events show the same step time before and after, the program
-    did not settle there. Nor is the only timeline given up for a settling that none followed.
+    did not settle there. Nor does a settling count after the last timeline, which would otherwise be lost.
     """
     settled = (k for k in _settlings(processes) if not _unrepeated(processes, k))
     return max(settled, default=0)
 
 
 def is_of_slower_steps(processes: list[Process]) -> bool:
-    """Whether the program settled after its last timeline, which is kept for want of a later one."""
+    """Whether the program settled after its last timeline, which is kept because there is no later one."""
     return any(_unrepeated(processes, k) for k in _settlings(processes))
 
 

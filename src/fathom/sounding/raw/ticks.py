@@ -21,7 +21,7 @@ DISTANT_NS = 1_000_000_000  # distance of starts that gives the rate to about 1 
 NEAR = 0.2  # relative difference beyond which two estimates of a rate contradict each other
 TRUSTED = 0.03  # share of a burst that latencies of start and stop may take
 LEAST_FILLED = 0.05  # of a burst by its samples; the buffer may fill up early
-QUICK_NS = 1_000_000  # a shorter start call gives the begin of sampling well enough
+QUICK_NS = 1_000_000  # a shorter start call gives the start of sampling well enough
 NEARBY_NS = 60_000_000_000  # distance of bursts within which clocks drift little
 WANDER_NS = 500_000  # and at most by this
 
@@ -54,7 +54,7 @@ class Stamped:
 
     @property
     def quick(self) -> bool:
-        """Whether the start call was short enough to give the begin of sampling."""
+        """Whether the start call was short enough to give the start of sampling."""
         return self.took <= QUICK_NS
 
     @property
@@ -87,14 +87,14 @@ class Stamped:
         return filling if 1 < filling / keeping <= 1 + NEAR else None
 
     def holds(self, ticks_per_ns: float) -> bool:
-        """Whether the samples fit between the begin of the first call and the end of the last at this
+        """Whether the samples fit between the start of the first call and the end of the last at this
         rate.
         """
         return self.started[0] + self._ticks / ticks_per_ns * (1 - TRUSTED) <= self.stopped[1]
 
 
-class Begin(NamedTuple):
-    """The latest begin of a burst's first sample in ns since the epoch, and the uncertainty before it."""
+class Start(NamedTuple):
+    """The latest start of a burst's first sample in ns since the epoch, and the uncertainty before it."""
 
     at: int
     unsure_ns: int
@@ -124,22 +124,22 @@ def _across(bursts: Sequence[Stamped]) -> float | None:
     return median(slopes) if slopes else None
 
 
-def begin(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin:
+def start_of(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Start:
     """When a burst that stamps in ticks began: from its own call if that was quick, else from all bursts
     nearby.
 
     Ticks place the bursts relative to each other; each began within its start call and ended before its stop
-    call. The begins that all of these allow give the uncertainty. If they contradict each other, the bursts
+    call. The starts that all of these allow give the uncertainty. If they contradict each other, the bursts
     do not share a clock, and each is placed by itself.
     """
-    alone = Begin(burst.started[1], burst.took)
+    alone = Start(burst.started[1], burst.took)
     if burst.quick:
         return alone
     nearby = [b for b in bursts if abs(b.begun - burst.begun) <= NEARBY_NS and not b.in_nanoseconds]
     return _allowed(burst, nearby, ticks_per_ns) or _allowed(burst, [burst], ticks_per_ns) or alone
 
 
-def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Begin | None:
+def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> Start | None:
     """When the burst began, by the calls of all these bursts; None if they contradict each other."""
     origin, first = burst.started[1], int(burst.starts[0])
     latest, earliest = [], []
@@ -151,7 +151,7 @@ def _allowed(burst: Stamped, bursts: Sequence[Stamped], ticks_per_ns: float) -> 
         earliest.append(other.started[0] - origin - after)
     if max(earliest, default=0) - min(latest, default=0) > WANDER_NS or not bursts:
         return None
-    return Begin(origin + min(latest), max(min(latest) - max(earliest), 0))
+    return Start(origin + min(latest), max(min(latest) - max(earliest), 0))
 
 
 def nanoseconds(

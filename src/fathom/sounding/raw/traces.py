@@ -1,4 +1,4 @@
-"""The traces of a recording: read them, add source lines, and align the host's clock with the profiler's."""
+"""The traces of a recording: read them, align the clock, add source lines, correct starts of launches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from fathom.errors import FathomError
@@ -16,6 +17,7 @@ from fathom.sounding.schema import TABLES
 
 # A frame of Kineto's, with the first line of its function.
 SOURCE = r"^(?<file>.*)\((?<line>\d+)\): (?<function>.*)$"
+TOLERANCE_NS = 50_000  # threads number and begin their calls at almost the same time
 
 
 @dataclass(frozen=True)
@@ -115,3 +117,42 @@ def _called(trace: Path) -> pl.DataFrame:
         return pl.DataFrame(rows, schema=schema, orient="row").sort("ns", maintain_order=True)
     except (OSError, ValueError, TypeError, pl.exceptions.PolarsError):
         return pl.DataFrame(schema=schema)
+
+
+def in_order(launches: pl.DataFrame) -> pl.DataFrame:
+    """Interpolate starts that cannot be true, because later calls began before them, burst by burst.
+
+    CUPTI numbers the calls of a process in order. If it recorded no calls, they are derived from the queue
+    times of kernels. If the host is far ahead of the device, many of these are the times at which the device
+    reached the kernel. The call must have begun between its neighbours.
+    """
+    if launches.is_empty():
+        return launches
+    rows = launches.with_row_index("row")
+    fixed = [_fixed(burst) for _, burst in rows.group_by("phase", "burst", maintain_order=True)]
+    return pl.concat(fixed).sort("row").drop("row")
+
+
+def _fixed(rows: pl.DataFrame) -> pl.DataFrame:
+    """Interpolate in one burst; calls without a correlation, and the last ones, stay unchanged."""
+    order = rows.drop_nulls(["correlation", "start_ns"]).sort("correlation", "start_ns")
+    starts = order["start_ns"].to_numpy()
+    if len(starts) < 2:
+        return rows
+    following = np.minimum.accumulate(starts[::-1])[::-1]
+    late = starts > following + TOLERANCE_NS
+    if not late.any():
+        return rows
+    number = order["correlation"].to_numpy()
+    began = np.interp(number, number[~late], starts[~late]).astype(np.int64)
+    ends = order["end_ns"].fill_null(strategy="zero").to_numpy()
+    took = np.clip(np.append(np.diff(began), 0), 0, np.maximum(ends - starts, 0))
+    times = order.select("row").with_columns(
+        at=pl.Series(np.where(late, began, starts)), until=pl.Series(np.where(late, began + took, ends))
+    )
+    joined = rows.join(times, on="row", how="left", maintain_order="left")
+    moved = pl.col("at").is_not_null() & (pl.col("at") != pl.col("start_ns"))
+    return joined.with_columns(
+        start_ns=pl.when(moved).then("at").otherwise("start_ns"),
+        end_ns=pl.when(moved).then("until").otherwise("end_ns"),
+    ).drop("at", "until")
