@@ -107,14 +107,10 @@ class Turn:
                 raise RuntimeError("leave shared use before asking for exclusive use")
             yield
             return
-        came_ns = self._clock.now_ns()
-        with (
-            self._gate.entered(exclusive=exclusive, group=group)
-            if self._gate
-            else nullcontext(0) as self._number
-        ):
+        came_ns, gate = self._clock.now_ns(), self._gate
+        with gate.entered(exclusive=exclusive, group=group) if gate else nullcontext(0) as self._number:
             self._waited_ns += self._clock.now_ns() - came_ns
-            self._entered_ns = self._gate.exclusive_ns() if self._gate else 0
+            self._entered_ns = gate.exclusive_ns() if gate else 0
             self._inside = "exclusive" if exclusive else "shared"
             try:
                 yield

@@ -41,7 +41,8 @@ def advice(examination: Examination) -> str:
     if verdict is None:
         return ""
     chosen = next((finding for finding in examination.findings if finding.id == verdict.finding), None)
-    return " ".join(filter(None, (verdict.action or NOTHING, _saves(chosen, basis(examination.step)))))
+    action = verdict.action or ("" if verdict.bound == "unknown" else NOTHING)
+    return " ".join(filter(None, (action, _saves(chosen, basis(examination.step)))))
 
 
 def basis(step: Step) -> str:
