@@ -11,7 +11,7 @@ from fathom.cli.console import print_json
 if TYPE_CHECKING:
     from fathom.recorder import Diagnosis, DoctorCheck
 
-EXAMPLE = "Example: fathom doctor --python ~/venv/bin/python"
+EXAMPLES = "Example: fathom doctor --python ~/venv/bin/python"
 
 
 def doctor(

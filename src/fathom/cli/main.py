@@ -97,34 +97,24 @@ app.command(
     help=run.HELP,
     epilog=run.EXAMPLES,
 )(run.run)
-app.command("report", short_help="Show where the time of a step goes.", epilog=report.EXAMPLES)(report.report)
-app.command(
-    "findings", short_help="List the causes of lost time, with gains and remedies.", epilog=findings.EXAMPLES
-)(findings.findings)
-app.command("explain", short_help="Explain a kind of finding.", epilog=explain_.EXAMPLES)(explain_.explain)
-app.command(
-    "tips", short_help="Score the performance checklist here or on a recording.", epilog=tips.EXAMPLES
-)(tips.tips)
-app.command("kernel", short_help="Show what limits a kernel family, and why.", epilog=kernel.EXAMPLES)(
-    kernel.kernel
-)
-app.command("what-if", short_help="Predict a step with changed durations.", epilog=what_if.EXAMPLES)(
-    what_if.what_if
-)
-app.command("dive", short_help="Profile one kernel with Nsight Compute.", epilog=dive.EXAMPLES)(dive.dive)
-app.command(
-    "prove", short_help="Prove that a candidate is faster and computes the same.", epilog=prove.EXAMPLES
-)(prove.prove)
+for _function, _examples, _about in (
+    (report.report, report.EXAMPLES, "Show where the time of a step goes."),
+    (findings.findings, findings.EXAMPLES, "List the causes of lost time, with gains and remedies."),
+    (explain_.explain, explain_.EXAMPLES, "Explain a kind of finding."),
+    (tips.tips, tips.EXAMPLES, "Score the performance checklist here or on a recording."),
+    (kernel.kernel, kernel.EXAMPLES, "Show what limits a kernel family, and why."),
+    (what_if.what_if, what_if.EXAMPLES, "Predict a step with changed durations."),
+    (dive.dive, dive.EXAMPLES, "Profile one kernel with Nsight Compute."),
+    (prove.prove, prove.EXAMPLES, "Prove that a candidate is faster and computes the same."),
+    (import_.import_, import_.EXAMPLES, "Convert traces or ncu results into a sounding."),
+    (query.query, query.EXAMPLES, "Run SQL over the tables of a sounding."),
+    (pack.pack, pack.EXAMPLES, "Pack a sounding into one file."),
+    (doctor.doctor, doctor.EXAMPLES, "Check which recording depths work here."),
+):
+    _name = _function.__name__.rstrip("_").replace("_", "-")
+    app.command(_name, short_help=_about, epilog=_examples)(_function)
 app.add_typer(lab.app, name="lab", short_help="Prove optimisation techniques on this machine.")
 app.add_typer(machine.app, name="machine", short_help="Show, measure, check and compare machines.")
-app.command("import", short_help="Convert traces or ncu results into a sounding.", epilog=import_.EXAMPLES)(
-    import_.import_
-)
-app.command("query", short_help="Run SQL over the tables of a sounding.", epilog=query.EXAMPLES)(query.query)
-app.command("pack", short_help="Pack a sounding into one file.", epilog=pack.EXAMPLE)(pack.pack)
-app.command("doctor", short_help="Check which recording depths work here.", epilog=doctor.EXAMPLE)(
-    doctor.doctor
-)
 
 
 def main() -> None:

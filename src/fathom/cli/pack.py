@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-EXAMPLE = "Example: fathom pack train.fathom   (then, elsewhere: fathom report train.fathom.zip)"
+EXAMPLES = "Example: fathom pack train.fathom   (then, elsewhere: fathom report train.fathom.zip)"
 
 
 def pack(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,35 +23,7 @@ fathom prove norm.py:plain fused.py:norm --inputs norm.py:inputs --work norm.py:
 fathom prove --command 'python a.py' 'python b.py' --metrics losses.json"""
 
 
-class Latency(str, Enum):
-    """Whether the device's wait for launches counts."""
-
-    removed = "removed"
-    included = "included"
-
-
-class Cache(str, Enum):
-    """State of L2 that decides the verdict."""
-
-    cold = "cold"
-    warm = "warm"
-
-
-class Require(str, Enum):
-    """The condition for exit status 0."""
-
-    faster = "faster"
-    not_slower = "not-slower"
-
-
-class Fresh(str, Enum):
-    """How processes are started."""
-
-    spawn = "spawn"
-    fork = "fork"
-
-
-_ENOUGH = {Require.faster: ("faster",), Require.not_slower: ("faster", "same")}
+_ENOUGH = {"faster": ("faster",), "not-slower": ("faster", "same")}
 
 
 def prove(
@@ -103,16 +74,22 @@ def prove(
         float, typer.Option(help="Largest difference that counts as the same, as a share.")
     ] = 0.01,
     latency: Annotated[
-        Latency, typer.Option(help="Whether the launch latency of a GPU counts.")
-    ] = Latency.removed,
-    cache: Annotated[Cache, typer.Option(help="State of a GPU's L2 that decides the verdict.")] = Cache.cold,
+        Literal["removed", "included"], typer.Option(help="Whether the launch latency of a GPU counts.")
+    ] = "removed",
+    cache: Annotated[
+        Literal["cold", "warm"], typer.Option(help="State of a GPU's L2 that decides the verdict.")
+    ] = "cold",
     budget: Annotated[float, typer.Option(metavar="SECONDS", help="Maximum time for timing.")] = 120.0,
     patience: Annotated[
         float, typer.Option(metavar="SECONDS", help="Maximum time for one answer of a process.")
     ] = 600.0,
     seed: Annotated[int | None, typer.Option(help="Seed of the inputs. [default: random]")] = None,
-    fresh: Annotated[Fresh, typer.Option(help="How processes are started; fork is faster.")] = Fresh.spawn,
-    require: Annotated[Require, typer.Option(help="Condition for exit status 0.")] = Require.faster,
+    fresh: Annotated[
+        Literal["spawn", "fork"], typer.Option(help="How processes are started; fork is faster.")
+    ] = "spawn",
+    require: Annotated[
+        Literal["faster", "not-slower"], typer.Option(help="Condition for exit status 0.")
+    ] = "faster",
     json: Annotated[bool, typer.Option("--json", help="Print the whole verdict as JSON.")] = False,
 ) -> None:
     """Prove that a candidate is faster than a baseline, and computes the same.
@@ -140,11 +117,11 @@ def prove(
             settings = Settings(
                 margin=margin,
                 budget_s=budget,
-                latency=latency.value,
-                cache=cache.value,
+                latency=latency,
+                cache=cache,
                 patience_s=patience,
                 seed=seed,
-                fresh=fresh.value,
+                fresh=fresh,
                 flops=flops,
                 bytes=bytes_,
                 unit=unit,

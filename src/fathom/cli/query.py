@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,18 +18,13 @@ fathom query train.fathom "SELECT name, count(*) AS n FROM kernels GROUP BY name
 fathom query train.fathom "SELECT entry, detail, ms FROM ledger ORDER BY ms DESC" --format csv"""
 
 
-class Format(StrEnum):
-    """How rows are printed."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
+Format = Literal["table", "csv", "json"]
 
 
 def query(
     sounding: SoundingPath,
     sql: Annotated[str, typer.Argument(metavar="SELECT", help="One SELECT over the tables.")],
-    format: Annotated[Format, typer.Option(help="How to print the rows.")] = Format.TABLE,
+    format: Annotated[Format, typer.Option(help="How to print the rows.")] = "table",
     limit: Annotated[int | None, typer.Option(min=0, help="Maximum number of rows.")] = None,
 ) -> None:
     """Run SQL over the recorded tables, windows, ledger (the clean step's) and profiled_ledger."""
@@ -41,9 +35,9 @@ def query(
 
 
 def _print(rows: pl.DataFrame, format: Format) -> None:
-    if format is Format.CSV:
+    if format == "csv":
         print(rows.write_csv(), end="")
-    elif format is Format.JSON:
+    elif format == "json":
         print(rows.write_json())
     else:
         _print_table(rows)
