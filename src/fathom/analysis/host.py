@@ -33,6 +33,7 @@ class HostRecords(msgspec.Struct):
     samples: Samples | None = None  # stacks of the caller, where they were sampled
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
     _own: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
+    _recorded: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
@@ -80,6 +81,11 @@ class HostRecords(msgspec.Struct):
 
     def _records(self, thread: int) -> list[tuple[Label, Spans]]:
         """The thread's own records by cause, in order of precedence; they may overlap."""
+        if thread not in self._recorded:
+            self._recorded[thread] = self._read(thread)
+        return self._recorded[thread]
+
+    def _read(self, thread: int) -> list[tuple[Label, Spans]]:
         mine = self.known.filter(pl.col("thread") == thread)
         found = []
         for (cause, detail), rows in mine.group_by("cause", "detail", maintain_order=True):
