@@ -1,12 +1,13 @@
 """What a report costs, against HolisticTraceAnalysis and TraceLens doing their breakdown of the same trace.
 
-    python -m benchmarks.cost.report_speed [--rounds 5] [--venv FOLDER] [--alone]
+    python -m benchmarks.cost.report_speed [--rounds 7] [--venv FOLDER] [--alone]
 
-Every run is a fresh process, imports included; sides take turns. CPU seconds are user and system time of the
-process and its children, memory is its peak. Fathom runs without its cache, then once more with it. HTA is
-installed into `--venv` by pip where it is missing; AMD's TraceLens is measured if it was installed there from
-its repository (PyPI's `tracelens` is another project). `--alone` leaves both out. Measure on a quiet
-machine. Writes `results/report_speed.json`. Linux only.
+Every run is a fresh process, imports included; sides take turns. Modules are compiled before the first run
+that counts, as `pip install` does it, whatever PYTHONDONTWRITEBYTECODE says. CPU seconds are user and system
+time of the process and its children, memory is its peak. Fathom runs without its cache, then once more with
+it. HTA is installed into `--venv` by pip where it is missing; AMD's TraceLens is measured if it was installed
+there from its repository (PyPI's `tracelens` is another project). `--alone` leaves both out. Measure on a
+quiet machine. Writes `results/report_speed.json`. Linux only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ RESULTS = ROOT / "benchmarks" / "results" / "report_speed.json"
 TRACE = ROOT.parent / "shared" / "traces" / "h100-owlv2.json.gz"
 EXAMPLES = ROOT / "examples" / "soundings"
 HOLISTIC, TRACELENS_NAME = "HolisticTraceAnalysis==0.5.0", "TraceLens"
-BARS = {"import and report": 1.2, "report of train_gpt-h200": 0.7, "help": 0.15}  # CPU seconds
+COUNTERS = EXAMPLES / "train_gpt-counters-h200.fathom.zip"
+BARS = {  # CPU seconds
+    "import and report": 1.2,
+    "report of train_gpt-h200": 0.7,
+    "report of train_gpt-counters-h200": 0.7,
+    "kernel of train_gpt-counters-h200": 0.7,
+    "help": 0.15,
+}
 MIB = 200.0
 HTA = """
 import logging, sys
@@ -80,7 +88,13 @@ def fathom_sides(trace: Path, folder: Path) -> dict[str, list[list[str]]]:
     sides = {"import and report": [made, [*fathom, "report", sounding]], "help": [[*fathom, "--help"]]}
     for packed in sorted(EXAMPLES.glob("*.fathom.zip")):
         sides[f"report of {packed.name.removesuffix('.fathom.zip')}"] = [[*fathom, "report", str(packed)]]
+    sides["kernel of train_gpt-counters-h200"] = [[*fathom, "kernel", str(COUNTERS)]]
     return sides
+
+
+def compiled(folder: Path) -> dict[str, str]:
+    """Variables that let Python keep the modules that it compiles, in `folder`."""
+    return {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
 def other_sides(trace: Path, folder: Path, where: Path) -> dict[str, list[list[str]]]:
@@ -103,7 +117,7 @@ def measure(sides: Mapping[str, list[list[str]]], rounds: int, folder: Path) -> 
     for turn in range(rounds + 1):
         for name, commands in sides.items():
             subprocess.run(["rm", "-rf", str(folder / "t.fathom")], check=True)
-            row = run(commands, {"FATHOM_NO_CACHE": "1"})
+            row = run(commands, {"FATHOM_NO_CACHE": "1", **compiled(folder)})
             if turn:
                 found[name].append(row)
                 print(f"{turn:3} {name:32} {row['cpu_s']:.2f} s CPU {row['peak_mib']:.0f} MiB", flush=True)
@@ -114,19 +128,24 @@ def kept(rounds: int, folder: Path) -> list[Row]:
     """The report of an example that was examined before."""
     packed = EXAMPLES / "train_gpt-h200.fathom.zip"
     command = [sys.executable, "-m", "fathom", "report", str(packed)]
-    cache = {"FATHOM_CACHE_DIR": str(folder / "cache"), "FATHOM_NO_CACHE": ""}
+    cache = {"FATHOM_CACHE_DIR": str(folder / "cache"), "FATHOM_NO_CACHE": "", **compiled(folder)}
     run([command], cache)
     return [run([command], cache) for _ in range(rounds)]
 
 
 def summary(runs: Mapping[str, list[Row]]) -> dict[str, Any]:
-    """Medians, and whether each bar is met."""
+    """Medians, the least CPU seconds, and whether the median meets each bar."""
     medians = {
         name: {what: statistics.median(row[what] for row in rows) for what in rows[0]}
         for name, rows in runs.items()
     }
     bars = {
-        name: {"bar_cpu_s": bar, "cpu_s": medians[name]["cpu_s"], "met": medians[name]["cpu_s"] <= bar}
+        name: {
+            "bar_cpu_s": bar,
+            "cpu_s": medians[name]["cpu_s"],
+            "least_cpu_s": min(row["cpu_s"] for row in runs[name]),
+            "met": medians[name]["cpu_s"] <= bar,
+        }
         for name, bar in BARS.items()
         if name in medians
     }
@@ -139,7 +158,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--trace", type=Path, default=TRACE)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--venv", type=Path, default=Path(tempfile.gettempdir()) / "fathom-bench-venv")
     parser.add_argument("--alone", action="store_true", help="leave the other tools out")
     parser.add_argument("--json", type=Path, default=RESULTS)
