@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from fathom.analysis.rates import BEYOND, PARTS, check_rates
 from fathom.analysis.results import Device, Examination, LedgerRow
+from fathom.analysis.roofline import BEYOND, PARTS, check_rates
 from fathom.diagnosis import examine
 from fathom.machine.datasheet import find
 from fathom.machine.limits import Limits

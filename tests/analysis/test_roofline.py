@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.analysis.rates import check_rates
 from fathom.analysis.results import Device, LedgerRow
-from fathom.analysis.roofline import at_ceiling, needs, utilisation
+from fathom.analysis.roofline import at_ceiling, check_rates, needs, utilisation
 from fathom.analysis.work import family_work
 from fathom.machine.ceilings import Ceiling, to_records
 from fathom.machine.limits import Limits, limits_of

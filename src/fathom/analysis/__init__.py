@@ -9,7 +9,7 @@ from fathom.analysis.long_steps import long_steps
 from fathom.analysis.memory import memory
 from fathom.analysis.peers import meetings
 from fathom.analysis.results import Abstained, Examination, Step
-from fathom.analysis.slow import slow_steps
+from fathom.analysis.subjects import slow_steps
 from fathom.analysis.trials import trials
 
 __all__ = [

@@ -1,6 +1,8 @@
-"""Micro-steps of an accumulated step as sub-windows: they tile the step's window on the device."""
+"""Micro-steps of an accumulated step as sub-windows, which tile the step's window on the device."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import msgspec
 import numpy as np
@@ -11,7 +13,7 @@ from fathom.units import NS_PER_MS
 
 
 class Micro(msgspec.Struct, frozen=True):
-    """Nanoseconds; `window` is the index of the window that it is a part of, `place` its number there."""
+    """One micro-step; times in ns, `window` is the index of its step's window, `place` its number in it."""
 
     start_ns: int
     end_ns: int
@@ -19,27 +21,27 @@ class Micro(msgspec.Struct, frozen=True):
     place: int
 
 
-TOGETHER = 0.9  # of the step's work after its last opening: its batches were taken at once
+AT_ONCE = 0.9  # of the step's work after its last micro-step begins: its batches were taken at once
 
 
 def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
-    """`steps` without the micro-steps of steps that take all their batches before they work on any.
+    """`steps` without micro-steps, if steps take all their batches before they work on any.
 
-    Their openings are when batches were asked for, which then says nothing about micro-steps. `work` has
-    burst, at (when the host asked for it) and ns (how long it took).
+    Their begins are the requests of batches, which then do not bound micro-steps. `work` has burst, at (its
+    launch) and ns (its duration).
     """
     inner = steps.filter(pl.col("parent").is_not_null())
     if inner.is_empty():
         return steps
     last = inner.group_by("burst", "parent").agg(opened=pl.col("mark_ns").max())
-    whole = steps.filter(pl.col("parent").is_null()).select("burst", "mark_ns", "end_ns", parent="step")
-    found = whole.join(last, on=["burst", "parent"], nulls_equal=True).join(
+    complete = steps.filter(pl.col("parent").is_null()).select("burst", "mark_ns", "end_ns", parent="step")
+    launched = complete.join(last, on=["burst", "parent"], nulls_equal=True).join(
         work, on="burst", nulls_equal=True
     )
-    found = found.filter(pl.col("at").is_between("mark_ns", "end_ns", closed="left"))
+    launched = launched.filter(pl.col("at").is_between("mark_ns", "end_ns", closed="left"))
     late = pl.col("ns").filter(pl.col("at") >= pl.col("opened")).sum() / pl.col("ns").sum()
-    shares = found.group_by("burst", "parent").agg(late=late)
-    if not shares.height or float(shares["late"].median() or 0.0) <= TOGETHER:  # type: ignore[arg-type]
+    shares = launched.group_by("burst", "parent").agg(late=late)
+    if not shares.height or float(shares["late"].median() or 0.0) <= AT_ONCE:  # type: ignore[arg-type]
         return steps
     return steps.filter(pl.col("parent").is_null())
 
@@ -47,10 +49,11 @@ def divided(steps: pl.DataFrame, work: pl.DataFrame) -> pl.DataFrame:
 def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> list[Micro]:
     """Sub-windows of the used windows whose step has at least two micro-steps among `steps`.
 
-    One begins at the device's boundary of its opening, the first with its window; each ends with the next.
+    Each begins at the device's boundary of its mark, the first with its window, and ends where the next
+    begins.
     """
     inner = steps.filter(pl.col("parent").is_not_null()).sort("mark_ns")
-    found: list[Micro] = []
+    parts: list[Micro] = []
     for window in np.flatnonzero(windows.used).tolist():
         mine = inner.filter(parent=int(windows.steps[window]), burst=int(windows.bursts[window]))
         if mine.height < 2:
@@ -62,17 +65,15 @@ def micro_windows(steps: pl.DataFrame, windows: Windows, boundary: Boundary) -> 
         edges = np.maximum.accumulate(np.clip(opened, start, end))
         edges[0] = start
         bounds = [*edges.tolist(), end]
-        found += [Micro(bounds[i], bounds[i + 1], window, i) for i in range(mine.height)]
-    return found
+        parts += [Micro(bounds[i], bounds[i + 1], window, i) for i in range(mine.height)]
+    return parts
 
 
-def mean_by_place(found: list[Micro]) -> list[float]:
-    """Mean milliseconds of the first, the second … micro-step; [] unless every step has as many."""
-    counts = {one.window: 0 for one in found}
-    for one in found:
-        counts[one.window] += 1
+def mean_by_place(parts: list[Micro]) -> list[float]:
+    """Mean length in ms of the first, second … micro-step; [] unless every step has the same number."""
+    counts = Counter(part.window for part in parts)
     if len(set(counts.values())) != 1:
         return []
-    lengths = np.array([one.end_ns - one.start_ns for one in found], float)
-    places = np.array([one.place for one in found])
+    lengths = np.array([part.end_ns - part.start_ns for part in parts], float)
+    places = np.array([part.place for part in parts])
     return [float(lengths[places == place].mean()) / NS_PER_MS for place in np.unique(places)]

@@ -6,10 +6,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from fathom.analysis.apart import kinds_apart
 from fathom.analysis.causes import AUTOGRAD
 from fathom.analysis.device import COLUMNS, detail, join_launches
 from fathom.analysis.host import HostRecords, host_records
+from fathom.analysis.kinds_by_work import split_by_work
 from fathom.analysis.peers import PIECE
 from fathom.analysis.sampled import Setting, samples_of
 from fathom.analysis.windows import HOST
@@ -91,7 +91,7 @@ def read_timeline(
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
     every, lost = _seen(_of_the_program(store.table("steps", rank).collect()), phase, calls)
     if phase == "timeline":
-        every = kinds_apart(every, _ran(ops, kernels))
+        every = split_by_work(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
     stacks = _read(store, rank, phase, "stacks", _STACKS)
     found = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, lost)

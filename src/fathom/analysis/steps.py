@@ -1,4 +1,4 @@
-"""The step as the undisturbed program ran it."""
+"""The clean step: steps that ran undisturbed by the profiler."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from fathom.timing import interval, mad, median
 from fathom.units import MS_PER_S, NS_PER_MS
 
 EPOCH_START = "+epoch start"
-MOSTLY = 0.5  # of what later steps take longer
-AHEAD = 0.9  # of what a device works in a step: one that is shorter was launched, not done
-LEAST = 8  # steps that tell what the profiler left
+MOSTLY = 0.5  # of the additional time of later steps
+AHEAD = 0.9  # of the device's work in a step: shorter marks are those of launches, not of steps
+LEAST = 8  # steps after the profiler that show its aftereffect
 PROFILED = ["timeline", "attribution", "slow"]
-UNEVEN = 0.02  # of the median: a mean that is longer by more is another step
-ALIKE = 0.02  # steps before and after the profiler ran that differ by less are one population
+UNEVEN = 0.02  # of the median: if the mean is longer by more, steps are uneven
+ALIKE = 0.02  # relative difference below which steps before and after the profiler are alike
 
 
 class Stretch(msgspec.Struct):
-    """Steps of one kind that followed each other in one burst; device boundaries are NaN where unmeasured."""
+    """Consecutive steps of one kind in one burst; device boundaries are NaN if unmeasured. Times in ns."""
 
     start_ns: int
     end_ns: int
-    marks: Array  # since start_ns; one more than there are steps
-    device: Array  # likewise
+    marks: Array  # relative to start_ns; one more than steps
+    device: Array  # boundaries, relative to start_ns
     samples: int | None
     tokens: int | None
 
     @property
     def count(self) -> int:
-        """How many steps."""
+        """The number of steps."""
         return len(self.marks) - 1
 
     @property
     def measured(self) -> bool:
-        """Whether the device's own boundaries tell the steps' lengths: the host may run far ahead of it."""
+        """Whether device boundaries give the steps' lengths; the host may run far ahead of the device."""
         return bool(np.isfinite(self.device).sum() >= 2)
 
     def durations(self) -> Iterator[tuple[float, int]]:
-        """(nanoseconds a step, steps) between neighbouring device boundaries, or else between marks."""
+        """(ns per step, steps) between neighbouring device boundaries, or else between marks."""
         for ns, first, last in self._between():
             yield ns, last - first
 
     def host_spans(self) -> Iterator[tuple[float, int, int, int]]:
-        """Of each duration (nanoseconds a step, steps, start and end by the host's marks)."""
+        """(ns per step, steps, start, end) of each duration, with start and end at the host's marks."""
         for ns, first, last in self._between():
             start, end = (self.start_ns + int(self.marks[i]) for i in (first, last))
             yield ns, last - first, start, end
 
     def _between(self) -> Iterator[tuple[float, int, int]]:
-        """(nanoseconds a step, first mark, last mark) of each duration."""
+        """(ns per step, first mark, last mark) of each duration."""
         times = self.device if self.measured else self.marks.astype(float)
         known = np.flatnonzero(np.isfinite(times))
         for first, last in zip(known[:-1].tolist(), known[1:].tolist(), strict=True):
@@ -61,7 +61,7 @@ class Stretch(msgspec.Struct):
 
 
 class Clean(msgspec.Struct):
-    """The clean phase's steps of one kind."""
+    """Statistics of the clean phase's steps of one kind."""
 
     median_ms: float
     mean_ms: float
@@ -72,17 +72,17 @@ class Clean(msgspec.Struct):
 
     @property
     def basis_ms(self) -> float:
-        """The step that gains are of: the mean one where steps are uneven, else the median one."""
+        """The step to which gains refer: the mean one if steps are uneven, else the median one."""
         return self.mean_ms if self.uneven else self.median_ms
 
     @property
     def uneven(self) -> bool:
-        """Whether a few long steps make the mean another step than the median."""
+        """Whether a few long steps raise the mean well above the median."""
         return self.mean_ms > (1 + UNEVEN) * self.median_ms
 
 
 def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stretch]:
-    """Unbroken runs of whole steps of `kind` in a phase; starting an epoch is part of the work."""
+    """Runs of consecutive complete steps of `kind` in a phase; starting an epoch is part of the work."""
     rows = steps.filter(
         pl.col("phase") == phase, pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")
     ).sort("mark_ns")
@@ -90,8 +90,8 @@ def stretches(steps: pl.DataFrame, kind: str, phase: str = "clean") -> list[Stre
     same = started == kind.removesuffix(EPOCH_START)
     unbroken = pl.struct(pl.col("burst"), same.alias("same"), pl.col("step") - pl.int_range(pl.len()))
     runs = rows.with_columns(run=unbroken.rle_id()).filter(same).partition_by("run", maintain_order=True)
-    found = [_stretch(run) for run in runs]
-    return [stretch for stretch in found if stretch.measured] or found
+    every = [_stretch(run) for run in runs]
+    return [stretch for stretch in every if stretch.measured] or every
 
 
 def _stretch(rows: pl.DataFrame) -> Stretch:
@@ -110,39 +110,39 @@ def _sum(column: pl.Series) -> int | None:
 
 
 def first_profiled(steps: pl.DataFrame) -> int | None:
-    """When the profiler first ran, in ns; None where it never did."""
+    """The time in ns when the profiler first ran; None if it never did."""
     return steps.filter(pl.col("phase").is_in(PROFILED))["mark_ns"].min()  # type: ignore[return-value]
 
 
 def undisturbed(
-    found: list[Stretch], first_profiled_ns: int | None, waits: Spans | None = None
+    runs: list[Stretch], first_profiled_ns: int | None, waits: Spans | None = None
 ) -> tuple[list[Stretch], str]:
-    """The stretches to count, and why others were left out ("" where none were).
+    """The stretches to count, and the reason why others were left out ("" if none were).
 
-    A profiler that ran may stay in the way of every launch, and a program may have settled only after it ran:
-    where the steps before and after differ by more than 2 % and their noise, the quicker ones count. But
-    where later ones are longer because they wait for batches (`waits`), the first ones lived on batches that
-    were made before they began, and the later ones count. Where those that follow the profiler are no longer
-    than those before it, it is the program that takes longer later, and all count.
+    The profiler may slow down launches after it ran, and a program may settle only after that: if the steps
+    before and after it differ by more than 2 % and their noise, the faster ones count. But if later steps
+    are longer because they wait for batches (`waits`), the first ones used batches that were prepared
+    before, and the later ones count. If the steps right after the profiler are no longer than those before
+    it, the program itself becomes slower later, and all count.
     """
     if first_profiled_ns is None:
-        return found, ""
-    before = [stretch for stretch in found if stretch.end_ns <= first_profiled_ns]
-    after = [stretch for stretch in found if stretch.end_ns > first_profiled_ns]
+        return runs, ""
+    before = [stretch for stretch in runs if stretch.end_ns <= first_profiled_ns]
+    after = [stretch for stretch in runs if stretch.end_ns > first_profiled_ns]
     if not before or not after:
-        return found, ""
+        return runs, ""
     early, late = (_each(side) for side in (before, after))
     change = median(late) / median(early) - 1
     if _alike(early, late):
-        return found, ""
+        return runs, ""
     if change < 0 or (waits is not None and _out_of_batches(before, after, waits)):
         return after, ""
     if _alike(early, late[: max(len(early), LEAST)]):
-        return found, ""
+        return runs, ""
     count = sum(stretch.count for stretch in before)
     return (
         before,
-        f"steps after the profiler had run were {change:.0%} longer, be it its doing or the program's: "
+        f"steps after the profiler ran were {change:.0%} longer, because of it or of the program: "
         f"only the {count} before it count",
     )
 
@@ -151,60 +151,60 @@ def _alike(early: Array, late: Array) -> bool:
     return abs(median(late) - median(early)) <= max(ALIKE * median(early), mad(early))
 
 
-def ran_ahead(found: list[Stretch], busy_ms: float) -> bool:
-    """Whether steps were launched faster than the device, which works so long in one, can do them.
+def ran_ahead(runs: list[Stretch], busy_ms: float) -> bool:
+    """Whether steps were launched faster than the device, which works `busy_ms` in each, executes them.
 
-    Their marks then say nothing of their length, and no device boundary does.
+    Then neither marks nor device boundaries give their length.
     """
-    launched = [stretch for stretch in found if not stretch.measured]
+    launched = [stretch for stretch in runs if not stretch.measured]
     return bool(launched) and median(_each(launched)) < AHEAD * busy_ms * NS_PER_MS
 
 
 def _out_of_batches(before: list[Stretch], after: list[Stretch], waits: Spans) -> bool:
-    """Whether waiting is most of what later steps take longer."""
+    """Whether waiting is most of the additional time of later steps."""
     (early, fed), (late, starved) = (_taken(side, waits) for side in (before, after))
     return starved - fed > MOSTLY * (late - early) > 0
 
 
-def _taken(found: list[Stretch], waits: Spans) -> tuple[float, float]:
-    """Nanoseconds a step, and of them in `waits`."""
-    steps = sum(stretch.count for stretch in found)
-    starts, ends = (np.array([getattr(s, name) for s in found], np.int64) for name in ("start_ns", "end_ns"))
+def _taken(runs: list[Stretch], waits: Spans) -> tuple[float, float]:
+    """Nanoseconds per step, and the part of them in `waits`."""
+    steps = sum(stretch.count for stretch in runs)
+    starts, ends = (np.array([getattr(s, name) for s in runs], np.int64) for name in ("start_ns", "end_ns"))
     waited = covered(waits, starts, ends).sum()
     return float((ends - starts).sum()) / steps, float(waited) / steps
 
 
-def _each(found: list[Stretch]) -> Array:
-    return np.array([ns for stretch in found for ns, _ in stretch.durations()])
+def _each(runs: list[Stretch]) -> Array:
+    return np.array([ns for stretch in runs for ns, _ in stretch.durations()])
 
 
-def clean_step(found: list[Stretch]) -> Clean | None:
-    """Median and mean of the steps, the median's interval, and their throughput; None of none."""
-    each, weights = _timed(found)
+def clean_step(runs: list[Stretch]) -> Clean | None:
+    """Statistics of the steps in `runs`: median with its interval, mean, throughput; None without steps."""
+    each, weights = _timed(runs)
     if not len(each):
         return None
     mean = float(np.average(each, weights=weights))
-    # Of as many steps of that mean: the marks of a host that runs ahead lie closer than the steps are long.
-    seconds = sum(stretch.count for stretch in found) * mean / MS_PER_S
+    # The duration of that many mean steps, because marks of a host that runs ahead are closer together.
+    seconds = sum(stretch.count for stretch in runs) * mean / MS_PER_S
     return Clean(
         median(each),
         mean,
         interval(each),
         int(weights.sum()),
-        _per_second([stretch.samples for stretch in found], seconds),
-        _per_second([stretch.tokens for stretch in found], seconds),
+        _per_second([stretch.samples for stretch in runs], seconds),
+        _per_second([stretch.tokens for stretch in runs], seconds),
     )
 
 
-def mean_ms(found: list[Stretch]) -> float | None:
-    """The mean of the steps alone; None of none."""
-    each, weights = _timed(found)
+def mean_ms(runs: list[Stretch]) -> float | None:
+    """The mean of the steps in ms; None without steps."""
+    each, weights = _timed(runs)
     return float(np.average(each, weights=weights)) if len(each) else None
 
 
-def _timed(found: list[Stretch]) -> tuple[Array, Array]:
-    """(milliseconds a step, steps) of each duration."""
-    timed = np.array([pair for stretch in found for pair in stretch.durations()], float).reshape(-1, 2)
+def _timed(runs: list[Stretch]) -> tuple[Array, Array]:
+    """Milliseconds per step, and steps, of each duration."""
+    timed = np.array([pair for stretch in runs for pair in stretch.durations()], float).reshape(-1, 2)
     return timed[:, 0] / NS_PER_MS, timed[:, 1].astype(np.int64)
 
 

@@ -15,12 +15,15 @@ from fathom.analysis.ledger import Ledger, device_ledger
 from fathom.analysis.micro import Micro, divided, micro_windows
 from fathom.analysis.peers import PIECE
 from fathom.analysis.processor import processor_ledger
-from fathom.analysis.recording import Timeline
+from fathom.analysis.recording import Timeline, read_timeline
+from fathom.analysis.results import SlowStep
+from fathom.analysis.rows import entries_of
 from fathom.analysis.windows import HOST, Boundary, base, make_windows
 from fathom.analysis.work import family_work, op_work
 from fathom.analysis.work.links import LINKED, Links, connect
 from fathom.machine import Limits, limits_of
 from fathom.sounding import Problem, Store
+from fathom.units import NS_PER_MS
 
 CPU = "cpu"
 _NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that say nothing about FLOPs
@@ -138,3 +141,26 @@ def _work(
     links = connect(ops, calls, kernels, steps)
     subject.links = links if whole else None
     return family_work(ops, calls, kernels, bounds, steps, limits, links).rename({"family": "name"})
+
+
+SLOW = "slow"  # phase
+
+
+def slow_steps(store: Store, rank: int) -> list[SlowStep]:
+    """The slowest step of each burst that `fathom run --on-slow-step` kept, on every device."""
+    if store.table("ops", rank).filter(phase=SLOW).head(1).collect().is_empty():
+        return []
+    timeline = read_timeline(store, rank, SLOW)
+    recorded = timeline.steps.filter(pl.col("burst").is_in(timeline.ops["burst"].unique().to_list()))
+    whole = recorded.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    slowest = whole.sort(pl.col("end_ns") - pl.col("mark_ns"), descending=True)
+    found = []
+    for step in slowest.unique("burst", keep="first", maintain_order=True).iter_slices(1):
+        timeline.steps = step
+        found += [_slow(rank, step["step"][0], subject) for subject in subjects(timeline)]
+    return found
+
+
+def _slow(rank: int, step: int, subject: Subject) -> SlowStep:
+    total = subject.ledger.windows.total_ns / NS_PER_MS
+    return SlowStep(rank, step, subject.label, total, entries_of(subject.ledger, None))

@@ -9,9 +9,9 @@ import numpy as np
 from fathom.analysis import causes
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.graph import Kind
-from fathom.analysis.replay.host import INPUT, SYNC
 from fathom.analysis.replay.part import Part
 from fathom.analysis.replay.pieces import Launched
+from fathom.analysis.replay.team import INPUT, SYNC
 from fathom.analysis.replay.typical import usual_mean
 
 QUEUE = 1024  # pending launches of a stream from which CUDA blocks the next one

@@ -10,10 +10,10 @@ from fathom.analysis.intervals import Array, instants
 from fathom.analysis.recording import Timeline
 from fathom.analysis.replay.blocking import block_edges
 from fathom.analysis.replay.graph import Edges, EdgeTable, Graph, Kind
-from fathom.analysis.replay.host import batch_waits, calls_of, team_of, team_threads
 from fathom.analysis.replay.part import Part, host_edges, number
 from fathom.analysis.replay.pieces import pieces_of
 from fathom.analysis.replay.starting import start_edges
+from fathom.analysis.replay.team import batch_waits, calls_of, team_of, team_threads
 
 STREAM_WAIT = r"^(cuda|cu|hip)StreamWaitEvent"
 

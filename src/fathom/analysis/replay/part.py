@@ -10,8 +10,8 @@ import numpy as np
 from fathom.analysis.intervals import Array
 from fathom.analysis.replay.changes import Change
 from fathom.analysis.replay.graph import Edges, Kind
-from fathom.analysis.replay.host import Calls, Team
 from fathom.analysis.replay.pieces import Pieces
+from fathom.analysis.replay.team import Calls, Team
 
 
 class Part(msgspec.Struct, dict=True):

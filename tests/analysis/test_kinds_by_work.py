@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fathom.analysis.apart import Known, by_time, in_turn, kinds_apart
+from fathom.analysis.kinds_by_work import Known, by_time, in_turn, split_by_work
 from fathom.sounding.raw.decoding import classified
 from fathom.sounding.schema import conform
 
@@ -53,14 +53,14 @@ durations = st.lists(st.floats(0.01, 1e4), min_size=4, max_size=30)
 @settings(max_examples=40, deadline=None)
 def test_steps_that_did_the_same_are_one_kind_however_long_they_took(a: list[float], b: list[float]) -> None:
     steps, work = program(a, [USUAL] * len(a), b)
-    assert kinds_apart(steps, work).equals(steps)
+    assert split_by_work(steps, work).equals(steps)
 
 
 @given(st.lists(st.tuples(st.floats(9.0, 11.0), st.booleans()), min_size=4, max_size=30))
 @settings(max_examples=40, deadline=None)
 def test_other_work_in_the_same_time_is_no_kind(told: list[tuple[float, bool]]) -> None:
     steps, work = program([ms for ms, _ in told], [MORE if more else USUAL for _, more in told], [10.0] * 9)
-    assert kinds_apart(steps, work).equals(steps)
+    assert split_by_work(steps, work).equals(steps)
 
 
 @given(st.lists(st.integers(1, 10_000), min_size=4, max_size=30, unique=True))
@@ -68,7 +68,7 @@ def test_other_work_in_the_same_time_is_no_kind(told: list[tuple[float, bool]]) 
 def test_shapes_that_change_from_step_to_step_are_no_kinds(shapes: list[int]) -> None:
     ran = [[f"gemm {shape}x64"] * 30 + ["add"] * 3 for shape in shapes]
     steps, work = program([float(shape) for shape in shapes], ran, [10.0] * 9)
-    assert kinds_apart(steps, work).equals(steps)
+    assert split_by_work(steps, work).equals(steps)
 
 
 @given(
@@ -87,7 +87,7 @@ def test_other_work_that_takes_longer_is_a_kind_in_the_timeline_and_in_the_clean
         for side, slower in ((which, 1.0), (clean, 1.2))
     )
     steps, work = program(lengths, [MORE if long else USUAL for long in which], bare)
-    found = kinds_apart(steps, work)
+    found = split_by_work(steps, work)
     usual = sum(ms for ms, long in zip(lengths, which, strict=True) if not long)
     mostly = sum(lengths) - usual > usual
     names = {mostly: "train", not mostly: "train+kind 2"}
@@ -139,7 +139,7 @@ def test_a_lone_slow_step_is_no_kind_of_the_clean_phase() -> None:
 @settings(max_examples=50, deadline=None)
 def test_few_or_odd_records_split_nothing(names: list[str], steps: int) -> None:
     table, work = program([1.0] * steps, [names] * steps, [])
-    assert kinds_apart(table, work).equals(table)
+    assert split_by_work(table, work).equals(table)
 
 
 def asked(queries: list[int | None], kind: str = "inference") -> pl.DataFrame:
