@@ -31,11 +31,11 @@ def queued(first_ns: int, others: int) -> Boundary:
 
 
 def test_a_single_step_begins_where_work_that_nobody_recorded_ends():
-    assert queued(5_000_000, 100).held(-1_000, 0) == 5_000_000
-    assert queued(900_000, 100).held(-1_000, 0) == -1_000, "not so late that a launch could not take it"
-    assert queued(5_000_000, 3).held(-1_000, 0) == -1_000, "nothing queued up: the device was slow to begin"
-    assert queued(5_000_000, 100).held(6_000_000, 0) == 6_000_000
-    assert queued(5_000_000, 100).held(-1_000, 1) == -1_000, "a burst without work"
+    assert queued(5_000_000, 100).after_unrecorded(-1_000, 0) == 5_000_000
+    assert queued(900_000, 100).after_unrecorded(-1_000, 0) == -1_000, "a launch can take as long"
+    assert queued(5_000_000, 3).after_unrecorded(-1_000, 0) == -1_000, "no queue: the device began late"
+    assert queued(5_000_000, 100).after_unrecorded(6_000_000, 0) == 6_000_000
+    assert queued(5_000_000, 100).after_unrecorded(-1_000, 1) == -1_000, "a burst without work"
 
 
 def test_only_a_burst_of_one_step_asks_what_was_in_its_way():

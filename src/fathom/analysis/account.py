@@ -1,4 +1,4 @@
-"""Everything that one rank's tables say: its devices' ledgers, its clean steps, and what it could not say."""
+"""The account of one rank: its devices' ledgers, its clean step, and what was not analysed."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from fathom.timing import median
 from fathom.units import NS_PER_MS
 
 AHEAD_OF_DEVICE = (
-    "steps were launched faster than the device does them, and no device event tells their length"
+    "steps were launched faster than the device executes them, and no device events give their length"
 )
 LATER = "later clean steps"
 OTHER_SHAPES = "the step whose shapes were recorded is of another kind"
-ENOUGH = 20  # steps, for a clean phase that begins after three, and a timeline after it
-SOON = 25  # steps, within which a timeline begins where their length settles at once
+ENOUGH = 20  # steps for a clean phase after three steps, and a timeline after that
+SOON = 25  # steps within which a timeline begins if their length settles at once
 MADE = "profiled steps were {} than clean ones, so rows of host work are inferred"
-WERE = "profiled steps were {} than clean ones: other steps ran, or under other conditions"
-WORTH = 0.02  # of the clean step: device work that exceeds it by more is worth a word
-LARGE = 0.05  # of the clean step: more than this that the recording added is worth a word
+WERE = "profiled steps were {} than clean ones: they were other steps, or ran under other conditions"
+WORTH = 0.02  # of the clean step: device work that exceeds it by more is reported
+LARGE = 0.05  # of the clean step: more profiling overhead is reported
 
 
 class Account(msgspec.Struct):
-    """One rank. `devices` are the results of its `subjects`, in their order."""
+    """One rank. `devices` are the results of its `subjects`, in the same order."""
 
     timeline: Timeline
     rank: int
@@ -61,14 +61,14 @@ class Account(msgspec.Struct):
     input_waits: pl.DataFrame  # start_ns, end_ns
     steps: pl.DataFrame  # of all phases
     waits: Waits  # of the steps' thread
-    copy_ms: float | None = None  # a step's copies from the host
+    copy_ms: float | None = None  # copies from the host per step
     devices: list[Device] = msgspec.field(default_factory=list)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
     problems_of_clean: list[Problem] = msgspec.field(default_factory=list)
 
     @property
     def indices(self) -> list[int]:
-        """Numbers of the devices; a processor has none."""
+        """Numbers of the devices; [] for a processor."""
         return [subject.index for subject in self.subjects if subject.index is not None]
 
     @property
@@ -78,12 +78,12 @@ class Account(msgspec.Struct):
 
     @property
     def problems(self) -> list[Problem]:
-        """What is wrong with the ledgers."""
-        found = [problem for subject in self.subjects for problem in subject.problems]
-        return found + self.problems_of_clean
+        """Problems of the ledgers."""
+        own = [problem for subject in self.subjects for problem in subject.problems]
+        return own + self.problems_of_clean
 
     def measured(self) -> tuple[Spans, int]:
-        """When the steps that stand for the program ran, and how many: clean ones, else the used windows."""
+        """The times of the representative steps, and their number: clean ones, or else the used windows."""
         if self.stretches:
             bounds = spans([s.start_ns for s in self.stretches], [s.end_ns for s in self.stretches])
             return bounds, sum(s.count for s in self.stretches)
@@ -100,41 +100,58 @@ def account(
     met: pl.DataFrame | None = None,
     kind: str | None = None,
 ) -> Account:
-    """The account of one rank of a sounding; the ceilings of `machine` bound its work.
+    """The account of one rank of a sounding, whose work is bounded by the ceilings of `machine`.
 
-    `met` tells when the peers of its collectives were there, where all ranks were recorded. It is of steps of
-    `kind`, or for None of the kind that took the most time.
+    `met` has the arrival of collectives' peers (`Meetings.of`), if all ranks were recorded. The account is
+    about steps of `kind`; for None, of the kind with the most time.
     """
     timeline = read_timeline(store, rank, met=met)
-    steps = timeline.every
-    found = subjects(timeline, kind)
-    asked, kind = kind, kind or _kind(steps, found)
-    every_wait = store.table("waits", rank).collect()
+    steps, every_wait = timeline.every, store.table("waits", rank).collect()
+    devices = subjects(timeline, kind)
+    asked, kind = kind is not None, kind or _kind(steps, devices)
     waits = input_waits(every_wait, timeline.ops)
-    waited = of_rows(waits)
-    runs, left_out = undisturbed(stretches(steps, kind), first_profiled(steps), waited)
-    busy = [busy_ms(subject.ledger) for subject in found if subject.index is not None]
-    unmeasured = bool(runs) and not runs[0].measured
-    ahead = ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
+    runs, left_out = undisturbed(stretches(steps, kind), first_profiled(steps), of_rows(waits))
+    ahead = _ahead_of_device(runs, devices, asked)
     runs = [] if ahead else runs
     source, hooked = _source(timeline.steps, steps), Waits(every_wait, timeline.caller)
-    result = Account(timeline, rank, kind, source, clean_step(runs), runs, found, waits, steps, hooked)
-    for subject, work in zip(found, works(store, rank, found, machine, met), strict=True):
+    result = Account(timeline, rank, kind, source, clean_step(runs), runs, devices, waits, steps, hooked)
+    for subject, work in zip(devices, works(store, rank, devices, machine, met), strict=True):
         _add(result, machine, subject, work, _name(store, timeline, subject.index))
-    for subject, device in zip(found, result.devices, strict=True):
-        mine = timeline.kernels.filter(device=-1 if subject.index is None else subject.index)
-        device.regions = regions(timeline.ops, mine, subject.ledger.windows)
-    if found and found[0].index is not None:
-        result.copy_ms = copy_ms(timeline.kernels.filter(device=found[0].index), found[0].ledger.windows)
-    if ahead:
-        result.abstained.append(Abstained("clean step", AHEAD_OF_DEVICE))
-    if shaped_elsewhere(steps, result.kind):
-        result.abstained.append(Abstained(f"work of {result.kind} steps", OTHER_SHAPES))
-    if left_out:
-        result.abstained.append(Abstained(LATER, left_out))
-    if not found:
-        result.abstained.append(Abstained("ledger", _no_timeline(steps)))
+    _add_regions_and_copies(result)
+    result.abstained += _not_analysed(result, ahead, left_out)
     return result
+
+
+def _ahead_of_device(runs: list[Stretch], devices: list[Subject], asked: bool) -> bool:
+    """Whether the clean steps have no known length, because the host runs ahead of the device.
+
+    Steps of an `asked` kind need device boundaries: between other steps, marks are no measure.
+    """
+    busy = [busy_ms(subject.ledger) for subject in devices if subject.index is not None]
+    unmeasured = bool(runs) and not runs[0].measured
+    return ran_ahead(runs, max(busy, default=0.0)) or bool(asked and busy and unmeasured)
+
+
+def _add_regions_and_copies(to: Account) -> None:
+    kernels = to.timeline.kernels
+    for subject, device in zip(to.subjects, to.devices, strict=True):
+        own = kernels.filter(device=-1 if subject.index is None else subject.index)
+        device.regions = regions(to.timeline.ops, own, subject.ledger.windows)
+    if to.indices:
+        first = to.subjects[0]
+        to.copy_ms = copy_ms(kernels.filter(device=first.index), first.ledger.windows)
+
+
+def _not_analysed(account: Account, ahead: bool, left_out: str) -> list[Abstained]:
+    reasons = {
+        "clean step": AHEAD_OF_DEVICE if ahead else "",
+        f"work of {account.kind} steps": (
+            OTHER_SHAPES if shaped_elsewhere(account.steps, account.kind) else ""
+        ),
+        LATER: left_out,
+        "ledger": "" if account.subjects else _no_timeline(account.steps),
+    }
+    return [Abstained(what, why) for what, why in reasons.items() if why]
 
 
 def _no_timeline(steps: pl.DataFrame) -> str:
@@ -176,7 +193,7 @@ def _part(micro: Micro, windows: Windows) -> Window:
 
 
 def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | None) -> None:
-    """How far the step is from the speed of light."""
+    """Set the speed of light of the step and its MFU."""
     limits = limits_of(machine, index)
     if limits is None:
         to.abstained.append(Abstained(f"{device.device} at ceiling", why_no_limits(machine, index)))
@@ -188,7 +205,7 @@ def _bound(to: Account, device: Device, machine: dict[str, Any], index: int | No
 
 
 def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> None:
-    """Lead to the clean step, and to the mean one where steps are uneven."""
+    """Set the ledger of the clean step, and of the mean one if steps are uneven."""
     windows, clean_ms, total_ms = subject.ledger.windows, clean.median_ms, device.total_ms or 0.0
     usual_ms = median((windows.ends - windows.starts)[windows.used]) / NS_PER_MS
     device.observer_ms, device.added_ms = clean_ms - total_ms, usual_ms - clean_ms
@@ -202,11 +219,11 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
         why.append((MADE if share > 0 else WERE).format(_change(share)))
     if abs(uneven) > LARGE:
         why.append(f"the profiled steps are uneven: their mean is {_change(uneven)} than their median")
-    to.abstained += [Abstained(f"observer of {device.device}", one) for one in why]
+    to.abstained += [Abstained(f"observer of {device.device}", reason) for reason in why]
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:
-    """The ledger of a clean step of `step_ms`; `usual`: of one that is near the median."""
+    """The ledger of a clean step of `step_ms`; `usual`: from the windows near the median."""
     windows = subject.ledger.windows
     chosen = windows.used.copy()
     if usual:
@@ -222,8 +239,8 @@ def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual:
 
 
 def _too_busy(device: Device, clean_ms: float) -> list[Problem]:
-    """A problem where the device works longer in the profiled step than the clean one takes."""
-    over = sum(-one.ms for one in device.ledger if one.entry == Entry.OVERHEAD)
+    """A problem if the device works longer in the profiled step than the clean step takes."""
+    over = sum(-row.ms for row in device.ledger if row.entry == Entry.OVERHEAD)
     if over <= WORTH * clean_ms:
         return []
     text = (
@@ -237,16 +254,16 @@ def _change(share: float) -> str:
     return f"{abs(share):.0%} {'longer' if share > 0 else 'shorter'}"
 
 
-def _kind(steps: pl.DataFrame, found: list[Subject]) -> str:
-    """The kind of step that the account is about: the ledger's; without steps in it, the clean phase's."""
+def _kind(steps: pl.DataFrame, devices: list[Subject]) -> str:
+    """The kind of steps of the account: the ledger's or, if it has no steps, the clean phase's."""
     rows = steps.filter(pl.col("parent").is_null(), pl.col("phase") == "clean").drop_nulls("end_ns")
     clean = dominant(rows["kind"].fill_null("step").to_list(), (rows["end_ns"] - rows["mark_ns"]).to_numpy())
-    ledger = found[0].ledger.windows.kind if found else ""
+    ledger = devices[0].ledger.windows.kind if devices else ""
     return clean or ledger if ledger in ("", HOST) else ledger
 
 
 def _source(timeline: pl.DataFrame, steps: pl.DataFrame) -> str:
-    """What the steps were counted by."""
+    """The source of the steps' marks."""
     known = pl.concat([timeline["source"], steps["source"]]).drop_nulls()
     return str(known[0]) if len(known) else ""
 

@@ -1,4 +1,4 @@
-"""The busy part of a window, shared among the pieces of work that run at each instant, and the idle rest."""
+"""Busy time of windows, distributed over the pieces of work that run at each instant, and the idle gaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ IDLE = COPY + 1
 
 
 class Busy(msgspec.Struct):
-    """Nanoseconds by window and group, in parallel arrays; `idle` holds the gaps, not cut at windows."""
+    """Nanoseconds by window and group, in parallel arrays; `idle` are the gaps, not cut at windows."""
 
     window: Array
     group: Array
@@ -21,9 +21,10 @@ class Busy(msgspec.Struct):
 
 
 def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
-    """Give every instant of the windows to the first class that runs, in equal parts to its pieces.
+    """Assign every instant of the windows to the first class that runs, in equal parts to its pieces.
 
-    Windows are sorted and disjoint. Shares are whole nanoseconds and sum exactly to the time of their class.
+    Windows [starts, ends) are sorted and disjoint. Shares are whole nanoseconds and sum exactly to the time
+    of their class.
     """
     points = instants(np.concatenate((work.starts, work.ends, starts, ends)))
     lengths = np.diff(points)
@@ -39,13 +40,13 @@ def share(work: DeviceWork, starts: Array, ends: Array) -> Busy:
         sums = np.concatenate(([0.0], np.cumsum(each)))
         first, last = np.searchsorted(points, (parts.starts[mine], parts.ends[mine]))
         totals = np.diff(holds[np.searchsorted(points, (starts, ends))], axis=0)[0]
-        shares.append(_whole(window[mine], group[mine], sums[last] - sums[first], totals))
+        shares.append(_rounded(window[mine], group[mine], sums[last] - sums[first], totals))
     window, group, ns = (np.concatenate(column) for column in zip(*shares, strict=True))
     return Busy(window, group, ns, _gaps(points, level))
 
 
 def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
-    """The class that holds each segment between points, and how many pieces of each class run there."""
+    """The class of each segment between points, and the number of pieces of each class that run there."""
     kinds = work.classes[work.group]
     count = []
     level = np.full(max(len(points) - 1, 0), IDLE)
@@ -59,27 +60,27 @@ def _levels(work: DeviceWork, points: Array) -> tuple[Array, list[Array]]:
     return level, count
 
 
-def _whole(window: Array, group: Array, shares: Array, totals: Array) -> tuple[Array, Array, Array]:
-    """Shares by (window, group), rounded to whole numbers that sum to `totals` of each window.
+def _rounded(window: Array, group: Array, shares: Array, totals: Array) -> tuple[Array, Array, Array]:
+    """Shares by (window, group), rounded to integers that sum to the `totals` of each window.
 
-    Each is rounded down; what is missing goes, one by one, to those that lost most.
+    Each is rounded down; the remainder is added, one by one, to those with the largest fractions.
     """
     width = int(group.max(initial=0)) + 1
     keys, inverse = np.unique(window * width + group, return_inverse=True)
     exact = np.bincount(inverse, weights=shares, minlength=len(keys))
     window, group = keys // width, keys % width
-    whole = np.floor(exact + 1e-6).astype(np.int64)
-    missing = totals - np.bincount(window, weights=whole, minlength=len(totals)).astype(np.int64)
-    order = np.lexsort((whole - exact, window))
+    rounded = np.floor(exact + 1e-6).astype(np.int64)
+    missing = totals - np.bincount(window, weights=rounded, minlength=len(totals)).astype(np.int64)
+    order = np.lexsort((rounded - exact, window))
     rank = np.arange(len(keys)) - np.searchsorted(window[order], window[order], "left")
     sizes = np.bincount(window, minlength=len(totals))[window[order]]
     extra, more = np.divmod(missing[window[order]], np.maximum(sizes, 1))
-    whole[order] += extra + (rank < more)
-    return window, group, whole
+    rounded[order] += extra + (rank < more)
+    return window, group, rounded
 
 
 def _gaps(points: Array, level: Array) -> Spans:
-    """Stretches where nothing runs, whole: windows' bounds do not cut them."""
+    """Stretches in which nothing runs, not cut at the windows' bounds."""
     idle = np.concatenate(([False], level == IDLE, [False]))
     edges = np.flatnonzero(idle[1:] != idle[:-1])
     return Spans(points[edges[::2]], points[edges[1::2]])

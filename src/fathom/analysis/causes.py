@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from fathom.analysis.entries import Entry
 
-# Runtime and driver calls, CUDA and HIP alike.
+# Runtime and driver calls of CUDA and HIP.
 APIS = {
     Entry.SYNCHRONISATION.cause: re.compile(
         r"^(cuda|hip|cu)(Device|Stream|Event|Ctx)Synchronize|^(cuda|hip)Memcpy(|2D|3D|ToSymbol|FromSymbol|WithStream)$"
@@ -21,7 +21,7 @@ APIS = {
     Entry.COMPILATION.cause: re.compile(r"^(cu|hip)(ModuleLoad|LibraryLoad|Link|LibraryGet)|^(nvrtc|hiprtc)"),
 }
 
-# Annotated regions and Python frames, as profilers name them.
+# Annotated regions and Python frames, by the names that profilers give them.
 REGIONS = {
     Entry.INPUT.cause: re.compile(r"^enumerate\(DataLoader\)#|train_dataloader_next|val_next|^DataPipe"),
     Entry.COMPILATION.cause: re.compile(
@@ -36,23 +36,23 @@ REGIONS = {
     ),
 }
 
-IN_PROCESS = "_SingleProcessDataLoaderIter"  # of an input region: a loader without workers
-STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions whose names differ from step to step
+IN_PROCESS = "_SingleProcessDataLoaderIter"  # in the name of an input region: a loader without workers
+STEPS = r"^(ProfilerStep#|execute_(\d+_)?context_)"  # regions with a number in the name
 AUTOGRAD = "autograd::engine::evaluate_function"  # only the engine's threads open ops of this name
 NATIVE_REGION = re.compile(r"^(nccl|gloo|mpi|ucc):|^fathom\.")  # annotations that no Python frame opened
 LAUNCH = r"^(cuda|hip|cu)\w*(LaunchKernel|GraphLaunch|LaunchCooperative|MemcpyAsync|MemsetAsync)"
 RECEIVE = re.compile(r"recv", re.IGNORECASE)  # a point-to-point receive, by its kernel's name
 
 
-@lru_cache(1 << 12)  # few names differ, and every call and region is asked for
+@lru_cache(1 << 12)  # there are few different names
 def api_cause(api: str) -> str | None:
-    """The cause that a runtime call stands for, by its name."""
+    """The cause of idle time that a runtime call shows, by its name; None for none."""
     return _first(APIS, api)
 
 
 @lru_cache(1 << 12)
 def region_cause(name: str) -> str | None:
-    """The cause that a region or frame stands for, by its name."""
+    """The cause of idle time that a region or frame shows, by its name; None for none."""
     return _first(REGIONS, name)
 
 

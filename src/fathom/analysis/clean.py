@@ -1,9 +1,9 @@
 """The ledger of the clean step: the profiled step's, with measured waits and without profiling overhead.
 
-Work of devices is measured in the profiled steps and never rescaled. Waits that hooks time (input, garbage
-collection, checkpoints, compilation) are measured in the clean steps themselves. What the profiled step takes
-longer is profiling overhead, which is inferred: it comes off the rows in which the host works, in proportion
-to their time, as far as that can be the profiler's: a pause of 5 ms with one recorded event stays.
+Device work is measured in the profiled steps and never rescaled. Waits that hooks time (input, garbage
+collection, checkpoints, compilation) are measured in the clean steps. The additional time of the profiled
+step is profiling overhead, which is inferred: it is subtracted from the host's rows in proportion to their
+time, but only as much as the recorded events can cause: a pause of 5 ms with one event stays.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from fathom.units import NS_PER_MS
 
 IN_WORK = "in device work"
 LONGER = "clean steps took longer"
-NEAR = 0.05  # of the median window: those that differ by less are typical
-# What a profiler that records ops adds to the host's work: the share of its time, by non-negative least
-# squares over 18 launch-bound recordings on H200s (relative error 19 %; by numbers of events 39 %), and how
-# many milliseconds around each recorded event may be the profiler's doing.
+NEAR = 0.05  # of the median window: windows that differ by less are typical
+# Overhead of a profiler that records ops on the host's work: the share of its time, from non-negative least
+# squares over 18 launch-bound recordings on H200s (relative error 19 %; with numbers of events 39 %), and the
+# most milliseconds per recorded event.
 INFLATION: dict[str, tuple[float, float]] = {
     Entry.DISPATCHING: (0.58, 0.02),
     Entry.PYTHON: (0.25, 0.01),
     Entry.LAUNCH_LATENCY: (0.80, 0.02),
     Entry.OPS: (0.58, 0.004),
 }
-MOST = 0.9  # of what may be profiling overhead, at first
+MOST = 0.9  # of the possible profiling overhead, subtracted at first
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """The profiled step: `entries` with their work, and what was recorded in each row, a step.
+    """The profiled step: `entries` with their work, and by row the time and events per step.
 
-    `ms` and `events` are of the windows that stand for the clean step, by row; a row that is missing there
-    took no time in them.
+    `ms` and `events` are those of the windows that represent the clean step; missing rows took no time in
+    them.
     """
 
     entries: list[LedgerRow]
@@ -48,24 +48,24 @@ class Profiled(msgspec.Struct, frozen=True):
 
 
 def typical(lengths: Array) -> Array:
-    """Which windows are near the median one."""
+    """Mask of the lengths near the median."""
     if not len(lengths):
         return np.zeros(0, bool)
     middle = np.median(lengths)
-    apart = np.abs(lengths - middle)
-    return apart <= max(NEAR * float(middle), float(np.median(apart)))
+    distance = np.abs(lengths - middle)
+    return distance <= max(NEAR * float(middle), float(np.median(distance)))
 
 
 def clean_entries(
     profiled: Profiled, waits: Mapping[str, float], mean_waits: Mapping[str, float], step_ms: float
 ) -> list[LedgerRow]:
-    """The rows of a clean step of `step_ms`, to which they sum; largest first.
+    """The rows of a clean step, which sum to `step_ms`, largest first.
 
-    `waits` are milliseconds of such a step by cause, measured by hooks; they are taken as they are as far as
-    the step has room for them beside its device work. Where the step is longer than all that, it waits more,
-    up to what the mean clean step does; what is left then is unattributed.
+    `waits` are the step's waits by cause in ms, measured by hooks; they count in full if the step has room
+    for them beside its device work. If the step is longer than all rows, its waits grow up to those of the
+    mean clean step (`mean_waits`); the rest is unattributed.
     """
-    known = {(one.entry, one.detail): one for one in profiled.entries}
+    known = {(row.entry, row.detail): row for row in profiled.entries}
     ms = dict(profiled.ms)
     _measured_waits(ms, waits, step_ms)
     before = dict(ms)
@@ -76,14 +76,14 @@ def clean_entries(
     if abs(left) * NS_PER_MS >= 1:
         ms[row] = left
     inferred = {row} | {row for row in ms if ms[row] != before.get(row, 0.0)}
-    found = [_entry(known, row, ms[row], profiled, row in inferred) for row in ms if ms[row]]
-    found.sort(key=lambda one: (-one.ms, one.entry, one.detail))
-    _whole_nanoseconds(found, step_ms)
-    return found
+    result = [_entry(known, row, ms[row], profiled, row in inferred) for row in ms if ms[row]]
+    result.sort(key=lambda row: (-row.ms, row.entry, row.detail))
+    _whole_nanoseconds(result, step_ms)
+    return result
 
 
 def _measured_waits(ms: dict[Row, float], waits: Mapping[str, float], step_ms: float) -> None:
-    """Set the rows of causes that hooks measured in the clean steps."""
+    """Set the rows of the causes that hooks measured in the clean steps."""
     room = max(step_ms - sum(value for row, value in ms.items() if not _of_host(row)), 0.0)
     wanted = sum(waits.values())
     part = min(room / wanted, 1.0) if wanted > 0 else 1.0
@@ -100,7 +100,7 @@ def _measured_waits(ms: dict[Row, float], waits: Mapping[str, float], step_ms: f
 def _wait_longer(
     ms: dict[Row, float], waits: Mapping[str, float], mean_waits: Mapping[str, float], lacking: float
 ) -> None:
-    """Lengthen waits by what the mean step waits more, to make up for `lacking` milliseconds."""
+    """Add up to `lacking` milliseconds to waits, at most the additional waits of the mean step."""
     more = {cause: max(wait - waits.get(cause, 0.0), 0.0) for cause, wait in mean_waits.items()}
     total = sum(more.values())
     if lacking <= 0 or total <= 0:
@@ -113,7 +113,7 @@ def _wait_longer(
 def _take_off(
     ms: dict[Row, float], events: Mapping[Row, float], waits: Mapping[str, float], excess: float
 ) -> None:
-    """Take profiling overhead off hooks, then off the host's work, its waits, and gaps of the device."""
+    """Subtract profiling overhead from hooks, then from the host's work, its waits, and device gaps."""
     hooked = {idle_entry(cause) for cause in waits}
     host = [row for row in ms if _of_host(row)]
     working = [row for row in host if row[0] in INFLATION]
@@ -135,7 +135,7 @@ def _take_off(
 def _share_out(
     ms: dict[Row, float], room: dict[Row, float], weights: Mapping[Row, float], excess: float
 ) -> float:
-    """Take `excess` off the rows of `room` by weight, and from none more than its room; return what went."""
+    """Subtract `excess` from rows by weight, from each at most its `room`; return the subtracted time."""
     gone = 0.0
     left = dict(room)
     while excess - gone > 0 and left:
@@ -157,7 +157,7 @@ def _share_out(
 
 
 def _of_host(row: Row) -> bool:
-    """Whether the host sets its length: work of a device and gaps between it do not change."""
+    """Whether the host determines its length, unlike device work and the gaps in it."""
     entry = row[0]
     return entry == Entry.OPS or (cause_of(entry) != "" and entry != Entry.DEVICE_GAP)
 
@@ -165,7 +165,7 @@ def _of_host(row: Row) -> bool:
 def _entry(
     known: Mapping[Row, LedgerRow], row: Row, ms: float, profiled: Profiled, inferred: bool
 ) -> LedgerRow:
-    """The row at its new length; its work is that of as many pieces as it holds."""
+    """The row with its new length, and its work scaled to the number of its pieces."""
     old = known.get(row)
     if old is None:
         return LedgerRow(row[0], row[1], ms, inferred=inferred, clean_ms=ms)
@@ -176,7 +176,7 @@ def _entry(
 
 
 def _scale_work(entry: LedgerRow, factor: float) -> None:
-    """Rates are over the pieces' own durations, and stay."""
+    """Scale the amounts of a row; rates refer to the pieces' own durations and stay."""
     for name in ("count", "flops", "bytes", "at_ceiling_ms", "own_ms"):
         value = getattr(entry, name)
         if value is not None:
@@ -186,13 +186,13 @@ def _scale_work(entry: LedgerRow, factor: float) -> None:
 
 
 def _whole_nanoseconds(entries: Iterable[LedgerRow], step_ms: float) -> None:
-    """Set `ns` of each row, so that they sum to the step exactly."""
+    """Set `ns` of each row to whole nanoseconds that sum to the step exactly."""
     rows = list(entries)
-    exact = np.array([one.ms * NS_PER_MS for one in rows])
+    exact = np.array([row.ms * NS_PER_MS for row in rows])
     floor = np.floor(exact).astype(np.int64)
     missing = round(step_ms * NS_PER_MS) - int(floor.sum())
     order = np.argsort(floor - exact, kind="stable")
     if 0 < missing <= len(rows):
         floor[order[:missing]] += 1
-    for one, ns in zip(rows, floor.tolist(), strict=True):
-        one.ns = ns
+    for row, ns in zip(rows, floor.tolist(), strict=True):
+        row.ns = ns

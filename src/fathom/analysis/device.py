@@ -1,4 +1,4 @@
-"""The work of one device as arrays, each piece with the host's call that launched it."""
+"""The work of one device as arrays, with the host's call that launched each piece."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import polars as pl
 from fathom.analysis.entries import Entry
 from fathom.analysis.intervals import Array
 
-# Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective whose peers are
-# not known; where they are, it waits for the last of them, and then moves bytes.
+# Classes of device work in the ledger's order of precedence. COMMUNICATION is a collective with unknown
+# peers; with known ones, it waits for the last of them, and then moves bytes.
 COMPUTE, COMMUNICATION, MOVING, WAITING, COPY = range(5)
 ENTRIES = (
     Entry.COMPUTE,
@@ -20,7 +20,7 @@ ENTRIES = (
     Entry.COPY,
 )
 _CLASSES = {"collective": COMMUNICATION, "moving": MOVING, "waiting": WAITING, "copy": COPY, "set": COPY}
-BEFORE_ALL = np.iinfo(np.int64).min // 4  # "launched before the recording began"
+BEFORE_ALL = np.iinfo(np.int64).min // 4  # time of launches before the recording
 COLUMNS = [
     "device",
     "stream",
@@ -36,10 +36,10 @@ COLUMNS = [
 
 
 class DeviceWork(msgspec.Struct):
-    """Pieces of one device's work, sorted by start, then by launch.
+    """Pieces of one device's work, sorted by start, then by launch. Times in ns.
 
-    `launched` is when the launching call began, `thread` (-1: unknown) the one that made it. `known` is False
-    where the call is missing from the middle of the recording; `launched` is then the piece's own start.
+    `launched` is the begin of the launching call, `thread` its thread (-1: unknown). `known` is False if
+    the call is missing in the middle of the recording; `launched` is then the piece's start.
     """
 
     starts: Array
@@ -59,11 +59,11 @@ class DeviceWork(msgspec.Struct):
         return np.array([kind for kind, _ in self.groups], np.int64)
 
     def of(self, burst: int) -> DeviceWork:
-        """The pieces of one burst."""
+        """Select the pieces of one burst."""
         return self.only(self.burst == burst)
 
     def only(self, rows: Array) -> DeviceWork:
-        """The pieces that the mask selects."""
+        """Select pieces by a mask."""
         arrays = ("starts", "ends", "stream", "burst", "group", "launched", "thread", "known")
         return DeviceWork(
             **{name: getattr(self, name)[rows] for name in arrays},
@@ -73,7 +73,7 @@ class DeviceWork(msgspec.Struct):
 
 
 def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame:
-    """`kernels` with `launched` and `launcher` (its thread); null where the recording has no such call."""
+    """`kernels` with `launched` and `launcher` (its thread); null if the call was not recorded."""
     calls = (
         launches.drop_nulls("correlation")
         .sort("start_ns")
@@ -84,9 +84,9 @@ def join_launches(kernels: pl.DataFrame, launches: pl.DataFrame) -> pl.DataFrame
 
 
 def device_work(kernels: pl.DataFrame, usual: int | None = None) -> DeviceWork:
-    """One device's pieces from its joined kernels; pieces without a duration are left out.
+    """One device's pieces from `join_launches`; pieces without a duration are left out.
 
-    With the `usual` stream known, as for boundaries of replays, the pieces are not grouped.
+    With a known `usual` stream, as for boundaries of replays, pieces are not grouped.
     """
     rows = kernels.filter(pl.col("end_ns") > pl.col("start_ns")).with_columns(_launched())
     rows = _at_arrival(rows).filter(pl.col("end_ns") > pl.col("start_ns")).sort(_BY)
@@ -109,7 +109,7 @@ _BY = ["start_ns", "launched_at"]
 
 
 def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
-    """Collectives cut in two where the last peer arrived; those whose peers are not known stay whole."""
+    """Cut collectives in two at the arrival of the last peer, if it is known."""
     if "arrived_ns" not in rows.columns:
         return rows
     met = rows.filter(pl.col("arrived_ns").is_not_null())
@@ -119,7 +119,7 @@ def _at_arrival(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _launched() -> list[pl.Expr]:
-    """Correlations count up, so work below the first recorded call's was launched before the recording."""
+    """Correlations increase, so work below the first recorded call's was launched before the recording."""
     first = pl.col("correlation").filter(pl.col("launched").is_not_null()).min().over("burst")
     before = pl.col("launched").is_null() & (pl.col("correlation") < first).fill_null(False)
     at = pl.when(before).then(BEFORE_ALL).otherwise(pl.col("launched"))
@@ -130,14 +130,14 @@ def _launched() -> list[pl.Expr]:
 
 
 def detail() -> pl.Expr:
-    """What a piece is told apart by within its entry: its family, a copy's direction, or that it sets."""
+    """The detail of a piece within its entry: its family, a copy's direction, or "set"."""
     kind = pl.col("kind")
     copies = pl.when(kind == "copy").then(pl.col("direction")).otherwise(pl.col("family"))
     return pl.when(kind == "set").then(pl.lit("set")).otherwise(copies).fill_null("")
 
 
 def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
-    """Entries of the ledger that the pieces belong to, and each piece's index into them."""
+    """The classes and details of the pieces, and each piece's index into them."""
     kind = pl.col("kind").replace_strict(_CLASSES, default=COMPUTE, return_dtype=pl.Int8)
     keys = rows.select(kind=kind, detail=detail())
     known = keys.unique(maintain_order=True).with_row_index("group")
@@ -146,7 +146,7 @@ def _groups(rows: pl.DataFrame) -> tuple[list[tuple[int, str]], Array]:
 
 
 def _usual_stream(rows: pl.DataFrame) -> int | None:
-    """The stream with the most compute time, or else with the most work."""
+    """The stream with the most compute time, or else with the most work of any kind."""
     if rows.is_empty():
         return None
     computing = rows.filter(~pl.col("kind").is_in(list(_CLASSES)))

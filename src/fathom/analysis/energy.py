@@ -1,4 +1,4 @@
-"""Energy of a step: what counters rose by over clean steps, or what power they showed beside them."""
+"""Energy of a step, from energy counters over clean steps, or from power over nearby ones."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fathom.analysis.results import Abstained, DeviceEnergy, Energy
 from fathom.analysis.steps import Stretch, stretches
 from fathom.units import MS_PER_S, NS_PER_S
 
-LEAST_S = 1.0  # counters advance ten to fifty times a second: less than this would show their grain
-MOSTLY = 0.5  # of the time from the first step to the last, in which steps have to run
+LEAST_S = 1.0  # energy counters advance 10 to 50 times per second: shorter spans are too coarse
+MOSTLY = 0.5  # of the time from the first step to the last: the least in which steps run
 HOST = -1
 OWN = "energy counters over the clean steps"
 LATER = "mean power of unprofiled steps after the profiler ran, over the clean step"
-WHOLE = "mean power from the first step to the last, profiled ones included, over the clean step"
+ALL_STEPS = "mean power from the first step to the last, profiled ones included, over the clean step"
 SAMPLED = "sampled power, as there is no energy counter: "
 
 
 class Metered(msgspec.Struct):
-    """One rank: its telemetry, its clean steps, and the devices that worked for it.
+    """One rank: its telemetry, its clean steps, and its devices.
 
-    `steps` (of all phases), their `kind` and the clean step's mean serve where the clean steps are too few.
+    `steps` (of all phases), their `kind` and the clean step's mean are used if there are too few clean steps.
     """
 
     rank: int
@@ -36,21 +36,21 @@ class Metered(msgspec.Struct):
 
 
 class Meter(msgspec.Struct):
-    """Readings of one device's cumulated joules; `sampled`: summed from its power."""
+    """Cumulative energy of one device in J, at `times` in ns; `sampled`: integrated from its power."""
 
     times: Array
     joules: Array
     sampled: bool = False
 
     def rise(self, start_ns: int, end_ns: int) -> float:
-        """Joules between two times."""
+        """The energy between two times, in J."""
         base, since = self.times[0], (self.times - self.times[0]).astype(float)
         first, last = np.interp([float(start_ns - base), float(end_ns - base)], since, self.joules)
         return float(last - first)
 
 
 class Spent(msgspec.Struct):
-    """Joules a step with the interval that holds them, and mean power."""
+    """Energy per step in J, with an interval, and mean power in W."""
 
     per_step_j: float
     mean_power_w: float
@@ -60,7 +60,7 @@ class Spent(msgspec.Struct):
 
 
 def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
-    """Joules a step, summed over the devices of all ranks, beside those of the host; or why not."""
+    """Energy per step, of the devices of all ranks and of the host; None if unknown, with the reasons."""
     spent = {(rank.rank, device): _spent(rank, device) for rank in ranks for device in rank.devices}
     whys = [
         Abstained(f"energy of cuda:{device} (rank {rank})", why)
@@ -69,7 +69,7 @@ def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
     ]
     known = {key: value for key, value in spent.items() if isinstance(value, Spent)}
     result = Energy()
-    if known and not whys:  # a sum that lacks a device would be taken for the whole
+    if known and not whys:  # a sum without one device would be misread as the total
         _add(result, known)
     host = _spent(ranks[0], HOST)
     if isinstance(host, str):
@@ -81,38 +81,38 @@ def energy(ranks: list[Metered]) -> tuple[Energy | None, list[Abstained]]:
 
 
 def _add(to: Energy, known: dict[tuple[int, int], Spent]) -> None:
-    parts = [DeviceEnergy(*key, one.per_step_j, one.mean_power_w) for key, one in known.items()]
-    to.per_step_j = sum(one.per_step_j for one in parts)
-    to.mean_power_w = sum(one.mean_power_w for one in parts)
+    parts = [DeviceEnergy(*key, spent.per_step_j, spent.mean_power_w) for key, spent in known.items()]
+    to.per_step_j = sum(part.per_step_j for part in parts)
+    to.mean_power_w = sum(part.mean_power_w for part in parts)
     to.devices = parts if len(parts) > 1 else []
-    to.source = "; ".join(dict.fromkeys(one.source for one in known.values()))
-    low, high = sum(one.low_j for one in known.values()), sum(one.high_j for one in known.values())
+    to.source = "; ".join(dict.fromkeys(spent.source for spent in known.values()))
+    low, high = (sum(getattr(spent, end) for spent in known.values()) for end in ("low_j", "high_j"))
     if low < high:
         to.per_step_low_j, to.per_step_high_j = low, high
 
 
 def _one_reason(whys: list[Abstained]) -> list[Abstained]:
-    """What all lack for one reason is said once."""
-    if len(whys) > 1 and len({one.why for one in whys}) == 1:
+    """One entry for all if the reason is the same."""
+    if len(whys) > 1 and len({entry.why for entry in whys}) == 1:
         return [Abstained("energy", whys[0].why)]
     return whys
 
 
 def _spent(rank: Metered, device: int) -> Spent | str:
-    """Of the clean steps; where they are too short, of those after the profiler, then of all; or why not."""
+    """Energy of clean steps, else of later unprofiled steps, else of all steps; or the reason why not."""
     meter = _meter(rank.telemetry, device)
     if isinstance(meter, str):
         return meter
-    for found in (_of_clean, _of_later, _of_all):
-        if spent := found(rank, meter):
+    for method in (_of_clean, _of_later, _of_all):
+        if spent := method(rank, meter):
             spent.source = (SAMPLED if meter.sampled else "") + spent.source
             return spent
     seconds = _seconds(rank.stretches)
-    return f"the clean steps took {seconds:.2f} s together, and the sensors need {LEAST_S:g} s"
+    return f"the clean steps took {seconds:.2f} s in total, and the sensors need {LEAST_S:g} s"
 
 
 def _meter(telemetry: pl.DataFrame, device: int) -> Meter | str:
-    """The device's energy counter, else the sum of its sampled power."""
+    """The device's energy counter, or else the integral of its sampled power; or the reason why not."""
     rows = telemetry.filter(pl.col("device") == device).sort("time_ns")
     counted = rows.drop_nulls("energy_j")
     if counted.height >= 2:
@@ -129,27 +129,30 @@ def _meter(telemetry: pl.DataFrame, device: int) -> Meter | str:
 
 
 def _of_clean(rank: Metered, meter: Meter) -> Spent | None:
-    found = _metered(rank.stretches, meter)
-    if found is None:
+    metered = _metered(rank.stretches, meter)
+    if metered is None:
         return None
-    joules, seconds, steps = found
+    joules, seconds, steps = metered
     return Spent(joules / steps, joules / seconds, joules / steps, joules / steps, OWN)
 
 
 def _of_later(rank: Metered, meter: Meter) -> Spent | None:
-    """Of steps that are a little longer after the profiler ran: the time between draws at most mean power."""
+    """Energy of steps after the profiler ran, which are a little longer.
+
+    The additional time takes at most mean power, which bounds the clean step's energy.
+    """
     if rank.steps.is_empty() or not rank.step_ms:
         return None
-    found = _metered(stretches(rank.steps, rank.kind), meter)
-    if found is None:
+    metered = _metered(stretches(rank.steps, rank.kind), meter)
+    if metered is None:
         return None
-    joules, seconds, steps = found
+    joules, seconds, steps = metered
     low, high = sorted((joules / seconds * rank.step_ms / MS_PER_S, joules / steps))
     return Spent((low + high) / 2, joules / seconds, low, high, LATER)
 
 
 def _of_all(rank: Metered, meter: Meter) -> Spent | None:
-    """Of all steps: the device rests while Fathom reads its counters, so their mean power is a floor."""
+    """Energy of all steps; the device idles while Fathom reads counters, so mean power is a lower bound."""
     if rank.steps.is_empty() or not rank.step_ms:
         return None
     rows = rank.steps.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
@@ -163,18 +166,18 @@ def _of_all(rank: Metered, meter: Meter) -> Spent | None:
     power = meter.rise(start, end) / (end - start) * NS_PER_S
     most = max(power, _most(meter, start, end))
     low, high = (watts * rank.step_ms / MS_PER_S for watts in (power, most))
-    return Spent((low + high) / 2, power, low, high, WHOLE)
+    return Spent((low + high) / 2, power, low, high, ALL_STEPS)
 
 
 def _most(meter: Meter, start: int, end: int) -> float:
-    """Watts of the second with most joules."""
+    """The mean power in W of the second with most energy."""
     begins = np.arange(start, end - int(LEAST_S * NS_PER_S) + 1, int(LEAST_S * NS_PER_S) // 2)
     return max(meter.rise(int(at), int(at + LEAST_S * NS_PER_S)) / LEAST_S for at in begins)
 
 
-def _metered(found: list[Stretch], meter: Meter) -> tuple[float, float, int] | None:
-    """Joules, seconds and steps of the stretches that the readings cover; None of less than LEAST_S."""
-    inside = [s for s in found if meter.times[0] <= s.start_ns and s.end_ns <= meter.times[-1]]
+def _metered(runs: list[Stretch], meter: Meter) -> tuple[float, float, int] | None:
+    """Joules, seconds and steps of the stretches that the meter covers; None for less than LEAST_S."""
+    inside = [s for s in runs if meter.times[0] <= s.start_ns and s.end_ns <= meter.times[-1]]
     seconds = _seconds(inside)
     if seconds < LEAST_S:
         return None
@@ -182,5 +185,5 @@ def _metered(found: list[Stretch], meter: Meter) -> tuple[float, float, int] | N
     return joules, seconds, sum(s.count for s in inside)
 
 
-def _seconds(found: list[Stretch]) -> float:
-    return sum(stretch.end_ns - stretch.start_ns for stretch in found) / NS_PER_S
+def _seconds(runs: list[Stretch]) -> float:
+    return sum(stretch.end_ns - stretch.start_ns for stretch in runs) / NS_PER_S

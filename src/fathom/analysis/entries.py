@@ -23,7 +23,7 @@ class Entry(str, Enum):
         return member
 
     COMPUTE = "compute"
-    OPS = "ops"  # the work of a program without a device
+    OPS = "ops"  # the work of programs without devices
     COMMUNICATION = "communication"  # a collective whose peers are unknown
     MOVING_BYTES = "moving bytes"  # a collective since its last peer arrived
     WAITING_FOR_PEERS = "waiting for peers", "other ranks were late"  # a collective before that

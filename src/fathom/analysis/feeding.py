@@ -1,33 +1,35 @@
-"""The input pipeline: how long steps waited for their batches, and what making a batch took."""
+"""The input pipeline: waits of steps for batches, and the time to make a batch."""
 
 from __future__ import annotations
 
 import polars as pl
 
 from fathom.analysis.causes import REGIONS
-from fathom.analysis.entries import ALIASES
+from fathom.analysis.entries import ALIASES, Entry
 from fathom.analysis.intervals import Array, Spans, covered, intersect, of_rows
 from fathom.analysis.results import Input, Worker
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
 STAGES = ("fetch", "read", "decode", "transform", "collate", "pin", "copy")
-_RECORDED = ["input", *(alias for alias, cause in ALIASES.items() if cause == "input")]
+_INPUT = Entry.INPUT.cause
+_RECORDED = [_INPUT, *(alias for alias, cause in ALIASES.items() if cause == _INPUT)]
 
 
 def input_waits(waits: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
-    """start_ns and end_ns of each wait for a batch: as recorded, or else as regions of the timeline tell."""
+    """start_ns and end_ns of each wait for a batch, as recorded, or else from regions of the timeline."""
     recorded = waits.filter(pl.col("cause").is_in(_RECORDED))
     regions = (
-        ops.filter(pl.col("name").str.contains(REGIONS["input"].pattern)) if recorded.is_empty() else recorded
+        ops.filter(pl.col("name").str.contains(REGIONS[_INPUT].pattern)) if recorded.is_empty() else recorded
     )
     return regions.select("start_ns", "end_ns")
 
 
 def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: int) -> Input | None:
-    """Milliseconds that a step waited and their share, medians by stage and worker; None without a loader.
+    """Waits per step, and medians per batch by stage and worker, in ms; None without a loader.
 
-    `waits` has start_ns and end_ns, `batches` is one rank's input table; `within` is when the `steps` ran.
+    `waits` has start_ns and end_ns, `batches` is one rank's table `input`; `within` are the times of the
+    `steps`.
     """
     inside = batches.filter(covered(within, *_instants(batches)) > 0)
     batches = inside if inside.height else batches
@@ -47,7 +49,7 @@ def feeding(waits: pl.DataFrame, batches: pl.DataFrame, within: Spans, steps: in
 
 
 def copy_ms(kernels: pl.DataFrame, windows: Windows) -> float | None:
-    """Milliseconds that a step's copies from the host take on a device, hidden ones too; None without any."""
+    """Time of a step's copies from the host on a device, in ms, including hidden ones; None without any."""
     copies = kernels.filter(pl.col("kind") == "copy", pl.col("direction").str.starts_with("HtoD"))
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
     if copies.is_empty() or not len(starts):
@@ -72,9 +74,9 @@ def _set_medians(to: Input | Worker, batches: pl.DataFrame) -> None:
 
 
 def _set_waits_for_processors(to: Input | Worker, batches: pl.DataFrame) -> None:
-    """How many threads torch computes with in a worker, where more than one, and what of its time they wait.
+    """Set torch's threads per worker, if several, and the share of the time that it waits for a processor.
 
-    The share is of all batches together: those that wait may be few, and long.
+    The share is that of all batches in total, because those that wait may be few and long.
     """
     threads = batches["threads"].median()
     if isinstance(threads, int | float) and threads > 1:

@@ -1,4 +1,4 @@
-"""Why the device ran nothing: every gap, split by what its next piece of work waited for."""
+"""Causes of idle time: every gap, split by what its next piece of work waited for."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from fathom.analysis.entries import Entry, idle_entry
 from fathom.analysis.host import HostRecords
 from fathom.analysis.intervals import Array, Spans, covered, intersect
 
-# Window, entry, detail, nanoseconds, and pieces of work; of idle rows, events that the profiler recorded.
+# Window, entry, detail, nanoseconds, and number of pieces of work; for idle rows, of recorded events.
 Row = tuple[int, str, str, int, int | None]
-SINCE_EVER = BEFORE_ALL // 2  # where a gap begins that no recorded work precedes
+SINCE_EVER = BEFORE_ALL // 2  # begin of a gap without preceding recorded work
 
 
 def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, ends: Array) -> list[Row]:
-    """Nanoseconds of idle time in each window by cause; they sum to what the gaps take of the windows.
+    """Idle time by window and cause, which sums to the gaps' time in the windows [starts, ends).
 
-    A gap is judged whole, and only then cut at the windows' bounds. The one after the last piece of work is
-    laid to the thread that runs the steps.
+    A cause is assigned to a complete gap, which is then cut at the windows' bounds. The gap after the last
+    piece of work is explained by the thread that runs the steps.
     """
     after = np.searchsorted(work.starts, gaps.ends, "left")
     gaps = Spans(np.where(after == 0, SINCE_EVER, gaps.starts), gaps.ends)
@@ -34,7 +34,7 @@ def explain(gaps: Spans, work: DeviceWork, host: HostRecords, starts: Array, end
 
 
 def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, ends: Array) -> list[Row]:
-    """What is left of each gap once the next piece of work was being launched."""
+    """The part of each gap after the launch of the next piece of work."""
     launched = work.launched[after]
     receives = np.array(
         [COMMUNICATION <= kind <= WAITING and bool(RECEIVE.search(name)) for kind, name in work.groups]
@@ -52,7 +52,7 @@ def _device_side(gaps: Spans, after: Array, work: DeviceWork, starts: Array, end
 def _before_launches(
     gaps: Spans, after: Array, work: DeviceWork, host: HostRecords, starts: Array, ends: Array
 ) -> list[Row]:
-    """The part of each gap before its work was launched, by what the launching thread did."""
+    """The part of each gap before the launch of its work, by the launching thread's activity."""
     until = np.clip(work.launched[after], gaps.starts, gaps.ends)
     threads = work.thread[after]
     rows: list[Row] = []
@@ -65,11 +65,11 @@ def _before_launches(
 def host_side(
     stretches: Spans, host: HostRecords, thread: int | None, starts: Array, ends: Array
 ) -> list[Row]:
-    """Nanoseconds of the stretches in each window by what the thread did; they sum to the stretches."""
+    """Time of the stretches by window and activity of the thread; it sums to the stretches."""
     rest = covered(stretches, starts, ends)
     rows: list[Row] = []
-    for (cause, detail), held in host.activity(thread) if len(stretches.starts) else []:
-        inside = intersect(stretches, held)
+    for (cause, detail), spans in host.activity(thread) if len(stretches.starts) else []:
+        inside = intersect(stretches, spans)
         part = covered(inside, starts, ends)
         events = host.began(thread) if cause == Entry.DISPATCHING.cause else None
         rows += _counted(idle_entry(cause), detail, inside, starts, ends, events)
@@ -77,21 +77,21 @@ def host_side(
     return rows + _nonzero(Entry.UNEXPLAINED, "", rest)
 
 
-def _rows(entry: str, detail: str, held: Spans, starts: Array, ends: Array) -> list[Row]:
-    return _nonzero(entry, detail, covered(held, starts, ends))
+def _rows(entry: str, detail: str, spans: Spans, starts: Array, ends: Array) -> list[Row]:
+    return _nonzero(entry, detail, covered(spans, starts, ends))
 
 
 def _counted(
-    entry: str, detail: str, held: Spans, starts: Array, ends: Array, events: Array | None = None
+    entry: str, detail: str, spans: Spans, starts: Array, ends: Array, events: Array | None = None
 ) -> list[Row]:
-    """Rows with how many of `events` (sorted) lie in each window's part of `held`; None: one a stretch."""
-    found = np.ones(len(held.starts), np.int64)
+    """Rows with the number of `events` (sorted) in each window's part of `spans`; None: one per span."""
+    number = np.ones(len(spans.starts), np.int64)
     if events is not None:
-        found = np.searchsorted(events, held.ends) - np.searchsorted(events, held.starts)
-    window = np.searchsorted(ends, held.starts, "right")
-    inside = (window < len(ends)) & (held.ends > held.starts)
-    counts = np.bincount(window[inside], weights=found[inside], minlength=len(ends)).astype(np.int64)
-    ns = covered(held, starts, ends)
+        number = np.searchsorted(events, spans.ends) - np.searchsorted(events, spans.starts)
+    window = np.searchsorted(ends, spans.starts, "right")
+    inside = (window < len(ends)) & (spans.ends > spans.starts)
+    counts = np.bincount(window[inside], weights=number[inside], minlength=len(ends)).astype(np.int64)
+    ns = covered(spans, starts, ends)
     return [(int(w), entry, detail, int(ns[w]), int(counts[w])) for w in np.flatnonzero(ns)]
 
 
@@ -99,5 +99,5 @@ def _nonzero(entry: str, detail: str, ns: Array) -> list[Row]:
     return [(int(window), entry, detail, int(ns[window]), None) for window in np.flatnonzero(ns)]
 
 
-def _only(held: Spans, rows: Array) -> Spans:
-    return Spans(held.starts[rows], held.ends[rows])
+def _only(spans: Spans, rows: Array) -> Spans:
+    return Spans(spans.starts[rows], spans.ends[rows])

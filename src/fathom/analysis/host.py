@@ -1,4 +1,4 @@
-"""What each host thread did, as disjoint sets of time by cause."""
+"""The activity of each host thread, as disjoint sets of time by cause."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from fathom.analysis.entries import ALIASES, PRECEDENCE
 from fathom.analysis.intervals import NOTHING, Array, Spans, merge, of_rows, spans, subtract
 from fathom.analysis.sampled import DISPATCHING, PYTHON, Label, Samples
 
-DETAILS = 8  # a cause with more different details than this is shown without them
+DETAILS = 8  # a cause with more different details is shown without them
 
 
 class HostRecords(msgspec.Struct):
-    """The host's records of one burst; every table has `thread`, `start_ns` and `end_ns`.
+    """The host's records of one burst; every table has thread, start_ns and end_ns.
 
-    `known` adds cause and detail; `ops` and `calls` are framework ops and runtime calls; `python` are threads
-    with Python-level records; `autograd` the engine's; `caller` is the thread that runs the program's steps.
+    `known` also has cause and detail; `ops` and `calls` are framework ops and runtime calls; `python` are
+    the threads with Python-level records, `autograd` those of the engine; `caller` is the thread that runs
+    the steps.
     """
 
     known: pl.DataFrame
@@ -30,17 +31,17 @@ class HostRecords(msgspec.Struct):
     autograd: set[int]
     caller: int | None
     extent: dict[int, tuple[int, int]]  # first and last event of each thread
-    samples: Samples | None = None  # stacks of the caller, where they were sampled
+    samples: Samples | None = None  # stacks of the caller, if they were sampled
     lines_of_ops: bool = True  # whether samples name the lines that ops are dispatched from
     _own: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _recorded: dict[int, list[tuple[Label, Spans]]] = msgspec.field(default_factory=dict)
     _began: dict[int | None, Array] = msgspec.field(default_factory=dict)
 
     def activity(self, thread: int | None) -> list[tuple[Label, Spans]]:
-        """Disjoint sets by cause of what `thread` did; where it was idle, what those it waits for did.
+        """The activity of `thread` by cause and detail; while it is idle, that of the threads it waits for.
 
-        A backward pass runs on the engine's threads while its caller waits, and they only run on its behalf:
-        where one of them is idle the others' records count. Then Python, where there is evidence of it.
+        A backward pass runs on the engine's threads while its caller waits, and these run on its behalf only:
+        while one of them is idle, the others' records count. The rest is Python, if there is evidence of it.
         """
         if thread is None:
             return []
@@ -51,28 +52,30 @@ class HostRecords(msgspec.Struct):
         labelled: list[tuple[Label, Spans]] = []
         taken = NOTHING
         for member in [thread, *others]:
-            for label, held in self._records(member):
-                left = subtract(held, taken)
+            for label, times in self._records(member):
+                left = subtract(times, taken)
                 if len(left.starts):
                     labelled.append((label, left))
                     taken = merge(taken, left)
         runs = subtract(self._running_python(thread), taken)
         labelled = [*labelled, ((PYTHON, ""), runs)]
-        self._own[thread] = [part for one in labelled for part in self._by_line(thread, *one)]
+        self._own[thread] = [
+            part for label, times in labelled for part in self._by_line(thread, label, times)
+        ]
         return self._own[thread]
 
-    def _by_line(self, thread: int, label: Label, held: Spans) -> list[tuple[Label, Spans]]:
-        """Python's and dispatching's time by the sampled line, and without what samples call otherwise."""
+    def _by_line(self, thread: int, label: Label, times: Spans) -> list[tuple[Label, Spans]]:
+        """Split the time of Python and of dispatching by the nearest samples: their lines and causes."""
         split = (PYTHON, DISPATCHING) if self.lines_of_ops else (PYTHON,)
         runner = self.caller if thread in self.autograd else thread
         if self.samples is None or label[0] not in split or runner != self.samples.thread:
-            return [(label, held)]
-        return self.samples.split(held, label[0])
+            return [(label, times)]
+        return self.samples.split(times, label[0])
 
     def began(self, thread: int | None) -> Array:
-        """When the profiler recorded an op or a call of `thread`, or of those it waits for; sorted."""
+        """Begins of the ops and calls of `thread`, or of its team if it has one, sorted."""
         team = self.autograd | {self.caller}
-        threads = [one for one in (team if thread in team else {thread}) if one is not None]
+        threads = [member for member in (team if thread in team else {thread}) if member is not None]
         if thread not in self._began:
             tables = (self.ops, self.calls)
             starts = [t.filter(pl.col("thread").is_in(threads))["start_ns"].to_numpy() for t in tables]
@@ -87,15 +90,14 @@ class HostRecords(msgspec.Struct):
 
     def _read(self, thread: int) -> list[tuple[Label, Spans]]:
         mine = self.known.filter(pl.col("thread") == thread)
-        found = []
+        records = []
         for (cause, detail), rows in mine.group_by("cause", "detail", maintain_order=True):
-            held = of_rows(rows)
-            found.append(((str(cause), str(detail)), held))
-        found.append(((DISPATCHING, ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
-        return sorted(found, key=lambda one: _rank(one[0][0]))
+            records.append(((str(cause), str(detail)), of_rows(rows)))
+        records.append(((DISPATCHING, ""), merge(*(_of(t, thread) for t in (self.ops, self.calls)))))
+        return sorted(records, key=lambda record: _rank(record[0][0]))
 
     def _running_python(self, thread: int) -> Spans:
-        """Between its first and its last record, a thread that runs Python runs Python."""
+        """The time from the first to the last record of a thread that runs Python."""
         runner = self.caller if thread in self.autograd else thread
         if runner is None or runner not in self.python or runner not in self.extent:
             return NOTHING
@@ -104,7 +106,7 @@ class HostRecords(msgspec.Struct):
 
 
 def _rank(cause: str) -> int:
-    """Order of precedence; a cause that Fathom does not know was recorded on purpose and comes first."""
+    """The precedence of a cause; unknown causes were recorded on purpose and come first."""
     return PRECEDENCE.index(cause) if cause in PRECEDENCE else -1
 
 
@@ -120,10 +122,10 @@ def host_records(
     caller: int | None,
     pid: int | None,
 ) -> HostRecords:
-    """Gather one burst's records. `ops` needs kind and name, `calls` api, `waits` cause and detail.
+    """The records of one burst. `ops` needs kind and name, `calls` api, `waits` cause and detail.
 
-    Ops that were placed (`inferred`) show where the framework dispatched, but not how long a region with a
-    cause lasted: other steps recorded them.
+    Inferred ops, which other steps recorded, show where the framework dispatched, but not the length of
+    regions with a cause.
     """
     measured = ops.filter(~pl.col("inferred").fill_null(False)) if "inferred" in ops.columns else ops
     regions = _named(measured, "name", causes.region_cause, pl.lit(""))
@@ -150,15 +152,15 @@ _TIMES = ["thread", "start_ns", "end_ns"]
 def _named(
     table: pl.DataFrame, column: str, cause: Callable[[str], str | None], detail: pl.Expr
 ) -> pl.DataFrame:
-    """Rows whose name stands for a cause, with that cause."""
+    """The rows whose name shows a cause, with that cause and `detail`."""
     names = table[column].unique().drop_nulls().to_list()
-    found = {name: why for name in names if (why := cause(name))}
-    stands_for = pl.col(column).replace_strict(found, default=None, return_dtype=pl.String)
-    return table.filter(pl.col(column).is_in(list(found))).select(*_TIMES, cause=stands_for, detail=detail)
+    causes = {name: why for name in names if (why := cause(name))}
+    shown = pl.col(column).replace_strict(causes, default=None, return_dtype=pl.String)
+    return table.filter(pl.col(column).is_in(list(causes))).select(*_TIMES, cause=shown, detail=detail)
 
 
 def _waits(waits: pl.DataFrame) -> pl.DataFrame:
-    """Recorded waits; where regions tell of the cause too, both are one entry, without details."""
+    """Recorded waits; without details for causes that regions show too, so that both are one entry."""
     cause = pl.col("cause").replace(ALIASES)
     detail = (
         pl.when(cause.is_in(list(causes.REGIONS))).then(pl.lit("")).otherwise(pl.col("detail").fill_null(""))

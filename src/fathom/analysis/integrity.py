@@ -1,4 +1,4 @@
-"""What only the analysis can see to be wrong with a recording."""
+"""Problems of a recording that only its analysis can detect."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from fathom.analysis.results import Integrity
 from fathom.analysis.windows import Windows
 from fathom.sounding import Manifest, Problem
 
-ROUNDING_NS = 1000  # what older profilers round times to
+ROUNDING_NS = 1000  # older profilers round times to this
 
 
-def integrity(manifest: Manifest, found: list[Problem]) -> Integrity:
-    """All problems; `ok` is False when one of them may falsify a sum."""
-    every = [*manifest.problems, *found]
+def integrity(manifest: Manifest, problems: list[Problem]) -> Integrity:
+    """All problems of a recording; `ok` is False if one of them may falsify a sum."""
+    every = [*manifest.problems, *problems]
     rows = [results.Problem(p.what, p.text, p.count, p.rank, list(p.spoils)) for p in every]
     return Integrity(not any(p.spoils for p in every), rows)
 
 
 def check_timeline(lost: int) -> list[Problem]:
-    """A problem where the profiler saw no call of the runtime in the bursts of `lost` steps."""
+    """A problem if `lost` steps are in bursts in which the profiler recorded no runtime calls."""
     if not lost:
         return []
-    text = f"{lost} recorded steps hold no call of the driver: the profiler lost them, and they are left out."
+    text = f"{lost} recorded steps contain no driver calls: the profiler lost them, and they are left out."
     return [Problem("timeline-lost", text, lost, spoils=["kernels", "launches"])]
 
 
@@ -41,15 +41,15 @@ def check_device(work: DeviceWork, ledger: Ledger, device: str) -> list[Problem]
 def check_processor(calls: pl.DataFrame, ledger: Ledger, device: str) -> list[Problem]:
     """Problems of a processor's ledger; `calls` are runtime calls, none of which should launch work."""
     count = calls.filter(pl.col("api").str.contains(LAUNCH)).height
-    found = _windows(ledger, device)
+    problems = _windows(ledger, device)
     if count:
         text = f"{count} calls launched work on a device, but the recording holds none of that work."
-        found.append(Problem("device-work-missing", text, count, spoils=["kernels"]))
-    return found
+        problems.append(Problem("device-work-missing", text, count, spoils=["kernels"]))
+    return problems
 
 
 def _windows(ledger: Ledger, device: str) -> list[Problem]:
-    """Windows that do not tile their burst, and entries that do not sum to their window."""
+    """Problems of windows that do not tile their burst, or whose entries do not sum to them."""
     checks = (_untiled(ledger.windows, device), _unbalanced(ledger, device))
     return [problem for problem in checks if problem is not None]
 
@@ -61,7 +61,7 @@ def _without_work(work: DeviceWork, windows: Windows, device: str) -> Problem | 
         return None
     steps = int(windows.used.sum())
     where = "in others" if count < steps else "outside of them"
-    text = f"{count} of {steps} steps hold no work of {device}, though it worked {where}."
+    text = f"{count} of {steps} steps contain no work of {device}, although it worked {where}."
     return Problem("step-without-device-work", text, count, spoils=["kernels"])
 
 
@@ -90,5 +90,5 @@ def _unbalanced(ledger: Ledger, device: str) -> Problem | None:
     count = int((sums != windows.ends - windows.starts).sum())
     if not count:
         return None
-    text = f"The entries of {count} windows of {device} do not sum to the window: this is a fault of Fathom."
+    text = f"The entries of {count} windows of {device} do not sum to the window: this is a bug in Fathom."
     return Problem("ledger-unbalanced", text, count, spoils=["kernels", "ops"])

@@ -28,7 +28,7 @@ class Spans(NamedTuple):
 
 
 def spans(starts: Array | list[int], ends: Array | list[int]) -> Spans:
-    """The intervals as int64 arrays, in the order given, without a check."""
+    """Intervals as int64 arrays, in the order given, unchecked."""
     return Spans(np.asarray(starts, np.int64), np.asarray(ends, np.int64))
 
 
@@ -36,7 +36,7 @@ NOTHING = spans([], [])
 
 
 def union(starts: Array, ends: Array) -> Spans:
-    """The set that any intervals cover together: they may overlap, touch, be empty, and come in any order."""
+    """The union of any intervals, which may overlap, touch, be empty, and come in any order."""
     kept = ends > starts
     starts, ends = np.asarray(starts[kept], np.int64), np.asarray(ends[kept], np.int64)
     if not len(starts):
@@ -50,13 +50,13 @@ def union(starts: Array, ends: Array) -> Spans:
 
 
 def instants(times: Array) -> Array:
-    """The different ones among `times`, in order: sorting takes a tenth of the time of `np.unique`."""
+    """The distinct `times`, sorted; faster than `np.unique`, which takes ten times as long."""
     ordered = np.sort(times)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
 
 
 def of_rows(rows: pl.DataFrame) -> Spans:
-    """When any of some records ran: their columns start_ns and end_ns."""
+    """The union of the records in `rows` (start_ns, end_ns)."""
     return union(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
 
 
@@ -66,7 +66,7 @@ def merge(*sets: Spans) -> Spans:
 
 
 def complement(of: Spans, low: int, high: int) -> Spans:
-    """What of [low, high) the set leaves free."""
+    """The part of [low, high) outside the set."""
     starts = np.clip(np.concatenate(([low], of.ends)), low, high)
     ends = np.clip(np.concatenate((of.starts, [high])), low, high)
     kept = ends > starts
@@ -88,12 +88,12 @@ def overlaps(a: Spans, b: Spans) -> tuple[Array, Array, Spans]:
 
 
 def intersect(a: Spans, b: Spans) -> Spans:
-    """What both sets cover."""
+    """The intersection of two sets."""
     return overlaps(a, b)[2]
 
 
 def subtract(a: Spans, b: Spans) -> Spans:
-    """What `a` covers and `b` does not."""
+    """The part of `a` outside `b`."""
     if not len(a.starts) or not len(b.starts):
         return a
     return intersect(a, complement(b, int(a.starts[0]), int(a.ends[-1])))

@@ -1,4 +1,4 @@
-"""Clean steps that take far longer than the usual one: how often, what they cost, and where the host was."""
+"""Clean steps that take far longer than usual: their frequency, cost, and place in the program."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fathom.timing import median
 from fathom.units import NS_PER_MS
 
 LONG = 3.0  # times the usual step
-LEAST_SHARE = 0.05  # of the time of all clean steps: what long ones take beyond the usual
-MOST = 0.2  # of the steps: more of them are not rare
+LEAST_SHARE = 0.05  # of the time of all clean steps: the least extra time of long ones
+MOST = 0.2  # of the steps: more are not rare
 ENOUGH = 20  # clean steps
 IN_TURN = 3  # long steps at equal distance
-MOSTLY = 0.8  # of the extra time below a call: it is there
-SHARED = 0.02  # of the time of a call in long steps: usual ones come by as well
+MOSTLY = 0.8  # of the extra time: the share of a call that accounts for it
+SHARED = 0.02  # of the time of a call in long steps: above, usual steps run it as well
 WORTH, MOST_PLACES = 0.1, 3
-FEW = 5  # samples: fewer name no place
+FEW = 5  # samples: fewer give no place
 _FRAME = re.compile(r"^(?P<function>.*) \((?P<source>.*)\)$", re.S)
 _LIBRARY = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/fathom/probe/")
 
@@ -36,7 +36,7 @@ Path = tuple[str, ...]  # frames, outermost first
 class Timed(msgspec.Struct):
     """Clean steps between neighbouring boundaries; arrays of one length."""
 
-    ns: Array  # nanoseconds a step
+    ns: Array  # per step
     count: Array  # steps: a device may be timed only every few steps
     start: Array
     end: Array  # by the host's marks
@@ -49,7 +49,7 @@ class Timed(msgspec.Struct):
 
     @property
     def extra_ns(self) -> Array:
-        """What each takes beyond its usual steps."""
+        """The time of each beyond its usual steps, in ns."""
         return (self.ns - self.usual_ns) * self.count
 
 
@@ -120,19 +120,19 @@ def _places(stacks: pl.DataFrame, timed: Timed, long: Array) -> list[Place]:
         _inclusive(paths, in_long, float((timed.ns * timed.count)[long].sum())),
         _inclusive(paths, in_usual, float(usual_ns)),
     )
-    found = sorted(calls.split(()), key=lambda path: -calls.extra(path))
-    shares = [(path, calls.extra(path) / calls.extra(())) for path in found if path]
+    paths_by_extra = sorted(calls.split(()), key=lambda path: -calls.extra(path))
+    shares = [(path, calls.extra(path) / calls.extra(())) for path in paths_by_extra if path]
     return [_place(path, share) for path, share in shares[:MOST_PLACES] if share >= WORTH]
 
 
 def _path(function: str, source: str, stack: str) -> Path:
-    """Frames down to the program's innermost one, or all of them where none is the program's."""
+    """Frames down to the program's innermost one, or all of them if none is the program's."""
     head, frame, _ = stack.rpartition(f"{function} ({source})")
     return tuple(((head + frame) or stack).split(";"))
 
 
 def _inclusive(paths: list[Path], chosen: Array, ns: float) -> Counter[Path]:
-    """Nanoseconds in each path and below it, of the chosen samples, which share `ns`."""
+    """Nanoseconds in each path and below it, of the chosen samples, which represent `ns` in total."""
     counts = Counter(path for path, mine in zip(paths, chosen.tolist(), strict=True) if mine)
     below: Counter[Path] = Counter()
     for path, count in counts.items():
@@ -149,19 +149,19 @@ class Calls(msgspec.Struct, dict=True):
 
     @cached_property
     def usual_frames(self) -> set[str]:
-        """Frames that usual steps were seen in."""
+        """Frames in samples of usual steps."""
         return {frame for path in self.usual for frame in path}
 
     def extra(self, path: Path) -> float:
-        """What long steps spend there beyond usual ones."""
+        """The time of long steps in a call beyond that of usual ones, in ns."""
         return self.long[path] - self.usual[path]
 
     def split(self, path: Path) -> Iterator[Path]:
         """The innermost calls that hold most of the extra time below `path`.
 
-        Where usual steps come by as well, the code is the loop's, and all calls below it count. Where only
-        long steps come by, it ends where no call holds MOSTLY of the time, and before code that usual steps
-        run, too: an evaluation is named, not the model that it calls.
+        If usual steps run a call as well, it belongs to the loop, and all calls below it count. If only
+        long steps run it, the search ends where no call has MOSTLY of the time, and before code that usual
+        steps run too: it names an evaluation, not the model that this calls.
         """
         below = [call for call in self.long if len(call) == len(path) + 1 and call[:-1] == path]
         main = max(below, key=self.extra, default=None)
@@ -176,7 +176,7 @@ class Calls(msgspec.Struct, dict=True):
 
 
 def _place(path: Path, share: float) -> Place:
-    """The innermost frame that is no library's, else the innermost."""
+    """The innermost frame outside libraries, or else the innermost."""
     frame = next((frame for frame in reversed(path) if not _LIBRARY.search(frame)), path[-1])
     match = _FRAME.match(frame)
     return Place(match["function"], match["source"], share) if match else Place(frame, "", share)

@@ -1,4 +1,4 @@
-"""Peaks of memory: the framework's allocator, the device, the host."""
+"""Peak memory of the framework's allocator, the device and the host."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ HOST = -1
 
 
 def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) -> Memory | None:
-    """Bytes at the peak; None where nothing was recorded.
+    """Peak memory in bytes; None if nothing was recorded.
 
-    The allocator's peaks are the largest over devices, which `devices` lists where there are several.
+    `events` and `telemetry` are the tables of all ranks. The allocator's peaks are the largest over devices,
+    which the result lists if there are several.
     """
     peaks = (
         events.filter(pl.col("event") == "peak", pl.col("allocated").is_not_null())
@@ -21,15 +22,15 @@ def memory(events: pl.DataFrame, telemetry: pl.DataFrame, devices: list[int]) ->
         .sort("rank", "device")
     )
     each = [AllocatorPeak(**row) for row in peaks.iter_rows(named=True)]
-    reserved = [one.peak_reserved_bytes for one in each if one.peak_reserved_bytes is not None]
-    found = Memory(
-        peak_allocated_bytes=max((one.peak_allocated_bytes for one in each), default=None),
+    reserved = [peak.peak_reserved_bytes for peak in each if peak.peak_reserved_bytes is not None]
+    result = Memory(
+        peak_allocated_bytes=max((peak.peak_allocated_bytes for peak in each), default=None),
         peak_reserved_bytes=max(reserved, default=None),
         peak_device_bytes=_most(telemetry, devices),
         peak_resident_bytes=_most(telemetry, [HOST]),
         devices=each if len(each) > 1 else [],
     )
-    return None if found == Memory() else found
+    return None if result == Memory() else result
 
 
 def _most(telemetry: pl.DataFrame, devices: list[int]) -> int | None:

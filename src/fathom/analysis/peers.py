@@ -1,7 +1,8 @@
-"""Collectives across ranks: how long each waited for the last of its peers before bytes could move.
+"""Collectives across ranks: the time until the last peer's arrival, before which no bytes move.
 
-The k-th collective of a name that one rank launches in a step is the k-th of its peers in that step. Only
-those that no rank can finish before all have begun are told apart; sends, receives and broadcasts are not.
+The k-th collective of a name that one rank launches in a step is matched with the k-th of its peers in that
+step. Only collectives that no rank can finish before all have begun are matched; sends, receives and
+broadcasts are not.
 """
 
 from __future__ import annotations
@@ -11,38 +12,39 @@ import numpy as np
 import polars as pl
 
 from fathom.analysis.device import join_launches
+from fathom.analysis.entries import Entry
 from fathom.analysis.results import Abstained
 from fathom.sounding import Store
 from fathom.units import NS_PER_US
 
 _MEETS = r"(?i)all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
 _KEY = ["burst", "step", "name", "place"]
-PIECE = ["device", "stream", "start_ns", "name"]  # tells a rank's collectives apart
-CLOCKS_NS = 20_000  # ranks whose clocks agree to this much can be compared
-WHAT = "waiting for peers"
+PIECE = ["device", "stream", "start_ns", "name"]  # identifies a collective of a rank
+CLOCKS_NS = 20_000  # the largest difference of clocks at which ranks are compared
+WHAT = Entry.WAITING_FOR_PEERS.value
 
 
 class Meetings(msgspec.Struct):
-    """`of` by rank: PIECE and arrived_ns, when the last peer began; `abstained`: why there are none."""
+    """`of` by rank: PIECE and arrived_ns, the begin of the last peer; `abstained`: why there are none."""
 
     of: dict[int, pl.DataFrame] = msgspec.field(default_factory=dict)
     abstained: list[Abstained] = msgspec.field(default_factory=list)
 
 
 def meetings(store: Store) -> Meetings:
-    """When the peers of every collective of the timeline were all there."""
-    found = {rank: _collectives(store, rank) for rank in store.ranks}
-    if not any(rows.height for rows in found.values()):
+    """The arrival of the last peer of every collective in the timeline."""
+    by_rank = {rank: _collectives(store, rank) for rank in store.ranks}
+    if not any(rows.height for rows in by_rank.values()):
         return Meetings()
-    why = _incomparable(store, found)
+    why = _incomparable(store, by_rank)
     if why:
         return Meetings(abstained=[Abstained(WHAT, why)])
-    every = pl.concat(rows.with_columns(rank=pl.lit(rank)) for rank, rows in found.items())
+    every = pl.concat(rows.with_columns(rank=pl.lit(rank)) for rank, rows in by_rank.items())
     met = every.with_columns(
         peers=pl.len().over(_KEY),
         arrived_ns=pl.col("start_ns").max().over(_KEY),
         left_ns=pl.col("end_ns").min().over(_KEY),
-    ).filter(pl.col("peers") == len(found))
+    ).filter(pl.col("peers") == len(by_rank))
     early = (met["arrived_ns"] - met["left_ns"]).max()
     if isinstance(early, int) and early > CLOCKS_NS:
         early_us = early / NS_PER_US
@@ -50,23 +52,23 @@ def meetings(store: Store) -> Meetings:
         return Meetings(abstained=[Abstained(WHAT, why)])
     met = met.with_columns(pl.min_horizontal("arrived_ns", "end_ns"))
     met = met.select("rank", *PIECE, "arrived_ns").unique(["rank", *PIECE])
-    return Meetings({rank: met.filter(rank=rank).drop("rank") for rank in found})
+    return Meetings({rank: met.filter(rank=rank).drop("rank") for rank in by_rank})
 
 
-def _incomparable(store: Store, found: dict[int, pl.DataFrame]) -> str:
+def _incomparable(store: Store, by_rank: dict[int, pl.DataFrame]) -> str:
     about = store.manifest.ranks
     world = max((rank.world or 1 for rank in about), default=1)
-    if len(found) < max(world, 2):
-        return f"{len(found)} of {max(world, 2)} ranks were recorded, and a collective needs all of them"
+    if len(by_rank) < max(world, 2):
+        return f"{len(by_rank)} of {max(world, 2)} ranks were recorded, and a collective needs all of them"
     if len({rank.host for rank in about}) > 1:
         return "the ranks ran on several hosts, whose clocks were not compared"
-    if any(rows.is_empty() for rows in found.values()):
+    if any(rows.is_empty() for rows in by_rank.values()):
         return "a rank recorded no collective"
     return ""
 
 
 def _collectives(store: Store, rank: int) -> pl.DataFrame:
-    """A rank's collectives of the timeline with _KEY, in the order of their launches."""
+    """A rank's collectives of the timeline with _KEY, sorted by launch."""
     phase = {"phase": "timeline"}
     rows = store.table("kernels", rank).filter(
         pl.col("kind") == "collective", pl.col("name").str.contains(_MEETS), **phase
@@ -77,9 +79,9 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
     calls = store.table("launches", rank).filter(**phase).collect()
     steps = store.table("steps", rank).filter(pl.col("parent").is_null(), **phase).sort("mark_ns").collect()
     called = join_launches(kernels, calls).with_columns(called="launched")
-    if called["called"].null_count() == called.height:  # nothing tells of launches
+    if called["called"].null_count() == called.height:  # without launches, starts must do
         called = called.with_columns(called="start_ns")
-    called = called.drop_nulls("called")  # of the step before the burst: a peer may have finished its own
+    called = called.drop_nulls("called")  # launched before the burst, where a peer may have finished already
     return (
         called.with_columns(step=_step(called["called"], steps))
         .filter(pl.col("step") >= 0)
@@ -90,7 +92,7 @@ def _collectives(store: Store, rank: int) -> pl.DataFrame:
 
 
 def _step(called: pl.Series, steps: pl.DataFrame) -> pl.Series:
-    """The number of the step that each call was made in, -1 before the first."""
+    """The number of the step of each call; -1 before the first."""
     if steps.is_empty():
         return pl.Series([-1] * len(called), dtype=pl.Int64)
     place = np.searchsorted(steps["mark_ns"].to_numpy(), called.to_numpy(), side="right") - 1

@@ -1,4 +1,4 @@
-"""The ledger of a program without a device: the processor is the device, and its work is ops."""
+"""The ledger of programs without devices: ops are the work of the processor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fathom.analysis.windows import Windows
 
 
 def processor_ledger(ops: pl.DataFrame, windows: Windows, host: dict[int, HostRecords]) -> Ledger:
-    """Every nanosecond of the windows: a recorded cause first, then the innermost op of the steps' thread.
+    """Assign every nanosecond of the windows to a recorded cause, or else to the thread's innermost op.
 
     `ops` has thread, kind, name, start_ns, end_ns and burst.
     """
@@ -36,19 +36,19 @@ def _burst(ops: pl.DataFrame, windows: Windows, host: HostRecords, burst: int) -
     mine = np.flatnonzero(windows.bursts == burst)
     bounds = Spans(windows.starts[mine], windows.ends[mine])
     rows = host_side(bounds, host, host.caller, *bounds)
-    for (cause, _), held in host.activity(host.caller):
-        if cause == Entry.DISPATCHING.cause:  # here ops are the work itself
-            work = _works(ops, intersect(held, bounds), bounds)
+    for (cause, _), spans in host.activity(host.caller):
+        if cause == Entry.DISPATCHING.cause:  # ops are the work here
+            work = _works(ops, intersect(spans, bounds), bounds)
             rows += work + [(window, Entry.DISPATCHING, "", -ns, None) for window, _, _, ns, _ in work]
     return collect(rows, mine)
 
 
-def _works(ops: pl.DataFrame, held: Spans, bounds: Spans) -> list[Row]:
-    """Self time of the ops in the set `held`, by window and name, and how many began in each window."""
+def _works(ops: pl.DataFrame, spans: Spans, bounds: Spans) -> list[Row]:
+    """Self time of the ops within `spans` by window and name, and the number that began in each window."""
     names = ops["name"].unique(maintain_order=True)
     name = ops["name"].cast(pl.Enum(names)).to_physical().to_numpy().astype(np.int64)
     index, segments = innermost(ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy())
-    piece, _, inside = overlaps(segments, held)
+    piece, _, inside = overlaps(segments, spans)
     key = np.searchsorted(bounds.ends, inside.starts, "right") * len(names) + name[index[piece]]
     keys, inverse = np.unique(key, return_inverse=True)
     spent = np.bincount(inverse, weights=inside.ends - inside.starts, minlength=len(keys)).astype(np.int64)
@@ -68,19 +68,19 @@ def _begun(starts: Array, name: Array, bounds: Spans) -> tuple[list[int], list[i
 
 
 def innermost(starts: Array, ends: Array) -> tuple[Array, Spans]:
-    """Disjoint segments in time order, and which op runs innermost in each.
+    """Sorted disjoint segments of time, and the index of the innermost op in each.
 
-    Ops of one thread nest; where clocks make two overlap, the one that began later is the inner one.
+    Ops of one thread nest; if clock errors make two overlap, the one that began later is the inner one.
     """
     order = np.lexsort((-ends, starts))
-    found: list[tuple[int, int, int]] = []
+    segments: list[tuple[int, int, int]] = []
     stack: list[tuple[int, int]] = []  # op, end
     cursor = 0
 
     def run(op: int, until: int) -> None:
         nonlocal cursor
         if until > cursor:
-            found.append((op, cursor, until))
+            segments.append((op, cursor, until))
             cursor = until
 
     for op, start, end in zip(order.tolist(), starts[order].tolist(), ends[order].tolist(), strict=True):
@@ -92,5 +92,5 @@ def innermost(starts: Array, ends: Array) -> tuple[Array, Spans]:
         stack.append((op, end))
     while stack:
         run(*stack.pop())
-    table = np.array(found, np.int64).reshape(-1, 3)
+    table = np.array(segments, np.int64).reshape(-1, 3)
     return table[:, 0], Spans(table[:, 1], table[:, 2])

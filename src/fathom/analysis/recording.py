@@ -1,4 +1,4 @@
-"""The timeline of one rank, as the tables hold it: read once, with only the columns that the ledger needs."""
+"""The timeline of one rank, with the columns that the ledger needs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STACKS = ["time_ns", "thread", "running", "call", "function", "source", "stack"
 
 
 class Timeline(msgspec.Struct):
-    """Rows of one phase with Kineto's events, of one rank; `kernels` are joined to their launches."""
+    """The tables of one rank in one phase with Kineto's events; `kernels` are joined with their launches."""
 
     about: Rank
     steps: pl.DataFrame
@@ -32,18 +32,18 @@ class Timeline(msgspec.Struct):
     waits: pl.DataFrame
     every: pl.DataFrame  # steps of all phases
     stacks: pl.DataFrame  # sampled stacks of the thread that runs the steps
-    lost: int = 0  # steps of bursts in which the profiler saw no call: they are left out everywhere
-    holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # in which nothing at all was recorded
+    lost: int = 0  # number of steps in bursts without calls, which the profiler lost; they are left out
+    holes: list[tuple[int, int]] = msgspec.field(default_factory=list)  # gaps in the recording
     _hosts: dict[int, HostRecords] = msgspec.field(default_factory=dict)
 
     @property
     def devices(self) -> list[int]:
-        """Devices that worked, ascending."""
+        """Numbers of the devices with work, sorted."""
         return self.kernels["device"].drop_nulls().unique().sort().to_list()
 
     @property
     def caller(self) -> int | None:
-        """The thread that runs the steps: the marks', else the main one, else the busiest that ran ops."""
+        """The thread that runs the steps: of the marks, else the main one, else the one with most ops."""
         marked = self.steps["thread"].drop_nulls()
         if len(marked):
             return int(marked.mode().min())  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class Timeline(msgspec.Struct):
         return int(own.mode().min()) if len(own) else None  # type: ignore[arg-type]
 
     def host(self, bursts: np.ndarray) -> dict[int, HostRecords]:
-        """The host's records of each burst."""
+        """The host's records by burst."""
         caller, setting = self.caller, self.setting
         wanted = sorted(set(bursts.tolist()))
         for burst in wanted:
@@ -70,7 +70,7 @@ class Timeline(msgspec.Struct):
 
     @property
     def setting(self) -> Setting:
-        """What decides between causes of a sample."""
+        """The facts that decide between causes of a sample."""
         kinds = self.steps["kind"].drop_nulls()
         training = bool(kinds.str.starts_with("train").any())
         return Setting(training, (self.about.world or 1) > 1, bool(self.devices))
@@ -79,9 +79,9 @@ class Timeline(msgspec.Struct):
 def read_timeline(
     store: Store, rank: int, phase: str = "timeline", met: pl.DataFrame | None = None
 ) -> Timeline:
-    """The timeline of one rank; without a step in it, its step is all that the host recorded.
+    """Read the timeline of one rank; without steps, the host's full recording is one step.
 
-    `met` tells when the peers of its collectives were there.
+    `met` has the arrival of collectives' peers (`Meetings.of`).
     """
     about = next(r for r in store.manifest.ranks if r.rank == rank)
     calls = _read(store, rank, phase, "launches", _CALLS)
@@ -89,23 +89,23 @@ def read_timeline(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     ops, waits = _read(store, rank, phase, "ops", _OPS), _read(store, rank, phase, "waits", _WAITS)
-    every, lost = _seen(_of_the_program(store.table("steps", rank).collect()), phase, calls)
+    every, lost = _not_lost(_of_the_program(store.table("steps", rank).collect()), phase, calls)
     if phase == "timeline":
         every = split_by_work(every, _ran(ops, kernels))
     steps = every.filter(phase=phase)
     stacks = _read(store, rank, phase, "stacks", _STACKS)
-    found = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, lost)
+    timeline = Timeline(about, steps, ops, calls, kernels, waits, every, stacks, lost)
     if any(problem.what == SILENCE for problem in store.manifest.problems):
-        found.holes = _holes(found)
+        timeline.holes = _holes(timeline)
     if steps.filter(pl.col("parent").is_null() & pl.col("end_ns").is_not_null()).is_empty():
-        found.steps = _host_steps(found)
-    return found
+        timeline.steps = _host_steps(timeline)
+    return timeline
 
 
-def _seen(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """All but the steps whose burst holds no call of the runtime, though others of its phase do; how many.
+def _not_lost(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Drop steps of bursts without runtime calls, if other bursts of the phase have some; also their number.
 
-    Where a device is used, a burst ends with a call that waits for it: without any, CUPTI was not listening.
+    If a device is used, a burst ends with a call that waits for it; without one, CUPTI recorded nothing.
     """
     burst = pl.col("burst").fill_null(0)
     lost = pl.col("phase").eq_missing(phase) & ~burst.is_in(calls["burst"].unique().to_list())
@@ -115,14 +115,14 @@ def _seen(steps: pl.DataFrame, phase: str, calls: pl.DataFrame) -> tuple[pl.Data
 
 
 def _ran(ops: pl.DataFrame, kernels: pl.DataFrame) -> pl.DataFrame:
-    """What was asked for, and when: of devices or, without one, of the processor."""
+    """The work that steps ran (`what`) and its launch (`at`), of devices or else of the processor."""
     if len(kernels):
         return kernels.drop_nulls("launched").with_columns(at="launched", what=detail())
     return ops.filter(pl.col("kind") == "op").with_columns(at="start_ns", what="name")
 
 
 def _of_the_program(steps: pl.DataFrame) -> pl.DataFrame:
-    """The host's own window was marked by the recorder's thread, which says nothing of the program's."""
+    """Steps without the thread of the host's window, which the recorder marked and not the program."""
     ours = pl.col("source") == HOST
     return steps.with_columns(thread=pl.when(ours.fill_null(False)).then(None).otherwise("thread"))
 
@@ -133,7 +133,7 @@ def _read(store: Store, rank: int, phase: str, table: str, columns: list[str]) -
 
 
 def _holes(timeline: Timeline) -> list[tuple[int, int]]:
-    """One a burst at most: between bursts there is nothing to record."""
+    """At most one gap per burst; between bursts there is nothing to record."""
     records = [timeline.ops.filter(pl.col("kind") == "op"), timeline.calls, timeline.kernels]
     bursts = pl.concat([table["burst"] for table in records]).unique().to_list()
     holes = (hole_in(_of(table, burst) for table in records) for burst in bursts)
@@ -145,12 +145,12 @@ def _of(table: pl.DataFrame, burst: int) -> pl.DataFrame:
 
 
 def _host_steps(timeline: Timeline) -> pl.DataFrame:
-    """From the host's first to its last record, of each burst; where it has none, the device's."""
+    """A step per burst from the host's first record to its last; without records, from the device's."""
     times = ["burst", "start_ns", "end_ns"]
     host = pl.concat([timeline.ops.select(times), timeline.calls.select(times)])
     records = timeline.kernels.select(times) if host.is_empty() else host
-    whole = records.group_by("burst").agg(mark_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
-    step = whole.sort("burst").with_row_index("step").with_columns(pl.col("step").cast(pl.Int64))
+    extent = records.group_by("burst").agg(mark_ns=pl.col("start_ns").min(), end_ns=pl.col("end_ns").max())
+    step = extent.sort("burst").with_row_index("step").with_columns(pl.col("step").cast(pl.Int64))
     columns = {"kind": HOST, "source": HOST, "phase": "timeline"}
     missing = {name: kind for name, kind in timeline.steps.schema.items() if name not in step.columns}
     return step.with_columns(

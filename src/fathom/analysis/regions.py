@@ -1,4 +1,4 @@
-"""Regions that the program named (`fathom.region`, `record_function`): their time in a step, by name."""
+"""Regions that the program names (`fathom.region`, `record_function`): their time per step, by name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from fathom.analysis.results import Region
 from fathom.analysis.windows import Windows
 from fathom.units import NS_PER_MS
 
-MOST = 200  # names: a program that numbers its regions names none
-# Annotations that frameworks open by themselves.
+MOST = 200  # names: with more, the program numbers its regions, and none is shown
+# Annotations that frameworks open.
 _NOT_OURS = re.compile(
     r"^(fathom\.|Optimizer\.|autograd::|nccl:|gloo:|mpi:|ucc:|c10d|DistributedDataParallel|FullySharded"
     r"|FSDP|Torch-Compiled|TorchDynamo|CompiledFunction|## Call|PyTorch Profiler|\[(pl|Strategy|Callback)\]"
@@ -25,29 +25,29 @@ _NOT_OURS = re.compile(
 
 
 def regions(ops: pl.DataFrame, kernels: pl.DataFrame, windows: Windows) -> list[Region]:
-    """Those that take most first: means over the used windows, in which their parts inside count.
+    """Named regions by falling time: means over the used windows, of their parts inside.
 
-    `ops` has kind, name, thread, start_ns and end_ns; `kernels` launched, launcher, start_ns and end_ns, of
-    one device or empty. Nothing where there are more than MOST names.
+    `ops` has kind, name, thread, start_ns and end_ns; `kernels`, of one device or empty, launched, launcher,
+    start_ns and end_ns. [] if there are more than MOST names.
     """
     starts, ends = windows.starts[windows.used], windows.ends[windows.used]
     named = ops.filter(kind="annotation")
-    named = named.filter(~pl.col("name").str.contains(_NOT_OURS.pattern), _known_cause())
+    named = named.filter(~pl.col("name").str.contains(_NOT_OURS.pattern), _without_cause())
     inside = named.filter(pl.Series(covered(Spans(starts, ends), *_bounds(named)) > 0))
     if inside.is_empty() or inside["name"].n_unique() > MOST:
         return []
     order = np.argsort(starts)
     within = Spans(starts[order], ends[order])
     own = _own_ns(inside, within)
-    found = [
+    named_regions = [
         _region(name, rows, kernels, within, own.get(name, 0))
         for (name,), rows in inside.partition_by("name", as_dict=True).items()
     ]
-    return sorted(found, key=lambda one: (-one.ms, one.name))
+    return sorted(named_regions, key=lambda region: (-region.ms, region.name))
 
 
-def _known_cause() -> pl.Expr:
-    """Regions that stand for a cause are in the ledger as that."""
+def _without_cause() -> pl.Expr:
+    """Regions without a cause, because those with one are entries of the ledger."""
     return ~pl.any_horizontal(pl.col("name").str.contains(known.pattern) for known in REGIONS.values())
 
 
@@ -61,7 +61,7 @@ def _region(name: str, rows: pl.DataFrame, kernels: pl.DataFrame, within: Spans,
     taken = sum(spans.length for _, spans in threads)
     begun = covered(within, rows["start_ns"].to_numpy(), rows["start_ns"].to_numpy() + 1)
     device = (
-        None if kernels.is_empty() else sum(_launched(kernels, *one) for one in threads) / steps / NS_PER_MS
+        None if kernels.is_empty() else sum(_launched(kernels, *own) for own in threads) / steps / NS_PER_MS
     )
     return Region(
         name, taken / steps / NS_PER_MS, own_ns / steps / NS_PER_MS, float(begun.sum()) / steps, device
@@ -74,7 +74,7 @@ def _threads(rows: pl.DataFrame) -> Iterator[tuple[int, Spans]]:
 
 
 def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
-    """Nanoseconds of device work that the thread launched meanwhile."""
+    """Nanoseconds of device work that the thread launched within `spans`."""
     mine = kernels.filter(pl.col("launcher") == thread).drop_nulls("launched")
     at = mine["launched"].to_numpy()
     inside = covered(spans, at, at + 1) > 0
@@ -82,12 +82,12 @@ def _launched(kernels: pl.DataFrame, thread: int, spans: Spans) -> int:
 
 
 def _own_ns(rows: pl.DataFrame, within: Spans) -> dict[str, int]:
-    """By name: nanoseconds in the windows outside of regions that lie in it."""
-    found: dict[str, int] = {}
+    """Nanoseconds within the windows by name, without nested regions."""
+    own_ns: dict[str, int] = {}
     for (_,), mine in rows.partition_by("thread", as_dict=True).items():
         index, segments = innermost(*_bounds(mine))
         taken = covered(within, segments.starts, segments.ends)
         for op, ns in zip(index.tolist(), taken.tolist(), strict=True):
             name = mine["name"][op]
-            found[name] = found.get(name, 0) + int(ns)
-    return found
+            own_ns[name] = own_ns.get(name, 0) + int(ns)
+    return own_ns

@@ -1,4 +1,4 @@
-"""The result types: what `fathom report --json` prints. Fields are added, never renamed or dropped."""
+"""The result types, which `fathom report --json` prints. Fields are added, never renamed or dropped."""
 
 from __future__ import annotations
 
@@ -8,38 +8,39 @@ import msgspec
 
 
 class Step(msgspec.Struct):
-    """The repeating step. `clean_ms` is null where nothing measured the undisturbed program."""
+    """The repeating step. `clean_ms` is null if the undisturbed program was not measured."""
 
     clean_ms: float | None  # median of the clean phase
     timeline_ms: float | None  # mean of the used windows, which the ledger sums to
     ci_ms: list[float] | None  # 95 % bootstrap interval of clean_ms (of timeline_ms where clean is null)
     n: int  # steps behind ci_ms
     kind: str
-    source: str = ""  # what the steps were counted by
-    clean_mean_ms: float | None = None  # of the steps that clean_ms is the median of
+    source: str = ""  # source of the steps' marks
+    clean_mean_ms: float | None = None  # mean of the same steps
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
-    basis_ms: float | None = None  # what findings' gains and shares are of: clean_ms, clean_mean_ms where
-    # a few long steps make that another (2 %), timeline_ms without a clean step
+    # The step to which gains and shares of findings refer: clean_ms; clean_mean_ms if a few long steps make
+    # it 2 % longer; timeline_ms without a clean step.
+    basis_ms: float | None = None
 
 
 class StepKind(msgspec.Struct):
     """One kind of the program's steps: `train`, `prefill`, `decode`, `train+evaluation`, ..."""
 
     name: str
-    n: int  # undisturbed steps; of a recording without a clean phase, the timeline's
-    clean_ms: float | None  # median of the clean phase; null: `why`
-    timeline_ms: float | None  # mean of its windows; null where none of it fell into the timeline
+    n: int  # undisturbed steps; without a clean phase, those of the timeline
+    clean_ms: float | None  # median of the clean phase; null for the reason in `why`
+    timeline_ms: float | None  # mean of its windows; null if the timeline has none
     share_of_time: float | None  # of the clean phase, else of the timeline
-    used: bool  # the ledger is of it
-    clean_mean_ms: float | None = None  # of the steps that clean_ms is the median of
-    samples_per_s: float | None = None  # while such steps run
+    used: bool  # the ledger is about this kind
+    clean_mean_ms: float | None = None  # mean of the same steps
+    samples_per_s: float | None = None  # while steps of this kind run
     tokens_per_s: float | None = None
     windows: int = 0  # in the timeline
-    why: str = ""  # clean_ms is null
-    note: str = ""  # what clean_ms holds beside the step
-    all_mean_ms: float | None = None  # of all that ran in the clean phase: what share_of_time is made of
-    # Of kinds that take over 5 % of the time beside the one of the report, whose own stand at the top:
+    why: str = ""  # the reason why clean_ms is null
+    note: str = ""  # a caveat about clean_ms
+    all_mean_ms: float | None = None  # mean of all steps in the clean phase, the basis of share_of_time
+    # For kinds other than the report's that take over 5 % of the time; the report's are at the top level:
     verdict: Verdict | None = None
     account: list[Part] = []
     findings: list[Finding] = []
@@ -59,10 +60,10 @@ class Window(msgspec.Struct):
 
 
 class LedgerRow(msgspec.Struct):
-    """One row of a ledger, of one step.
+    """One row of a ledger, per step.
 
-    `ns` are whole nanoseconds that sum exactly: over all used windows in a profiled ledger, of one step in a
-    clean one.
+    `ns` are whole nanoseconds that sum exactly: over all used windows in a profiled ledger, over one step
+    in a clean one.
     """
 
     entry: str
@@ -70,73 +71,73 @@ class LedgerRow(msgspec.Struct):
     ms: float
     at_ceiling_ms: float | None = None
     ns: int = 0
-    clean_ms: float | None = None  # the same as ms in the clean step's ledger; null in a profiled one
-    count: float | None = None  # pieces of work a step
-    flops: float | None = None  # algorithmic, a step
-    bytes: float | None = None  # compulsory, a step
+    clean_ms: float | None = None  # equal to ms in the clean step's ledger; null in a profiled one
+    count: float | None = None  # pieces of work per step
+    flops: float | None = None  # algorithmic, per step
+    bytes: float | None = None  # compulsory, per step
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
-    abstained: str = ""  # why flops or bytes are null
+    abstained: str = ""  # the reason why flops or bytes are null
     bound: str = ""  # the ceiling that sets most of at_ceiling_ms: "hbm", "l2", "matmul.bf16", ...
-    unbounded: str = ""  # why at_ceiling_ms is null
-    unit: str | None = None  # the ceiling of what matrix units do of it
-    product_flops: float = 0.0  # what they do, a step; recomputation included
-    recomputed_flops: float = 0.0  # of those, what repeats a part of the forward pass
-    own_ms: float | None = None  # its pieces' durations in the recorded steps, hidden parts too: for rates
-    problem: str = ""  # its rate cannot be: how far it is above which ceiling
-    inferred: bool = False  # ms is the profiled step's less its profiling overhead, not measured
+    unbounded: str = ""  # the reason why at_ceiling_ms is null
+    unit: str | None = None  # the ceiling of its matrix work
+    product_flops: float = 0.0  # of matrix units per step, including recomputation
+    recomputed_flops: float = 0.0  # of those, repeated parts of the forward pass
+    own_ms: float | None = None  # durations of its pieces in the recorded steps, with hidden parts: for rates
+    problem: str = ""  # for an impossible rate: by how much it exceeds which ceiling
+    inferred: bool = False  # ms is not measured but that of the profiled step minus profiling overhead
 
 
 class Utilisation(msgspec.Struct):
-    """How much of the matrix units' time the model's FLOPs need, of the clean step (else of the ledger's).
+    """The share of the matrix units' time that the model's FLOPs need, in the clean or else profiled step.
 
-    MFU counts algorithmic FLOPs of products, convolutions and attention (a causal mask halves them; what is
-    recomputed is not counted again), HFU those that were executed. Each FLOP counts at the peak of its dtype.
+    MFU counts algorithmic FLOPs of products, convolutions and attention (halved by a causal mask, without
+    recomputation), HFU executed FLOPs. Each FLOP counts at the peak of its dtype.
     """
 
-    mfu: float | None  # of the measured ceilings
+    mfu: float | None  # at the measured ceilings
     hfu: float | None
-    mfu_datasheet: float | None  # of the dense datasheet peaks, as papers give it
-    flops: float  # algorithmic, a step
-    partial: bool  # some products' FLOPs are not known: the figures are lower bounds
+    mfu_datasheet: float | None  # at the dense datasheet peaks, as in papers
+    flops: float  # algorithmic, per step
+    partial: bool  # some products' FLOPs are unknown, so the figures are lower bounds
     convention: str
 
 
 class Device(msgspec.Struct):
-    """One device's account of a step."""
+    """The account of a step on one device."""
 
     rank: int
     device: str  # "cuda:0", "cpu"
     windows: list[Window]
     total_ms: float | None
-    ledger: list[LedgerRow]  # of the clean step: sums to clean_ms; without one the profiled ledger
-    observer_ms: float | None  # from total_ms to the clean step
+    ledger: list[LedgerRow]  # of the clean step, sums to clean_ms; without one, the profiled ledger
+    observer_ms: float | None  # clean step minus total_ms
     name: str = ""
     carried_in_ms: float | None = None  # work of other streams that began before the window
     carried_out_ms: float | None = None
-    at_ceiling_ms: float | None = None  # the step at the speed of light: what its work needs at the ceilings
-    at_ceiling_known: float | None = None  # share of the working time whose need is known
-    at_ceiling_bound: str = ""  # "work", or "launches" where starting so many kernels takes longer than they
+    at_ceiling_ms: float | None = None  # speed of light: the time of its work at the ceilings
+    at_ceiling_known: float | None = None  # share of the working time that is modelled
+    at_ceiling_bound: str = ""  # "work", or "launches" if launching the kernels takes longer
     utilisation: Utilisation | None = None
-    added_ms: float | None = None  # by recording, to a usual step; observer_ms has uneven steps in it, too
-    micro_ms: list[float] = []  # of an accumulated step: the mean length of its first, second … micro-step
-    regions: list[Region] = []  # that the program named, those that take most first
+    added_ms: float | None = None  # profiling overhead of a usual step; observer_ms includes uneven steps
+    micro_ms: list[float] = []  # mean length of the first, second … micro-step of an accumulated step
+    regions: list[Region] = []  # named by the program, longest first
     profiled_ledger: list[LedgerRow] = []  # of the profiled steps: sums to total_ms
-    mean_ledger: list[LedgerRow] = []  # where steps are uneven: of the mean clean step, sums to clean_mean_ms
+    mean_ledger: list[LedgerRow] = []  # if steps are uneven: of the mean clean step, sums to clean_mean_ms
 
 
 class Region(msgspec.Struct):
-    """A stretch that the program named, in the recorded steps."""
+    """A region that the program names, in the recorded steps."""
 
     name: str
-    ms: float  # of the host a step, nested regions included
+    ms: float  # of the host per step, with nested regions
     own_ms: float  # without nested regions
-    count: float  # begun a step
-    device_ms: float | None = None  # of the device's work launched in it, a step; null without a device
+    count: float  # number per step
+    device_ms: float | None = None  # of the device work launched in it, per step; null without a device
 
 
 class SlowStep(msgspec.Struct):
-    """A step that was recorded because it was slow, with its own ledger."""
+    """A step that was recorded because it was slow, with its ledger."""
 
     rank: int
     step: int
@@ -168,7 +169,7 @@ class LongSteps(msgspec.Struct):
 
 
 class Abstained(msgspec.Struct):
-    """What could not be looked at, and why."""
+    """Something that was not analysed, and the reason."""
 
     what: str
     why: str
@@ -181,18 +182,18 @@ class Problem(msgspec.Struct):
     text: str  # one sentence
     count: int = 1
     rank: int | None = None
-    spoils: list[str] = []  # tables whose sums it may falsify
+    spoils: list[str] = []  # tables whose sums may be wrong
 
 
 class Integrity(msgspec.Struct):
-    """Whether the recording can be trusted: `ok` is False where a problem may falsify a sum."""
+    """Whether the recording can be trusted: `ok` is False if a problem may falsify a sum."""
 
     ok: bool
     problems: list[Problem]
 
 
 class Worker(msgspec.Struct, omit_defaults=True):
-    """One loading process: its batches, and medians of what making one took. Null: not recorded."""
+    """One loading process: its number of batches, and medians per batch by stage. Null: not recorded."""
 
     worker: int
     batches: int = 0
@@ -209,10 +210,10 @@ class Worker(msgspec.Struct, omit_defaults=True):
 
 
 class Input(msgspec.Struct, omit_defaults=True):
-    """The input pipeline: waits a step, and medians a batch by stage. Null: not recorded."""
+    """The input pipeline: waits per step, and medians per batch by stage. Null: not recorded."""
 
-    batches: int | None = None  # that the medians are of
-    wait_ms: float | None = None  # a step
+    batches: int | None = None  # behind the medians
+    wait_ms: float | None = None  # per step
     wait_share: float | None = None  # of the step
     fetch_ms: float | None = None
     read_ms: float | None = None
@@ -220,15 +221,15 @@ class Input(msgspec.Struct, omit_defaults=True):
     transform_ms: float | None = None
     collate_ms: float | None = None
     pin_ms: float | None = None
-    copy_ms: float | None = None  # of a step's copies to the device, hidden ones too
+    copy_ms: float | None = None  # of a step's copies to the device, with hidden ones
     read_bytes: float | None = None
-    threads: int | None = None  # of torch in each loading process, where more than one
-    cpu_wait_share: float | None = None  # of making a batch: waiting for a processor
+    threads: int | None = None  # of torch in each loading process, if several
+    cpu_wait_share: float | None = None  # of the time to make a batch: waiting for a processor
     workers: list[Worker] = []
 
 
 class AllocatorPeak(msgspec.Struct):
-    """The most that one device's allocator held, in bytes."""
+    """Peaks of one device's allocator in bytes."""
 
     rank: int
     device: int | None
@@ -237,13 +238,13 @@ class AllocatorPeak(msgspec.Struct):
 
 
 class Memory(msgspec.Struct, omit_defaults=True):
-    """Peaks of memory in bytes; of several devices the largest. Null: not recorded."""
+    """Peak memory in bytes, the largest over devices. Null: not recorded."""
 
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
     peak_device_bytes: int | None = None
     peak_resident_bytes: int | None = None  # of the host
-    devices: list[AllocatorPeak] = []  # where there are several
+    devices: list[AllocatorPeak] = []  # if there are several
 
 
 class DeviceEnergy(msgspec.Struct):
@@ -256,51 +257,51 @@ class DeviceEnergy(msgspec.Struct):
 
 
 class Energy(msgspec.Struct, omit_defaults=True):
-    """Energy of a clean step, summed over devices, beside the host's. Null: not known."""
+    """Energy of a clean step, summed over devices, and that of the host. Null: unknown."""
 
     per_step_j: float | None = None
-    per_step_low_j: float | None = None  # with per_step_high_j the interval of an estimate
+    per_step_low_j: float | None = None  # with per_step_high_j: the interval of an estimate
     per_step_high_j: float | None = None
     per_sample_j: float | None = None
     per_token_j: float | None = None
     mean_power_w: float | None = None
-    devices: list[DeviceEnergy] = []  # where there are several
+    devices: list[DeviceEnergy] = []  # if there are several
     host_per_step_j: float | None = None
     host_mean_power_w: float | None = None
     source: str = ""
 
 
 class Money(msgspec.Struct):
-    """An amount in a currency, by its code of three letters."""
+    """An amount in a currency, given by its three-letter code."""
 
     amount: float
     currency: str
 
 
 class Cost(msgspec.Struct):
-    """What the program costs at a price of one GPU and hour, all its devices together."""
+    """The cost of the program on all its devices, at a price per GPU and hour."""
 
     price_per_hour: float  # of one device
     currency: str
     devices: int
-    per_step: float | None  # the mean clean step, else the profiled one
+    per_step: float | None  # of the mean clean step, else of the profiled one
     per_million_tokens: float | None = None
     per_million_samples: float | None = None
 
 
 class Where(msgspec.Struct):
-    """Where a finding lies, as far as the recording tells."""
+    """The place of a finding; null where unknown."""
 
     rank: int | None = None
     device: str | None = None
     module: str | None = None
     region: str | None = None
-    source: str | None = None  # file, line, function of the program
+    source: str | None = None  # file, line and function of the program
     family: str | None = None  # of kernels
 
 
 class Shown(msgspec.Struct):
-    """One line of evidence, with the figure behind it."""
+    """One line of evidence, with its figure."""
 
     text: str
     value: float
@@ -308,7 +309,7 @@ class Shown(msgspec.Struct):
 
 
 class Claimed(msgspec.Struct):
-    """Milliseconds a step of one row of the ledger; no two findings claim the same ones."""
+    """Milliseconds per step of one row of the ledger; claims of findings are disjoint."""
 
     entry: str
     detail: str
@@ -318,8 +319,8 @@ class Claimed(msgspec.Struct):
 class Finding(msgspec.Struct):
     """A named cause of loss. Title, mechanism and remedy are its kind's.
 
-    `gain_ms` of a step is what mending it saves, with an interval from `low_ms` to `high_ms`, predicted by
-    replaying `changes`; null where it costs no time, or where nothing can be predicted.
+    `gain_ms` is the time per step that fixing it saves, with the interval `low_ms` to `high_ms`, predicted by
+    replaying `changes`; null if it costs no time, or if no prediction is possible.
     """
 
     id: str
@@ -337,22 +338,23 @@ class Finding(msgspec.Struct):
     check: str
     references: list[str] = []
     changes: list[str] = []
-    technique: str | None = None  # of the lab, that shows it best
-    observed: bool = False  # the gain was seen in the running program (`fathom run --what-if`), not predicted
-    predicted_ms: float | None = None  # what would have been predicted
-    unpredicted: str = ""  # why no gain is predicted of what does cost time
-    saves_per_day: Money | None = None  # and GPU; null without a price or a gain
+    technique: str | None = None  # of the lab, that best demonstrates the fix
+    observed: bool = False  # the gain was measured (`fathom run --what-if`), not predicted
+    predicted_ms: float | None = None  # the prediction for an observed gain
+    unpredicted: str = ""  # the reason why there is no prediction although it costs time
+    saves_per_day: Money | None = None  # per GPU; null without a price or a gain
 
 
 class Lead(msgspec.Struct):
-    """A kernel family far from what bounds it. That is a distance and no cause: something to look into.
+    """A kernel family far below its ceiling: headroom without an identified cause.
 
-    `gain_ms` of a step is what it would save at `aim` of its ceiling, predicted by replaying `change`.
+    `gain_ms` is the time per step that it would save at `aim` of its ceiling, predicted by replaying
+    `change`.
     """
 
     where: Where
-    op: str  # what launches most of it
-    ms: float  # a step
+    op: str  # that launches most of it
+    ms: float  # per step
     share: float  # of the step
     at_ceiling_ms: float
     of_ceiling: float
@@ -363,19 +365,19 @@ class Lead(msgspec.Struct):
     low_ms: float
     high_ms: float
     gain_share: float  # of the step
-    hint: str = ""  # what is worth trying
+    hint: str = ""  # a suggestion
     technique: str | None = None  # of the lab
 
 
 class Trial(msgspec.Struct):
-    """What leaving something out gained in the running program, tried in turns with unchanged steps."""
+    """The measured gain of leaving something out of the running program, in turns with unchanged steps."""
 
     kind: str  # input, logging, gc
-    n: int  # steps that were tried
-    trials: int  # stretches that they ran in
+    n: int  # steps in trials
+    trials: int  # stretches of these steps
     baseline_ms: float  # median of the unchanged steps
-    trial_ms: float  # median without it
-    baseline_mean_ms: float  # mean of the unchanged steps beside the trials
+    trial_ms: float  # median of the steps in trials
+    baseline_mean_ms: float  # mean of the unchanged steps next to the trials
     trial_mean_ms: float
     gain_ms: float  # of the mean step
     low_ms: float  # 95 % bootstrap interval
@@ -384,27 +386,27 @@ class Trial(msgspec.Struct):
 
 
 class Verdict(msgspec.Struct):
-    """What bounds the step, and the first thing to do about it."""
+    """The bound of the step, and the first thing to do about it."""
 
     bound: str  # input, host, launch, communication, copy, memory, compute, unknown
-    headline: str  # one sentence: what bounds the step, and what share of the machine it reaches
-    action: str  # one imperative sentence; "" where nothing is known to help
+    headline: str  # one sentence: the bound, and the share of the machine that the step reaches
+    action: str  # one imperative sentence; "" if nothing is known to help
     gain_ms: float | None  # of the finding
-    finding: str | None  # id of the finding that the action comes from
+    finding: str | None  # id of the finding behind the action
 
 
 class Part(msgspec.Struct):
-    """One part of the account, which leads from the machine's measured peak to the step as it is."""
+    """One part of the account, which leads from the machine's measured peak to the actual step."""
 
-    part: str  # what the time goes to
-    ms: float  # of the step; the parts sum to it
+    part: str  # the use of the time
+    ms: float  # of the step, to which the parts sum
     owner: (
         str  # "peak", "ceiling", "finding ID", "lead FAMILY", "kernels CLASS", "cause CAUSE", "unexplained"
     )
 
 
 class Examination(msgspec.Struct):
-    """Everything that Fathom has to say about one sounding."""
+    """All results of Fathom on one sounding."""
 
     step: Step
     devices: list[Device]
@@ -412,14 +414,14 @@ class Examination(msgspec.Struct):
     input: Input | None
     memory: Memory | None
     energy: Energy | None
-    findings: list[Finding] = []  # those that save most first
+    findings: list[Finding] = []  # largest gain first
     slow: list[SlowStep] = []
     long_steps: list[LongSteps] = []
     what_if: list[Trial] = []
     abstained: list[Abstained] = []
-    sounding: dict[str, Any] = {}  # name, command, how it ended, versions, machine in short
-    leads: list[Lead] = []  # those that would save most first
-    kinds: list[StepKind] = []  # of steps, that of the ledger first, then those that take most time
+    sounding: dict[str, Any] = {}  # name, command, exit, versions, summary of the machine
+    leads: list[Lead] = []  # largest gain first
+    kinds: list[StepKind] = []  # of steps, that of the ledger first, then by time
     verdict: Verdict | None = None  # null without a ledger
-    account: list[Part] = []  # of the ledger's step; [] without one
+    account: list[Part] = []  # of the ledger's step; [] without a ledger
     cost: Cost | None = None  # null without a price

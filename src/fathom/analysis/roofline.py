@@ -89,14 +89,14 @@ def _why() -> pl.Expr:
     missing = pl.when(pl.col("traffic").is_null()).then("path").otherwise("unit").fill_null("it")
     return (
         pl.when(unknown)
-        .then(pl.coalesce("abstained", pl.lit("its work is not known")))
+        .then(pl.coalesce("abstained", pl.lit("its work is unknown")))
         .otherwise(pl.lit("no ceiling was measured for ") + missing)
     )
 
 
 _NO_WORK = (IDLE, Entry.OVERHEAD, Entry.UNATTRIBUTED)
 LITTLE = 0.01  # of the working time without known work: below it, the FLOPs are no lower bound
-BEYOND = 1.1  # times the measured peak: above it, the peak was measured too low
+BEYOND = 1.1  # times a ceiling: a higher rate is impossible, or the ceiling was measured too low
 CONVENTION = (
     "MFU: algorithmic FLOPs of matrix products, convolutions and attention (causal masks halved, "
     "recomputation not counted) per step over the peak of their dtype; HFU: the same with recomputation"
@@ -170,31 +170,32 @@ def _share(
     return needed * MS_PER_S / step_ms if products else None
 
 
-BEYOND = 1.1  # times the ceiling: what is above it is no rate
-COMPILED = "triton_"  # what TorchInductor calls its kernels
-PARTS = "the compiled kernel moves a part of its arguments: all of them would take longer than it ran"
+COMPILED = "triton_"  # prefix of TorchInductor's kernels
+PARTS = (
+    "the compiled kernel moves a part of its arguments: moving all of them would take longer than the kernel"
+)
 _LINKED = (Entry.COMMUNICATION, Entry.MOVING_BYTES)
 _PATHS = {"HtoD": "pcie", "DtoH": "pcie", "PtoP": "link", "DtoD": "hbm"}
 
 
 def check_rates(ledger: list[LedgerRow], limits: Limits | None, sheet: Sheet | None) -> None:
-    """Set `problem` of entries whose rate exceeds BEYOND of a ceiling, measured or else of the datasheet.
+    """Set `problem` of rows whose rate exceeds BEYOND times a ceiling, measured or else of the datasheet.
 
-    The bytes of a compiled kernel are those of all its arguments; where it cannot have read them all, they
-    and what follows from them are taken back, with the reason in `abstained`.
+    The bytes of a compiled kernel are those of all its arguments; if it cannot have moved them all, they and
+    the figures that depend on them are removed, with the reason in `abstained`.
     """
     for entry in ledger:
         times, ceiling = _times(entry, limits, sheet)
         if times <= BEYOND:
             continue
         if entry.detail.startswith(COMPILED) and not entry.product_flops:
-            _take_back(entry)
+            _remove_bytes(entry)
         else:
             entry.problem = f"{100 * times:.0f} % of {ceiling}"
 
 
 def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tuple[float, str]:
-    """How many times its ceiling an entry's rate is, and which; 0 where there is none."""
+    """The ratio of a row's rate to its ceiling, and the ceiling; 0 without one."""
     if entry.at_ceiling_ms is not None and entry.own_ms and entry.bound:
         return entry.at_ceiling_ms / entry.own_ms, f"the measured ceiling ({entry.bound})"
     if sheet is None or limits is not None or not entry.own_ms:
@@ -205,7 +206,7 @@ def _times(entry: LedgerRow, limits: Limits | None, sheet: Sheet | None) -> tupl
 
 
 def _published(entry: LedgerRow) -> tuple[str, float]:
-    """What of a datasheet bounds an entry, and its rate in that; caches exceed any memory's figure."""
+    """The datasheet's figure that limits a row, and the row's rate; caches exceed any figure of memory."""
     moved = entry.bytes_per_s or 0.0
     if entry.entry in _LINKED:
         return "link", moved
@@ -214,6 +215,6 @@ def _published(entry: LedgerRow) -> tuple[str, float]:
     return entry.unit or "", entry.product_flops / ((entry.own_ms or 0.0) / MS_PER_S) if entry.own_ms else 0.0
 
 
-def _take_back(entry: LedgerRow) -> None:
+def _remove_bytes(entry: LedgerRow) -> None:
     entry.bytes = entry.bytes_per_s = entry.at_ceiling_ms = None
     entry.bound, entry.unbounded, entry.abstained = "", PARTS, PARTS

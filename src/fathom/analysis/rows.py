@@ -1,4 +1,4 @@
-"""Rows of a ledger as results: means over the used windows, with the work that was done."""
+"""Rows of a ledger as results: means over the used windows, with their work."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from fathom.timing import median
 from fathom.units import MS_PER_S, NS_PER_MS
 
 Row = tuple[str, str]  # entry, detail
-# Recording slows down what it records: ops, the Python between them, launches. Other waits come after them.
+# Recording lengthens what it records: ops, the Python between them, launches.
 INFLATED = (Entry.DISPATCHING, Entry.PYTHON, Entry.LAUNCH_LATENCY)
 WORKING = (Entry.COMPUTE, Entry.COMMUNICATION, Entry.MOVING_BYTES, Entry.COPY, Entry.OPS)
 
 
 def windows_of(ledger: Ledger) -> list[Window]:
-    """Every window, with whether it was used and why not."""
-    found = ledger.windows
-    columns = (found.starts, found.ends, found.kinds, found.used, found.steps, found.why_not)
+    """Every window, with whether it is used, or the reason why not."""
+    windows = ledger.windows
+    columns = (windows.starts, windows.ends, windows.kinds, windows.used, windows.steps, windows.why_not)
     rows = zip(*(c if isinstance(c, list) else c.tolist() for c in columns), strict=True)
     return [Window(*row) for row in rows]
 
 
 def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
-    """The ledger's entries, largest first. `work` has entry, name, flops, bytes and why, a step."""
+    """The ledger's rows, largest first; `work` has the columns of `family_work`, with `name` for family."""
     done = {} if work is None else {(row["entry"], row["name"]): row for row in work.iter_rows(named=True)}
     own = _own_ns(ledger)
     steps = int(ledger.windows.used.sum())
-    found = []
+    result = []
     for name, detail, ns, pieces in _totals(ledger, ledger.windows.used):
         count = None if pieces is None or cause_of(name) else pieces / steps
         entry = LedgerRow(name, detail, ns / steps / NS_PER_MS, ns=ns, count=count)
@@ -39,19 +39,19 @@ def entries_of(ledger: Ledger, work: pl.DataFrame | None) -> list[LedgerRow]:
         elif entry.entry in WORKING:
             entry.own_ms = own.get((entry.entry, entry.detail), ns) / steps / NS_PER_MS
             _add_work(entry, done.get((entry.entry, entry.detail)))
-        found.append(entry)
-    return found
+        result.append(entry)
+    return result
 
 
 def _own_ns(ledger: Ledger) -> dict[tuple[str, str], int]:
-    """By entry and detail: how long its pieces ran in the used windows, what other work hid of them too."""
+    """By entry and detail: full durations of its pieces in the used windows, in ns."""
     used = ledger.own.filter(pl.col("window").is_in(ledger.windows.used.nonzero()[0].tolist()))
     totals = used.group_by("entry", "detail").agg(pl.col("own_ns").sum())
     return {(entry, detail): ns for entry, detail, ns in totals.iter_rows()}
 
 
 def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
-    """(milliseconds, pieces of work or recorded events) of the mean of those windows, by (entry, detail)."""
+    """Mean (ms, number of pieces or recorded events) of the windows in the mask, by (entry, detail)."""
     steps = int(windows.sum())
     return {
         (name, detail): (ns / steps / NS_PER_MS, (pieces or 0) / steps)
@@ -60,7 +60,7 @@ def step_of(ledger: Ledger, windows: Array) -> dict[Row, tuple[float, float]]:
 
 
 def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | None]]:
-    """(entry, detail, nanoseconds, pieces) of all windows that the mask selects, largest first."""
+    """(entry, detail, ns, pieces) of all windows in the mask, largest first."""
     rows = ledger.rows.filter(pl.col("window").is_in(windows.nonzero()[0].tolist()))
     counted = pl.when(pl.col("count").count() > 0).then(pl.col("count").sum())
     totals = rows.group_by("entry", "detail").agg(pl.col("ns").sum(), counted.alias("count"))
@@ -68,7 +68,7 @@ def _totals(ledger: Ledger, windows: Array) -> list[tuple[str, str, int, int | N
 
 
 def busy_ms(ledger: Ledger) -> float:
-    """What a device works in the median used window; 0 without any."""
+    """The time in ms that a device works in the median used window; 0 without any."""
     used = ledger.windows.used.nonzero()[0].tolist()
     rows = ledger.rows.filter(pl.col("window").is_in(used), pl.col("entry").is_in(WORKING))
     worked = rows.group_by("window").agg(pl.col("ns").sum())["ns"].to_list()
@@ -76,9 +76,9 @@ def busy_ms(ledger: Ledger) -> float:
 
 
 def _add_work(entry: LedgerRow, work: dict | None) -> None:
-    """What the entry's kernels had to do, and how fast they did it while they ran."""
+    """Set the work of a row, and its rates over the time that its kernels ran."""
     if work is None:
-        entry.abstained = "its work is not known"
+        entry.abstained = "its work is unknown"
         return
     entry.flops, entry.bytes = work["flops"], work["bytes"]
     entry.flops_per_s = _rate(entry.flops, entry.own_ms)
@@ -88,7 +88,7 @@ def _add_work(entry: LedgerRow, work: dict | None) -> None:
     entry.unit, entry.product_flops = work["unit"], work["product"] or 0.0
     entry.recomputed_flops = work["again"] or 0.0
     if entry.flops is None or entry.bytes is None:
-        entry.abstained = work["why"] or "its work is not known"
+        entry.abstained = work["why"] or "its work is unknown"
 
 
 def _rate(amount: float | None, ms: float | None) -> float | None:

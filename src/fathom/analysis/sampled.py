@@ -1,4 +1,4 @@
-"""Sampled stacks of the thread that runs the steps: which line its time belongs to, and what blocked it."""
+"""Sampled stacks of the thread that runs the steps: the lines of its time, and what blocked it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ PYTHON, DISPATCHING, BLOCKED = Entry.PYTHON.cause, Entry.DISPATCHING.cause, Entr
 NO_WORK, INPUT, PEERS = Entry.NO_WORK.cause, Entry.INPUT.cause, Entry.HOST_WAITS_FOR_PEERS.cause
 LINES = (Entry.PYTHON, Entry.DISPATCHING, Entry.BLOCKED)  # entries whose details are lines
 MOST_LINES, OTHER_LINES = 8, "other lines"
-LEAST_SHARE = 0.02  # of its entry: a line with less is one of the others
-REACH_NS = 20_000_000  # time further than this from every sample stays without a line, or than
-REACH = 4  # times what usually lies between two samples, where a busy machine allows few
+LEAST_SHARE = 0.02  # of its entry: lines with less are summed
+# Time that is further from every sample has no line: the larger of both.
+REACH_NS = 20_000_000
+REACH = 4  # times the median interval between samples, which grows on a busy machine
 
 _PROBE = re.compile(r"/fathom/probe/(?!inject)")
 _STANDARD = re.compile(r"/lib(64)?/python3[^/]*/(?!site-packages|dist-packages)|^<frozen")
@@ -34,7 +35,7 @@ _QUEUE = re.compile(r"(^|;)Queue\.get \([^;]*/queue\.py:")
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """What decides between causes. `engine`: autograd's engine has threads of its own, as on a device."""
+    """Facts that decide between causes. `engine`: autograd's engine has threads, as it has with devices."""
 
     training: bool = False
     several_ranks: bool = False
@@ -51,33 +52,33 @@ class Samples(msgspec.Struct, frozen=True):
 
     @property
     def reach_ns(self) -> int:
-        """How far a sample speaks for the time around it."""
+        """The largest distance in ns at which a sample counts."""
         usual = int(np.median(np.diff(self.times))) if len(self.times) > 1 else 0
         return max(REACH_NS, REACH * usual)
 
-    def split(self, held: Spans, cause: str) -> list[tuple[Label, Spans]]:
-        """Disjoint parts of the set `held` by the nearest sample that was taken inside it.
+    def split(self, spans: Spans, cause: str) -> list[tuple[Label, Spans]]:
+        """Disjoint parts of `spans` by the label of the nearest sample inside the same span.
 
-        Where none is near, the part is (`cause`, ""). `dispatching` is the thread's own work whatever a
-        sample says of its state, so samples only name lines there.
+        Parts without a near sample are (`cause`, ""). Dispatching is the thread's own work whatever its
+        sampled state, so samples only add lines to it.
         """
-        within = np.searchsorted(held.starts, self.times, "right") - 1
-        ends = np.append(held.ends, np.iinfo(np.int64).min)  # of the set, and for what lies before it
+        within = np.searchsorted(spans.starts, self.times, "right") - 1
+        ends = np.append(spans.ends, np.iinfo(np.int64).min)  # the last one is for times before all spans
         inside = self.times < ends[within]
         times, label = self.times[inside], self.label[inside]
         if not len(times):
-            return [((cause, ""), held)]
+            return [((cause, ""), spans)]
         cells = _cells(times, self.reach_ns)
-        cell, _, parts = overlaps(cells, held)
+        cell, _, parts = overlaps(cells, spans)
         owner = label[cell]
         split: dict[Label, list[Spans]] = {}
         for code in np.unique(owner).tolist():
             mine = owner == code
             split.setdefault(self._of(code, cause), []).append(Spans(parts.starts[mine], parts.ends[mine]))
-        rest = subtract(held, union(parts.starts, parts.ends))
+        rest = subtract(spans, union(parts.starts, parts.ends))
         if len(rest.starts):
             split.setdefault((cause, ""), []).append(rest)
-        return [(key, _together(sets)) for key, sets in split.items()]
+        return [(key, _joined(sets)) for key, sets in split.items()]
 
     def _of(self, code: int, cause: str) -> Label:
         sampled, detail = self.labels[code]
@@ -87,19 +88,19 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 def _cells(times: Array, reach: int) -> Spans:
-    """What lies nearest to each instant, and not far from it."""
+    """The time nearest to each instant, up to `reach` away."""
     middle = (times[1:] + times[:-1] + 1) // 2
     starts = np.maximum(np.concatenate(([times[0] - reach], middle)), times - reach)
     ends = np.minimum(np.concatenate((middle, [times[-1] + reach])), times + reach)
     return Spans(starts, ends)
 
 
-def _together(sets: list[Spans]) -> Spans:
-    return union(np.concatenate([one.starts for one in sets]), np.concatenate([one.ends for one in sets]))
+def _joined(sets: list[Spans]) -> Spans:
+    return union(np.concatenate([part.starts for part in sets]), np.concatenate([part.ends for part in sets]))
 
 
 def samples_of(stacks: pl.DataFrame, setting: Setting) -> Samples | None:
-    """The samples of the thread that has most of them; None without any. `stacks` are rows of one burst."""
+    """The samples of the thread with most of them, from one burst's rows of `stacks`; None without any."""
     if stacks.is_empty():
         return None
     thread = int(stacks["thread"].mode().min())  # type: ignore[arg-type]
@@ -122,7 +123,7 @@ def label(
     *,
     setting: Setting,
 ) -> Label:
-    """Cause and detail of one sample."""
+    """The cause and detail of one sample, from a row of the table `stacks`."""
     stack, place = stack or "", where(function, source)
     if _of_fathom(stack):
         return Entry.OWN_HOOKS.cause, ""
@@ -146,7 +147,7 @@ def _waits_for_requests(call: str, stack: str) -> bool:
 
 
 def _of_fathom(stack: str) -> bool:
-    """Whether Fathom's own code runs: it, or what it called of the standard library, is innermost."""
+    """Whether Fathom's own code runs: it is innermost, or called the standard library."""
     for frame in reversed(stack.split(";")):
         file = frame.rpartition(" (")[2]
         if _PROBE.search(file):
@@ -157,12 +158,12 @@ def _of_fathom(stack: str) -> bool:
 
 
 def where(function: str | None, source: str | None) -> str:
-    """`function (file:line)`, with the file's name alone."""
+    """`function (file:line)`, with the file's name only."""
     return f"{function or '?'} ({(source or '?').rpartition('/')[2]})"
 
 
 def few_lines(rows: pl.DataFrame) -> pl.DataFrame:
-    """Rows of a ledger (window, entry, detail, ns, count) with the small lines of an entry in one row."""
+    """Sum the small lines of an entry in one row; `rows` has window, entry, detail, ns and count."""
     lines = pl.col("entry").is_in(list(LINES)) & (pl.col("detail") != "")
     if rows.filter(lines).is_empty():
         return rows

@@ -1,4 +1,4 @@
-"""What there are ledgers of: each device that a rank used, or its processor where it used none."""
+"""The ledgers of a rank: of each device that it used, or of its processor if it used none."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from fathom.sounding import Problem, Store
 from fathom.units import NS_PER_MS
 
 CPU = "cpu"
-_NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that say nothing about FLOPs
+_NOT_OF_WORK = ["module", "source", "rank"]  # columns of ops that do not affect FLOPs
 
 
 class Subject(msgspec.Struct):
-    """One device, or (index None) the processor, with its ledger and what is wrong with it."""
+    """One device, or the processor (index None), with its ledger and the problems of that ledger."""
 
     index: int | None
     ledger: Ledger
     problems: list[Problem]
     micro: list[Micro]
     usual: int | None = None  # the stream that computes most
-    links: Links | None = None  # from its LINKED kernels to all ops, where none was left out
+    links: Links | None = None  # from its LINKED kernels to the ops, if no op was left out
 
     @property
     def label(self) -> str:
-        """`cuda:0`, `cpu`."""
+        """`cuda:0` or `cpu`."""
         return label(self.index)
 
 
 def label(index: int | None) -> str:
-    """How a device is called."""
+    """The name of a device."""
     return CPU if index is None else f"cuda:{index}"
 
 
 def subjects(timeline: Timeline, kind: str | None = None) -> list[Subject]:
-    """The ledgers of one rank; none where no timeline was recorded.
+    """The ledgers of one rank; [] without a timeline.
 
-    Of its steps of `kind`, or for None of the kind that took the most time.
+    They are about steps of `kind`; for None, of the kind with the most time.
     """
     if timeline.steps.is_empty():
         return []
-    found = list(_devices(timeline, kind)) or [_processor(timeline, kind)]
-    found[0].problems[:0] = check_timeline(timeline.lost)
-    return found
+    every = list(_devices(timeline, kind)) or [_processor(timeline, kind)]
+    every[0].problems[:0] = check_timeline(timeline.lost)
+    return every
 
 
 def _devices(timeline: Timeline, kind: str | None) -> Iterator[Subject]:
@@ -88,30 +88,34 @@ def _processor(timeline: Timeline, kind: str | None) -> Subject:
 def works(
     store: Store,
     rank: int,
-    found: list[Subject],
+    subjects: list[Subject],
     machine: dict[str, Any],
     met: pl.DataFrame | None = None,
 ) -> list[pl.DataFrame]:
-    """The work of each subject's entries by name (kernel families and copies, or ops), and what bounds it.
+    """The work of each subject's entries by name (kernel family, direction of copies, or op).
 
-    `met` tells when the peers of its collectives were there.
+    The columns are those of `family_work` or `op_work`. `met` has the arrival of collectives' peers, as
+    `Meetings.of` has it.
     """
-    if not found:
+    if not subjects:
         return []
     ops = store.table("ops", rank).drop(_NOT_OF_WORK).collect()
     calls = store.table("launches", rank).filter(LINKED).collect()
     steps = store.table("steps", rank).collect()
-    bursts = shaped_elsewhere(steps, found[0].ledger.windows.kind)
+    bursts = shaped_elsewhere(steps, subjects[0].ledger.windows.kind)
     foreign = ((pl.col("phase") == "attribution") & pl.col("burst").is_in(bursts)).fill_null(False)
     if bursts:
         ops, steps = ops.filter(~foreign), steps.filter(~foreign)
-    bounds = [limits_of(machine, subject.index) for subject in found]
+    bounds = [limits_of(machine, subject.index) for subject in subjects]
     tables = ops, calls, steps
-    return [_work(store, rank, *one, tables, met, not bursts) for one in zip(found, bounds, strict=True)]
+    return [
+        _work(store, rank, subject, limits, tables, met, not bursts)
+        for subject, limits in zip(subjects, bounds, strict=True)
+    ]
 
 
 def shaped_elsewhere(steps: pl.DataFrame, kind: str) -> list[int]:
-    """Bursts that recorded shapes in steps of another kind: a prefill's shapes are not a decode step's."""
+    """Bursts with shapes of another kind of steps: those of prefill differ from those of decoding."""
     if kind in ("", HOST):
         return []
     other = pl.col("kind").str.split("+").list.first() != base(kind)
@@ -126,9 +130,9 @@ def _work(
     limits: Limits | None,
     tables: tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame],
     met: pl.DataFrame | None,
-    whole: bool,
+    all_ops: bool,
 ) -> pl.DataFrame:
-    """`tables` are ops, calls and steps; `whole`: all of the rank's."""
+    """The work of one subject; `tables` are ops, calls and steps; `all_ops`: no ops were left out."""
     ops, calls, steps = tables
     windows = subject.ledger.windows
     bounds = pl.DataFrame({"start_ns": windows.starts, "end_ns": windows.ends, "used": windows.used})
@@ -139,7 +143,7 @@ def _work(
     if met is not None:
         kernels = kernels.join(met, on=PIECE, how="left", nulls_equal=True, maintain_order="left")
     links = connect(ops, calls, kernels, steps)
-    subject.links = links if whole else None
+    subject.links = links if all_ops else None
     return family_work(ops, calls, kernels, bounds, steps, limits, links).rename({"family": "name"})
 
 
@@ -147,18 +151,18 @@ SLOW = "slow"  # phase
 
 
 def slow_steps(store: Store, rank: int) -> list[SlowStep]:
-    """The slowest step of each burst that `fathom run --on-slow-step` kept, on every device."""
+    """The slowest step of each burst of `fathom run --on-slow-step`, per device, with its ledger."""
     if store.table("ops", rank).filter(phase=SLOW).head(1).collect().is_empty():
         return []
     timeline = read_timeline(store, rank, SLOW)
     recorded = timeline.steps.filter(pl.col("burst").is_in(timeline.ops["burst"].unique().to_list()))
-    whole = recorded.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
-    slowest = whole.sort(pl.col("end_ns") - pl.col("mark_ns"), descending=True)
-    found = []
+    complete = recorded.filter(pl.col("parent").is_null()).drop_nulls("end_ns")
+    slowest = complete.sort(pl.col("end_ns") - pl.col("mark_ns"), descending=True)
+    result = []
     for step in slowest.unique("burst", keep="first", maintain_order=True).iter_slices(1):
         timeline.steps = step
-        found += [_slow(rank, step["step"][0], subject) for subject in subjects(timeline)]
-    return found
+        result += [_slow(rank, step["step"][0], subject) for subject in subjects(timeline)]
+    return result
 
 
 def _slow(rank: int, step: int, subject: Subject) -> SlowStep:

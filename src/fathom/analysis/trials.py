@@ -1,4 +1,4 @@
-"""What trials in the running program showed: steps without something, held against unchanged ones."""
+"""Trials in the running program: steps without something, compared with unchanged steps."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fathom.timing import RESAMPLES, median, widened_tail
 from fathom.units import NS_PER_MS
 
 PREFIX, BASELINE = "trial-", "trial-baseline"
-LEAST = 3  # trials, and unchanged stretches: fewer say nothing of how they scatter
-WHOLE = 0.5  # of a usual stretch: shorter ones were cut off
+LEAST = 3  # trials, and unchanged stretches: fewer do not show their variation
+COMPLETE = 0.5  # of the longest stretch: shorter ones were cut off
 
 
 class _Block(msgspec.Struct):
-    """The steps of one burst: their mean, when that was, and each measured length."""
+    """The steps of one burst: their mean, the middle of the burst, and each measured length."""
 
     mean_ms: float
     middle_ns: float
@@ -27,36 +27,37 @@ class _Block(msgspec.Struct):
 
 
 def trials(steps: pl.DataFrame, kind: str) -> tuple[list[Trial], list[Abstained]]:
-    """One row a kind of trial, those that gain most first; of steps like `kind`.
+    """The result of each kind of trial on steps of `kind`, largest gain first, and what was not analysed.
 
-    Each trial is compared with the unchanged stretches before and after it, weighted by how near they are in
-    time, so that drift cancels; one at the edge of the recording with the only one. The gain is the mean of
-    these differences; its interval is the bootstrap's over stretches, widened for few (as in `timing.ratio`).
+    Each trial is compared with the unchanged stretches before and after it, weighted by their distance in
+    time, so that drift cancels; a trial at the edge of the recording has only one neighbour. The gain is
+    the mean of these differences; its interval comes from a bootstrap over stretches, widened if they are
+    few (as in `timing.ratio`).
     """
     phases = steps["phase"].drop_nulls().unique().to_list()
     kinds = sorted(phase[len(PREFIX) :] for phase in phases if phase.startswith(PREFIX) and phase != BASELINE)
     unchanged = _blocks(steps, kind, BASELINE)
-    found: list[Trial] = []
+    results: list[Trial] = []
     abstained: list[Abstained] = []
     for name in kinds:
         tried = _blocks(steps, kind, PREFIX + name)
         if len(tried) < LEAST or len(unchanged) < LEAST:
-            why = f"{len(tried)} whole trials were recorded, and it takes {LEAST}"
-            abstained.append(Abstained(f"what-if {name}", why))
+            why = f"{len(tried)} complete trials were recorded, and {LEAST} are needed"
+            abstained.append(Abstained(f"what-if {name}", why))  # words: ok
         else:
-            found.append(_trial(name, unchanged, tried))
-    return sorted(found, key=lambda one: -one.gain_ms), abstained
+            results.append(_trial(name, unchanged, tried))
+    return sorted(results, key=lambda trial: -trial.gain_ms), abstained
 
 
 def _blocks(steps: pl.DataFrame, kind: str, phase: str) -> list[_Block]:
-    """One a burst, though steps of other kinds may lie between: its pieces are no trials of their own."""
+    """One block per burst: stretches separated by steps of other kinds are one trial."""
     burst = dict(steps.filter(phase=phase).select("mark_ns", "burst").iter_rows())
-    together: dict[int, list[Stretch]] = {}
+    by_burst: dict[int, list[Stretch]] = {}
     for stretch in stretches(steps, kind, phase):
-        together.setdefault(burst[stretch.start_ns], []).append(stretch)
-    found = [block for parts in together.values() if (block := _block(parts)) is not None]
-    usual = max((block.steps for block in found), default=0)
-    return [block for block in found if block.steps >= WHOLE * usual]
+        by_burst.setdefault(burst[stretch.start_ns], []).append(stretch)
+    blocks = [block for parts in by_burst.values() if (block := _block(parts)) is not None]
+    usual = max((block.steps for block in blocks), default=0)
+    return [block for block in blocks if block.steps >= COMPLETE * usual]
 
 
 def _block(parts: list[Stretch]) -> _Block | None:
@@ -92,12 +93,12 @@ def _trial(name: str, unchanged: list[_Block], tried: list[_Block]) -> Trial:
 
 
 def _levels(blocks: list[_Block]) -> tuple[Array, Array]:
-    """When each stretch was, and its mean step."""
+    """The middle of each stretch in ns, and its mean step in ms."""
     return np.array([block.middle_ns for block in blocks]), np.array([block.mean_ms for block in blocks])
 
 
 def _level(times: Array, values: Array) -> Array:
-    """`values` without their drift, the straight line through them: around their mean."""
+    """`values` without their linear drift, around their mean."""
     if len(values) <= LEAST:
         return values
     since = times - times.mean()
@@ -107,13 +108,16 @@ def _level(times: Array, values: Array) -> Array:
 
 
 def _interval(gain: float, unchanged: Array, tried: Array) -> tuple[float, float]:
-    """Both sides are resampled, each by itself: neighbouring differences share an unchanged stretch."""
+    """The bootstrap interval of the gain.
+
+    Both sides are resampled separately, because neighbouring differences share an unchanged stretch.
+    """
     random = np.random.default_rng(0)
-    one, other = (
+    mean_unchanged, mean_tried = (
         side[random.integers(0, len(side), (RESAMPLES, len(side)))].mean(axis=1)
         for side in (unchanged, tried)
     )
     around = gain - (unchanged.mean() - tried.mean())
     tail = widened_tail(0.025, min(len(unchanged), len(tried)))
-    low, high = np.quantile(one - other + around, [tail, 1 - tail])
+    low, high = np.quantile(mean_unchanged - mean_tried + around, [tail, 1 - tail])
     return float(low), float(high)

@@ -1,4 +1,4 @@
-"""What the clean steps waited for, as the hooks timed it."""
+"""Waits of the clean steps, as hooks timed them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fathom.units import NS_PER_MS
 HOOKED = tuple(
     entry.cause for entry in (Entry.CHECKPOINT, Entry.COMPILATION, Entry.INPUT, Entry.GC)
 )  # causes whose hooks run in every phase
-SEEN = 0.1  # of the wait in clean steps: with less in profiled ones, they do not show how much is hidden
+SEEN = 0.1  # of the clean steps' wait: with less, profiled steps do not show how much of it is hidden
 
 
 class Waits:
@@ -33,34 +33,35 @@ class Waits:
             self._spans[cause], taken = mine, merge(taken, mine)
 
     def of_steps(self, runs: list[Stretch], usual: bool = False) -> dict[str, float]:
-        """Milliseconds a clean step by cause; `usual`: of the steps that are near the median alone."""
+        """Milliseconds per clean step by cause; `usual`: only of the steps near the median."""
         rows = np.array([span for run in runs for span in run.host_spans()], float).reshape(-1, 4)
         bounds = np.array([span[2:] for run in runs for span in run.host_spans()], np.int64).reshape(-1, 2)
         chosen = typical(rows[:, 0]) if usual else np.ones(len(rows), bool)
         return self._each(bounds[chosen, 0], bounds[chosen, 1], float(rows[chosen, 1].sum()))
 
     def of_windows(self, starts: Array, ends: Array) -> dict[str, float]:
-        """Milliseconds a window by cause."""
+        """Milliseconds per window by cause."""
         return self._each(starts, ends, float(len(starts)))
 
     def _each(self, starts: Array, ends: Array, steps: float) -> dict[str, float]:
         if not steps:
             return {}
         return {
-            cause: float(covered(held, starts, ends).sum()) / steps / NS_PER_MS
-            for cause, held in self._spans.items()
+            cause: float(covered(spans, starts, ends).sum()) / steps / NS_PER_MS
+            for cause, spans in self._spans.items()
         }
 
 
 def exposed(clean: Mapping[str, float], profiled: Mapping[str, float], idle: Mapping[str, float]) -> dict:
-    """What of the waits of clean steps the device is idle for, by cause, in milliseconds a step.
+    """The part of the clean steps' waits in which the device is idle, by cause, in ms per step.
 
-    The part that profiled steps hide behind device work is hidden in clean ones too: `idle` is of them. Where
-    they hardly waited (a loader catches up while the profiler starts), all of it counts.
+    `profiled` and `idle` are the waits and idle times of profiled steps. The share that these hide behind
+    device work is hidden in clean steps too. If they hardly waited (a loader catches up while the profiler
+    starts), all of the wait counts.
     """
-    found = {}
+    result = {}
     for cause, wait in clean.items():
         before = profiled.get(cause, 0.0)
         seen = before > SEEN * wait and before > 0
-        found[cause] = wait * min(idle.get(cause, 0.0) / before, 1.0) if seen else wait
-    return found
+        result[cause] = wait * min(idle.get(cause, 0.0) / before, 1.0) if seen else wait
+    return result

@@ -13,48 +13,47 @@ from fathom.analysis.device import DeviceWork
 from fathom.analysis.intervals import Array
 from fathom.units import NS_PER_MS
 
-SETTLED_SHARE = 0.05  # of a window: so much the host's lead may differ from its usual level
-BEHIND_NS, BEHIND = (
-    1_000_000,
-    8,
-)  # so late and behind so many launches, what runs first had to wait for others
+SETTLED_SHARE = 0.05  # of a window: the most by which a settled lead differs from the usual one
+# The first work of a burst that begins so late, after so many launches, waited for unrecorded work.
+BEHIND_NS, BEHIND = 1_000_000, 8
 UNSETTLED = "the host's lead over the device never settled, so every window is used"
-SINGLE = "a single step was recorded, so nothing tells whether others are like it"
+SINGLE = "only one step was recorded, so it is unknown whether others are like it"
 HOST = "host"  # kind of the one window of a recording without steps
 
 
 class Windows(msgspec.Struct):
-    """Windows of one device in time order; those of one burst tile. Leads are B - mark at start and end."""
+    """Windows of one device, sorted, in ns; those of a burst tile. Leads are B - mark at start and end."""
 
     starts: Array
     ends: Array
     steps: Array
     bursts: Array
     kinds: list[str]
-    thread: int | None  # that carries the marks
+    thread: int | None  # of the marks
     start_leads: Array
     end_leads: Array
     used: Array = msgspec.field(default_factory=lambda: np.zeros(0, bool))
     why_not: list[str] = msgspec.field(default_factory=list)
-    notes: list[str] = msgspec.field(default_factory=list)  # what the reader must know of the choice
-    holes: Sequence[tuple[int, int]] = ()  # in which nothing was recorded
-    wanted: str | None = None  # the kind that somebody asked for
+    notes: list[str] = msgspec.field(default_factory=list)  # sentences on how the used windows were chosen
+    holes: Sequence[tuple[int, int]] = ()  # gaps in the recording
+    wanted: str | None = None  # the requested kind
 
     @property
     def kind(self) -> str:
-        """The kind that took the most time, or else the one that was asked for."""
+        """The requested kind, or else the one with the most time."""
         return self.wanted or dominant(self.kinds, self.ends - self.starts)
 
     @property
     def total_ns(self) -> int:
-        """Nanoseconds of all used windows."""
+        """Total length of the used windows in ns."""
         return int((self.ends - self.starts)[self.used].sum())
 
 
 def dominant(kinds: list[str], lengths: Array) -> str:
-    """The kind with the most total time; the first of equals.
+    """The kind with the most total time.
 
-    What a step did beside its work (`train+epoch start`) counts for its kind: a few long steps are not it.
+    Additional work of a step (`train+epoch start`) counts for its base kind, so that a few long steps do
+    not win.
     """
     totals: dict[str, int] = {}
     for kind, length in zip(kinds, lengths.tolist(), strict=True):
@@ -64,7 +63,7 @@ def dominant(kinds: list[str], lengths: Array) -> str:
 
 
 def base(kind: str) -> str:
-    """The kind of a step without what it did beside its work."""
+    """The kind of a step without its additional work."""
     return kind.partition("+")[0]
 
 
@@ -74,16 +73,15 @@ def make_windows(
     kind: str | None = None,
     holes: Sequence[tuple[int, int]] = (),
 ) -> Windows:
-    """Windows of the whole steps (not micro-steps) of `steps`, with `used` decided: those of `kind`, or
-    for None of the kind that took the most time.
+    """Windows of the steps (not micro-steps) in the table `steps`; those of `kind` are used.
 
-    A window ends where the next of its burst begins, so that they tile; the last one of a burst at the
-    boundary of its own end.
+    None means the kind with the most time. A window ends where the next of its burst begins, so that they
+    tile; the last one of a burst ends at the boundary of its step's end.
     """
     rows = steps.filter(pl.col("parent").is_null(), pl.col("end_ns") > pl.col("mark_ns")).sort("mark_ns")
     marks, ends, bursts = (rows[name].fill_null(0).to_numpy() for name in ("mark_ns", "end_ns", "burst"))
     opened, closed, closes = tiles(marks, ends, rows["stream"].to_list(), bursts, boundary)
-    found = Windows(
+    windows = Windows(
         opened,
         closed,
         rows["step"].to_numpy(),
@@ -95,41 +93,41 @@ def make_windows(
         holes=holes,
         wanted=kind,
     )
-    _choose(found)
-    return found
+    _choose(windows)
+    return windows
 
 
 def tiles(
     marks: Array, ends: Array, streams: list[int | None], bursts: Array, boundary: Boundary
 ) -> tuple[Array, Array, Array]:
-    """(opening, closing, and the mark or end that closes it) of the windows of steps in time order."""
+    """Begins and ends of the windows of sorted steps, and the mark or end that closes each."""
     follows = np.append(bursts[1:] == bursts[:-1], False)[: len(marks)]
     closes = np.where(follows, np.append(marks[1:], 0)[: len(marks)], ends)
-    # Marks on different streams may have boundaries in another order than the marks: time only goes forward.
+    # Boundaries of marks on different streams may be in another order than the marks.
     opened = np.maximum.accumulate(_opened(boundary, marks, streams, bursts))
     last = np.maximum(boundary.at(ends, streams, bursts), opened)
     return opened, np.where(follows, np.append(opened[1:], 0)[: len(marks)], last), closes
 
 
 def _opened(boundary: Boundary, marks: Array, streams: list[int | None], bursts: Array) -> Array:
-    """The boundaries of marks. Among several steps of a burst, those that settle tell what was in the way."""
+    """The boundaries of marks; a burst of one step also waits for work from before the recording."""
     at = boundary.at(marks, streams, bursts)
     steps = Counter(bursts.tolist())
     for place, burst in enumerate(bursts.tolist()):
         if steps[burst] == 1:
-            at[place] = boundary.held(int(at[place]), burst)
+            at[place] = boundary.after_unrecorded(int(at[place]), burst)
     return at
 
 
 class Boundary:
-    """Where device work that was launched before an instant ends, by stream of one device and by burst.
+    """The end of the device work that was launched before an instant, by stream of one device and by burst.
 
-    Of work launched before its burst began nothing tells when: it must not reach into another burst.
+    Work that was launched before its burst began counts for that burst only, because its launch is unknown.
     """
 
     @classmethod
     def of(cls, work: DeviceWork | None) -> Boundary:
-        """That of a device's work; None: of the processor, which has no work that was launched."""
+        """The boundary of a device's work; None: of the processor, which has no launches."""
         if work is None:
             nothing = np.zeros(0, np.int64)
             return cls(nothing, nothing, nothing, nothing, None)
@@ -149,7 +147,7 @@ class Boundary:
         self._reach: dict[tuple[int | None, int], tuple[Array, Array]] = {}
 
     def at(self, instants: Array, streams: list[int | None], bursts: Array) -> Array:
-        """B of each instant on its stream; one that is null, or has no work here, means the usual stream."""
+        """The boundary of each instant on its stream; null or a stream without work means the usual one."""
         result = instants.copy()
         places: dict[tuple[int | None, int], list[int]] = {}
         for place, (stream, burst) in enumerate(zip(streams, bursts.tolist(), strict=True)):
@@ -160,11 +158,10 @@ class Boundary:
             result[chosen] = np.maximum(instants[chosen], reach[index])
         return result
 
-    def held(self, instant: int, burst: int) -> int:
-        """When a burst's first work begins, if launches queue up behind work that began before the recording.
+    def after_unrecorded(self, instant: int, burst: int) -> int:
+        """The begin of a burst's first work, if it waited for work from before the recording; else `instant`.
 
-        It cannot wait for launches that came after its own, and nothing that was recorded runs meanwhile.
-        Else `instant`.
+        It cannot wait for launches after its own, and no recorded work runs meanwhile.
         """
         mine = np.flatnonzero(self._burst == burst)
         if not len(mine):
@@ -195,33 +192,33 @@ def _mode(column: pl.Series) -> int | None:
 
 
 def _choose(windows: Windows) -> None:
-    """Decide which windows enter the means: settled ones of the dominant kind."""
+    """Choose the windows that enter the means: settled ones of the dominant kind."""
     lengths = windows.ends - windows.starts
     kind = windows.kind
     if kind == HOST:
-        windows.notes.append("no step was marked, so the window is all that the host recorded")
+        windows.notes.append("no step was marked, so the window is the full recording of the host")
     same = np.array([k == kind for k in windows.kinds], bool)
     settled, note = settled_of(windows, same)
     windows.notes += [note] if note else []
     chosen = same & settled & (lengths > 0)
-    whole = ~_pierced(windows)
-    windows.used = chosen & whole if (chosen & whole).any() else chosen
+    recorded = ~_pierced(windows)
+    windows.used = chosen & recorded if (chosen & recorded).any() else chosen
     windows.why_not = [
         "" if used else _why_not(windows, i, kind, bool(same[i])) for i, used in enumerate(windows.used)
     ]
 
 
 def _pierced(windows: Windows) -> Array:
-    """Which windows are mostly a hole: one ends with the next record, which may be a little after a mark."""
-    found = np.zeros(len(windows.starts), bool)
+    """Mask of the windows that are mostly a gap; a gap ends with the next record, shortly after a mark."""
+    mask = np.zeros(len(windows.starts), bool)
     for start, end in windows.holes:
         shared = np.minimum(windows.ends, end) - np.maximum(windows.starts, start)
-        found |= shared > (windows.ends - windows.starts) / 2
-    return found
+        mask |= shared > (windows.ends - windows.starts) / 2
+    return mask
 
 
 def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
-    """Which windows had settled, by those of one kind; all of them, and why, where none of these had."""
+    """Mask of the settled windows, judged by those in `same`; if none is, all, with the reason."""
     settled = _settled(windows, same)
     if same.any() and not (same & settled).any():
         return np.ones(len(settled), bool), UNSETTLED if same.sum() > 1 else SINGLE
@@ -229,7 +226,7 @@ def settled_of(windows: Windows, same: Array) -> tuple[Array, str]:
 
 
 def _settled(windows: Windows, same: Array) -> Array:
-    """Windows from the first boundary of their burst on whose lead is near the usual one."""
+    """Mask of the windows from the first boundary of their burst on whose lead is near the usual one."""
     if not same.any():
         return same
     leads = windows.end_leads[same]
@@ -250,5 +247,5 @@ def _why_not(windows: Windows, i: int, kind: str, same: bool) -> str:
     if windows.ends[i] <= windows.starts[i]:
         return "the device finished this step's work before it was marked"
     if _pierced(windows)[i]:
-        return "for most of it nothing was recorded"
+        return "nothing was recorded for most of it"
     return f"the host's lead over the device had not settled ({windows.start_leads[i] / NS_PER_MS:.3f} ms)"
