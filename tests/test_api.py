@@ -109,7 +109,7 @@ def test_record_refuses_what_run_refuses(tmp_path, options):
 
 def test_record_overwrites_nothing(tmp_path):
     (tmp_path / "x.fathom").mkdir()
-    with pytest.raises(FathomError, match="exists already"), fathom.record(tmp_path / "x.fathom"):
+    with pytest.raises(FathomError, match="already exists"), fathom.record(tmp_path / "x.fathom"):
         pass
 
 

@@ -42,7 +42,7 @@ def test_folding_again_changes_nothing(tmp_path, sampled):
 
 def test_nothing_is_overwritten(tmp_path, sampled):
     folded(sampled, tmp_path / "small.fathom")
-    with pytest.raises(BadInputError, match="exists already"):
+    with pytest.raises(BadInputError, match="already exists"):
         folded(sampled, tmp_path / "small.fathom")
 
 

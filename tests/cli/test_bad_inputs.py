@@ -224,7 +224,7 @@ def test_a_folder_without_permission(tmp_path):
         (["zero.json"], "zero.json"),
         (["/dev/null"], "null"),
         (["text.json", "-o", "/proc/nowhere/x.fathom"], ""),
-        (["recording", "-o", "made.fathom"], "exists already"),
+        (["recording", "-o", "made.fathom"], "already exists"),
     ],
 )
 def test_what_cannot_be_imported(tmp_path, monkeypatch, words, says):
@@ -303,7 +303,7 @@ def test_torn_records_become_a_sounding(tmp_path, what):
 def test_records_are_imported_over_a_sounding_only_when_that_is_asked_for(tmp_path):
     folder, out = recording(tmp_path), tmp_path / "out.fathom"
     assert invoke("import", folder, "-o", out).returncode == 0
-    assert "exists already" in refused(invoke("import", folder, "-o", out))
+    assert "already exists" in refused(invoke("import", folder, "-o", out))
     done = invoke("import", folder, "-o", out, "--replace", "--json")
     assert done.returncode == 0 and json.loads(done.stdout)["rows"]["steps"] == 2
     assert (folder / "raw").is_dir()

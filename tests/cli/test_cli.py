@@ -153,7 +153,7 @@ def test_a_pack_of_a_pack_goes_beside_it_and_not_where_it_was_unpacked(tmp_path,
     packed = tmp_path / "a.fathom.zip"
     invoke("pack", sounding, "-o", packed)
     done = invoke("pack", packed)
-    assert done.exit_code == 1 and f"{packed} exists already" in done.output
+    assert done.exit_code == 1 and f"{packed} already exists" in done.output
 
 
 def test_a_pack_overwrites_nothing(tmp_path, sounding):

@@ -222,7 +222,7 @@ def test_unknown_changes_are_the_rules_fault_and_said_so():
     wrong = candidate("nothing=0")
     found, abstained = findings(signals([compute("a", 8.0)]), [one_rule(wrong)])
     assert [one.gain_ms for one in found] == [None]
-    assert any("names no selector" in one.why for one in abstained)
+    assert any("unknown selector" in one.why for one in abstained)
 
 
 def test_unknown_signals_are_errors_of_their_own():

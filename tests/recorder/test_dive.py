@@ -331,7 +331,7 @@ def test_a_command_that_is_not_known(tmp_path: Path, ncu: Path, command: list[st
 def test_bad_arguments(tmp_path: Path, ncu: Path) -> None:
     store = sounding(tmp_path / "s.fathom")
     refused(dive(store.path, FAMILY, "--set", "all"), "no set 'all'")
-    refused(dive(store.path, FAMILY, "-o", store.path), "exists already")
+    refused(dive(store.path, FAMILY, "-o", store.path), "already exists")
     refused(dive(tmp_path / "none.fathom", FAMILY), "does not exist")
     refused(dive(store.path, FAMILY, "--", "no-such-program"), "was not found")
 

@@ -323,7 +323,7 @@ def test_what_is_no_recording_is_refused(tmp_path):
 def test_a_sounding_is_not_written_over(tmp_path):
     folder = write(tmp_path / "a", {7: [process(), clock(), marks(0, 6)]})
     import_raw(folder, tmp_path / "b")
-    with pytest.raises(FathomError, match="exists already"):
+    with pytest.raises(FathomError, match="already exists"):
         import_raw(folder, tmp_path / "b")
 
 

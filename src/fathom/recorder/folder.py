@@ -47,7 +47,7 @@ def check_free(folder: Path, replace: bool) -> None:
         return
     if not replace:
         raise BadInputError(
-            f"{folder} exists already; choose another name with -o, or overwrite it with --replace"
+            f"{folder} already exists; choose another name with -o, or overwrite it with --replace"
             " (in Python: replace=True)."
         )
     require_replaceable(folder)

@@ -77,7 +77,7 @@ class Pair:
         unknown = set(self.allow) - codes().keys()
         if unknown:
             raise BadInputError(
-                f"'{min(unknown)}' is not a reason to refuse; the reasons are {', '.join(codes())}."
+                f"'{min(unknown)}' is not the code of a refusal; the codes are {', '.join(codes())}."
             )
         if self.commands:
             return self

@@ -27,7 +27,7 @@ def pack(folder: Path, output: Path | None = None) -> Path:
     """
     target = output or packed_name(folder)
     if target.exists():
-        raise BadInputError(f"{target} exists already; choose another name with -o.")
+        raise BadInputError(f"{target} already exists; choose another name with -o.")
     try:
         with atomic_write(target) as part, zipfile.ZipFile(part, "w") as archive:
             for file in sorted(p for p in folder.rglob("*") if p.suffix in _KEPT and p.is_file()):

@@ -166,7 +166,7 @@ class Writer:
         self._written: list[Path] = []
         self._aside: Aside | None = None
         if (self.path / MANIFEST).exists() and not replace:
-            raise BadInputError(f"{self.path} exists already; choose another name with -o.")
+            raise BadInputError(f"{self.path} already exists; choose another name with -o.")
         try:
             if replace and self.path.exists():
                 self._aside = Aside(self.path)

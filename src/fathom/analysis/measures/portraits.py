@@ -236,4 +236,4 @@ def _devices(store: Store, machine: dict[str, Any], rank: int | None) -> list[De
     if rank is None:
         raise BadInputError(NO_TIMELINE)
     known = ", ".join(map(str, store.ranks))
-    raise BadInputError(f"Rank {rank} has no timeline; this sounding has ranks {known}.")
+    raise BadInputError(f"Rank {rank} has no timeline; recorded ranks: {known}.")

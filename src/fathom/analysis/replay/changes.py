@@ -106,13 +106,13 @@ def parse(text: str) -> Change:
     if ns is not None and selector not in MAY_SET:
         raise BadInputError(f"'{text}' sets a duration, which only {', '.join(MAY_SET)} take; give a factor.")
     if selector == "sync" and factor != 0:
-        raise BadInputError("Synchronisation can only be left out as a whole; write sync=0.")
+        raise BadInputError("Synchronisation can only be removed completely; write sync=0.")
     return Change(selector, pattern, factor, ns)
 
 
 def _check(text: str, selector: str, pattern: str) -> None:
     if selector not in (*DEVICE, *HOST, *DEVICE_SIDE, RECOMPUTED):
-        raise BadInputError(f"'{text}' names no selector; there are: {FORMS}.")
+        raise BadInputError(f"'{text}' has an unknown selector; the selectors are {FORMS}.")
     if selector in NAMED and not pattern:
         raise BadInputError(f"'{text}' needs a name after the colon, like {selector}:softmax=0.5.")
     if pattern and selector not in MAY_NAME:
@@ -133,7 +133,7 @@ def _value(text: str, value: str) -> tuple[float | None, float | None]:
     except ValueError:
         number = -1.0
     if match is None or number < 0 or not isfinite(number) or (match["unit"] and match["unit"] not in _UNITS):
-        raise BadInputError(f"'{text}' ends in no factor or duration; write =0.5 or =20us.")
+        raise BadInputError(f"'{text}' needs a factor or a duration after the =, like 0.5 or 20us.")
     ns = number * _UNITS[match["unit"]] if match["unit"] else None
     if (number if ns is None else ns / _UNITS["ms"]) > _MOST:
         raise BadInputError(

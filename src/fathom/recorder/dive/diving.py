@@ -59,7 +59,7 @@ def dive(
     find_ncu(environment)
     output = output or free_output(f"{parent.path.name.partition('.')[0]}-dive", Path())
     if output.exists():
-        raise BadInputError(f"{output} exists already; choose another name with -o.")
+        raise BadInputError(f"{output} already exists; choose another name with -o.")
     say(f"profiling {target.family}, from launch {target.skip} on: {' '.join(words)}")
     with tempfile.TemporaryDirectory(prefix="fathom-dive-") as folder:
         report = profile(target, words, sections, Path(folder), environment)
