@@ -86,14 +86,14 @@ def start(main: Callable[[Options], Tensor]) -> float:
         loss = main(options).item()  # waits for the device
         end = time.perf_counter()
     laps = [after - before for before, after in pairwise(options.ticks)]
-    told = {"form": options.form, "severity": options.severity, "steps": len(laps), "loss": loss}
-    told |= {
+    record = {"form": options.form, "severity": options.severity, "steps": len(laps), "loss": loss}
+    record |= {
         "median_ms": 1e3 * statistics.median(laps),
         "mean_ms": 1e3 * (end - options.ticks[0]) / len(laps),
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(record), flush=True)
     if options.times:
-        options.times.write_text(json.dumps(told | {"steps_s": laps}))
+        options.times.write_text(json.dumps(record | {"steps_s": laps}))
     if options.metrics:
         options.metrics.write_text(json.dumps({"loss": loss}))
     return loss
@@ -101,8 +101,8 @@ def start(main: Callable[[Options], Tensor]) -> float:
 
 def import_ahead(used: Iterable[Any]) -> None:
     """What the program would import at its first step or kernel, 1.5 s of a processor, before its turn."""
-    classes = [one for one in used if isinstance(one, type)]
-    if any(issubclass(one, torch.optim.Optimizer) for one in classes):
+    classes = [item for item in used if isinstance(item, type)]
+    if any(issubclass(class_name, torch.optim.Optimizer) for class_name in classes):
         importlib.import_module("torch._dynamo")  # as an optimizer does
     if "faults.cuda" in sys.modules:
         with suppress(ImportError):

@@ -33,11 +33,11 @@ def cases_of(archive: Path, suite: Suite = programs) -> list[Case]:
     return cases(examinations(archive), suite)
 
 
-def cases(found: Iterable[tuple[str, Examination]], suite: Suite = programs) -> list[Case]:
+def cases(result: Iterable[tuple[str, Examination]], suite: Suite = programs) -> list[Case]:
     """Examinations by the name of their recording, as cases."""
     known = {program.id: program for program in suite()}
     made = []
-    for recording, examination in found:
+    for recording, examination in result:
         group, name, form, severity = recording.split(".")
         made.append(case_of(known[f"{group}/{name}"], form, int(severity), examination))
     return made
@@ -62,6 +62,6 @@ def synthetic() -> list[Case]:
         for severity in builder.fault.severity:
             for form in FORMS:
                 with tempfile.TemporaryDirectory() as scratch:
-                    found = examine(build(form, severity).write(Path(scratch) / "device.fathom"))
-                cases.append(case_of(builder, form, severity, found))
+                    examination = examine(build(form, severity).write(Path(scratch) / "device.fathom"))
+                cases.append(case_of(builder, form, severity, examination))
     return cases

@@ -26,17 +26,17 @@ def finish(tars: list[Path], into: Path) -> int:
         made, soundings = Path(scratch) / "made", Path(scratch) / "soundings"
         soundings.mkdir(parents=True)
         with ProcessPoolExecutor() as pool:
-            told = dict(pool.map(partial(made_of, into=soundings), runs(tars, made)))
+            by_name = dict(pool.map(partial(made_of, into=soundings), runs(tars, made)))
         kept.keep(into, sorted(soundings.iterdir()))
-    if not told:
+    if not by_name:
         print(f"no runs (*{kept.ENDING}) in {', '.join(map(str, tars))}")
         return 1
-    failed = {name: why for name, why in told.items() if isinstance(why, str)}
+    failed = {name: why for name, why in by_name.items() if isinstance(why, str)}
     for name, why in failed.items():
         print(f"{name}: {why}")
     index_file = into / "index.json"
     index = json.loads(index_file.read_text()) if index_file.exists() else {}
-    index |= {name: words for name, words in told.items() if name not in failed}
+    index |= {name: words for name, words in by_name.items() if name not in failed}
     index_file.write_text(json.dumps(dict(sorted(index.items())), indent=1) + "\n")
     total = sum(archive.stat().st_size for archive in kept.archives(into))
     size = f"{total / 1e6:.1f} MB of at most {MOST_BYTES / 1e6:.0f}"
@@ -74,8 +74,8 @@ def _made(archive: Path, name: str, into: Path) -> dict[str, Any]:
         store = folded(import_any([folder / RAW]), folder / "folded.fathom")
         plain(store.path)
         store.path.rename(into / name)
-        told = json.loads((folder / TIMES).read_text())
-    return {key: value for key, value in told.items() if key in TOLD}
+        document = json.loads((folder / TIMES).read_text())
+    return {key: value for key, value in document.items() if key in TOLD}
 
 
 def plain(folder: Path) -> None:

@@ -58,16 +58,16 @@ def archive_of(name: str) -> str:
 
 def _rewrite(archive: Path, fresh: list[Path]) -> None:
     with tempfile.TemporaryDirectory() as scratch:
-        whole = Path(scratch)
+        path = Path(scratch)
         if archive.exists():
             with tarfile.open(archive) as tar:
-                tar.extractall(whole, filter="data")
+                tar.extractall(path, filter="data")
         for sounding in fresh:
-            shutil.rmtree(whole / sounding.name, ignore_errors=True)
-            shutil.copytree(sounding, whole / sounding.name)
+            shutil.rmtree(path / sounding.name, ignore_errors=True)
+            shutil.copytree(sounding, path / sounding.name)
         part = archive.with_suffix(".part")
         with tarfile.open(part, "w:xz", preset=9 | lzma.PRESET_EXTREME) as tar:
-            for sounding in sorted(whole.iterdir()):
+            for sounding in sorted(path.iterdir()):
                 tar.add(sounding, sounding.name, filter=_anonymous)
         part.replace(archive)
 

@@ -57,11 +57,11 @@ def opened(path: Path, scratch: Path) -> Store:
     return import_ncu([path], Path(tempfile.mkdtemp(dir=scratch)) / f"{path.stem}.fathom")
 
 
-def named(name: str, found: dict[str, Pair]) -> Pair:
+def named(name: str, result: dict[str, Pair]) -> Pair:
     """The pair of this name; ends the program where there is none."""
-    if name not in found:
+    if name not in result:
         sys.exit(f"There is no pair {name}; see python -m faults.pairs list.")
-    return found[name]
+    return result[name]
 
 
 def list_(options: argparse.Namespace) -> int:
@@ -77,8 +77,8 @@ def prove(options: argparse.Namespace) -> int:
 
     more = ("--steps", str(options.steps), *(("--device", "cpu", "--small") if options.small else ()))
     with tempfile.TemporaryDirectory() as scratch:
-        found = pairs(options.severity, *more, metrics=Path(scratch) / "metrics.json")
-        verdict = prove_pair(named(options.name, found), Settings(budget_s=options.budget))
+        result = pairs(options.severity, *more, metrics=Path(scratch) / "metrics.json")
+        verdict = prove_pair(named(options.name, result), Settings(budget_s=options.budget))
     print_verdict(verdict)
     return int(verdict.verdict != "faster")
 
@@ -90,9 +90,9 @@ def checked(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         plain = opened(options.plain, Path(scratch))
         tuned = opened(options.tuned, Path(scratch)) if options.tuned else plain
-        found = check(options.name, pair, plain, tuned)
-    print_pair_findings(found)
-    return int(not all(one.names for one in found))
+        result = check(options.name, pair, plain, tuned)
+    print_pair_findings(result)
+    return int(not all(item.names for item in result))
 
 
 def arguments(words: list[str] | None = None) -> argparse.Namespace:

@@ -148,8 +148,8 @@ def fault(run: Run, folder: Path, status: int) -> str:
 def last_words(log: Path) -> str:
     """The last line of a log, of those of Fathom where one tells more than where the records are."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    told = [line for line in lines if line.startswith("fathom: ") and "raw records are" not in line]
-    return (told or lines or ["nothing was said"])[-1]
+    said = [line for line in lines if line.startswith("fathom: ") and "raw records are" not in line]
+    return (said or lines or ["nothing was said"])[-1]
 
 
 def execute(command: list[str], log: Path, patience_s: float = PATIENCE_S) -> int:
@@ -194,10 +194,10 @@ def bundle(folder: Path, target: Path) -> None:
 
 def gpus(words: str) -> list[str]:
     """GPUs as CUDA_VISIBLE_DEVICES takes them, none of them twice."""
-    found = [word.strip() for word in words.split(",")]
-    if not all(found) or len(set(found)) < len(found):
+    result = [word.strip() for word in words.split(",")]
+    if not all(result) or len(set(result)) < len(result):
         raise argparse.ArgumentTypeError(f"{words!r} is not a list of different GPUs, such as 0,1")
-    return found
+    return result
 
 
 def run(suite: Suite, kept: Path, about: str | None, **defaults: int) -> None:

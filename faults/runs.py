@@ -79,8 +79,8 @@ def evenly(suite: Iterable[Program], severities: list[int]) -> Iterator[tuple[Pr
             for number, program in enumerate(group)
         ]
         those = [(program, severity) for program, severity in turns if severity in program.fault.severity]
-        placed += [((at + 0.5) / len(those), one) for at, one in enumerate(those)]
-    return (one for _, one in sorted(placed, key=itemgetter(0)))
+        placed += [((at + 0.5) / len(those), item) for at, item in enumerate(those)]
+    return (item for _, item in sorted(placed, key=itemgetter(0)))
 
 
 def recorded_before(kept: Path) -> set[str]:

@@ -57,11 +57,11 @@ def point(gain: dict[str, Any]) -> list[str]:
     realised, low, high = gain["realised_ms"], gain["low_ms"], gain["high_ms"]
     colour = BLUE if low <= realised <= high else RED
     x, y = at(realised, gain["predicted_ms"])
-    told = f"{gain['case']}: predicted {gain['predicted_ms']:.2f} ms, realised {realised:.2f} ms"
+    said = f"{gain['case']}: predicted {gain['predicted_ms']:.2f} ms, realised {realised:.2f} ms"
     bar = line(
         at(realised, low), at(realised, high), f'stroke="{colour}" stroke-opacity="0.4" stroke-width="2"'
     )
-    dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(told)}</title></circle>'
+    dot = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="{colour}"><title>{escape(said)}</title></circle>'
     return [bar, dot]
 
 

@@ -58,7 +58,11 @@ class Case:
     def large(self) -> list[dict[str, Any]]:
         """Findings that promise at least 3 % of the step, or no gain at all because they cost no time."""
         least = SMALL * (self.step_ms or 0.0)
-        return [one for one in self.findings if one.get("gain_ms") is None or one["gain_ms"] >= least]
+        return [
+            finding
+            for finding in self.findings
+            if finding.get("gain_ms") is None or finding["gain_ms"] >= least
+        ]
 
     @property
     def counted(self) -> bool:
@@ -73,10 +77,10 @@ def case_of(program: Program, form: str, severity: int, examination: Any) -> Cas
     mean, median = (
         step.get(key) if plain else getattr(step, key, None) for key in ("clean_mean_ms", "clean_ms")
     )
-    found = plain["findings"] if plain else msgspec.to_builtins(examination.findings)
-    step_ms, whole = median if mean is None else mean, plain or msgspec.to_builtins(examination)
-    bound = (whole.get("verdict") or {}).get("bound")
-    return Case(program, form, severity, list(found), step_ms, bound, by_bound(_ledger(whole)))
+    result = plain["findings"] if plain else msgspec.to_builtins(examination.findings)
+    step_ms, total = median if mean is None else mean, plain or msgspec.to_builtins(examination)
+    bound = (total.get("verdict") or {}).get("bound")
+    return Case(program, form, severity, list(result), step_ms, bound, by_bound(_ledger(total)))
 
 
 def _ledger(examination: dict[str, Any]) -> list[LedgerRow]:
@@ -91,7 +95,7 @@ def place(case: Case, strictly: bool = False) -> int | None:
     What is allowed is as true as the cause, and does not push it back unless that is asked `strictly`.
     """
     passed = () if strictly else case.program.passed
-    ids = [one["id"] for one in case.findings if one["id"] not in passed]
+    ids = [finding["id"] for finding in case.findings if finding["id"] not in passed]
     cause = case.program.fault.kind
     return ids.index(cause) + 1 if cause in ids else None
 
@@ -127,7 +131,7 @@ def confusion(cases: list[Case]) -> dict[str, dict[str, int]]:
     table: dict[str, Counter[str]] = {}
     for case in cases:
         allowed = case.program.passed
-        answers = [one["id"] for one in case.large if one["id"] not in allowed]
+        answers = [item["id"] for item in case.large if item["id"] not in allowed]
         truth = case.program.fault.kind if case.form == "faulty" else None
         table.setdefault(truth or "(nothing)", Counter())[answers[0] if answers else NOTHING] += 1
     return {truth: dict(table[truth].most_common()) for truth in sorted(table)}
@@ -135,20 +139,20 @@ def confusion(cases: list[Case]) -> dict[str, dict[str, int]]:
 
 def false_findings(cases: list[Case]) -> list[dict[str, Any]]:
     """Findings above 3 % of the step on forms without a fault, and forbidden ones on faulty forms."""
-    found = []
+    result = []
     for case in cases:
         fault = case.program.fault
-        for one in case.large:
+        for item in case.large:
             wrong = (
-                one["id"] in fault.forbidden
+                item["id"] in fault.forbidden
                 if case.form == "faulty"
-                else one["id"] not in case.program.passed
+                else item["id"] not in case.program.passed
             )
             if wrong:
-                gain = one.get("gain_ms")
+                gain = item.get("gain_ms")
                 part = gain / case.step_ms if gain is not None and case.step_ms else None
-                found.append({"case": case.name, "form": case.form, "finding": one["id"], "share": part})
-    return found
+                result.append({"case": case.name, "form": case.form, "finding": item["id"], "share": part})
+    return result
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,7 @@ def gains(cases: list[Case]) -> list[Gain]:
 
 def _gain(case: Case, before: float, after: float) -> Gain:
     fault = case.program.fault
-    known = [one for one in case.findings if one["id"] in (*fault.expected, *fault.parts)]
+    known = [finding for finding in case.findings if finding["id"] in (*fault.expected, *fault.parts)]
     labelled = fault.share[fault.severity.index(case.severity)] if fault.share else None
     return Gain(
         case=case.name,
@@ -222,7 +226,7 @@ def _gain(case: Case, before: float, after: float) -> Gain:
 
 
 def _total(findings: list[dict[str, Any]], key: str) -> float | None:
-    values = [one.get(key) for one in findings]
+    values = [finding.get(key) for finding in findings]
     return sum(values) if values and None not in values else None  # type: ignore[arg-type]
 
 
@@ -246,15 +250,15 @@ def score(cases: list[Case]) -> dict[str, Any]:
     """Everything: real recordings, and synthetic ones apart."""
     real = [case for case in cases if not case.program.synthetic]
     synthetic = [case for case in cases if case.program.synthetic]
-    found, false = gains(real), false_findings(real)
+    actual, false = gains(real), false_findings(real)
     result = {
         "recordings": len(real),
         "accuracy": accuracy(real),
         "false": false,
-        "prediction": prediction(found),
+        "prediction": prediction(actual),
         "confusion": confusion(real),
         "verdicts": verdicts(real),
-        "gains": [asdict(gain) for gain in found],
+        "gains": [asdict(gain) for gain in actual],
         "synthetic": {"accuracy": accuracy(synthetic), "false": false_findings(synthetic)},
     }
     return result | {"bars": bars(result)}
@@ -264,14 +268,14 @@ def bars(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Each bar with its figure, None where nothing was measured, and whether it is met."""
     known = {**result["accuracy"], **result["prediction"], **result["verdicts"]}
     figures = {name: known.get(name) for name in BARS}
-    unfaulted = [one for one in result["false"] if one["form"] == "mended"]
+    unfaulted = [item for item in result["false"] if item["form"] == "mended"]
     figures["false"] = len(unfaulted) if result["recordings"] else None
-    told = {}
+    record = {}
     for name, (text, limit) in BARS.items():
         figure, at_least = figures[name], name in ("first", "third", "coverage", "verdict")
         met = None if figure is None else figure >= limit if at_least else figure <= limit
-        told[name] = {"text": text, "bar": limit, "figure": figure, "met": met}
-    return told
+        record[name] = {"text": text, "bar": limit, "figure": figure, "met": met}
+    return record
 
 
 def main() -> None:

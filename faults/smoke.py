@@ -16,14 +16,14 @@ from faults.labels import Program, programs
 
 def run(program: Program, form: str, steps: int = 3) -> float:
     """The loss after a few steps."""
-    told, words = io.StringIO(), sys.argv
+    said, words = io.StringIO(), sys.argv
     sys.argv = [program.id, "--form", form, "--device", "cpu", "--small", "--steps", str(steps)]
     try:
-        with contextlib.redirect_stdout(told):
+        with contextlib.redirect_stdout(said):
             runpy.run_module(program.module, run_name="__main__", alter_sys=True)  # for workers
     finally:
         sys.argv = words
-    return json.loads(told.getvalue().splitlines()[-1])["loss"]
+    return json.loads(said.getvalue().splitlines()[-1])["loss"]
 
 
 def main() -> None:
@@ -35,8 +35,8 @@ def main() -> None:
         if (wanted and program.id not in wanted) or program.fault.needs.get("cupy"):
             continue
         for form in program.forms:
-            told = {"id": program.id, "form": form, "loss": run(program, form)}
-            print(json.dumps(told), flush=True)
+            record = {"id": program.id, "form": form, "loss": run(program, form)}
+            print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

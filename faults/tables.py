@@ -39,18 +39,18 @@ def _not_first(result: dict[str, Any]) -> Iterable[tuple[str, int | None]]:
 
 def _confusion(table: dict[str, dict[str, int]]) -> str:
     return _lines(
-        f"{truth:<32} " + ", ".join(f"{found} {count}" for found, count in row.items())
+        f"{truth:<32} " + ", ".join(f"{result} {count}" for result, count in row.items())
         for truth, row in table.items()
     )
 
 
-def _false(one: dict[str, Any]) -> str:
-    part = "" if one["share"] is None else f", {one['share']:.0%} of the step"
-    return f"{one['case']} ({one['form']}): {one['finding']}{part}"
+def _false(item: dict[str, Any]) -> str:
+    part = "" if item["share"] is None else f", {item['share']:.0%} of the step"
+    return f"{item['case']} ({item['form']}): {item['finding']}{part}"
 
 
-def _verdict(one: tuple[str, tuple[str | None, list[str]]]) -> str:
-    case, (said, right) = one
+def _verdict(item: tuple[str, tuple[str | None, list[str]]]) -> str:
+    case, (said, right) = item
     return f"{case}: {said}, not {' or '.join(right)}"
 
 
@@ -67,12 +67,12 @@ def _gains(rows: list[dict[str, Any]]) -> str:
     return _lines([head, *lines]) if lines else ""
 
 
-def _synthetic(found: dict[str, Any]) -> str:
-    told = found["accuracy"]
-    if not told["cases"]:
+def _synthetic(result: dict[str, Any]) -> str:
+    said = result["accuracy"]
+    if not said["cases"]:
         return ""
-    line = f"{told['cases']} cases: first {_number(told['first'])}, among three {_number(told['third'])}"
-    return _lines([line, *map(_false, found["false"])])
+    line = f"{said['cases']} cases: first {_number(said['first'])}, among three {_number(said['third'])}"
+    return _lines([line, *map(_false, result["false"])])
 
 
 def _lines(lines: Iterable[str]) -> str:

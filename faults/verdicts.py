@@ -71,16 +71,16 @@ def right(total: dict[str, float]) -> frozenset[str]:
     waits = {bound: ms for bound, ms in total.items() if bound and bound not in (*DEVICE, "device")}
     work = sum(total.get(bound, 0.0) for bound in (*DEVICE, "device"))
     most = max([work, *waits.values()])
-    found = {bound for bound, ms in waits.items() if ms >= TIE * most}
-    return frozenset(found | (_of_device(total) if work >= TIE * most else set()))
+    result = {bound for bound, ms in waits.items() if ms >= TIE * most}
+    return frozenset(result | (_of_device(total) if work >= TIE * most else set()))
 
 
 def _of_device(total: dict[str, float]) -> set[str]:
     """Compute, memory or both: what is not known may be either; where that is most, "unknown" is right."""
     unknown = total.get("device", 0.0)
     known = {bound: total.get(bound, 0.0) + unknown for bound in DEVICE}
-    found = {bound for bound, ms in known.items() if ms >= TIE * max(known.values())}
-    return found | ({"unknown"} if unknown >= sum(total.get(bound, 0.0) for bound in DEVICE) else set())
+    result = {bound for bound, ms in known.items() if ms >= TIE * max(known.values())}
+    return result | ({"unknown"} if unknown >= sum(total.get(bound, 0.0) for bound in DEVICE) else set())
 
 
 def right_of_fault(program: Program, twin: dict[str, float], cost_ms: float) -> frozenset[str]:
@@ -97,11 +97,11 @@ def judge(cases: Iterable[Any]) -> list[Judged]:
     """One for each recording with a ledger; a faulty form without a twin is judged by its kind alone."""
     known = list(cases)
     twins = {case.name: case for case in known if case.form == "mended" and case.by_bound}
-    found = []
+    result = []
     for case in known:
         if case.by_bound:
-            found.append(Judged(case.name, case.form, case.bound, _right(case, twins.get(case.name))))
-    return found
+            result.append(Judged(case.name, case.form, case.bound, _right(case, twins.get(case.name))))
+    return result
 
 
 def _right(case: Any, twin: Any) -> frozenset[str]:
@@ -115,9 +115,9 @@ def _right(case: Any, twin: Any) -> frozenset[str]:
 def verdicts(cases: Iterable[Any]) -> dict[str, Any]:
     """How many were judged, the share that is right, and those that are wrong."""
     judged = judge(cases)
-    wrong = [one for one in judged if not one.hit]
+    wrong = [item for item in judged if not item.hit]
     return {
         "cases": len(judged),
-        "verdict": sum(one.hit for one in judged) / len(judged) if judged else None,
-        "wrong_verdicts": {f"{one.case} {one.form}": [one.said, sorted(one.right)] for one in wrong},
+        "verdict": sum(item.hit for item in judged) / len(judged) if judged else None,
+        "wrong_verdicts": {f"{item.case} {item.form}": [item.said, sorted(item.right)] for item in wrong},
     }

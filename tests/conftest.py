@@ -44,8 +44,8 @@ def _keep_together(item: pytest.Item) -> None:
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     shared = [
         f"{name}={parameters.get(name)}"
-        for name, found in sorted(item._fixtureinfo.name2fixturedefs.items())
-        if found[-1].scope == "module"
+        for name, result in sorted(item._fixtureinfo.name2fixturedefs.items())
+        if result[-1].scope == "module"
     ]
     if shared:
         item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {' '.join(shared)}"))

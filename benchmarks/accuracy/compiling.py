@@ -75,7 +75,7 @@ def record(options: argparse.Namespace) -> int:
     options.folder.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + 60 * options.minutes
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str((options.folder / "cache").resolve()))
-    programs = [one for one in PROGRAMS if not options.only or one.name in options.only]
+    programs = [item for item in PROGRAMS if not options.only or item.name in options.only]
     fill_cache(programs, options)
     missing = 0
     for program in programs:
@@ -92,9 +92,9 @@ def fill_cache(programs: list[Program], options: argparse.Namespace) -> None:
     begun, waiting, running = time.monotonic(), list(programs), {}
     while (waiting or running) and time.monotonic() - begun < COMPILE_S:
         while waiting and len(running) < AT_ONCE:
-            one = waiting.pop(0)
-            log = options.folder / f"{one.name}-compile.txt"
-            running[one.name] = start(one.command("compiled", 4, options.more), log)
+            item = waiting.pop(0)
+            log = options.folder / f"{item.name}-compile.txt"
+            running[item.name] = start(item.command("compiled", 4, options.more), log)
         for name in [name for name, process in running.items() if process.poll() is not None]:
             print(f"{name}: compiled, status {running.pop(name).returncode}", flush=True)
         time.sleep(0.2)
@@ -138,8 +138,8 @@ def join(folder: Path) -> None:
     """Unpack the parts of a tar that lie in `folder`, if there are any."""
     parts = sorted(folder.glob("compiled.tar.*"))
     if parts:
-        whole = b"".join(part.read_bytes() for part in parts)
-        with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
+        text = b"".join(part.read_bytes() for part in parts)
+        with tarfile.open(fileobj=io.BytesIO(text)) as tar:
             tar.extractall(folder, filter="data")
 
 
@@ -174,8 +174,8 @@ def kept(name: str, sounding: Path) -> None:
 
 def row(name: str, eager: dict[str, Any], compiled: dict[str, Any]) -> dict[str, Any]:
     """Steps are means of clean ones, in milliseconds; `place` is the finding's, from 1."""
-    before, after = (one["step"]["clean_mean_ms"] or one["step"]["clean_ms"] for one in (eager, compiled))
-    ids = [one["id"] for one in eager["findings"]]
+    before, after = (item["step"]["clean_mean_ms"] or item["step"]["clean_ms"] for item in (eager, compiled))
+    ids = [item["id"] for item in eager["findings"]]
     place = ids.index(KIND) + 1 if KIND in ids else None
     finding = eager["findings"][place - 1] if place else {}
     return {
@@ -187,17 +187,17 @@ def row(name: str, eager: dict[str, Any], compiled: dict[str, Any]) -> dict[str,
         "predicted_ms": finding.get("gain_ms"),
         "low_ms": finding.get("low_ms"),
         "high_ms": finding.get("high_ms"),
-        "findings": [(one["id"], one["gain_ms"]) for one in eager["findings"]],
-        "after": [(one["id"], one["gain_ms"]) for one in compiled["findings"]],
+        "findings": [(item["id"], item["gain_ms"]) for item in eager["findings"]],
+        "after": [(item["id"], item["gain_ms"]) for item in compiled["findings"]],
     }
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The error is of the gain, over programs that gain WORTH of their step; no finding predicts nothing."""
-    worth = [one for one in rows if one["gained_ms"] >= WORTH * one["eager_ms"]]
-    errors = [abs((one["predicted_ms"] or 0.0) / one["gained_ms"] - 1) for one in worth]
-    stated = [one for one in rows if one["low_ms"] is not None]
-    inside = [one["low_ms"] <= one["gained_ms"] <= one["high_ms"] for one in stated]
+    worth = [item for item in rows if item["gained_ms"] >= WORTH * item["eager_ms"]]
+    errors = [abs((item["predicted_ms"] or 0.0) / item["gained_ms"] - 1) for item in worth]
+    stated = [item for item in rows if item["low_ms"] is not None]
+    inside = [item["low_ms"] <= item["gained_ms"] <= item["high_ms"] for item in stated]
     return {
         "programs": len(rows),
         "gained": len(worth),
@@ -209,12 +209,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     lines = [f"{'program':14}{'eager':>8}{'compiled':>9}{'gained':>8}  predicted (interval), place"]
-    for one in result["rows"]:
-        told = "none"
-        if one["place"]:
-            told = f"{one['predicted_ms']:.2f} ({one['low_ms']:.2f} to {one['high_ms']:.2f}), {one['place']}"
-        figures = (one["eager_ms"], one["compiled_ms"], one["gained_ms"])
-        lines.append(f"{one['program']:14}" + "".join(f"{ms:8.2f} " for ms in figures) + f" {told}")
+    for item in result["rows"]:
+        said = "none"
+        if item["place"]:
+            said = (
+                f"{item['predicted_ms']:.2f} ({item['low_ms']:.2f} to {item['high_ms']:.2f}), {item['place']}"
+            )
+        figures = (item["eager_ms"], item["compiled_ms"], item["gained_ms"])
+        lines.append(f"{item['program']:14}" + "".join(f"{ms:8.2f} " for ms in figures) + f" {said}")
     error, inside = (result[name] for name in ("median_error", "inside"))
     if error is not None:
         lines.append(f"median error {error:.0%} of {result['gained']} gains")

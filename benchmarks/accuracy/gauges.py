@@ -37,33 +37,33 @@ def measure(options: list[str]) -> dict[str, Any]:
 
 def by_key(machine: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Ceilings by id, and device where they have one."""
-    return {_key(found): found for found in machine["ceilings"]}
+    return {_key(ceiling): ceiling for ceiling in machine["ceilings"]}
 
 
-def _key(found: dict[str, Any]) -> str:
-    return found["id"] if found["device"] is None else f"{found['id']} GPU {found['device']}"
+def _key(result: dict[str, Any]) -> str:
+    return result["id"] if result["device"] is None else f"{result['id']} GPU {result['device']}"
 
 
 def compare(first: dict[str, Any], second: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """For each ceiling of both: the values, and how far apart they are."""
-    ones, others = by_key(first), by_key(second)
+    items, others = by_key(first), by_key(second)
     return {
         name: {
-            "values": [ones[name]["value"], others[name]["value"]],
-            "unit": ones[name]["unit"],
-            "difference": difference(ones[name]["value"], others[name]["value"]),
-            "at": [ones[name]["at"], others[name]["at"]],
-            "conditions": [ones[name]["conditions"], others[name]["conditions"]],
-            "flags": sorted({*ones[name]["flags"], *others[name]["flags"]}),
+            "values": [items[name]["value"], others[name]["value"]],
+            "unit": items[name]["unit"],
+            "difference": difference(items[name]["value"], others[name]["value"]),
+            "at": [items[name]["at"], others[name]["at"]],
+            "conditions": [items[name]["conditions"], others[name]["conditions"]],
+            "flags": sorted({*items[name]["flags"], *others[name]["flags"]}),
         }
-        for name in ones
+        for name in items
         if name in others
     }
 
 
-def difference(one: float, other: float) -> float:
+def difference(item: float, other: float) -> float:
     """As a share of the larger."""
-    return abs(one - other) / max(one, other)
+    return abs(item - other) / max(item, other)
 
 
 def main() -> None:

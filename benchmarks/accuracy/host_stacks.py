@@ -28,11 +28,11 @@ NAMED, LENGTH = 0.95, 0.05
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp())
-    found = {
+    by_name = {
         name: measured(folder / name, options) for name, options in (("torch", []), ("numpy", ["--numpy"]))
     }
-    (RESULTS / "host_stacks.json").write_text(json.dumps(found, indent=1) + "\n")
-    for name, rows in found.items():
+    (RESULTS / "host_stacks.json").write_text(json.dumps(by_name, indent=1) + "\n")
+    for name, rows in by_name.items():
         for row in rows["delays"]:
             print(name, row)
         print(name, rows["sampling"])
@@ -61,8 +61,8 @@ def compared(path: Path, truth: list[dict[str, Any]]) -> dict[str, Any]:
     host = [row for row in rows if row["delay"] not in RECORDED]
     true_ms = sum(row["true_ms"] for row in host)
     ledger_ms = sum(e.ms for e in ledger if e.entry in (Entry.PYTHON, Entry.BLOCKED))
-    whole = {"delay": "all in Python or blocked", "true_ms": true_ms, "ledger_ms": ledger_ms}
-    rows.append({**whole, "off": ledger_ms / true_ms - 1})
+    total = {"delay": "all in Python or blocked", "true_ms": true_ms, "ledger_ms": ledger_ms}
+    rows.append({**total, "off": ledger_ms / true_ms - 1})
     return {"delays": rows, "windows": len(windows), "sampling": _sampling(path)}
 
 

@@ -152,10 +152,10 @@ def finish(options: argparse.Namespace) -> None:
         if options.only and name not in options.only:
             continue
         folder = unpack(archive)
-        found = report(name, folder)
-        if found:
+        result = report(name, folder)
+        if result:
             truth = folder / "truth.json"
-            finished[name] = Finished(found, json.loads(truth.read_text()) if truth.exists() else {})
+            finished[name] = Finished(result, json.loads(truth.read_text()) if truth.exists() else {})
     checks = [check for name in finished for check in checked(name, finished)]
     if checks:
         (RESULTS / "planted.json").write_text(json.dumps(checks, indent=1) + "\n")

@@ -293,10 +293,12 @@ def record(options: argparse.Namespace) -> None:
 
 def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The figures of one program's runs; intervals are of 95 %."""
-    found = [
-        [Tried(sham, *(Stretch(*one) for one in three)) for sham, *three in run["tried"]] for run in runs
+    result = [
+        [Tried(sham, *(Stretch(*item) for item in three)) for sham, *three in run["tried"]] for run in runs
     ]
-    bursts, shams = ([[one for one in run if one.sham is sham] for run in found] for sham in (False, True))
+    bursts, shams = (
+        [[item for item in run if item.sham is sham] for run in result] for sham in (False, True)
+    )
     before = [statistics.median(run["before_ms"]) for run in runs]
     return {
         **{key: runs[0][key] for key in ("program", "device", "only")},
@@ -308,9 +310,9 @@ def told(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "of_medians": ratio(logs(bursts, of_medians)),
         "of_first_steps": ratio(logs(bursts, mean, first)),
         "sham": ratio(logs(shams)),
-        "over_sham": over(found),
+        "over_sham": over(result),
         "before_ms": before,
-        "beside_ms": [statistics.median([one.before.ms for one in run]) for run in found],
+        "beside_ms": [statistics.median([item.before.ms for item in run]) for run in result],
         "after": [statistics.median(run["between_ms"]) / was for run, was in zip(runs, before, strict=True)],
         **{name: [run[name] for run in runs] for name in ("samples", "records")},
     }
@@ -339,8 +341,10 @@ def logs(
 ) -> list[list[float]]:
     """Of each run that has any: steps inside over those beside, by these lengths; `inside` as `beside`."""
     own = inside or beside
-    found = [[_log(beside(one.before), own(one.inside), beside(one.after)) for one in run] for run in runs]
-    return [run for run in found if run]
+    result = [
+        [_log(beside(item.before), own(item.inside), beside(item.after)) for item in run] for run in runs
+    ]
+    return [run for run in result if run]
 
 
 def _log(before: float, inside: float, after: float) -> float:
@@ -356,7 +360,7 @@ def ratio(
 
 def over(runs: Sequence[Sequence[Tried]]) -> dict[str, float] | None:
     """Bursts over shams, of runs with both; the interval from drawing runs and what each tried anew."""
-    sides = [[logs([[one for one in run if one.sham is sham]]) for sham in (False, True)] for run in runs]
+    sides = [[logs([[item for item in run if item.sham is sham]]) for sham in (False, True)] for run in runs]
     pairs = [(bursts[0], shams[0]) for bursts, shams in sides if bursts and shams]
     if not pairs:
         return None
@@ -365,8 +369,8 @@ def over(runs: Sequence[Sequence[Tried]]) -> dict[str, float] | None:
         _difference([[draw.choice(side, len(side)) for side in pairs[run]] for run in chosen])
         for chosen in draw.integers(len(pairs), size=(RESAMPLES, len(pairs)))
     ]
-    told = _difference(pairs), *np.percentile(drawn, [2.5, 97.5])
-    return {name: float(np.exp(log)) for name, log in zip(("ratio", "low", "high"), told, strict=True)}
+    said = _difference(pairs), *np.percentile(drawn, [2.5, 97.5])
+    return {name: float(np.exp(log)) for name, log in zip(("ratio", "low", "high"), said, strict=True)}
 
 
 def _difference(pairs: Sequence[Sequence[Any]]) -> float:
@@ -376,10 +380,10 @@ def _difference(pairs: Sequence[Sequence[Any]]) -> float:
 
 def summary(options: argparse.Namespace) -> None:
     """Write what the runs in the output folder amount to."""
-    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    result: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for row in lines(options.out / LINES):
-        found.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
-    keep("burst_cost.json", [told(runs) for runs in found.values()])
+        result.setdefault((row["program"], row["device"], *row["only"]), []).append(row)
+    keep("burst_cost.json", [told(runs) for runs in result.values()])
 
 
 def add_record(parser: argparse.ArgumentParser) -> None:

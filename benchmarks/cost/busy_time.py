@@ -66,7 +66,7 @@ class Turns:
     def _recorded(self) -> dict[str, Any]:
         from fathom.probe.counters.trace import work_of
 
-        work = sorted((one.start, one.end) for one in work_of(self._activities._records()))
+        work = sorted((item.start, item.end) for item in work_of(self._activities._records()))
         self._activities.drop()
         busy, until = 0, 0
         for start, end in work:
@@ -89,8 +89,8 @@ def record(options: argparse.Namespace) -> None:
     course.draw.random = lambda: 1.0  # type: ignore[method-assign]  # no shams
     follow(course, options.program, options.arguments)
     rows = [
-        {**noted, "inside_ms": one.inside.ms, "beside_ms": (one.before.ms + one.after.ms) / 2}
-        for noted, one in zip(turns.noted[1:], course.tried, strict=False)
+        {**noted, "inside_ms": item.inside.ms, "beside_ms": (item.before.ms + item.after.ms) / 2}
+        for noted, item in zip(turns.noted[1:], course.tried, strict=False)
     ]
     options.out.mkdir(parents=True, exist_ok=True)
     about = {"program": options.program, "device": device_name(), "steps": options.steps}
@@ -100,8 +100,8 @@ def record(options: argparse.Namespace) -> None:
 
 def told(row: dict[str, Any]) -> dict[str, Any]:
     """Milliseconds a step that the device was busy, by both, and their ratio; medians over stretches."""
-    sampled = [one["share"] * one["inside_ms"] for one in row["tried"] if one["by"] == "samples"]
-    recorded = [one["busy_ns"] / row["steps"] / 1e6 for one in row["tried"] if one["by"] == "records"]
+    sampled = [item["share"] * item["inside_ms"] for item in row["tried"] if item["by"] == "samples"]
+    recorded = [item["busy_ns"] / row["steps"] / 1e6 for item in row["tried"] if item["by"] == "records"]
     both = [statistics.median(values) if values else float("nan") for values in (sampled, recorded)]
     about = {key: row[key] for key in ("program", "device")}
     counts = {"stretches": [len(sampled), len(recorded)]}

@@ -85,12 +85,12 @@ def in_time(batches: Iterable[range], seconds: float) -> Iterator[range]:
 
 async def run_one_batch(options: argparse.Namespace, places: dict[int, Place]) -> None:
     recorded = ["--no-measure", "--depth", options.depth, "--settle", str(SETTLE), "--steps", "40"]
-    found = await run_batch(options.program, options.arguments, recorded, list(places.values()))
+    result = await run_batch(options.program, options.arguments, recorded, list(places.values()))
     device = device_name()
-    for (number, place), (untouched, with_fathom) in zip(places.items(), found, strict=True):
+    for (number, place), (untouched, with_fathom) in zip(places.items(), result, strict=True):
         row = {"program": options.program, "depth": options.depth, "pair": number}
-        told = figures(untouched, with_fathom, PHASES[options.depth], place)
-        append(options.out / "pairs.jsonl", row | told | {"device": device})
+        said = figures(untouched, with_fathom, PHASES[options.depth], place)
+        append(options.out / "pairs.jsonl", row | said | {"device": device})
         sides = {"untouched": asdict(untouched), "recorded": asdict(with_fathom)}
         append(options.out / "steps.jsonl", row | sides, shown=False)
 
@@ -98,11 +98,11 @@ async def run_one_batch(options: argparse.Namespace, places: dict[int, Place]) -
 def figures(untouched: Run, recorded: Run, phase: str, place: Place) -> dict[str, Any]:
     """What one pair tells, and its place. Raises FailedError."""
     try:
-        told = compared(untouched, recorded, phase)
+        said = compared(untouched, recorded, phase)
     except FailedError as error:
         raise FailedError(f"{error}: see {place.folder}") from None
     where = {name: value for name, value in (("cores", place.cores), ("gpu", place.gpu)) if value}
-    return told._asdict() | where
+    return said._asdict() | where
 
 
 def memory(options: argparse.Namespace) -> None:
@@ -170,11 +170,11 @@ def summary(options: argparse.Namespace) -> None:
     for row in lines(options.out / "pairs.jsonl"):
         groups.setdefault((row["program"], row["depth"], row["device"]), []).append(row)
     rises = [row["recorded_bytes"] - row["untouched_bytes"] for row in lines(options.out / "memory.jsonl")]
-    found = {
+    result = {
         "step_time": [asdict(cost_of(rows)) for rows in groups.values()],
         "memory": {"pairs": len(rises), "largest_rise_bytes": max(rises, default=None), "rises_bytes": rises},
     }
-    keep("cost.json", found)
+    keep("cost.json", result)
 
 
 def at_least_one(word: str) -> int:
@@ -192,10 +192,10 @@ def core_set(word: str) -> str:
 
 def gpus(words: str) -> list[str]:
     """GPUs as CUDA_VISIBLE_DEVICES takes them; an empty one would hide all."""
-    found = words.split(",")
-    if not all(found) or len(set(found)) < len(found):
+    result = words.split(",")
+    if not all(result) or len(set(result)) < len(result):
         raise ValueError
-    return found
+    return result
 
 
 def add_pairs(parser: argparse.ArgumentParser) -> None:

@@ -60,9 +60,9 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-def keep(name: str, found: Any) -> None:
+def keep(name: str, result: Any) -> None:
     """Write a result of this folder, and print it."""
-    text = json.dumps(found, indent=1)
+    text = json.dumps(result, indent=1)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / name).write_text(text + "\n")
     print(text)

@@ -81,12 +81,12 @@ class Places:
 
 def core_numbers(cores: str) -> set[int]:
     """The cores of a list as `taskset` takes it, such as 2-5,8 or 0-14:2."""
-    found: set[int] = set()
+    names: set[int] = set()
     for part in cores.split(","):
         span, _, stride = part.partition(":")
         first, _, last = span.partition("-")
-        found |= set(range(int(first), int(last or first) + 1, int(stride or 1)))
-    return found
+        names |= set(range(int(first), int(last or first) + 1, int(stride or 1)))
+    return names
 
 
 async def run_batch(
@@ -136,9 +136,9 @@ def runs(place: Place, untouched: Side, recorded: Side) -> tuple[Run, Run]:
     )
 
 
-def phases_of(found: Iterable[dict[str, Any]]) -> dict[int, str]:
+def phases_of(result: Iterable[dict[str, Any]]) -> dict[int, str]:
     """Phase of each step."""
-    runs = (record for record in found if record.get("t") == "marks")
+    runs = (record for record in result if record.get("t") == "marks")
     return {run["k"] + place: run["phase"] for run in runs for place in range(len(run["ns"]))}
 
 

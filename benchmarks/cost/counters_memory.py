@@ -71,10 +71,10 @@ def tell(options: argparse.Namespace) -> None:
 def measured(folder: Path) -> dict[str, Any]:
     """Bytes before bursts with counters began, at most more than that since, and how fast it grew."""
     begun, ended = sampling_ns(folder)
-    told = (row for row in lines(folder / "raw" / "telemetry.jsonl") if row.get("device") == HOST)
-    held = [(row["time_ns"], row["memory_bytes"]) for row in told if row.get("memory_bytes")]
-    before = max(own for ns, own in held if ns <= begun)
-    since = [(ns, own) for ns, own in held if begun < ns <= ended]
+    said = (row for row in lines(folder / "raw" / "telemetry.jsonl") if row.get("device") == HOST)
+    values = [(row["time_ns"], row["memory_bytes"]) for row in said if row.get("memory_bytes")]
+    before = max(own for ns, own in values if ns <= begun)
+    since = [(ns, own) for ns, own in values if begun < ns <= ended]
     most = max(own for _, own in since)
     return {
         "seconds": (ended - begun) / 1e9,
@@ -84,11 +84,11 @@ def measured(folder: Path) -> dict[str, Any]:
     }
 
 
-def slope(held: list[tuple[int, int]], begin: int, end: int) -> float:
+def slope(values: list[tuple[int, int]], begin: int, end: int) -> float:
     """Bytes a second by which the least of each part of the time grows."""
     each = (end - begin) / PARTS
     parts: dict[int, list[int]] = {}
-    for ns, own in held:
+    for ns, own in values:
         if begin <= ns < end:
             parts.setdefault(int((ns - begin) / each), []).append(own)
     return statistics.linear_regression(

@@ -59,13 +59,13 @@ def cpu_seconds(arguments: list[str], environment: dict[str, str]) -> float:
 
 def measure(sounding: Path, runs: int, source: Path) -> dict[str, object]:
     """Median, least and most CPU seconds of each, over so many runs after one that warms the disk's cache."""
-    found = {}
+    result = {}
     with tempfile.TemporaryDirectory() as cache:
         usual = os.environ | {"PYTHONPATH": str(source), "FATHOM_CACHE_DIR": cache}
         for name, (arguments, more) in commands(str(sounding)).items():
             taken = [cpu_seconds(arguments, usual | more) for _ in range(runs + 1)][1:]
-            found[name] = {"median_s": median(taken), "least_s": min(taken), "most_s": max(taken)}
-    return {"runs": runs, "cores": os.cpu_count(), "load": os.getloadavg(), "cpu": found}
+            result[name] = {"median_s": median(taken), "least_s": min(taken), "most_s": max(taken)}
+    return {"runs": runs, "cores": os.cpu_count(), "load": os.getloadavg(), "cpu": result}
 
 
 def main() -> None:

@@ -90,8 +90,8 @@ class Side:
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             sys.exit(f"{self.name} failed on {trace.name}:\n{done.stderr[-2000:]}")
-        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        return found
+        document: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return document
 
 
 def find_hta(python: str | None) -> Side | None:
@@ -107,11 +107,11 @@ def in_turns(sides: list[Side], trace: Path, rounds: int) -> dict[str, list[dict
     runs: dict[str, list[dict[str, float]]] = {side.name: [] for side in sides}
     for turn in range(rounds + 1):
         for side in sides if turn % 2 else sides[::-1]:
-            found = side.run(trace)
+            result = side.run(trace)
             if turn:
-                runs[side.name].append(found)
+                runs[side.name].append(result)
                 print(
-                    f"{turn:3} {side.name:22} {found['total_s']:.3f} s {found['peak_mib']:.0f} MiB",
+                    f"{turn:3} {side.name:22} {result['total_s']:.3f} s {result['peak_mib']:.0f} MiB",
                     flush=True,
                 )
     return runs
@@ -154,10 +154,10 @@ def repeated(trace: Path, times: int, target: Path) -> Path:
 def moved(events: bytes, by_us: int, by_id: int, steps: int) -> bytes:
     """The events `by_us` microseconds later, with ids and step numbers moved on."""
 
-    def move(found: re.Match[bytes]) -> bytes:
-        time, whole, part, key, number, step, count = found.groups()
+    def move(result: re.Match[bytes]) -> bytes:
+        time, total, part, key, number, step, count = result.groups()
         if time:
-            return b"%b%d%b" % (time, int(whole) + by_us, part)
+            return b"%b%d%b" % (time, int(total) + by_us, part)
         return b"%b%d" % (key, int(number) + by_id) if key else b"%b%d" % (step, int(count) + steps)
 
     return _MOVED.sub(move, events) if steps else events
@@ -168,12 +168,12 @@ def growth(fathom: Side, trace: Path, times: int, rounds: int) -> Iterator[dict[
     with tempfile.TemporaryDirectory() as folder:
         for factor in sorted({1, max(1, times // 4), times}):
             large = repeated(trace, factor, Path(folder) / f"{factor}.json.gz")
-            found = summary([fathom.run(large) for _ in range(rounds)])
+            result = summary([fathom.run(large) for _ in range(rounds)])
             print(
-                f"x{factor}: {found['total_s']['median']:.2f} s, {found['peak_mib']['median']:.0f} MiB",
+                f"x{factor}: {result['total_s']['median']:.2f} s, {result['peak_mib']['median']:.0f} MiB",
                 flush=True,
             )
-            yield {"repeat": factor, **found}
+            yield {"repeat": factor, **result}
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "machine": {"cpu": cpu(), "cores": os.cpu_count(), "python": platform.python_version()},
         "rounds": options.rounds,
         "bar": BAR,
-        "sides": {name: summary(found) for name, found in runs.items()},
+        "sides": {name: summary(actual) for name, actual in runs.items()},
         "runs": runs,
     }
     if hta:
@@ -204,16 +204,16 @@ def cpu() -> str:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return platform.processor()
-    found = re.search(r"model name\s*: (.*)", text)
-    return found[1] if found else platform.processor()
+    match = re.search(r"model name\s*: (.*)", text)
+    return match[1] if match else platform.processor()
 
 
 def told(result: dict[str, Any]) -> str:
     """The result in a few lines."""
     lines = [
-        f"{name}: {found['total_s']['median']:.3f} s ({found['total_s']['lowest']:.3f} to "
-        f"{found['total_s']['highest']:.3f}), {found['peak_mib']['highest']:.0f} MiB"
-        for name, found in result["sides"].items()
+        f"{name}: {actual['total_s']['median']:.3f} s ({actual['total_s']['lowest']:.3f} to "
+        f"{actual['total_s']['highest']:.3f}), {actual['peak_mib']['highest']:.0f} MiB"
+        for name, actual in result["sides"].items()
     ]
     if "ratio" in result:
         ratio = result["ratio"]

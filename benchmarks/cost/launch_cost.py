@@ -75,19 +75,19 @@ class Launches:
 
 def told(on: Sequence[Round], off: Sequence[Round], kinds: int) -> list[dict[str, float]]:
     """By thread, in microseconds: a launch without, and what the first `kinds` and each other take more."""
-    found = []
+    result = []
     for thread in (0, 1):
         sides = [
-            [statistics.median(one) for one in zip(*(r[thread] for r in side), strict=True)]
+            [statistics.median(item) for item in zip(*(r[thread] for r in side), strict=True)]
             for side in (on, off)
         ]
         more = [(a - b) / 1e3 for a, b in zip(*sides, strict=True)]
         rest = more[kinds:]
         without = statistics.fmean(sides[1]) / 1e3
-        found.append(
+        result.append(
             {"without_us": without, "first_us": sum(more[:kinds]), "launch_us": statistics.fmean(rest)}
         )
-    return found
+    return result
 
 
 def compared(burst: Burst, launches: Launches, rounds: int, warm_up: int) -> list[dict[str, float]]:

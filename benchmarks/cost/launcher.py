@@ -83,11 +83,11 @@ def execute(command: list[str], log: Path) -> Outcome:
 
 def records(folder: Path) -> list[dict[str, Any]]:
     """Every raw record of the recording in `folder`, process by process; a torn last line is left out."""
-    found = []
+    result = []
     for file in sorted((folder / "raw").glob("proc-*.jsonl")):
         for line in file.read_text().splitlines():
             try:
-                found.append(json.loads(line))
+                result.append(json.loads(line))
             except json.JSONDecodeError:
                 continue
-    return found
+    return result

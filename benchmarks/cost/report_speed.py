@@ -113,15 +113,15 @@ def other_sides(trace: Path, folder: Path, where: Path) -> dict[str, list[list[s
 
 def measure(sides: Mapping[str, list[list[str]]], rounds: int, folder: Path) -> dict[str, list[Row]]:
     """The sides in turns; the first round, which finds cold files, is not kept."""
-    found: dict[str, list[Row]] = {name: [] for name in sides}
+    by_name: dict[str, list[Row]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name, commands in sides.items():
             subprocess.run(["rm", "-rf", str(folder / "t.fathom")], check=True)
             row = run(commands, {"FATHOM_NO_CACHE": "1", **compiled(folder)})
             if turn:
-                found[name].append(row)
+                by_name[name].append(row)
                 print(f"{turn:3} {name:32} {row['cpu_s']:.2f} s CPU {row['peak_mib']:.0f} MiB", flush=True)
-    return found
+    return by_name
 
 
 def kept(rounds: int, folder: Path) -> list[Row]:

@@ -110,7 +110,9 @@ def measured(program: str, phase: str, stretches: int) -> dict[str, Any]:
     ]
     sampled = [line for line in lines if line["t"] == "stretch"]
     rate = (
-        sum(one["samples"] for one in sampled) / sum(one["end_ns"] - one["start_ns"] for one in sampled) * 1e9
+        sum(item["samples"] for item in sampled)
+        / sum(item["end_ns"] - item["start_ns"] for item in sampled)
+        * 1e9
     )
     low, high = interval(ratios)
     return {
@@ -119,7 +121,7 @@ def measured(program: str, phase: str, stretches: int) -> dict[str, Any]:
         "high": high,
         "stretches": len(ratios),
         "samples_per_s": rate,
-        "dropped": sum(one["dropped"] for one in sampled),
+        "dropped": sum(item["dropped"] for item in sampled),
         "step_ms": 1e3 * statistics.median(means),
     }
 
@@ -127,8 +129,8 @@ def measured(program: str, phase: str, stretches: int) -> dict[str, Any]:
 def interval(ratios: list[float]) -> tuple[float, float]:
     """95 %, bootstrapped."""
     generator = random.Random(0)
-    found = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
-    return found[50], found[-50]
+    ordered = sorted(statistics.median(generator.choices(ratios, k=len(ratios))) for _ in range(2000))
+    return ordered[50], ordered[-50]
 
 
 def main() -> None:
@@ -139,11 +141,11 @@ def main() -> None:
     if options.child:
         child(*options.child, options.stretches)
         return
-    found: dict[str, Any] = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
+    result: dict[str, Any] = {"processors": os.cpu_count(), "load": os.getloadavg()[0]}
     for program in PROGRAMS:
-        found[program] = {phase: measured(program, phase, options.stretches) for phase in PHASES}
-        print(program, found[program])
-    (RESULTS / "stacks_cost.json").write_text(json.dumps(found, indent=1) + "\n")
+        result[program] = {phase: measured(program, phase, options.stretches) for phase in PHASES}
+        print(program, result[program])
+    (RESULTS / "stacks_cost.json").write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -110,8 +110,8 @@ def child(options: argparse.Namespace) -> None:
         runpy.run_path(file, run_name="__main__")
     finally:
         switch.turn(True)
-    told = json.loads(options.times.read_text())
-    options.times.write_text(json.dumps({"steps_s": told["steps_s"], "on": switch.noted}))
+    document = json.loads(options.times.read_text())
+    options.times.write_text(json.dumps({"steps_s": document["steps_s"], "on": switch.noted}))
 
 
 def record(options: argparse.Namespace) -> None:
@@ -147,13 +147,13 @@ class Quad(NamedTuple):
 def quads(row: dict[str, Any]) -> list[Quad]:
     """The whole fours of stretches of a run. The steps after a switch count on neither side."""
     steps, on = row["steps_s"], row["on"]
-    found = []
+    result = []
     for first in range(WARM_UP, len(steps) - 4 * STRETCH + 1, 4 * STRETCH):
         sides: dict[bool, list[float]] = {True: [], False: []}
         for begin in range(first, first + 4 * STRETCH, STRETCH):
             sides[on[begin]] += steps[begin + SKIPPED : begin + STRETCH]
-        found.append(Quad(sides[True], sides[False]))
-    return found
+        result.append(Quad(sides[True], sides[False]))
+    return result
 
 
 @dataclass
@@ -173,7 +173,7 @@ class Ratio:
     @classmethod
     def of(cls, rows: Sequence[dict[str, Any]]) -> Ratio:
         """Raises ValueError without whole fours."""
-        runs = [found for row in rows if (found := quads(row))]
+        runs = [result for row in rows if (result := quads(row))]
         if not runs:
             raise ValueError("no run is long enough for four stretches")
         without = 1e3 * statistics.median(step for run in runs for quad in run for step in quad.off)
@@ -198,14 +198,14 @@ def summary(options: argparse.Namespace) -> None:
     groups: dict[tuple[str, bool, str], list[dict[str, Any]]] = {}
     for row in lines(options.out / LINES):
         groups.setdefault((row["program"], row["sham"], row["device"]), []).append(row)
-    found = [
+    result = [
         {"program": program, "sham": sham, "device": name, "runs": len(runs)}
         | {"phases": sorted({phase for run in runs for phase in run["phases"]})}
         | asdict(Ratio.of(runs))
         | {"ratio_of_each_run": [round(Ratio.of([run]).ratio, 4) for run in runs]}
         for (program, sham, name), runs in groups.items()
     ]
-    keep("stretches.json", found)
+    keep("stretches.json", result)
 
 
 def add_program(parser: argparse.ArgumentParser) -> None:

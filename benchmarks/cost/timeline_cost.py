@@ -35,15 +35,15 @@ def bursts(path: Path) -> tuple[str, list[float]]:
     rank = store.manifest.ranks[0]
     windows = subjects(read_timeline(store, rank.rank))[0].ledger.windows
     clean = _clean(store.table("steps", rank.rank).collect(), windows.kind)
-    found = []
+    result = []
     for burst in np.unique(windows.bursts[windows.used]).tolist():
         mine = windows.used & (windows.bursts == burst)
         inside = float(np.mean((windows.ends - windows.starts)[mine]))
         begun = int(windows.starts[mine].min())
         beside = [_beside(clean, begun, after) for after in (False, True)]
         if all(beside):
-            found.append(inside / float(np.sqrt(beside[0] * beside[1])))
-    return str(rank.facts.get("timeline")), found
+            result.append(inside / float(np.sqrt(beside[0] * beside[1])))
+    return str(rank.facts.get("timeline")), result
 
 
 def _clean(steps: pl.DataFrame, kind: str) -> pl.DataFrame:

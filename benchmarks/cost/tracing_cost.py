@@ -40,13 +40,13 @@ DRIVER_CHOSEN = ("cuLaunchKernel", "cuGraphLaunch", "cuModuleLoad", "cuLibraryLo
 
 
 def ids(library: Any, domain: int) -> dict[int, str]:
-    found = {}
+    result = {}
     for cbid in range(1, 2000):
         name = ctypes.c_char_p()
         if library.cuptiGetCallbackName(domain, cbid, ctypes.byref(name)):
             break
-        found[cbid] = (name.value or b"").decode()
-    return found
+        result[cbid] = (name.value or b"").decode()
+    return result
 
 
 class Way(Activities):
@@ -133,14 +133,14 @@ class Way(Activities):
 
     def raw(self) -> list[tuple[int, bytes]]:
         """Kind and the first 160 bytes of every record."""
-        found = []
+        result = []
         for block, size in self._full:
             record, start = ctypes.c_void_p(), ctypes.addressof(block)
             while size and self._next(start, size, record):
                 at = record.value or 0
                 kind = ctypes.c_uint32.from_address(at).value
-                found.append((kind, ctypes.string_at(at, 160 if kind == 10 else 40)))
-        return found
+                result.append((kind, ctypes.string_at(at, 160 if kind == 10 else 40)))
+        return result
 
 
 class Switch:
@@ -248,10 +248,10 @@ class KinetoSwitch:
 
 
 def ways(torch: Any, out: Path, chosen: list[str]) -> dict[str, Any]:
-    found = activities()
-    if found is None:
+    result = activities()
+    if result is None:
         sys.exit("the process has loaded no known libcupti")
-    way = Way(found._library)
+    way = Way(result._library)
     launching = "cuLaunchKernel", "cuGraphLaunch"
     made: dict[str, dict[str, Any] | None] = {
         "none": None,
@@ -289,11 +289,12 @@ def prepared(options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     import torch
 
     if options.pinned:
-        found = activities()
-        if found is not None:
+        result = activities()
+        if result is not None:
             size, value = ctypes.c_size_t(1), ctypes.c_uint8(1)
             print(
-                "pinned", found._library.cuptiActivitySetAttribute(8, ctypes.byref(size), ctypes.byref(value))
+                "pinned",
+                result._library.cuptiActivitySetAttribute(8, ctypes.byref(size), ctypes.byref(value)),
             )
     torch.ones(1, device="cuda").sum()
     torch.cuda.synchronize()
@@ -370,8 +371,8 @@ def steps(options: argparse.Namespace) -> None:
     )
     follow(course, options.program, options.arguments)
     by: dict[str, list[Tried]] = {}
-    for name, one in zip(turns.order[1:], course.tried, strict=False):
-        by.setdefault(name, []).append(one)
+    for name, item in zip(turns.order[1:], course.tried, strict=False):
+        by.setdefault(name, []).append(item)
     for name, tried in by.items():
         ratios = [t.inside.ms / (t.before.ms * t.after.ms) ** 0.5 for t in tried]
         cuts = statistics.quantiles(ratios, n=4) if len(ratios) > 3 else [0, 0, 0]

@@ -44,12 +44,12 @@ def turns_of(run: Run, counted: Container[int], turn_s: float = TURN_S) -> list[
         return []
     ticks = list(accumulate(run.steps_s, initial=run.began_s))
     interrupted = [k for k, step in enumerate(run.steps_s) if step > BOUNDARY * turn_s]
-    found = []
+    result = []
     for last, following in pairwise([-1, *interrupted, len(run.steps_s)]):
         steps = [run.steps_s[k] for k in range(last + 1, following) if k in counted]
         if len(steps) >= FEWEST:
-            found.append(Turn(ticks[last + 1], ticks[following], statistics.median(steps)))
-    return found
+            result.append(Turn(ticks[last + 1], ticks[following], statistics.median(steps)))
+    return result
 
 
 def ratios_of_turns(turns: Sequence[Turn], others: Sequence[Turn], turn_s: float = TURN_S) -> list[float]:
@@ -57,10 +57,10 @@ def ratios_of_turns(turns: Sequence[Turn], others: Sequence[Turn], turn_s: float
 
     A turn without both is left out: what lies between two neighbours is shorter than a turn.
     """
-    found = []
+    result = []
     for turn in turns:
         before = [other.step_s for other in others if 0 <= turn.begin_s - other.end_s < turn_s]
         after = [other.step_s for other in others if 0 <= other.begin_s - turn.end_s < turn_s]
         if before and after:
-            found.append(turn.step_s / statistics.fmean((before[-1], after[0])))
-    return found
+            result.append(turn.step_s / statistics.fmean((before[-1], after[0])))
+    return result

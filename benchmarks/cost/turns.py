@@ -128,6 +128,6 @@ def _signal(program: subprocess.Popen, name: str) -> None:
         return  # its number may be another's by now
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(program.pid)
-        for one in (process, *process.children(recursive=True)):
+        for item in (process, *process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
-                getattr(one, name)()
+                getattr(item, name)()

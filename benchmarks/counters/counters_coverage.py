@@ -56,16 +56,16 @@ def coverage(store: Store, rank: int = 0) -> dict[str, Any]:
 
 def of_each(folded: Folding) -> pl.DataFrame:
     """Rows of groups as rows of each family in it, and rows of a pool as rows of those told by it alone."""
-    told = folded.frame.with_columns(pl.col("family").str.split(AND)).explode("family")
+    said = folded.frame.with_columns(pl.col("family").str.split(AND)).explode("family")
     own = set(folded.frame.filter(pl.col("source") != "static")["family"])
     pairs = [
         (pool.label, name, pool.device) for pool in folded.pools for name in pool.families if name not in own
     ]
     pooled = pl.DataFrame(
-        pairs, {"family": pl.String, "one": pl.String, "device": told.schema["device"]}, orient="row"
+        pairs, {"family": pl.String, "one": pl.String, "device": said.schema["device"]}, orient="row"
     )
-    each = told.join(pooled, on=["family", "device"]).with_columns(family="one").drop("one")
-    return pl.concat([told, each])
+    each = said.join(pooled, on=["family", "device"]).with_columns(family="one").drop("one")
+    return pl.concat([said, each])
 
 
 def main() -> None:

@@ -61,15 +61,15 @@ def lengths(store: Store) -> dict[str, float]:
 
 def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """By class of duration and metric: pairs, median and 95th percentile, and whether the bar is met."""
-    found = []
+    result = []
     for name, (low, high) in CLASSES.items():
-        for metric, told in metrics().items():
+        for metric, said in metrics().items():
             every = rows_of(rows, metric, low, high)
             own = [r for r in every if sure(r)]
             row: dict[str, Any] = {"kernels": name, "metric": metric, "pairs": len(own)}
             if own:
                 median, p95 = spread(own, "difference")
-                met = median <= told.get("median", MEDIAN) and p95 <= HIGH
+                met = median <= said.get("median", MEDIAN) and p95 <= HIGH
                 row |= {"median": median, "p95": p95, "met": met if low >= 20 else None}
                 if work := [r for r in own if "same_work" in r]:
                     row |= {"same_work": spread(work, "same_work")}
@@ -77,8 +77,8 @@ def summarised(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 row |= {"far": len(far), "explained": sum(bool(r["explained"]) for r in far)}
             if len(own) < len(every):
                 row |= {"unsure": len(every) - len(own), "with_unsure": spread(every, "difference")}
-            found.append(row)
-    return found
+            result.append(row)
+    return result
 
 
 def spread(rows: list[dict[str, Any]], of: str) -> list[float]:
@@ -155,7 +155,7 @@ def do_compare(options: argparse.Namespace) -> None:
             open_store(path) if path.is_dir() else import_ncu([path], Path(scratch) / f"{number}.fathom")
             for number, path in enumerate(options.ncu)
         ]
-        both = [side(one.table("counters").collect(), "ncu", lengths(one)) for one in tables]
+        both = [side(item.table("counters").collect(), "ncu", lengths(item)) for item in tables]
     theirs, ours = joined(both), side(live_counters(live), "PM sampling", lengths(live))
     rows = compare(options.program, ours, theirs)
     if not rows:
@@ -172,8 +172,8 @@ def do_summary(options: argparse.Namespace) -> None:
     summary = summarised(rows)
     notes = {name: metric["note"] for name, metric in metrics().items() if "note" in metric}
     print(table(summary))
-    whole = {"summary": summary, "differences": notes, "pairs": rows}
-    options.out.write_text(json.dumps(whole, indent=1) + "\n")
+    total = {"summary": summary, "differences": notes, "pairs": rows}
+    options.out.write_text(json.dumps(total, indent=1) + "\n")
 
 
 def main() -> None:
@@ -184,12 +184,12 @@ def main() -> None:
     show.add_argument("--way", help="counters to collect in a single pass instead of those")
     show.add_argument("--ways", action="store_true", help="all ways to try, one a line")
     show.set_defaults(do=do_options)
-    one = commands.add_parser("compare", help="one program: its sounding and ncu's result of it")
-    one.add_argument("program")
-    one.add_argument("live", type=Path)
-    one.add_argument("ncu", type=Path, nargs="+")
-    one.add_argument("--out", type=Path, required=True)
-    one.set_defaults(do=do_compare)
+    item = commands.add_parser("compare", help="one program: its sounding and ncu's result of it")
+    item.add_argument("program")
+    item.add_argument("live", type=Path)
+    item.add_argument("ncu", type=Path, nargs="+")
+    item.add_argument("--out", type=Path, required=True)
+    item.set_defaults(do=do_compare)
     all_ = commands.add_parser("summary", help="all programs")
     all_.add_argument("tables", type=Path, nargs="+")
     all_.add_argument("--out", type=Path, default=RESULT)

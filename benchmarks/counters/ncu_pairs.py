@@ -54,22 +54,22 @@ def side(frame: pl.DataFrame, source: str, took: dict[str, float]) -> Side:
 
 def column(frame: pl.DataFrame, source: str, name: str) -> Values:
     """One column of a source's counters, by family and counter."""
-    found: Values = defaultdict(dict)
+    values: Values = defaultdict(dict)
     rows = frame.filter(pl.col("source") == source).drop_nulls(name)
     for family, counter, value in rows.group_by("family", "counter").agg(pl.col(name).mean()).iter_rows():
-        found[family][plain(counter)] = value
-    return dict(found)
+        values[family][plain(counter)] = value
+    return dict(values)
 
 
 def joined(sides: list[Side]) -> Side:
     """What several runs of ncu measured; what more than one did is the first's."""
-    whole = Side({}, {}, {}, {})
-    for one in reversed(sides):
-        for all_, own in zip(whole[:3], one[:3], strict=True):
+    total = Side({}, {}, {}, {})
+    for item in reversed(sides):
+        for all_, own in zip(total[:3], item[:3], strict=True):
             for family, counters in own.items():
                 all_[family] = all_.get(family, {}) | counters
-        whole.took.update(one.took)
-    return whole
+        total.took.update(item.took)
+    return total
 
 
 def matched(live: list[str], ncu: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -99,9 +99,9 @@ def closest(family: str, others: list[str]) -> str | None:
     return ranked[0][1]
 
 
-def likeness(one: str, other: str) -> float:
+def likeness(text: str, other: str) -> float:
     """Shared words of both over all words, namespaces left out."""
-    mine, theirs = (set(re.findall(r"\w+(?!\w*::)", name)) for name in (one, other))
+    mine, theirs = (set(re.findall(r"\w+(?!\w*::)", name)) for name in (text, other))
     return len(mine & theirs) / len(mine | theirs)
 
 
@@ -137,13 +137,13 @@ def first(expressions: list[str], family: str, of: Side) -> Found | None:
 def compare(program: str, live: Side, ncu: Side) -> list[dict[str, Any]]:
     """A row for each family and metric that both have."""
     pairs, _ = matched(sorted(live.values), sorted(ncu.values))
-    found = (
+    result = (
         (name, pair(metric, family, theirs, live, ncu))
         for family, theirs in sorted(pairs.items())
         if family in live.took
         for name, metric in metrics().items()
     )
-    rows = [{"program": program, "metric": name} | row for name, row in found if row]
+    rows = [{"program": program, "metric": name} | row for name, row in result if row]
     return [beside(row, rows) for row in rows]
 
 
@@ -180,12 +180,12 @@ def same_work(
     """The difference once what ncu counted is put to the time and the cycles of the live kernel."""
     if not us:
         return {}
-    found: dict[str, Any] = {"ncu_us": round(us, 2)}
+    result: dict[str, Any] = {"ncu_us": round(us, 2)}
     ratio = us / row["us"]
     if CLOCK in live and CYCLES in ncu:
-        found |= {"clock": live[CLOCK] / 1e9, "ncu_clock": ncu[CYCLES] / us / 1e3}
-        ratio *= found["ncu_clock"] / found["clock"] if metric.get("clock") else 1.0
-    return found if metric.get("ratio") else found | {"same_work": row["live"] - row["ncu"] * ratio}
+        result |= {"clock": live[CLOCK] / 1e9, "ncu_clock": ncu[CYCLES] / us / 1e3}
+        ratio *= result["ncu_clock"] / result["clock"] if metric.get("clock") else 1.0
+    return result if metric.get("ratio") else result | {"same_work": row["live"] - row["ncu"] * ratio}
 
 
 def explained(row: dict[str, Any]) -> list[str]:
@@ -196,12 +196,12 @@ def explained(row: dict[str, Any]) -> list[str]:
     if "same_work" in row:
         points["length"] = sign * row["ncu"] * (row["ncu_us"] / row["us"] - 1)
         points["clock"] = sign * (row["difference"] - row["same_work"]) - points["length"]
-    if gap - sum(max(one, 0.0) for one in points.values()) > NEAR:
+    if gap - sum(max(point, 0.0) for point in points.values()) > NEAR:
         return []
     facts = row | {
         "unsure": 2 * row["live_error"],
         "ncu_unsure": 2 * row["ncu_error"],
         "longer": row.get("ncu_us", 0.0) - row["us"],
     }
-    told = [(cause, words) for cause, words in causes().items() if points.get(cause, 0.0) >= 1]
-    return [words.strip().format(**facts) for _, words in told]
+    said = [(cause, words) for cause, words in causes().items() if points.get(cause, 0.0) >= 1]
+    return [words.strip().format(**facts) for _, words in said]

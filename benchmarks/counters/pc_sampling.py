@@ -222,9 +222,9 @@ def loaded(name: str) -> str | None:
 
 def context() -> int:
     """This thread's CUDA context."""
-    found = c.c_void_p()
-    c.CDLL("libcuda.so.1").cuCtxGetCurrent(c.byref(found))
-    return found.value or 0
+    result = c.c_void_p()
+    c.CDLL("libcuda.so.1").cuCtxGetCurrent(c.byref(result))
+    return result.value or 0
 
 
 def work() -> Callable[[float], float]:
@@ -254,23 +254,23 @@ def child(options: argparse.Namespace) -> dict[str, Any]:
     if library is None:
         return {"error": "the program has no libcupti loaded"}
     mode = SERIALIZED if options.serialized else CONTINUOUS
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "libcupti": library,
         "mode": "serialized" if options.serialized else "continuous",
     }
-    found["round_us_without"] = rounds(options.seconds)
+    result["round_us_without"] = rounds(options.seconds)
     try:
         sampler = Sampler(library, context(), options.period, mode)
-        found["round_us_enabled"] = rounds(options.seconds)
+        result["round_us_enabled"] = rounds(options.seconds)
         sampler.start()
-        found["round_us_sampling"] = rounds(options.seconds)
+        result["round_us_sampling"] = rounds(options.seconds)
         sampler.stop()
-        found |= counted(sampler.read(), sampler.names)
+        result |= counted(sampler.read(), sampler.names)
         sampler.disable()
     except RefusedError as error:
-        return found | {"error": dict(zip(("call", "code", "words"), error.args, strict=True))}
-    found["round_us_afterwards"] = rounds(options.seconds)
-    return found
+        return result | {"error": dict(zip(("call", "code", "words"), error.args, strict=True))}
+    result["round_us_afterwards"] = rounds(options.seconds)
+    return result
 
 
 def main() -> None:

@@ -56,9 +56,9 @@ class Label:
         """Lines of the innermost functions that hold a marked line."""
         tree = ast.parse(self.path.read_text())
         spans = [
-            range(one.lineno, (one.end_lineno or 0) + 1)
-            for one in ast.walk(tree)
-            if isinstance(one, Function)
+            range(node.lineno, (node.end_lineno or 0) + 1)
+            for node in ast.walk(tree)
+            if isinstance(node, Function)
         ]
         return tuple({min((span for span in spans if line in span), key=len) for line in self.lines})
 

@@ -62,10 +62,12 @@ def outcome(label: Label, keep: Path, pairs: int) -> Outcome:
 
 def follow(seen: Outcome, form: str, pairs: int) -> None:
     """Do what large findings of this form advise about its loader; other causes the mended form mends."""
-    for one in seen.examined[form]["findings"]:
-        told = advised(one) if (one["share"] or 0) >= LARGE else []
-        if told:
-            seen.remedies[f"{form} {one['id']}"] = [clean_ms(seen.label, form, *told) for _ in range(pairs)]
+    for finding in seen.examined[form]["findings"]:
+        said = advised(finding) if (finding["share"] or 0) >= LARGE else []
+        if said:
+            seen.remedies[f"{form} {finding['id']}"] = [
+                clean_ms(seen.label, form, *said) for _ in range(pairs)
+            ]
 
 
 def advised(finding: dict[str, Any]) -> list[str]:

@@ -17,8 +17,8 @@ def row(seen: Outcome) -> dict[str, Any]:
     """One program: what was found, what was measured, and whether they agree."""
     label, faulty = seen.label, seen.examined[FAULTY]
     others = set(label.allowed) - set(label.kinds)
-    findings = [one for one in faulty["findings"] if one["id"] not in others]
-    causes = [one for one in findings if one["id"] in label.kinds]
+    findings = [finding for finding in faulty["findings"] if finding["id"] not in others]
+    causes = [finding for finding in findings if finding["id"] in label.kinds]
     first = findings[0]["id"] if findings else NOTHING
     source = (causes[0]["where"] or {}).get("source") if causes else None
     bound = (faulty.get("verdict") or {}).get("bound")
@@ -33,7 +33,7 @@ def row(seen: Outcome) -> dict[str, Any]:
         "verdict_bound": bound,
         "bound": bound in label.bound,
         "clean_ms": {form: statistics.median(runs) for form, runs in seen.clean.items()},
-        "recorded_clean_ms": {form: one["step"]["clean_ms"] for form, one in seen.examined.items()},
+        "recorded_clean_ms": {form: item["step"]["clean_ms"] for form, item in seen.examined.items()},
         **gain,
         **predicted,
         "inside": inside(gain, predicted),
@@ -58,8 +58,8 @@ def realised(seen: Outcome) -> dict[str, float]:
 def prediction(causes: list[dict[str, Any]]) -> dict[str, float | None]:
     """Of all findings that name the cause: they claim different milliseconds."""
     keys = {"predicted_ms": "gain_ms", "low_ms": "low_ms", "high_ms": "high_ms"}
-    known = [one for one in causes if one["gain_ms"] is not None]
-    return {name: sum(one[key] for one in known) if known else None for name, key in keys.items()}
+    known = [cause for cause in causes if cause["gain_ms"] is not None]
+    return {name: sum(item[key] for item in known) if known else None for name, key in keys.items()}
 
 
 def inside(gain: dict[str, float], predicted: dict[str, float | None]) -> bool:
@@ -71,9 +71,9 @@ def inside(gain: dict[str, float], predicted: dict[str, float | None]) -> bool:
 def false_findings(seen: Outcome) -> list[str]:
     """Large findings of the mended form that nothing in it justifies."""
     return [
-        f"{one['id']} {one['share']:.0%}"
-        for one in seen.examined[MENDED]["findings"]
-        if (one["share"] or 0) > LARGE and one["id"] not in seen.label.allowed
+        f"{finding['id']} {finding['share']:.0%}"
+        for finding in seen.examined[MENDED]["findings"]
+        if (finding["share"] or 0) > LARGE and finding["id"] not in seen.label.allowed
     ]
 
 
@@ -89,29 +89,29 @@ def harms(seen: Outcome) -> list[str]:
 
 def figures(rows: list[dict[str, Any]]) -> dict[str, str]:
     """How many programs pass each test; `place` passes at the marked line or in its function."""
-    passed = {column: sum(good(one, column) for one in rows) for column in COLUMNS}
+    passed = {column: sum(good(item, column) for item in rows) for column in COLUMNS}
     return {column: f"{number} of {len(rows)}" for column, number in passed.items()}
 
 
-def good(one: dict[str, Any], column: str) -> bool:
-    return one[column] in ("line", "function") if column == "place" else bool(one[column])
+def good(item: dict[str, Any], column: str) -> bool:
+    return item[column] in ("line", "function") if column == "place" else bool(item[column])
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """A line a program, then the figures."""
     head = f"{'':<14}{'first finding':<28}{'place':<10}{'bound':<14}{'step ms':>16}{'gain ms':>9}  interval"
     lines = [head]
-    for one in rows:
-        steps = f"{one['clean_ms'][FAULTY]:.1f} -> {one['clean_ms'][MENDED]:.1f}"
-        interval = NOTHING if one["low_ms"] is None else f"[{one['low_ms']:.1f}, {one['high_ms']:.1f}]"
-        marks = [_mark(one, "first", 28), _mark(one, "place", 10, one["place"]), _mark(one, "bound", 14)]
-        end = f"{steps:>16}{one['realised_ms']:>9.1f}  {interval}{'' if one['inside'] else ' !'}"
-        lines.append(f"{one['program']:<14}{''.join(marks)}{end}")
-        lines += [f"{'':<14}mended form: {false}" for false in one["false_in_mended"]]
-        lines += [f"{'':<14}harm: {harm}" for harm in one["harmful"]]
+    for item in rows:
+        steps = f"{item['clean_ms'][FAULTY]:.1f} -> {item['clean_ms'][MENDED]:.1f}"
+        interval = NOTHING if item["low_ms"] is None else f"[{item['low_ms']:.1f}, {item['high_ms']:.1f}]"
+        marks = [_mark(item, "first", 28), _mark(item, "place", 10, item["place"]), _mark(item, "bound", 14)]
+        end = f"{steps:>16}{item['realised_ms']:>9.1f}  {interval}{'' if item['inside'] else ' !'}"
+        lines.append(f"{item['program']:<14}{''.join(marks)}{end}")
+        lines += [f"{'':<14}mended form: {false}" for false in item["false_in_mended"]]
+        lines += [f"{'':<14}harm: {harm}" for harm in item["harmful"]]
     return "\n".join([*lines, ", ".join(f"{name} {value}" for name, value in figures(rows).items())])
 
 
-def _mark(one: dict[str, Any], column: str, width: int, text: str | None = None) -> str:
-    told = text or str(one[TOLD[column]])
-    return f"{told if good(one, column) else told + ' !':<{width}}"
+def _mark(item: dict[str, Any], column: str, width: int, text: str | None = None) -> str:
+    said = text or str(item[TOLD[column]])
+    return f"{said if good(item, column) else said + ' !':<{width}}"

@@ -76,15 +76,15 @@ def record(options: argparse.Namespace, prove: Callable[..., Any] | None = None)
 
     until = time.monotonic() + 60 * options.minutes
     part, parts = map(int, options.share.split("/"))
-    left = [one for one in trials(options.times)[part::parts] if not (options.out / one.file).exists()]
+    left = [trial for trial in trials(options.times)[part::parts] if not (options.out / trial.file).exists()]
     machine = known_machine()
     at = here(machine)
     _write(options.out / ABOUT, _about(machine, at.device))
     failed = 0
     with Fork(IMPORTED) as launcher:
         do = partial(_proven, options, prove or referee.prove_pair, launcher, at.device, until)
-        with closing(side_by_side(left, do, options.jobs or room(machine, at))) as told:
-            for line, bad in told:
+        with closing(side_by_side(left, do, options.jobs or room(machine, at))) as said:
+            for line, bad in said:
                 failed += bad
                 if line:
                     print(line, flush=True)
@@ -159,9 +159,9 @@ def _about(machine: dict[str, Any], device: str) -> dict[str, Any]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    whole = path.with_suffix(f".{os.getpid()}.part")
-    whole.write_text(json.dumps(content, separators=(",", ":")))
-    whole.replace(path)
+    total = path.with_suffix(f".{os.getpid()}.part")
+    total.write_text(json.dumps(content, separators=(",", ":")))
+    total.replace(path)
 
 
 def on_all(options: argparse.Namespace) -> int:
@@ -184,7 +184,7 @@ def on_all(options: argparse.Namespace) -> int:
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     """Every proof that was reached, in the order of `trials`."""
-    paths = [folder / one.file for one in trials()]
+    paths = [folder / trial.file for trial in trials()]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
@@ -194,35 +194,35 @@ def right(row: dict[str, Any]) -> bool:
     return row["verdict"] in allowed
 
 
-def summary(found: list[dict[str, Any]]) -> str:
+def summary(result: list[dict[str, Any]]) -> str:
     """Verdicts by kernel, and in all."""
     lines = [f"{'kernel':16} {'equal sides':30} {'2 % planted':40} ratio"]
     for kernel in NAMES:
-        own = [row for row in found if row["kernel"] == kernel]
-        told = [
+        own = [row for row in result if row["kernel"] == kernel]
+        said = [
             _counted([row for row in own if (row["planted"] == EQUAL) == equal]) for equal in (True, False)
         ]
-        lines.append(f"{kernel:16} {told[0]:30} {told[1]:40} {_longer(own)}")
+        lines.append(f"{kernel:16} {said[0]:30} {said[1]:40} {_longer(own)}")
     for equal, words in ((True, "equal sides not told apart"), (False, "2 % detected")):
-        asked = [row for row in found if (row["planted"] == EQUAL) == equal]
+        asked = [row for row in result if (row["planted"] == EQUAL) == equal]
         lines.append(f"{words}: {sum(map(right, asked))} of {len(asked)}")
     lines += [
         f"{row['kernel']} {row['planted']} {row['number']}: refused, {row['reasons']}"
-        for row in found
+        for row in result
         if row["reasons"]
     ]
     return "\n".join(lines)
 
 
-def _counted(found: list[dict[str, Any]]) -> str:
+def _counted(result: list[dict[str, Any]]) -> str:
     return ", ".join(
-        f"{count} {word}" for word, count in Counter(row["verdict"] for row in found).most_common()
+        f"{count} {word}" for word, count in Counter(row["verdict"] for row in result).most_common()
     )
 
 
-def _longer(found: list[dict[str, Any]]) -> str:
+def _longer(result: list[dict[str, Any]]) -> str:
     """The median of what the planted 2 % measured as."""
-    planted = [row for row in found if row["planted"] != EQUAL and row["ratio"]]
+    planted = [row for row in result if row["planted"] != EQUAL and row["ratio"]]
     ratios = [row["ratio"] if row["planted"] == SLOWER else 1 / row["ratio"] for row in planted]
     return f"{statistics.median(ratios):.4f}" if ratios else "–"
 
@@ -254,11 +254,11 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     if options.what == "record":
         sys.exit(min(1, on_all(options) if options.gpus else record(options)))
-    found = rows(options.out)
+    result = rows(options.out)
     about = json.loads((options.out / ABOUT).read_text())
     RESULT.parent.mkdir(exist_ok=True)
-    _write(RESULT, {"about": about, "proofs": found})
-    print(summary(found))
+    _write(RESULT, {"about": about, "proofs": result})
+    print(summary(result))
 
 
 if __name__ == "__main__":

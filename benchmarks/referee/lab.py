@@ -24,7 +24,7 @@ import msgspec
 from fathom.lab import Kept, techniques
 from fathom.machine.limits import Limits, limits_of
 from fathom.referee import Comparison
-from fathom.referee.ceilings import Work, fraction
+from fathom.referee.ceilings import CallWork, fraction
 
 RESULT = Path(__file__).parents[1] / "results" / "lab.json"
 Row = dict[str, Any]
@@ -51,14 +51,14 @@ def place(rows: Iterable[Row], machine: dict[str, Any]) -> None:
         raise SystemExit("That machine's ceilings were not all measured; give one where they were.")
     name = machine["gpus"][0].get("name")
     for row in rows:
-        work = msgspec.convert(row["work"], Work)
+        work = msgspec.convert(row["work"], CallWork)
         for timing in row["timings"]:
             if row["gpu"] == name and not timing["tuned"]["ceiling"]:
                 row["ceilings_of"] = "another machine with this GPU"
                 _place(timing, work, gpu if timing["cache"] else host)
 
 
-def _place(timing: Row, work: Work, limits: Limits) -> None:
+def _place(timing: Row, work: CallWork, limits: Limits) -> None:
     for side in (timing["plain"], timing["tuned"]):
         side["ceiling"] = msgspec.to_builtins(fraction(side["ns"], work, limits, timing["cache"]))
 
@@ -82,20 +82,20 @@ def _gpu(home: Path, fingerprint: str) -> str | None:
 
 def _row(kept: Kept) -> Row:
     verdict = kept.verdict
-    told = {"technique": kept.technique, "source": kept.source, "taken_ns": kept.taken_ns}
-    told |= {"versions": kept.versions, "verdict": verdict.verdict}
-    told |= {"ratio": verdict.ratio, "interval": verdict.interval, "work": verdict.work}
-    told |= {"reasons": [msgspec.to_builtins(reason) for reason in verdict.reasons], "notes": verdict.notes}
-    return told | {"timings": [_timing(one) for one in verdict.timings]}
+    record = {"technique": kept.technique, "source": kept.source, "taken_ns": kept.taken_ns}
+    record |= {"versions": kept.versions, "verdict": verdict.verdict}
+    record |= {"ratio": verdict.ratio, "interval": verdict.interval, "work": verdict.work}
+    record |= {"reasons": [msgspec.to_builtins(reason) for reason in verdict.reasons], "notes": verdict.notes}
+    return record | {"timings": [_timing(timing) for timing in verdict.timings]}
 
 
-def _timing(one: Comparison) -> Row:
-    sides = {"plain": one.baseline, "tuned": one.candidate}
-    told = {
+def _timing(comparison: Comparison) -> Row:
+    sides = {"plain": comparison.baseline, "tuned": comparison.candidate}
+    by_name = {
         name: {"ns": side.ns, "samples": side.samples, "ceiling": msgspec.to_builtins(side.ceiling)}
         for name, side in sides.items()
     }
-    return {"cache": one.cache, "ratio": one.ratio, "interval": one.interval, **told}
+    return {"cache": comparison.cache, "ratio": comparison.ratio, "interval": comparison.interval, **by_name}
 
 
 def bench() -> str:
@@ -116,7 +116,7 @@ def _line(row: Row) -> str:
         why = row["reasons"][0] if row["reasons"] else {"code": "", "detail": ""}
         return f"{name:<26}{row['verdict']:<10}{why['code']}: {why['detail'][:80]}"
     low, high = (1 / bound for bound in reversed(row["interval"] or [row["ratio"], row["ratio"]]))
-    chosen = next((one for one in row["timings"] if one["ratio"] == row["ratio"]), None)
+    chosen = next((timing for timing in row["timings"] if timing["ratio"] == row["ratio"]), None)
     shares = [_share(chosen[side]["ceiling"]) for side in ("plain", "tuned")] if chosen else []
     bound = (chosen["tuned"]["ceiling"] or {}).get("bound", "") if chosen else ""
     gain = f"{1 / row['ratio']:.3g}×"

@@ -32,7 +32,7 @@ def microseconds(bench: Cuda, kernel: Kernel, arguments: tuple[Any, ...]) -> flo
 
 def scatter(kernel: Kernel, moved: bool) -> dict[str, float]:
     """Mean in µs, and standard deviation as a share of it."""
-    bench, found = Cuda(), []
+    bench, result = Cuda(), []
     arguments = kernel.inputs(0)
     largest = max(leaf.nbytes for _, leaf in leaves(arguments))
     for seed in range(TIMES):
@@ -40,17 +40,17 @@ def scatter(kernel: Kernel, moved: bool) -> dict[str, float]:
             del arguments
             bench.move(largest)
             arguments = kernel.inputs(seed)
-        found.append(microseconds(bench, kernel, arguments))
-    mean = statistics.fmean(found)
-    return {"us": round(mean, 1), "scatter": round(statistics.stdev(found) / mean, 5)}
+        result.append(microseconds(bench, kernel, arguments))
+    mean = statistics.fmean(result)
+    return {"us": round(mean, 1), "scatter": round(statistics.stdev(result) / mean, 5)}
 
 
 def main() -> None:
-    found = {}
+    result = {}
     for name, kernel in KERNELS.items():
-        found[name] = {way: scatter(kernel, way == "moved") for way in ("stayed", "moved")}
-        print(name, found[name], flush=True)
-    Path(sys.argv[1]).write_text(json.dumps(found, indent=1) + "\n")
+        result[name] = {way: scatter(kernel, way == "moved") for way in ("stayed", "moved")}
+        print(name, result[name], flush=True)
+    Path(sys.argv[1]).write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

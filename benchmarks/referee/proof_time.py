@@ -90,9 +90,9 @@ def of_kernels(names: list[str], jobs: int) -> Iterator[str]:
     """Those of `equal_kernels.py`, each against itself."""
     with (
         Fork(IMPORTED) as launcher,
-        closing(side_by_side(names, functools.partial(kernel, launcher), jobs)) as told,
+        closing(side_by_side(names, functools.partial(kernel, launcher), jobs)) as said,
     ):
-        yield from told
+        yield from said
 
 
 def of_techniques(names: list[str], jobs: int) -> Iterator[str]:

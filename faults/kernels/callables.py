@@ -37,8 +37,8 @@ class Crafted:
 
     def reference(self, numbers: Tensor, n: int) -> Tensor:
         """What both must compute."""
-        found: Tensor = self._flaw.expected(numbers, n)
-        return found.int() if self._flaw.dtype == "uint32" else found
+        tensor: Tensor = self._flaw.expected(numbers, n)
+        return tensor.int() if self._flaw.dtype == "uint32" else tensor
 
     def work(self, numbers: Tensor, n: int) -> dict[str, float]:
         """Every number is read once, every result written once."""

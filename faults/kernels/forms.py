@@ -130,9 +130,9 @@ def halved(x: Array, _n: int, steps: int = 256) -> Array:
 
 
 def histogram(x: Array, _n: int, bins: int = 256) -> Array:
-    found, places = library(x), double(x) * bins
-    places = places.astype(np.int64) if found is np else places.long()
-    return found.bincount(places.clip(0, bins - 1), minlength=bins)
+    result, places = library(x), double(x) * bins
+    places = places.astype(np.int64) if result is np else places.long()
+    return result.bincount(places.clip(0, bins - 1), minlength=bins)
 
 
 def exponentials(x: Array, _n: int, terms: int = 16, repeats: int = 8) -> Array:

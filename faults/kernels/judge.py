@@ -39,13 +39,13 @@ def opened(path: Path, scratch: Path) -> Store:
 
 def collect(stores: list[Store]) -> Counters:
     """Every counter of every kernel, by source; where several soundings have it, the last."""
-    found: Counters = defaultdict(lambda: defaultdict(dict))
+    counters: Counters = defaultdict(lambda: defaultdict(dict))
     for store in stores:
         rows = store.table("counters").drop_nulls("value").collect()
         for row in rows.iter_rows(named=True):
             kernel = row["family"].partition(" ")[0]
-            found[row["source"]][kernel][plain(row["counter"])] = row["value"]
-    return found
+            counters[row["source"]][kernel][plain(row["counter"])] = row["value"]
+    return counters
 
 
 def plain(counter: str) -> str:

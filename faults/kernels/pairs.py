@@ -11,7 +11,7 @@ CALLABLES = HERE / "callables.py"
 
 def pairs() -> dict[str, Pair]:
     """Each flaw and its mended twin, by name."""
-    return {name: _pair(name, told.get("finding")) for name, told in flaws().items()}
+    return {name: _pair(name, said.get("finding")) for name, said in flaws().items()}
 
 
 def _pair(name: str, finding: str | None) -> Pair:

@@ -56,8 +56,8 @@ class Kernel:
         import torch
 
         numbers = self.flaw.make(n)
-        found = self(torch.from_numpy(numbers).to(device), n).cpu().numpy()
-        difference = np.abs(found - self.flaw.expected(numbers, n)).max()
+        result = self(torch.from_numpy(numbers).to(device), n).cpu().numpy()
+        difference = np.abs(result - self.flaw.expected(numbers, n)).max()
         if not difference <= self.flaw.tolerance:
             sys.exit(f"{self.flaw.name}_{self.form} is wrong: it differs from numpy by {difference:g}")
 

@@ -17,8 +17,8 @@ def test_work_that_was_launched_before_its_burst_reaches_into_no_other() -> None
         burst=np.array([1, 2, 2]),
         usual=7,
     )
-    found = boundary.at(np.array([50, 200, 5_000, 5_150]), [None] * 4, np.array([1, 1, 2, 2]))
-    assert found.tolist() == [50, 300, 5_200, 5_400]
+    result = boundary.at(np.array([50, 200, 5_000, 5_150]), [None] * 4, np.array([1, 1, 2, 2]))
+    assert result.tolist() == [50, 300, 5_200, 5_400]
 
 
 def queued(first_ns: int, others: int) -> Boundary:

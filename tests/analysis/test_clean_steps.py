@@ -50,9 +50,9 @@ def test_a_program_that_takes_longer_and_longer_is_not_put_down_to_the_profiler(
 
 
 def test_like_steps_all_count() -> None:
-    found = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
-    assert undisturbed(found, 5 * 10**8) == (found, "")
-    assert undisturbed(found, None) == (found, "")
+    result = [stretch(0, 11.2, 12), stretch(10**9, 11.25, 500)]
+    assert undisturbed(result, 5 * 10**8) == (result, "")
+    assert undisturbed(result, None) == (result, "")
 
 
 def test_throughput_is_of_the_time_that_steps_take_and_not_of_how_far_the_host_ran_ahead() -> None:
@@ -105,8 +105,8 @@ def test_steps_launched_faster_than_the_device_does_them_tell_no_length(
     timeline.steps(*range(50_000_000, 53_000_000, 500_000), stream=7)
     for start in range(50_000_000, 53_000_000, 500_000):
         timeline.kernel(start, start + 499_000, launched=start - 5_000)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    assert (found.step.clean_ms is not None) == told
-    why = [one.why for one in found.abstained if one.what == "clean step"]
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert (examination.step.clean_ms is not None) == told
+    why = [absence.why for absence in examination.abstained if absence.what == "clean step"]
     assert [text for text in why if "faster than the device" in text] == ([] if told else why[:1])
     assert (Replay(open_store(tmp_path / "s.fathom")).clean is not None) == told

@@ -39,26 +39,26 @@ def one_stream(seed, *, families=20, counters=6, bursts=4, steps=6, interval_us=
     return truth.sampled(random, parts, levels, interval_us=interval_us, **options)
 
 
-def folded(found, **changes):
-    return fold_samples(changes.get("samples", found.samples), found.kernels, [found.names])
+def folded(result, **changes):
+    return fold_samples(changes.get("samples", result.samples), result.kernels, [result.names])
 
 
-def against(found, frame):
+def against(result, frame):
     """Each row with the true value, and how many standard errors it is off."""
     known = [
-        {"family": label, "counter": bare(name), "truth": found.levels[k, c]}
-        for k, label in enumerate(found.labels)
-        for c, name in enumerate(found.names)
+        {"family": label, "counter": bare(name), "truth": result.levels[k, c]}
+        for k, label in enumerate(result.labels)
+        for c, name in enumerate(result.names)
     ]
     joined = frame.join(pl.DataFrame(known), on=["family", "counter"])
     return joined.with_columns(z=(pl.col("value") - pl.col("truth")) / pl.col("error"))
 
 
-def large(found):
+def large(result):
     """Families with at least 1 % of the kernels' time."""
     time = (pl.col("end_ns") - pl.col("start_ns")).sum()
     share = (
-        found.kernels.group_by("family").agg(time=time).with_columns(pl.col("time") / pl.col("time").sum())
+        result.kernels.group_by("family").agg(time=time).with_columns(pl.col("time") / pl.col("time").sum())
     )
     return set(share.filter(pl.col("time") >= 0.01)["family"])
 
@@ -66,9 +66,9 @@ def large(found):
 def test_values_lie_within_their_errors_as_often_as_they_say():
     z = []
     for seed in range(4):
-        found = one_stream(seed, bursts=3, interval_us=10 + 13 * seed)
-        rows = against(found, folded(found).frame)
-        assert large(found) <= set(rows["family"])
+        result = one_stream(seed, bursts=3, interval_us=10 + 13 * seed)
+        rows = against(result, folded(result).frame)
+        assert large(result) <= set(rows["family"])
         z += rows["z"].to_list()
     assert 0.90 <= np.mean(np.abs(z) < 1.96) <= 0.99
 
@@ -76,13 +76,13 @@ def test_values_lie_within_their_errors_as_often_as_they_say():
 def test_kernels_shorter_than_a_sample_are_told_too():
     random = np.random.default_rng(3)
     levels = random.uniform(10, 90, (5, 4))
-    found = truth.sampled(
+    result = truth.sampled(
         random,
         [truth.program(random, 5, 120, low_us=2, high_us=8, gap_us=3) for _ in range(4)],
         levels,
         interval_us=20,
     )
-    rows = against(found, folded(found).frame)
+    rows = against(result, folded(result).frame)
     assert rows["family"].n_unique() == 5
     assert rows["z"].abs().max() < 4.5
     assert rows["error"].max() < 12
@@ -90,11 +90,11 @@ def test_kernels_shorter_than_a_sample_are_told_too():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_each_bursts_clock_is_found_within_its_error(seed):
-    found = one_stream(seed, reach_us=60.0)
-    for one in folded(found).alignment:
-        assert not one.why
-        assert abs(one.shift_ns - found.shifts[one.burst]) < 5 * one.error_ns + 20
-        assert one.error_ns < 1000
+    result = one_stream(seed, reach_us=60.0)
+    for item in folded(result).alignment:
+        assert not item.why
+        assert abs(item.shift_ns - result.shifts[item.burst]) < 5 * item.error_ns + 20
+        assert item.error_ns < 1000
 
 
 def test_bursts_in_which_little_ran_are_aligned_by_what_the_others_showed():
@@ -102,10 +102,10 @@ def test_bursts_in_which_little_ran_are_aligned_by_what_the_others_showed():
     levels = random.uniform(5, 90, (12, 6))
     idle = {"low_us": 1, "high_us": 5, "idle_share": 0.9, "gap_us": 150}
     bursts = [truth.program(random, 12, 4, **idle) for _ in range(12)]
-    found = truth.sampled(random, bursts, levels, noise=1.0, reach_us=60.0)
-    told = [one for one in folded(found).alignment if not one.why]
-    assert len(told) >= 10
-    off = [abs(one.shift_ns - found.shifts[one.burst]) for one in told]
+    result = truth.sampled(random, bursts, levels, noise=1.0, reach_us=60.0)
+    said = [item for item in folded(result).alignment if not item.why]
+    assert len(said) >= 10
+    off = [abs(item.shift_ns - result.shifts[item.burst]) for item in said]
     assert np.median(off) < 400 and max(off) < 1500
 
 
@@ -123,17 +123,17 @@ def test_a_real_timeline_of_74_families_is_told_to_a_point(ramp):
     random = np.random.default_rng(2)
     levels = random.uniform(0, 100, (len(labels), 6))
     levels[:, 0] = random.uniform(60, 100, len(labels))
-    found = truth.sampled(random, [rows] * 2, levels, interval_us=10, ramp=ramp)
-    result = folded(found)
+    actual = truth.sampled(random, [rows] * 2, levels, interval_us=10, ramp=ramp)
+    result = folded(actual)
 
-    told = against(found, result.frame)
-    important = large(found)
+    said = against(actual, result.frame)
+    important = large(actual)
     assert len(important) > 20
-    assert important <= set(told["family"])
-    told = told.filter(pl.col("family").is_in(list(important)))
-    assert (told["z"].abs() < 2.5).mean() > 0.9
-    assert told["error"].max() <= 1.5
-    assert (told["value"] - told["truth"]).abs().median() <= 0.3
+    assert important <= set(said["family"])
+    said = said.filter(pl.col("family").is_in(list(important)))
+    assert (said["z"].abs() < 2.5).mean() > 0.9
+    assert said["error"].max() <= 1.5
+    assert (said["value"] - said["truth"]).abs().median() <= 0.3
 
 
 CLOCK = "gpc__cycles_elapsed.avg.per_second"
@@ -164,21 +164,21 @@ def test_the_course_within_a_launch_and_the_clock_do_not_bend_values(clock):
     kernels, samples, truths = truth.courses(random, bursts, course, clock=clock)
     names = [ACTIVE, *(truth.counter(k) for k in range(2)), CLOCK]
     frame = fold_samples(samples, kernels, [names]).frame
-    told = {(f, c): v for f, c, v in frame.select("family", "counter", "value").iter_rows()}
+    by_name = {(f, c): v for f, c, v in frame.select("family", "counter", "value").iter_rows()}
     for label in (PRODUCT, COPY, HALF):
         for name, value in zip(names[:-1], truths[label], strict=True):
-            assert told[label, bare(name)] == pytest.approx(value, abs=0.8)
+            assert by_name[label, bare(name)] == pytest.approx(value, abs=0.8)
     if clock:
-        assert told[PRODUCT, CLOCK] == pytest.approx(1.7e9, rel=0.01)
+        assert by_name[PRODUCT, CLOCK] == pytest.approx(1.7e9, rel=0.01)
 
 
 def test_a_first_burst_that_began_long_after_its_call_is_found():
-    found = one_stream(7, bursts=2, steps=4, reach_us=5.0)
+    result = one_stream(7, bursts=2, steps=4, reach_us=5.0)
     late = pl.when(pl.col("burst") == 0).then(1_490_000).otherwise(0)
-    moved = found.samples.with_columns(pl.col("start_ns") + late, pl.col("end_ns") + late)
-    first, second = folded(found, samples=moved).alignment
-    assert first.shift_ns + 1_490_000 == pytest.approx(found.shifts[0], abs=2000)
-    assert second.shift_ns == pytest.approx(found.shifts[1], abs=2000)
+    moved = result.samples.with_columns(pl.col("start_ns") + late, pl.col("end_ns") + late)
+    first, second = folded(result, samples=moved).alignment
+    assert first.shift_ns + 1_490_000 == pytest.approx(result.shifts[0], abs=2000)
+    assert second.shift_ns == pytest.approx(result.shifts[1], abs=2000)
 
 
 @settings(deadline=None, max_examples=60)
@@ -186,33 +186,33 @@ def test_a_first_burst_that_began_long_after_its_call_is_found():
 def test_parts_hold_the_time_of_their_states_and_no_other(rows):
     starts, lengths, family = np.array(rows).T
     members = [()]
-    whole = states_of(starts, starts + lengths, family, members)
-    parts = parts_of({0: whole})[0]
+    total = states_of(starts, starts + lengths, family, members)
+    parts = parts_of({0: total})[0]
     assert (parts.spans.starts[1:] >= parts.spans.ends[:-1]).all()
-    held = np.bincount(parts.owner[parts.state], parts.spans.ends - parts.spans.starts, len(members))
+    values = np.bincount(parts.owner[parts.state], parts.spans.ends - parts.spans.starts, len(members))
     assert (
-        held.tolist()
-        == np.bincount(whole.state, whole.spans.ends - whole.spans.starts, len(members)).tolist()
+        values.tolist()
+        == np.bincount(total.state, total.spans.ends - total.spans.starts, len(members)).tolist()
     )
     assert (parts.owner[parts.level] == parts.owner).all()
 
 
 def test_a_drift_between_the_clocks_is_followed():
-    found = one_stream(1, bursts=1, steps=80, drift_ppm=60.0)
-    result = folded(found)
-    (one,) = result.alignment
-    assert one.drift_ppm == pytest.approx(60.0, abs=15)
-    rows = against(found, result.frame)
+    actual = one_stream(1, bursts=1, steps=80, drift_ppm=60.0)
+    result = folded(actual)
+    (alignment,) = result.alignment
+    assert alignment.drift_ppm == pytest.approx(60.0, abs=15)
+    rows = against(actual, result.frame)
     assert (rows["z"].abs() < 3).mean() > 0.9
 
 
 def test_samples_that_nothing_explains_are_refused():
-    found = one_stream(2)
-    noise = np.random.default_rng(0).uniform(0, 100, (found.samples.height, len(found.names)))
-    result = folded(found, samples=found.samples.with_columns(values=pl.Series(noise.tolist())))
-    assert all("no shift" in one.why for one in result.alignment)
+    actual = one_stream(2)
+    noise = np.random.default_rng(0).uniform(0, 100, (actual.samples.height, len(actual.names)))
+    result = folded(actual, samples=actual.samples.with_columns(values=pl.Series(noise.tolist())))
+    assert all("no shift" in item.why for item in result.alignment)
     assert result.frame.is_empty()
-    assert len(result.abstained) == len(found.shifts)
+    assert len(result.abstained) == len(actual.shifts)
 
 
 def streams(steps=40):
@@ -232,13 +232,13 @@ def streams(steps=40):
 
 
 def test_what_always_overlaps_is_told_as_a_group_and_what_sometimes_does_by_itself():
-    found, levels = streams()
-    frame = folded(found).frame.filter(counter=bare(found.names[0]))
-    told = dict(zip(frame["family"], zip(frame["value"], frame["error"], strict=True), strict=True))
-    both = f"{found.labels[0]} + {found.labels[1]}"
-    assert set(told) == {both, found.labels[2], found.labels[3]}
-    for name, value in ((both, levels[0, 0] + levels[1, 0]), (found.labels[2], levels[2, 0])):
-        assert abs(told[name][0] - value) < 5 * told[name][1]
+    result, levels = streams()
+    frame = folded(result).frame.filter(counter=bare(result.names[0]))
+    by_name = dict(zip(frame["family"], zip(frame["value"], frame["error"], strict=True), strict=True))
+    both = f"{result.labels[0]} + {result.labels[1]}"
+    assert set(by_name) == {both, result.labels[2], result.labels[3]}
+    for name, value in ((both, levels[0, 0] + levels[1, 0]), (result.labels[2], levels[2, 0])):
+        assert abs(by_name[name][0] - value) < 5 * by_name[name][1]
 
 
 def test_families_that_samples_cannot_tell_apart_are_merged():
@@ -284,14 +284,14 @@ def test_ratios_are_ratios_of_sums_where_the_denominator_streams():
     traffic, hits = np.array([80.0, 5.0, 30.0]), np.array([0.2, 0.9, 0.6])
     numerator = np.column_stack([[90.0, 90.0, 80.0], traffic, traffic * hits])
     rows = truth.program(random, 3, 400, low_us=4, high_us=30)
-    found = truth.sampled(random, [rows, rows], numerator, interval_us=20, noise=0.5, names=names)
-    values = np.array(found.samples["values"].to_list())
+    result = truth.sampled(random, [rows, rows], numerator, interval_us=20, noise=0.5, names=names)
+    values = np.array(result.samples["values"].to_list())
     with np.errstate(invalid="ignore"):
         values[:, 2] /= values[:, 1]  # 0/0 where nothing was asked for
-    samples = found.samples.with_columns(values=pl.Series(values.tolist()))
-    frame = folded(found, samples=samples).frame.filter(pl.col("counter").str.ends_with("realtime.ratio"))
+    samples = result.samples.with_columns(values=pl.Series(values.tolist()))
+    frame = folded(result, samples=samples).frame.filter(pl.col("counter").str.ends_with("realtime.ratio"))
     assert frame.height == 3
-    for label, expected in zip(found.labels, hits, strict=True):
+    for label, expected in zip(result.labels, hits, strict=True):
         value, error = frame.filter(family=label).select("value", "error").row(0)
         assert abs(value - expected) < 5 * error
         assert error < 0.05
@@ -302,67 +302,67 @@ def test_sums_become_rates():
     random = np.random.default_rng(4)
     rows = truth.program(random, 3, 300, low_us=10, high_us=60)
     levels = np.column_stack([[90.0, 80.0, 70.0], [1e3, 2e3, 3e3]])
-    found = truth.sampled(random, [rows], levels, interval_us=20, names=[truth.ACTIVE, name])
-    counted = [[active, count * 20e-6] for active, count in found.samples["values"].to_list()]
-    frame = folded(found, samples=found.samples.with_columns(values=pl.Series(counted))).frame
+    result = truth.sampled(random, [rows], levels, interval_us=20, names=[truth.ACTIVE, name])
+    counted = [[active, count * 20e-6] for active, count in result.samples["values"].to_list()]
+    frame = folded(result, samples=result.samples.with_columns(values=pl.Series(counted))).frame
     rows = frame.filter(counter="sm__inst_executed.sum").sort("family")
     assert rows["unit"].unique().to_list() == ["/s"]
     assert rows["value"].to_list() == pytest.approx([1e3, 2e3, 3e3], rel=0.05)
 
 
 def test_gaps_in_one_counter_leave_the_others_alone():
-    found = one_stream(6)
-    values = np.array(found.samples["values"].to_list())
+    actual = one_stream(6)
+    values = np.array(actual.samples["values"].to_list())
     values[::3, 2] = np.nan
     values[:, 3] = np.nan
-    result = folded(found, samples=found.samples.with_columns(values=pl.Series(values.tolist())))
-    whole = folded(found).frame
-    assert set(whole["counter"]) - set(result.frame["counter"]) == {bare(found.names[3])}
-    rows = against(found, result.frame)
+    result = folded(actual, samples=actual.samples.with_columns(values=pl.Series(values.tolist())))
+    frame = folded(actual).frame
+    assert set(frame["counter"]) - set(result.frame["counter"]) == {bare(actual.names[3])}
+    rows = against(actual, result.frame)
     assert (rows["z"].abs() < 3).mean() > 0.95
-    untouched = bare(found.names[1])
-    both = result.frame.join(whole, on=["family", "counter"], suffix="_whole").filter(counter=untouched)
+    untouched = bare(actual.names[1])
+    both = result.frame.join(frame, on=["family", "counter"], suffix="_whole").filter(counter=untouched)
     assert both.height == 20  # the clocks are found a little differently, and nothing else
     assert ((both["value"] - both["value_whole"]).abs() < both["error"]).all()
 
 
 def test_what_cannot_be_folded_is_said():
-    found = one_stream(7, bursts=2, steps=3)
-    nothing = fold_samples(conform("samples", pl.DataFrame()), found.kernels, [found.names])
+    result = one_stream(7, bursts=2, steps=3)
+    nothing = fold_samples(conform("samples", pl.DataFrame()), result.kernels, [result.names])
     assert nothing.frame.is_empty() and "no counters were sampled" in nothing.abstained[-1].why
-    unnamed = fold_samples(found.samples, found.kernels, None)
+    unnamed = fold_samples(result.samples, result.kernels, None)
     assert "does not say which counters" in unnamed.abstained[0].why
-    idle = fold_samples(found.samples, found.kernels.clear(), [found.names])
+    idle = fold_samples(result.samples, result.kernels.clear(), [result.names])
     assert idle.frame.is_empty() and "no kernel was recorded" in idle.abstained[0].why
-    few = fold_samples(found.samples.head(5), found.kernels, [found.names])
+    few = fold_samples(result.samples.head(5), result.kernels, [result.names])
     assert "only 5 samples" in few.abstained[0].why
 
 
 @pytest.mark.parametrize("groups", [[], ["x"], [[]], {"0": ["a"]}, "abc", 7, [[1, 2]], [None]])
 def test_hostile_names_of_groups_end_in_words(groups):
-    found = one_stream(7, bursts=1, steps=2)
-    result = fold_samples(found.samples, found.kernels, groups)
+    actual = one_stream(7, bursts=1, steps=2)
+    result = fold_samples(actual.samples, actual.kernels, groups)
     assert result.frame.is_empty()
     assert result.abstained
 
 
 def test_damaged_samples_are_left_out_and_said():
-    found = one_stream(9)
-    damaged = found.samples.with_row_index("row").with_columns(
+    actual = one_stream(9)
+    damaged = actual.samples.with_row_index("row").with_columns(
         end_ns=pl.when(pl.col("row") % 50 == 0).then(pl.col("start_ns")).otherwise("end_ns"),
         values=pl.when(pl.col("row") % 70 == 1).then(pl.col("values").list.head(1)).otherwise("values"),
     )
-    result = folded(found, samples=damaged.drop("row"))
+    result = folded(actual, samples=damaged.drop("row"))
     assert "damaged samples were left out" in result.abstained[0].why
-    assert (against(found, result.frame)["z"].abs() < 3).mean() > 0.95
+    assert (against(actual, result.frame)["z"].abs() < 3).mean() > 0.95
 
 
 def test_groups_are_folded_each_and_the_surer_value_stays():
-    found = one_stream(10)
+    result = one_stream(10)
     half = pl.col("burst") < 2
-    second = found.samples.with_columns(group=pl.when(half).then(0).otherwise(1).cast(pl.Int32))
-    names = [found.names, [found.names[0], *(truth.counter(k) for k in range(20, 25))]]
-    frame = fold_samples(second, found.kernels, names).frame
+    second = result.samples.with_columns(group=pl.when(half).then(0).otherwise(1).cast(pl.Int32))
+    names = [result.names, [result.names[0], *(truth.counter(k) for k in range(20, 25))]]
+    frame = fold_samples(second, result.kernels, names).frame
     assert frame.select("family", "counter").is_duplicated().sum() == 0
     assert frame["counter"].n_unique() == 11
 
@@ -382,23 +382,23 @@ def test_launches_tell_their_own_attributes():
     ]
     rows.append(truth.kernel_row("b", 0, 5, 1, grid="torn", block=None, local_bytes=16))
     frame = static_attributes(conform("kernels", pl.DataFrame(rows, infer_schema_length=None)))
-    told = {(r["family"][0], r["counter"]): (r["value"], r["error"]) for r in frame.iter_rows(named=True)}
-    assert told["a", "launch__grid_size"] == (8.0, 0.0)
-    assert told["a", "launch__block_size"] == (128.0, 0.0)
-    assert told["a", "launch__registers_per_thread"] == (48.0, pytest.approx(16.0))
-    assert {counter for family, counter in told if family == "b"} == {"launch__local_mem_per_thread"}
+    by_name = {(r["family"][0], r["counter"]): (r["value"], r["error"]) for r in frame.iter_rows(named=True)}
+    assert by_name["a", "launch__grid_size"] == (8.0, 0.0)
+    assert by_name["a", "launch__block_size"] == (128.0, 0.0)
+    assert by_name["a", "launch__registers_per_thread"] == (48.0, pytest.approx(16.0))
+    assert {counter for family, counter in by_name if family == "b"} == {"launch__local_mem_per_thread"}
 
 
 def test_counters_of_a_sounding(tmp_path):
-    found = one_stream(11, bursts=2)
+    result = one_stream(11, bursts=2)
     writer = Writer(tmp_path / "a.fathom")
-    kernels = found.kernels.with_columns(registers=pl.lit(40, pl.Int32), device=pl.lit(0, pl.Int32))
+    kernels = result.kernels.with_columns(registers=pl.lit(40, pl.Int32), device=pl.lit(0, pl.Int32))
     writer.write(0, "kernels", kernels)
-    writer.write(0, "samples", found.samples)
-    store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [found.names]})]))
+    writer.write(0, "samples", result.samples)
+    store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [result.names]})]))
     frame, abstained, alignment, pools = counters_of(store, 0)
     assert not pools
     assert set(frame["source"]) == {"PM sampling", "static"}
     assert len(alignment) == 2
     assert frame.columns == conform("counters", pl.DataFrame()).columns
-    assert all(one.why for one in abstained)
+    assert all(absence.why for absence in abstained)

@@ -23,15 +23,15 @@ COPY = "copy_kernel<float>"
 OFTEN = f"{COPY} 512x1x1·128x1x1"  # the shape of that function that has samples enough
 
 
-def labelled(found):
+def labelled(result):
     """The made-up families under names: large kernels, then shapes of one function, the first often."""
     names = [f"large_{k} {k + 1}x1x1·256x1x1" for k in range(LARGE)]
-    names += [OFTEN, *(f"{COPY} {k + 1}x2x1·128x1x1" for k in range(len(found.labels) - LARGE - 1))]
-    other = dict(zip(found.labels, names, strict=True))
-    family = found.kernels["family"].replace_strict(other)
-    found.kernels = found.kernels.with_columns(family=family, name=family.str.split(" ").list.first())
-    found.labels = names
-    return found
+    names += [OFTEN, *(f"{COPY} {k + 1}x2x1·128x1x1" for k in range(len(result.labels) - LARGE - 1))]
+    other = dict(zip(result.labels, names, strict=True))
+    family = result.kernels["family"].replace_strict(other)
+    result.kernels = result.kernels.with_columns(family=family, name=family.str.split(" ").list.first())
+    result.labels = names
+    return result
 
 
 def growing(seed, *, lengths_us, levels_by=None, bursts=3, launches=8, noise=1.0):
@@ -59,19 +59,19 @@ def growing(seed, *, lengths_us, levels_by=None, bursts=3, launches=8, noise=1.0
     return labelled(truth.sampled(random, runs, levels, noise=noise)), runs
 
 
-def pooled_truth(found, runs, pool):
+def pooled_truth(result, runs, pool):
     """Brute force: the mean over the time of all launches of the pool's shapes."""
-    rows = [row for rows in runs for row in rows if found.labels[row[2]] in pool.families]
+    rows = [row for rows in runs for row in rows if result.labels[row[2]] in pool.families]
     time = np.array([end - start for start, end, _ in rows], float)
-    return time @ found.levels[[family for *_, family in rows]] / time.sum()
+    return time @ result.levels[[family for *_, family in rows]] / time.sum()
 
 
-def against(found, runs):
+def against(result, runs):
     """The pool's rows, with how many standard errors each lies off the truth, and by how much."""
-    folding = fold_samples(found.samples, found.kernels, [found.names])
+    folding = fold_samples(result.samples, result.kernels, [result.names])
     (pool,) = folding.pools
     rows = folding.frame.filter(family=pool.label)
-    known = dict(zip(map(bare, found.names), pooled_truth(found, runs, pool), strict=True))
+    known = dict(zip(map(bare, result.names), pooled_truth(result, runs, pool), strict=True))
     off = rows["value"] - rows["counter"].replace_strict(known, return_dtype=pl.Float64)
     return folding, pool, (off / rows["error"]).to_numpy(), off.to_numpy()
 
@@ -85,41 +85,41 @@ def test_a_pool_is_the_mean_over_the_time_of_its_launches_within_its_error():
 
 
 def test_long_launches_do_not_count_for_more_than_their_time():
-    found = [
+    result = [
         against(*growing(seed, lengths_us=(1.0, 7.0), levels_by=lambda us: 12 * us, noise=0.3, launches=2))
         for seed in range(6)
     ]
-    assert all(len(pool.families) > 0.8 * SHAPES for _, pool, *_ in found)
+    assert all(len(pool.families) > 0.8 * SHAPES for _, pool, *_ in result)
     assert (
-        abs(np.mean([off for *_, off in found])) < 1.5
+        abs(np.mean([off for *_, off in result])) < 1.5
     )  # points; one value for all leans to long ones, by 5
 
 
 def test_what_is_told_alone_stays_as_it_was():
-    found, _ = growing(1, lengths_us=(2.0, 2.6))
-    folding = fold_samples(found.samples, found.kernels, [found.names])
+    result, _ = growing(1, lengths_us=(2.0, 2.6))
+    folding = fold_samples(result.samples, result.kernels, [result.names])
     (pool,) = folding.pools
     assert pool.label == f"{COPY}, {SHAPES} launch shapes" and OFTEN not in pool.families
-    assert set(folding.frame["family"]) == {*found.labels[: LARGE + 1], pool.label}
-    assert not [one for one in folding.abstained if COPY in one.what]
-    apart = found.kernels.with_columns(  # the same program, its rare shapes of a function each
+    assert set(folding.frame["family"]) == {*result.labels[: LARGE + 1], pool.label}
+    assert not [absence for absence in folding.abstained if COPY in absence.what]
+    apart = result.kernels.with_columns(  # the same program, its rare shapes of a function each
         family=pl.when(pl.col("family").is_in(pool.families))
         .then(pl.col("family").str.replace_all(" ", "_") + " 1x1x1·1x1x1")
         .otherwise("family")
     )
-    before = fold_samples(found.samples, apart, [found.names])
+    before = fold_samples(result.samples, apart, [result.names])
     assert not before.pools
     both = folding.frame.join(before.frame, on=["family", "counter", "samples"], suffix="_before")
-    assert len(both) == (LARGE + 1) * len(found.names)
+    assert len(both) == (LARGE + 1) * len(result.names)
     assert np.allclose(both["value"], both["value_before"]) and np.allclose(
         both["error"], both["error_before"]
     )
 
 
 def test_shapes_that_all_have_samples_enough_are_no_pool():
-    found, _ = growing(2, lengths_us=(25.0, 40.0), launches=20)
-    folding = fold_samples(found.samples, found.kernels, [found.names])
-    assert not folding.pools and set(folding.frame["family"]) == set(found.labels)
+    result, _ = growing(2, lengths_us=(25.0, 40.0), launches=20)
+    folding = fold_samples(result.samples, result.kernels, [result.names])
+    assert not folding.pools and set(folding.frame["family"]) == set(result.labels)
 
 
 def test_counters_that_were_sampled_while_other_shapes_ran_are_less_sure():
@@ -137,12 +137,12 @@ def test_counters_that_were_sampled_while_other_shapes_ran_are_less_sure():
             now += random.exponential(5_000)
             runs[-1].append((round(now), round(now + 1e3 * usual[family]), int(family)))
             now += 1e3 * usual[family]
-    found = labelled(truth.sampled(random, runs, levels, noise=0.3))
-    samples = found.samples.with_columns(group=pl.col("burst").cast(pl.Int32))
-    folding = fold_samples(samples, found.kernels, [found.names, [f"{name}_b" for name in found.names]])
+    result = labelled(truth.sampled(random, runs, levels, noise=0.3))
+    samples = result.samples.with_columns(group=pl.col("burst").cast(pl.Int32))
+    folding = fold_samples(samples, result.kernels, [result.names, [f"{name}_b" for name in result.names]])
     (pool,) = folding.pools
     rows = folding.frame.filter(family=pool.label)
-    level = pooled_truth(found, runs, pool)[0]
+    level = pooled_truth(result, runs, pool)[0]
     assert len(rows) and (abs(rows["value"] - level) < 2.5 * rows["error"]).all()
     assert (rows["error"] > 0.1 * rows["value"]).all()
 
@@ -150,12 +150,12 @@ def test_counters_that_were_sampled_while_other_shapes_ran_are_less_sure():
 @given(
     st.dictionaries(st.sampled_from([f"f{k} {n}x1·1x1" for k in range(3) for n in range(4)]), st.booleans())
 )
-def test_pools_are_of_one_function_and_their_labels_of_one_pool(told):
-    functions = {family: ("compute", family.split()[0]) for family in told}
-    rare = {family for family, enough in told.items() if not enough}
+def test_pools_are_of_one_function_and_their_labels_of_one_pool(said):
+    functions = {family: ("compute", family.split()[0]) for family in said}
+    rare = {family for family, enough in said.items() if not enough}
     pools = pools_of(functions, rare, set(), 0)
     labels = [pool.label for pool in pools]
-    assert len(set(labels)) == len(labels) and not set(labels) & set(told)
+    assert len(set(labels)) == len(labels) and not set(labels) & set(said)
     for pool in pools:
         assert set(pool.families) <= rare and len(pool.families) > 1
         assert {functions[family] for family in pool.families} == {("compute", pool.label.split(",")[0])}
@@ -180,31 +180,31 @@ def test_facts_that_are_no_pools_are_none(facts):
 @given(st.lists(st.integers(1, 30_000), max_size=60))
 def test_lengths_that_differ_are_parted_and_none_is_lost(lengths):
     lengths = np.sort(np.array(lengths, np.int64))
-    found = _split_evenly(lengths)
-    assert np.array_equal(np.concatenate(found), lengths)
-    for one in found[:-1]:
-        least = one[np.searchsorted(np.cumsum(one), 0.05 * lengths.sum())]
-        assert one[-1] <= max(DIFFERENT * one[0], least) or len(found) == 1
+    result = _split_evenly(lengths)
+    assert np.array_equal(np.concatenate(result), lengths)
+    for item in result[:-1]:
+        least = item[np.searchsorted(np.cumsum(item), 0.05 * lengths.sum())]
+        assert item[-1] <= max(DIFFERENT * item[0], least) or len(result) == 1
 
 
 def test_a_sounding_without_its_samples_knows_whom_a_pool_tells(tmp_path):
-    found, _ = growing(5, lengths_us=(2.0, 2.6))
+    result, _ = growing(5, lengths_us=(2.0, 2.6))
     writer = Writer(tmp_path / "run.fathom")
-    writer.write(0, "kernels", found.kernels)
-    writer.write(0, "samples", found.samples)
-    store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [found.names]})]))
+    writer.write(0, "kernels", result.kernels)
+    writer.write(0, "samples", result.samples)
+    store = writer.finish(Manifest(ranks=[Rank(rank=0, facts={"counter_groups": [result.names]})]))
     once = counters_of(store, 0)
     small = counters_of(folded(store, tmp_path / "small.fathom"), 0)
     again = counters_of(folded(open_store(tmp_path / "small.fathom"), tmp_path / "again.fathom"), 0)
     assert once.pools and list(once.pools) == list(small.pools) == list(again.pools)
     assert "pools" not in store.manifest.ranks[0].facts
     rows = small.frame.filter(family=once.pools[0].label)
-    assert len(rows) == len(found.names)
+    assert len(rows) == len(result.names)
     each = of_each(once).filter(source="PM sampling").group_by("family").len()
-    assert dict(each.iter_rows()) == dict.fromkeys([*found.labels, once.pools[0].label], len(found.names))
+    assert dict(each.iter_rows()) == dict.fromkeys([*result.labels, once.pools[0].label], len(result.names))
 
 
 def test_without_samples_there_are_no_pools():
-    found, _ = growing(4, lengths_us=(2.0, 2.6))
-    folding = fold_samples(found.samples.clear(), found.kernels, [found.names])
+    result, _ = growing(4, lengths_us=(2.0, 2.6))
+    folding = fold_samples(result.samples.clear(), result.kernels, [result.names])
     assert not folding.pools and folding.frame.is_empty()

@@ -23,11 +23,11 @@ def frame(*rows: tuple[str, str, float, float]) -> pl.DataFrame:
 
 def test_what_cannot_be_is_left_out_with_its_reason() -> None:
     """As on an H200: a block of 36 µs alone on the device, after a kernel whose lines are written back."""
-    kept, told = possible(
+    kept, said = possible(
         frame(("nll", HITS, 1.561, 0.062), ("nll", BUSY, 0.8, 0.1), ("gemm", HITS, 0.34, 0.002))
     )
     assert list(kept.select("family", "counter").iter_rows()) == [("nll", BUSY), ("gemm", HITS)]
-    (reason,) = told
+    (reason,) = said
     assert reason.what == f"{HITS} of nll" and "156 %" in reason.why
 
 
@@ -35,11 +35,11 @@ def test_what_cannot_be_is_left_out_with_its_reason() -> None:
     ("value", "error"), [(1.02, 0.074), (1.015, 0.0001), (-0.01, 0.0), (0.0, 1.6), (-0.3, 0.2)]
 )
 def test_what_its_error_allows_stays(value: float, error: float) -> None:
-    kept, told = possible(frame(("k", HITS, value, error), ("k", L1, value, error)))
-    assert len(kept) == 2 and not told
+    kept, said = possible(frame(("k", HITS, value, error), ("k", L1, value, error)))
+    assert len(kept) == 2 and not said
 
 
 @given(st.floats(1.5, 32.0), st.sampled_from([BYTES, BUSY]))
 def test_only_shares_have_such_bounds(value: float, counter: str) -> None:
-    kept, told = possible(frame(("k", counter, value, 0.0)))
-    assert len(kept) == 1 and not told
+    kept, said = possible(frame(("k", counter, value, 0.0)))
+    assert len(kept) == 1 and not said

@@ -12,42 +12,42 @@ from fathom.analysis.intervals import Spans
 anything = st.lists(st.tuples(st.integers(-20, 60), st.integers(-5, 20)), max_size=12).map(
     lambda pairs: intervals.spans([a for a, _ in pairs], [a + length for a, length in pairs])
 )
-tidy = anything.map(lambda held: intervals.union(*held))
+tidy = anything.map(lambda values: intervals.union(*values))
 
 
-def instants(held: Spans) -> set[int]:
-    return {t for a, b in zip(held.starts.tolist(), held.ends.tolist(), strict=True) for t in range(a, b)}
+def instants(spans: Spans) -> set[int]:
+    return {t for a, b in zip(spans.starts.tolist(), spans.ends.tolist(), strict=True) for t in range(a, b)}
 
 
-def assert_tidy(held: Spans) -> None:
-    assert (held.ends > held.starts).all()
-    assert (held.starts[1:] > held.ends[:-1]).all() or (held.starts[1:] >= held.ends[:-1]).all()
+def assert_tidy(spans: Spans) -> None:
+    assert (spans.ends > spans.starts).all()
+    assert (spans.starts[1:] > spans.ends[:-1]).all() or (spans.starts[1:] >= spans.ends[:-1]).all()
 
 
 @given(anything)
-def test_union_covers_what_any_interval_covers(held: Spans) -> None:
-    found = intervals.union(*held)
-    assert instants(found) == instants(held)
-    assert (found.ends > found.starts).all()
-    assert (found.starts[1:] > found.ends[:-1]).all()
-    assert found.length == len(instants(held))
+def test_union_covers_what_any_interval_covers(spans: Spans) -> None:
+    result = intervals.union(*spans)
+    assert instants(result) == instants(spans)
+    assert (result.ends > result.starts).all()
+    assert (result.starts[1:] > result.ends[:-1]).all()
+    assert result.length == len(instants(spans))
 
 
 @given(tidy, tidy)
 def test_set_operations(a: Spans, b: Spans) -> None:
-    for found, truth in (
+    for result, truth in (
         (intervals.intersect(a, b), instants(a) & instants(b)),
         (intervals.subtract(a, b), instants(a) - instants(b)),
         (intervals.merge(a, b), instants(a) | instants(b)),
         (intervals.complement(a, -30, 90), set(range(-30, 90)) - instants(a)),
     ):
-        assert instants(found) == truth
-        assert_tidy(found)
+        assert instants(result) == truth
+        assert_tidy(result)
 
 
 @given(tidy, st.lists(st.tuples(st.integers(-30, 90), st.integers(0, 40)), max_size=6))
-def test_covered_counts_instants(held: Spans, queries: list[tuple[int, int]]) -> None:
+def test_covered_counts_instants(spans: Spans, queries: list[tuple[int, int]]) -> None:
     starts = np.array([a for a, _ in queries], np.int64)
     ends = np.array([a + length for a, length in queries], np.int64)
-    truth = [len(instants(held) & set(range(a, b))) for a, b in zip(starts, ends, strict=True)]
-    assert intervals.covered(held, starts, ends).tolist() == truth
+    truth = [len(instants(spans) & set(range(a, b))) for a, b in zip(starts, ends, strict=True)]
+    assert intervals.covered(spans, starts, ends).tolist() == truth

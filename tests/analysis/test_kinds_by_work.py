@@ -58,8 +58,8 @@ def test_steps_that_did_the_same_are_one_kind_however_long_they_took(a: list[flo
 
 @given(st.lists(st.tuples(st.floats(9.0, 11.0), st.booleans()), min_size=4, max_size=30))
 @settings(max_examples=40, deadline=None)
-def test_other_work_in_the_same_time_is_no_kind(told: list[tuple[float, bool]]) -> None:
-    steps, work = program([ms for ms, _ in told], [MORE if more else USUAL for _, more in told], [10.0] * 9)
+def test_other_work_in_the_same_time_is_no_kind(said: list[tuple[float, bool]]) -> None:
+    steps, work = program([ms for ms, _ in said], [MORE if more else USUAL for _, more in said], [10.0] * 9)
     assert split_by_work(steps, work).equals(steps)
 
 
@@ -87,13 +87,13 @@ def test_other_work_that_takes_longer_is_a_kind_in_the_timeline_and_in_the_clean
         for side, slower in ((which, 1.0), (clean, 1.2))
     )
     steps, work = program(lengths, [MORE if long else USUAL for long in which], bare)
-    found = split_by_work(steps, work)
+    result = split_by_work(steps, work)
     usual = sum(ms for ms, long in zip(lengths, which, strict=True) if not long)
     mostly = sum(lengths) - usual > usual
     names = {mostly: "train", not mostly: "train+kind 2"}
-    assert kinds(found, "timeline") == [names[long] for long in which]
-    assert kinds(found, "clean") == [names[long] for long in clean]
-    assert found.drop("kind").equals(steps.drop("kind"))
+    assert kinds(result, "timeline") == [names[long] for long in which]
+    assert kinds(result, "clean") == [names[long] for long in clean]
+    assert result.drop("kind").equals(steps.drop("kind"))
 
 
 TIMELINE = Known(np.arange(100, 110), np.array([0] * 9 + [1]), np.array([10.0] * 9 + [30.0]))
@@ -102,11 +102,11 @@ TIMELINE = Known(np.arange(100, 110), np.array([0] * 9 + [1]), np.array([10.0] *
 def test_every_tenth_step_is_told_though_all_scatter() -> None:
     random, numbers = np.random.default_rng(7), np.arange(100)
     turn = numbers % 10 == 9
-    found = [
+    result = [
         by_time(np.where(turn, 30, 8) * random.uniform(0.8, 1.7, 100), numbers, TIMELINE) for _ in range(99)
     ]
-    assert sum(one is not None for one in found) > 50
-    assert all(one is None or (one == turn).all() for one in found)
+    assert sum(item is not None for item in result) > 50
+    assert all(item is None or (item == turn).all() for item in result)
 
 
 @given(st.lists(st.booleans(), min_size=2, max_size=60))
@@ -131,8 +131,8 @@ def test_one_noisy_population_is_seldom_cut_in_two(scatter: float) -> None:
 def test_a_lone_slow_step_is_no_kind_of_the_clean_phase() -> None:
     times = np.array([10.0] * 20 + [30.0])
     assert by_time(times, np.arange(21), TIMELINE) is None
-    found = by_time(np.append(times, 29.0), np.arange(22), TIMELINE)
-    assert found is not None and found.tolist() == [0] * 20 + [1, 1]
+    result = by_time(np.append(times, 29.0), np.arange(22), TIMELINE)
+    assert result is not None and result.tolist() == [0] * 20 + [1, 1]
 
 
 @given(st.lists(st.sampled_from(["", "mm", "[]", "attention"]), max_size=6), st.integers(1, 6))
@@ -145,8 +145,8 @@ def test_few_or_odd_records_split_nothing(names: list[str], steps: int) -> None:
 def asked(queries: list[int | None], kind: str = "inference") -> pl.DataFrame:
     table = conform("steps", pl.DataFrame({"step": range(len(queries))}))
     opens = pl.int_range(len(queries), dtype=pl.Int64, eager=True) * MS
-    told = {"query": pl.Series(queries, dtype=pl.Int64), "mark_ns": opens, "end_ns": opens + MS}
-    return table.with_columns(kind=pl.lit(kind), samples=pl.lit(2, pl.Int64), **told)
+    record = {"query": pl.Series(queries, dtype=pl.Int64), "mark_ns": opens, "end_ns": opens + MS}
+    return table.with_columns(kind=pl.lit(kind), samples=pl.lit(2, pl.Int64), **record)
 
 
 def attention(step: int, shapes: str, name: str = "aten::scaled_dot_product_attention") -> pl.DataFrame:
@@ -169,9 +169,9 @@ NAMED = ["prefill", "decode", "decode", "decode"] * 2
 def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
     step: int, shapes: str, name: str
 ) -> None:
-    found = classified(asked(LOOP), attention(step, shapes, name))
-    assert found["kind"].to_list() == NAMED
-    assert found["tokens"].to_list() == [2 * length for length in LOOP]
+    result = classified(asked(LOOP), attention(step, shapes, name))
+    assert result["kind"].to_list() == NAMED
+    assert result["tokens"].to_list() == [2 * length for length in LOOP]
 
 
 @pytest.mark.parametrize(
@@ -187,10 +187,10 @@ def test_attention_with_as_many_queries_as_ids_is_prefill_and_decode(
     ],
 )
 def test_without_attention_over_the_ids_the_steps_only_differ(shapes: str) -> None:
-    found = classified(asked(LOOP), attention(1, shapes))
-    assert set(found["kind"]) == {"inference of one", "inference of many"}
-    assert found["tokens"].null_count() == len(LOOP)
-    assert classified(asked(LOOP), None)["kind"].equals(found["kind"])
+    result = classified(asked(LOOP), attention(1, shapes))
+    assert set(result["kind"]) == {"inference of one", "inference of many"}
+    assert result["tokens"].null_count() == len(LOOP)
+    assert classified(asked(LOOP), None)["kind"].equals(result["kind"])
 
 
 @pytest.mark.parametrize(

@@ -94,20 +94,20 @@ class Reference:
 
     def account(self, window: tuple[int, int]) -> Counter:
         """(entry, detail) to nanoseconds, as fractions where pieces share an instant."""
-        found: Counter = Counter()
+        counter: Counter = Counter()
         for t in range(*window):
             running = [k for k in self.rows["kernels"] if k["start_ns"] <= t < k["end_ns"]]
             for entry in ("compute", "communication", "copy"):
                 mine = [k for k in running if CLASSES[k["kind"]] == entry]
                 for kernel in mine:
-                    found[entry, "set" if kernel["kind"] == "set" else kernel["name"]] += Fraction(
+                    counter[entry, "set" if kernel["kind"] == "set" else kernel["name"]] += Fraction(
                         1, len(mine)
                     )
                 if mine:
                     break
             else:
-                found[self.idle(t)] += 1
-        return found
+                counter[self.idle(t)] += 1
+        return counter
 
     def idle(self, t: int) -> tuple[str, str]:
         later = [k for k in self.rows["kernels"] if k["start_ns"] > t]
@@ -143,14 +143,14 @@ class Reference:
         def here(row: dict[str, Any]) -> bool:
             return row["thread"] == thread and row["start_ns"] <= t < row["end_ns"]
 
-        found = {}
+        result = {}
         for row in filter(here, self.rows["ops"] + self.rows["launches"]):
-            found["dispatching"] = ""
+            result["dispatching"] = ""
             cause = CALLS.get(row.get("api", ""), "dispatching")
-            found[cause] = row["api"] if cause != "dispatching" else ""
+            result[cause] = row["api"] if cause != "dispatching" else ""
         for row in filter(here, self.rows["waits"]):
-            found["compilation" if row["cause"] == "compile" else row["cause"]] = ""
-        return found
+            result["compilation" if row["cause"] == "compile" else row["cause"]] = ""
+        return result
 
     def extent(self, thread: int) -> tuple[int, int]:
         rows = [r for name in ("ops", "launches", "waits") for r in self.rows[name] if r["thread"] == thread]
@@ -177,12 +177,12 @@ def test_every_nanosecond_is_where_the_design_puts_it(made: Timeline) -> None:
     for window, bounds in zip(device.windows, reference.windows(), strict=True):
         if window.used:
             truth += reference.account(bounds)
-    found = totals(device)
+    result = totals(device)
     used = sum(window.used for window in device.windows)
-    for key in {*truth, *found}:
+    for key in {*truth, *result}:
         # Shares are rounded to whole nanoseconds, window by window.
         allowed = used if key[0] in ("compute", "communication", "copy") else 0
-        assert abs(found.get(key, 0) - truth.get(key, 0)) <= allowed, (key, found, truth)
+        assert abs(result.get(key, 0) - truth.get(key, 0)) <= allowed, (key, result, truth)
     for entry in ("compute", "communication", "copy"):
-        both = (sum(ns for key, ns in one.items() if key[0] == entry) for one in (found, truth))
+        both = (sum(ns for key, ns in item.items() if key[0] == entry) for item in (result, truth))
         assert len(set(both)) == 1, entry

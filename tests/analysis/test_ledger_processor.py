@@ -15,14 +15,14 @@ from tests.support.timelines import MAIN, OTHER, Timeline, examination_of
 @st.composite
 def nested(draw: st.DrawFn, low: int = 0, high: int = 60, depth: int = 0) -> list[tuple[int, int]]:
     """Intervals of which any two nest or are apart."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     cursor = low
     while cursor < high and depth < 4 and draw(st.booleans()):
         start = draw(st.integers(cursor, high - 1))
         end = draw(st.integers(start + 1, high))
-        found += [(start, end), *draw(nested(start, end, depth + 1))]
+        result += [(start, end), *draw(nested(start, end, depth + 1))]
         cursor = end
-    return found
+    return result
 
 
 @given(nested())
@@ -30,7 +30,7 @@ def test_innermost_is_the_op_that_began_last(ops: list[tuple[int, int]]) -> None
     starts = np.array([a for a, _ in ops], np.int64)
     ends = np.array([b for _, b in ops], np.int64)
     index, segments = innermost(starts, ends)
-    found = {
+    by_name = {
         t: (ops[op][1] - ops[op][0])
         for op, a, b in zip(index.tolist(), segments.starts.tolist(), segments.ends.tolist(), strict=True)
         for t in range(a, b)
@@ -38,8 +38,8 @@ def test_innermost_is_the_op_that_began_last(ops: list[tuple[int, int]]) -> None
     shortest = {
         t: min(b - a for a, b in ops if a <= t < b) for t in range(60) if any(a <= t < b for a, b in ops)
     }
-    assert found == shortest
-    assert int((segments.ends - segments.starts).sum()) == len(found)
+    assert by_name == shortest
+    assert int((segments.ends - segments.starts).sum()) == len(by_name)
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 20)), max_size=8))

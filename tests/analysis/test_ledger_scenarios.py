@@ -29,8 +29,8 @@ def test_a_sleep_between_ops_is_python(tmp_path: Path, timeline: Timeline) -> No
     timeline.op("aten::mm", 1040, 1060)
     timeline.op("aten::relu", 1850, 1900)
     timeline.kernel(1900, 2000, launched=1880)
-    found = account(tmp_path, timeline)
-    assert found == {
+    result = account(tmp_path, timeline)
+    assert result == {
         "compute": 300,
         "idle: python": 40 + 550,
         "idle: dispatching": 10 + 30,
@@ -83,15 +83,15 @@ def test_loader_and_compiler_are_known_by_their_regions(tmp_path: Path, timeline
     )
     timeline.op("_compile.compile_inner (dynamo_timed)", 1300, 1500, kind="annotation")
     timeline.kernel(1900, 2000, launched=1500)
-    found = account(tmp_path, timeline)
-    assert (found["idle: input"], found["idle: compilation"]) == (300, 200)
+    result = account(tmp_path, timeline)
+    assert (result["idle: input"], result["idle: compilation"]) == (300, 200)
 
 
 def test_an_annotation_alone_dispatches_nothing(tmp_path: Path, timeline: Timeline) -> None:
     timeline.op("forward", 1000, 1800, kind="annotation")
     timeline.kernel(1900, 2000, launched=1800)
-    found = account(tmp_path, timeline)
-    assert found == {"idle: python": 800, "idle: launch latency": 100, "compute": 100}
+    result = account(tmp_path, timeline)
+    assert result == {"idle: python": 800, "idle: launch latency": 100, "compute": 100}
 
 
 def test_an_item_on_a_busy_device_costs_only_what_comes_after(tmp_path: Path, timeline: Timeline) -> None:
@@ -287,18 +287,18 @@ def test_a_window_without_device_work_is_flagged(tmp_path: Path) -> None:
     timeline.steps(1000, 2000, 3000)
     timeline.kernel(1000, 2000, launched=1000)
     timeline.op("aten::x", 2500, 3100)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [problem.what for problem in found.integrity.problems] == ["step-without-device-work"]
-    assert not found.integrity.ok
-    assert nanoseconds(found.devices[0])["compute"] == 1000
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert [problem.what for problem in examination.integrity.problems] == ["step-without-device-work"]
+    assert not examination.integrity.ok
+    assert nanoseconds(examination.devices[0])["compute"] == 1000
 
 
 def test_a_window_is_not_said_to_lack_what_others_have_where_there_are_none(tmp_path: Path) -> None:
     timeline = Timeline()
     timeline.steps(1000, 2000)
     timeline.kernel(3000, 4000, launched=2500)
-    (found,) = examination_of(tmp_path / "s.fathom", timeline).integrity.problems
-    assert found.what == "step-without-device-work" and "others" not in found.text
+    (problem,) = examination_of(tmp_path / "s.fathom", timeline).integrity.problems
+    assert problem.what == "step-without-device-work" and "others" not in problem.text
 
 
 def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, timeline: Timeline) -> None:
@@ -306,9 +306,9 @@ def test_a_burst_in_which_no_call_was_seen_is_lost_and_not_idle(tmp_path: Path, 
     timeline.burst = 4
     timeline.steps(5000, 7000, 9000)
     timeline.op("aten::mm", 5100, 8900)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [(row.what, row.count) for row in found.integrity.problems] == [("timeline-lost", 2)]
-    assert nanoseconds(found.devices[0]) == {"compute": 600, "idle: python": 400}
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert [(row.what, row.count) for row in examination.integrity.problems] == [("timeline-lost", 2)]
+    assert nanoseconds(examination.devices[0]) == {"compute": 600, "idle: python": 400}
 
 
 def test_a_burst_whose_calls_launched_nothing_counts(tmp_path: Path, timeline: Timeline) -> None:
@@ -316,16 +316,16 @@ def test_a_burst_whose_calls_launched_nothing_counts(tmp_path: Path, timeline: T
     timeline.burst = 4
     timeline.step(5000, 7000)
     timeline.call("cudaDeviceSynchronize", 6990, 6995)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [row.what for row in found.integrity.problems] == ["step-without-device-work"]
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert [row.what for row in examination.integrity.problems] == ["step-without-device-work"]
 
 
 def test_work_that_starts_before_its_launch_is_flagged(tmp_path: Path, timeline: Timeline) -> None:
     timeline.step(2000, 20_000)
     timeline.kernel(1000, 2000, launched=1000)
     timeline.kernel(3000, 9000, launched=8000)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    assert [problem.what for problem in found.integrity.problems] == ["early-start"]
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    assert [problem.what for problem in examination.integrity.problems] == ["early-start"]
 
 
 def test_micro_steps_are_inside_their_window(tmp_path: Path) -> None:
@@ -376,8 +376,8 @@ def test_a_step_in_which_the_machine_slept_is_no_step_of_the_means(known: bool, 
     for mark in marks[:-1]:
         timeline.kernel(mark + 50, mark + 900, launched=mark + 10)
     problems = [Problem("silence", "nothing was recorded for 3,600 s")] if known else []
-    found = examination_of(tmp_path / "s.fathom", timeline, problems=problems)
-    (device,) = found.devices
+    examination = examination_of(tmp_path / "s.fathom", timeline, problems=problems)
+    (device,) = examination.devices
     assert [window.used for window in device.windows] == [True, True, not known, True, True]
     assert ("nothing was recorded" in device.windows[2].why_not) == known
     assert (device.total_ms == pytest.approx(1e-3)) == known
@@ -398,11 +398,11 @@ def test_without_a_mark_the_window_is_the_hosts(tmp_path: Path) -> None:
     timeline.op("aten::mm", 1000, 1500)
     timeline.op("aten::mm", 1800, 2000)
     timeline.kernel(1100, 1900, launched=1050)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    (window,) = found.devices[0].windows
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    (window,) = examination.devices[0].windows
     assert (window.start_ns, window.end_ns, window.kind) == (1000, 2000, "host")
-    assert found.step.kind == "host"
-    assert any(one.what == "windows" for one in found.abstained)
+    assert examination.step.kind == "host"
+    assert any(absence.what == "windows" for absence in examination.abstained)
 
 
 def test_bursts_are_kept_apart(tmp_path: Path) -> None:
@@ -425,8 +425,8 @@ def test_every_device_and_rank_has_an_account(tmp_path: Path) -> None:
         timeline.step(1000, 2000)
         for device in (0, 1):
             timeline.kernel(1000, 2000 - 100 * device, launched=1000, device=device, thread=MAIN)
-    found = examination_of(tmp_path / "s.fathom", first, second)
-    assert [(d.rank, d.device, nanoseconds(d)["compute"]) for d in found.devices] == [
+    examination = examination_of(tmp_path / "s.fathom", first, second)
+    assert [(d.rank, d.device, nanoseconds(d)["compute"]) for d in examination.devices] == [
         (0, "cuda:0", 1000),
         (0, "cuda:1", 900),
         (1, "cuda:0", 1000),
@@ -439,7 +439,7 @@ def test_launches_without_device_work_are_flagged(tmp_path: Path) -> None:
     timeline.step(1000, 2000)
     timeline.call("cudaLaunchKernel", 1100, 1110, correlation=1)
     timeline.call("cudaGraphLaunch", 1200, 1210, correlation=2)
-    found = examination_of(tmp_path / "s.fathom", timeline)
-    (problem,) = found.integrity.problems
+    examination = examination_of(tmp_path / "s.fathom", timeline)
+    (problem,) = examination.integrity.problems
     assert (problem.what, problem.count) == ("device-work-missing", 2)
-    assert not found.integrity.ok
+    assert not examination.integrity.ok

@@ -66,12 +66,12 @@ def evaluating(every):
 
 
 def test_evaluation_every_so_many_steps_is_named():
-    found = evaluating(50).found()
-    assert (found.n, found.of, found.every) == (12, 600, 50)
-    assert found.usual_ms == 10 and found.ms == 170
-    assert found.share == pytest.approx(12 * 160 / (600 * 10 + 12 * 160))
-    assert [(place.function, place.source) for place in found.places] == [("evaluate", f"{PROGRAM}:8")]
-    assert found.places[0].share == pytest.approx(1.0, abs=0.1)
+    result = evaluating(50).found()
+    assert (result.n, result.of, result.every) == (12, 600, 50)
+    assert result.usual_ms == 10 and result.ms == 170
+    assert result.share == pytest.approx(12 * 160 / (600 * 10 + 12 * 160))
+    assert [(place.function, place.source) for place in result.places] == [("evaluate", f"{PROGRAM}:8")]
+    assert result.places[0].share == pytest.approx(1.0, abs=0.1)
 
 
 def test_the_model_that_an_evaluation_calls_is_not_blamed():
@@ -79,8 +79,8 @@ def test_the_model_that_an_evaluation_calls_is_not_blamed():
         model = f"{CALL};forward ({PROGRAM}:25)"
         return f"{EVALUATE};{model}" if not step % 50 and share < 0.9 else f"{LOOP};{model}"
 
-    found = Recording([10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)], stack_of).found()
-    assert [(place.function, place.source) for place in found.places] == [("evaluate", f"{PROGRAM}:8")]
+    result = Recording([10 * MS + 160 * MS * (step % 50 == 0) for step in range(600)], stack_of).found()
+    assert [(place.function, place.source) for place in result.places] == [("evaluate", f"{PROGRAM}:8")]
 
 
 def test_two_causes_in_the_loop_are_named_with_their_shares():
@@ -89,15 +89,15 @@ def test_two_causes_in_the_loop_are_named_with_their_shares():
             return usual(step, share, draw)
         return EVALUATE if share < 0.7 else f"<module> ({PROGRAM}:50);save ({LIBRARY}:900)"
 
-    found = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).found()
-    assert [place.source for place in found.places] == [f"{PROGRAM}:8", f"{PROGRAM}:50"]
-    assert [place.share for place in found.places] == pytest.approx([0.7, 0.3], abs=0.15)
+    result = Recording([10 * MS + 190 * MS * (step % 30 == 0) for step in range(300)], stack_of).found()
+    assert [place.source for place in result.places] == [f"{PROGRAM}:8", f"{PROGRAM}:50"]
+    assert [place.share for place in result.places] == pytest.approx([0.7, 0.3], abs=0.15)
 
 
 def test_usual_work_that_takes_longer_is_named_where_it_is():
-    found = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).found()
-    assert found.every == 13
-    assert {place.source for place in found.places} == {f"{PROGRAM}:40", f"{PROGRAM}:44"}
+    result = Recording([10 * MS + 90 * MS * (step % 13 == 5) for step in range(200)], usual).found()
+    assert result.every == 13
+    assert {place.source for place in result.places} == {f"{PROGRAM}:40", f"{PROGRAM}:44"}
 
 
 def test_without_samples_no_place_is_named():
@@ -108,13 +108,13 @@ def test_without_samples_no_place_is_named():
 
 def test_irregular_ones_have_no_distance():
     lengths = [10 * MS + 100 * MS * (step in (31, 70, 155, 290)) for step in range(300)]
-    found = Recording(lengths, usual).found()
-    assert found.n == 4 and found.every is None
+    result = Recording(lengths, usual).found()
+    assert result.n == 4 and result.every is None
 
 
 @given(st.lists(st.floats(0.6, 1.4), min_size=30, max_size=200))
 def test_scatter_holds_no_long_steps(scatter):
-    assert Recording([int(10 * MS * one) for one in scatter], usual).found() is None
+    assert Recording([int(10 * MS * item) for item in scatter], usual).found() is None
 
 
 @given(st.integers(2, 4))

@@ -100,8 +100,8 @@ def test_fifty_measures_come_from_one_pass_of_an_h200():
     ]
     launch = {"threads": 128, "registers": 32, "shared_bytes": 0}
     facts = facts_of(hardware({"gpus": [hand_made.GPU]}, 0), launch, {"bytes_a_launch": 1e6}, 1e-4)
-    found, silent = measures_of(Known(rows, facts))
-    assert len([one for one in found if one.source == "PM sampling"]) >= 50
+    result, silent = measures_of(Known(rows, facts))
+    assert len([item for item in result if item.source == "PM sampling"]) >= 50
     assert all(silent.values())
     assert all("not sampled" in why for why in silent.values())
 
@@ -109,11 +109,11 @@ def test_fifty_measures_come_from_one_pass_of_an_h200():
 def test_a_measure_takes_the_first_source_that_is_there():
     ncu = {"counter": "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed", "source": "ncu"}
     pm = {"counter": "sm__pipe_tensor_cycles_active_realtime.avg.pct_of_peak_sustained_elapsed"}
-    told = {"value": 40.0, "error": 0.5, "samples": 1}
-    only = {m.name: m for m in measures_of(Known([ncu | told], {}))[0]}
+    record = {"value": 40.0, "error": 0.5, "samples": 1}
+    only = {m.name: m for m in measures_of(Known([ncu | record], {}))[0]}
     assert only["tensor"].source == "ncu" and only["tensor"].value == 40.0
     pm |= {"value": 41.0, "error": 0.2, "samples": 99, "source": "PM sampling"}
-    both = {m.name: m for m in measures_of(Known([ncu | told, pm], {}))[0]}
+    both = {m.name: m for m in measures_of(Known([ncu | record, pm], {}))[0]}
     assert (both["tensor"].source, both["tensor"].samples) == ("PM sampling", 99)
 
 
@@ -129,22 +129,22 @@ def seen(tmp_path_factory):
     store = hand_made.make(tmp_path_factory.mktemp("kernels") / "k.fathom")
     examination = open_sounding(store.path).examine()
     folding = counters_of(store, 0)
-    found = portraits(store, examination.devices[0], store.machine, folding)
-    return {one.family.split("_")[0]: one for one in found}
+    result = portraits(store, examination.devices[0], store.machine, folding)
+    return {item.family.split("_")[0]: item for item in result}
 
 
 def test_counters_reach_the_measures(seen):
     for place, name in enumerate(("gemm", "exp", "tiny")):
-        told = {measure.name: measure for measure in seen[name].measures}
+        by_name = {measure.name: measure for measure in seen[name].measures}
         levels = {base(counter): values[place] for counter, values in hand_made.COUNTERS.items()}
         for measure, counter in (
             ("tensor", "sm__pipe_tensor_cycles_active_realtime"),
             ("xu", "sm__inst_executed_pipe_xu_realtime"),
             ("l2", "lts__t_sector_throughput"),
         ):
-            assert abs(told[measure].value - levels[counter]) < 5 * told[measure].error + 0.2
-        held, active = levels["tpc__warps_active_shader_cs_realtime"], levels["sm__cycles_active"]
-        assert told["occupancy"].value == pytest.approx(100 * held / active, abs=4)
+            assert abs(by_name[measure].value - levels[counter]) < 5 * by_name[measure].error + 0.2
+        stored, active = levels["tpc__warps_active_shader_cs_realtime"], levels["sm__cycles_active"]
+        assert by_name["occupancy"].value == pytest.approx(100 * stored / active, abs=4)
 
 
 def test_what_limits_each_is_found(seen):
@@ -174,19 +174,19 @@ def test_the_use_of_a_pipe_is_flops_only_where_the_formula_agrees():
     busy = [measure("tensor", 50.0), measure("fma", 10.0)]
     half = 0.5 * on.arithmetic("matmul.bf16")[0]
     cases = {half: True, half / 1.9: True, half / 2.1: False, half * 2.1: False, None: False}
-    for flops, told in cases.items():
+    for flops, said in cases.items():
         work = {"flops_a_launch": flops, "unit": "matmul.bf16"}
         tensor = next(level for level in levels(busy, work, 1.0, on) if level.name == "tensor cores")
-        assert (tensor.rate is not None, tensor.why == "") == (told, told)
+        assert (tensor.rate is not None, tensor.why == "") == (said, said)
         assert tensor.used == 0.5 and tensor.ceiling
 
 
 def test_a_share_of_l2_is_worth_what_kernels_of_known_bytes_agree_on():
     parts = ((12, 0.99), (25, 1.0), (40, 1.01), (30, 0.4))
     streams = [(share, 0.01, 10.3e10 * share * part) for share, part in parts]
-    found = cache_peak([*streams, (0.4, 0.001, 5e12), (20, 5.0, 9e12), (50, 0.1, 9e12)])
-    assert found is not None
-    assert (found.families, found.peak) == (3, pytest.approx(10.3e12))
+    result = cache_peak([*streams, (0.4, 0.001, 5e12), (20, 5.0, 9e12), (50, 0.1, 9e12)])
+    assert result is not None
+    assert (result.families, result.peak) == (3, pytest.approx(10.3e12))
     assert cache_peak(streams[:2]) is None and cache_peak([]) is None
 
 
@@ -198,9 +198,9 @@ def test_l2_has_bytes_intensity_and_the_measured_ceiling_or_says_why_not():
     ]
     gpu = {"index": 0, "name": "NVIDIA H200", "compute_capability": "9.0"}
     on = hardware({"gpus": [gpu], "ceilings": ceilings}, 0)
-    told = {"value": 20.0, "error": 0.1, "samples": 9, "source": "PM sampling"}
+    record = {"value": 20.0, "error": 0.1, "samples": 9, "source": "PM sampling"}
     rows = [
-        {"counter": f"LTS.TriageCompute.{name}.avg.pct_of_peak_sustained_elapsed", **told}
+        {"counter": f"LTS.TriageCompute.{name}.avg.pct_of_peak_sustained_elapsed", **record}
         for name in ("lts__t_sector_throughput_srcunit_tex", "lts__t_sector_throughput")
     ]
     known = on._replace(figures=on.figures | {"l2_peak": 1e13})
@@ -221,8 +221,8 @@ def test_families_that_share_counters_say_so(tmp_path):
     group = pl.when(~static & (pl.col("family") == gemm)).then(pl.lit(f"{gemm} + {exp}")).otherwise("family")
     frame = folding.frame.with_columns(group.alias("family")).filter(static | (pl.col("family") != exp))
     device = open_sounding(store.path).examine().devices[0]
-    found = {p.family: p for p in portraits(store, device, store.machine, folding._replace(frame=frame))}
-    assert found[gemm].counted_as == found[exp].counted_as == f"{gemm} + {exp}"
+    by_family = {p.family: p for p in portraits(store, device, store.machine, folding._replace(frame=frame))}
+    assert by_family[gemm].counted_as == by_family[exp].counted_as == f"{gemm} + {exp}"
 
 
 def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
@@ -235,12 +235,12 @@ def test_a_launch_shape_of_a_pool_shows_whose_counters_it_has(tmp_path):
     device = open_sounding(store.path).examine().devices[0]
 
     def found(*pools):
-        one = folding._replace(frame=frame, pools=pools)
-        return {p.family: p for p in portraits(store, device, store.machine, one)}
+        item = folding._replace(frame=frame, pools=pools)
+        return {p.family: p for p in portraits(store, device, store.machine, item)}
 
-    told = found(Pool(0, label, (exp, tiny)))
-    assert (told[exp].counted_as, told[tiny].counted_as, told[gemm].counted_as) == (label, tiny, gemm)
-    assert {row["family"] for row in told[exp].counters} == {exp, label}
+    said = found(Pool(0, label, (exp, tiny)))
+    assert (said[exp].counted_as, said[tiny].counted_as, said[gemm].counted_as) == (label, tiny, gemm)
+    assert {row["family"] for row in said[exp].counters} == {exp, label}
     for other in (found(), found(Pool(1, label, (exp,)))):
         assert not other[exp].counted_as and {row["source"] for row in other[exp].counters} == {"static"}
 
@@ -249,12 +249,12 @@ def test_a_sounding_without_counters_still_has_portraits(tmp_path):
     store = hand_made.make(tmp_path / "k.fathom", counters=False)
     examination = open_sounding(store.path).examine()
     folding = counters_of(store, 0)
-    found = portraits(store, examination.devices[0], store.machine, folding)
-    assert len(found) == 3 and examination.sounding["counters"] is False
-    for one in found:
-        assert not one.counted_as and {m.source for m in one.measures} <= {"static", "timeline"}
-        assert any("record with" in abstained.why for abstained in one.abstained)
-        assert np.isfinite(one.time_us["mean"])
+    result = portraits(store, examination.devices[0], store.machine, folding)
+    assert len(result) == 3 and examination.sounding["counters"] is False
+    for item in result:
+        assert not item.counted_as and {m.source for m in item.measures} <= {"static", "timeline"}
+        assert any("record with" in abstained.why for abstained in item.abstained)
+        assert np.isfinite(item.time_us["mean"])
 
 
 def test_both_counters_of_occupancy_say_the_same_of_recorded_kernels():
@@ -263,8 +263,10 @@ def test_both_counters_of_occupancy_say_the_same_of_recorded_kernels():
     with unpacked(RECORDINGS / "kernels.2.tar.xz") as soundings:
         for folder in soundings:
             frame = counters_of(open_store(folder), 0).frame
-            told = dict(zip(frame["counter"].str.split(".").list.first(), frame["value"], strict=True))
-            if "sm__warps_active" in told and "tpc__warps_active_shader_cs_realtime" in told:
-                apart.append(abs(told["sm__warps_active"] - told["tpc__warps_active_shader_cs_realtime"]))
+            by_name = dict(zip(frame["counter"].str.split(".").list.first(), frame["value"], strict=True))
+            if "sm__warps_active" in by_name and "tpc__warps_active_shader_cs_realtime" in by_name:
+                apart.append(
+                    abs(by_name["sm__warps_active"] - by_name["tpc__warps_active_shader_cs_realtime"])
+                )
     assert len(apart) >= 8
     assert median(apart) < 1

@@ -18,8 +18,8 @@ ROWS = list(csv.DictReader((DATA / "occupancy.csv").open()))
 def test_blocks_are_those_of_nvidias_calculator(capability):
     on = chip(capability)
     for row in (row for row in ROWS if row["capability"] == capability):
-        found = occupancy(on, int(row["threads"]), int(row["registers"]), int(row["shared"]))
-        assert (found.blocks if found else 0) == int(row["blocks"]), row
+        result = occupancy(on, int(row["threads"]), int(row["registers"]), int(row["shared"]))
+        assert (result.blocks if result else 0) == int(row["blocks"]), row
 
 
 @pytest.mark.parametrize(
@@ -32,8 +32,8 @@ def test_blocks_are_those_of_nvidias_calculator(capability):
     ],
 )
 def test_the_limiter_is_named(threads, registers, shared, limiter):
-    found = occupancy(chip("9.0"), threads, registers, shared)
-    assert limiter in found.limiters
+    result = occupancy(chip("9.0"), threads, registers, shared)
+    assert limiter in result.limiters
 
 
 def test_clusters_are_placed_whole():
@@ -46,14 +46,14 @@ def test_clusters_are_placed_whole():
 @given(st.integers(1, 1024), st.integers(1, 255), st.integers(0, 232_448))
 def test_what_it_advises_lets_one_more_block_in(threads, registers, shared):
     on = chip("9.0")
-    found = occupancy(on, threads, registers, shared)
-    if found is None:
+    result = occupancy(on, threads, registers, shared)
+    if result is None:
         return
-    assert 0 < found.share <= 1
-    if found.limiters == ["registers"] and "registers" in found.next_at:
-        assert occupancy(on, threads, found.next_at["registers"], shared).blocks > found.blocks
-    if found.limiters == ["shared memory"] and "shared memory" in found.next_at:
-        assert occupancy(on, threads, registers, found.next_at["shared memory"]).blocks > found.blocks
+    assert 0 < result.share <= 1
+    if result.limiters == ["registers"] and "registers" in result.next_at:
+        assert occupancy(on, threads, result.next_at["registers"], shared).blocks > result.blocks
+    if result.limiters == ["shared memory"] and "shared memory" in result.next_at:
+        assert occupancy(on, threads, registers, result.next_at["shared memory"]).blocks > result.blocks
 
 
 def test_unknown_chips_and_impossible_blocks_have_none():

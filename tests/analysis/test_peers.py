@@ -26,20 +26,20 @@ def rank(number: int, *collectives: tuple[int, int], name: str = REDUCE) -> Time
     return timeline
 
 
-def entries(found: Examination) -> list[dict[str, int]]:
-    return [nanoseconds(device) for device in found.devices]
+def entries(examination: Examination) -> list[dict[str, int]]:
+    return [nanoseconds(device) for device in examination.devices]
 
 
-def whys(found: Examination) -> list[str]:
-    return [one.why for one in found.abstained if one.what == "waiting for peers"]
+def whys(examination: Examination) -> list[str]:
+    return [absence.why for absence in examination.abstained if absence.what == "waiting for peers"]
 
 
 def test_the_early_rank_waits_and_the_late_one_moves_bytes(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (6000, 9100)))
-    early, late = entries(found)
+    examination = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (6000, 9100)))
+    early, late = entries(examination)
     assert (early["waiting for peers"], early["moving bytes"]) == (5000, 3000)
     assert late["moving bytes"] == 3100 and "waiting for peers" not in late
-    assert "communication" not in early and not whys(found)
+    assert "communication" not in early and not whys(examination)
 
 
 def test_compute_hides_waiting_and_moving_alike(tmp_path: Path) -> None:
@@ -57,17 +57,17 @@ def test_each_collective_is_matched_with_its_peers(tmp_path_factory, data: st.Da
     starts = [[10_000 * k + data.draw(st.integers(1000, 4000)) for k in range(count)] for _ in range(ranks)]
     ends = [10_000 * k + 9000 for k in range(count)]
     lines = [rank(r, *zip(starts[r], ends, strict=True)) for r in range(ranks)]
-    found = entries(examination_of(tmp_path_factory.mktemp("peers") / "s", *lines))
+    result = entries(examination_of(tmp_path_factory.mktemp("peers") / "s", *lines))
     for r in range(ranks):
         latest = [max(s[k] for s in starts) for k in range(count)]
-        assert found[r].get("waiting for peers", 0) == sum(latest[k] - starts[r][k] for k in range(count))
-        assert found[r]["moving bytes"] == sum(ends[k] - latest[k] for k in range(count))
+        assert result[r].get("waiting for peers", 0) == sum(latest[k] - starts[r][k] for k in range(count))
+        assert result[r]["moving bytes"] == sum(ends[k] - latest[k] for k in range(count))
 
 
 def test_without_all_ranks_it_stays_one_entry(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)))
-    assert entries(found)[0]["communication"] == 8000
-    assert "1 of 2 ranks" in whys(found)[0]
+    examination = examination_of(tmp_path / "s", rank(0, (1000, 9000)))
+    assert entries(examination)[0]["communication"] == 8000
+    assert "1 of 2 ranks" in whys(examination)[0]
 
 
 def test_sends_and_receives_are_not_taken_for_meetings(tmp_path: Path) -> None:
@@ -78,15 +78,17 @@ def test_sends_and_receives_are_not_taken_for_meetings(tmp_path: Path) -> None:
 
 
 def test_an_unequal_number_of_collectives_leaves_the_odd_one_whole(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s", rank(0, (1000, 9000), (20_000, 21_000)), rank(1, (6000, 9100)))
-    early = entries(found)[0]
+    examination = examination_of(
+        tmp_path / "s", rank(0, (1000, 9000), (20_000, 21_000)), rank(1, (6000, 9100))
+    )
+    early = entries(examination)[0]
     assert (early["waiting for peers"], early["moving bytes"], early["communication"]) == (5000, 3000, 1000)
 
 
 def test_clocks_that_disagree_are_not_compared(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (400_000, 500_000)))
-    assert entries(found)[0]["communication"] == 8000
-    assert "clocks disagree" in whys(found)[0]
+    examination = examination_of(tmp_path / "s", rank(0, (1000, 9000)), rank(1, (400_000, 500_000)))
+    assert entries(examination)[0]["communication"] == 8000
+    assert "clocks disagree" in whys(examination)[0]
 
 
 def test_steps_are_matched_by_their_number(tmp_path: Path) -> None:

@@ -30,9 +30,9 @@ LIMITS = Limits(arithmetic={"matmul.bf16": 1e15}, memory=4e12)
 given_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
 
 
-def text(found: Examination) -> str:
+def text(examination: Examination) -> str:
     out = StringIO()
-    print_report(found, Console(file=out, width=120, no_color=True), top=None)
+    print_report(examination, Console(file=out, width=120, no_color=True), top=None)
     return out.getvalue()
 
 
@@ -49,11 +49,11 @@ def silent(device: Device) -> list[str]:
     ]
 
 
-def speaks_up(found: Examination) -> None:
-    for device in found.devices:
+def speaks_up(examination: Examination) -> None:
+    for device in examination.devices:
         assert not silent(device)
-    if found.devices and any(entry.problem for entry in found.devices[0].ledger):
-        assert "above its ceiling" in text(found)
+    if examination.devices and any(entry.problem for entry in examination.devices[0].ledger):
+        assert "above its ceiling" in text(examination)
 
 
 @pytest.mark.parametrize("path", SOUNDINGS, ids=lambda path: path.name.split(".")[0])
@@ -68,8 +68,8 @@ def test_kept_reports_print_no_rate_above_its_ceiling_in_silence(path: Path) -> 
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_recordings_of_faults_name_every_rate_above_its_ceiling(archive: Path) -> None:
-    for name, found in of_archive(archive).items():
-        for device in found.devices:
+    for name, result in of_archive(archive).items():
+        for device in result.devices:
             assert not silent(device), name
 
 
@@ -161,6 +161,6 @@ def test_links_are_bounded_by_the_datasheet_where_nothing_was_measured() -> None
 def test_the_mark_stands_beside_the_figure_and_names_why() -> None:
     entry = LedgerRow("compute", "mul", 4.0, own_ms=4.0, at_ceiling_ms=5.0, bound="hbm", bytes_per_s=5.2e12)
     check_rates([entry], LIMITS, None)
-    one = Device(0, "cuda:0", [], 4.0, [entry], None, at_ceiling_ms=4.0, at_ceiling_known=1.0)
-    page = text(gpu(devices=[one]))
+    device = Device(0, "cuda:0", [], 4.0, [entry], None, at_ceiling_ms=4.0, at_ceiling_known=1.0)
+    page = text(gpu(devices=[device]))
     assert "!125.0" in page and "mul at 125 % of the measured ceiling (hbm)" in page

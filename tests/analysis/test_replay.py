@@ -35,10 +35,10 @@ def test_every_instant_comes_at_the_end_of_its_longest_path(drawn: list[tuple[in
         table.add(Kind.FIXED, source, target, float(ns))
     recorded = np.arange(8)
     graph, _ = Graph.of(recorded, np.ones(8, bool), table.table())
-    found = graph.times(np.array(graph.edges.kept, float))
+    result = graph.times(np.array(graph.edges.kept, float))
     roots = {node: recorded[node] for node in range(8) if not any(edge[1] == node for edge in edges)}
     for node in range(8):
-        assert found[node] == max(_starting(node, edges, roots))
+        assert result[node] == max(_starting(node, edges, roots))
 
 
 def _starting(node: int, edges: list[tuple[int, int, int]], roots: dict[int, int]) -> list[int]:
@@ -120,14 +120,14 @@ def test_unknown_names_tell_the_largest(tmp_path: Path) -> None:
 
 def test_a_prediction_holds_its_parts(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", simulate(SMALL, Machine())))
-    found = replay.predict([parse("all-kernels=0.5"), parse("gc=0")])
-    assert found.predicted_ms == pytest.approx(found.recorded_ms - found.gain_ms)
-    assert sum(row.before_ms for row in found.moved) == pytest.approx(found.recorded_ms, abs=1e-5)
-    assert sum(row.after_ms for row in found.moved) == pytest.approx(found.predicted_ms, abs=1e-5)
-    low, high = found.predicted_ci_ms
-    assert low <= found.predicted_ms <= high
-    assert found.error < 0.01
-    assert "the recording has nothing that gc=0 applies to" in found.notes
+    result = replay.predict([parse("all-kernels=0.5"), parse("gc=0")])
+    assert result.predicted_ms == pytest.approx(result.recorded_ms - result.gain_ms)
+    assert sum(row.before_ms for row in result.moved) == pytest.approx(result.recorded_ms, abs=1e-5)
+    assert sum(row.after_ms for row in result.moved) == pytest.approx(result.predicted_ms, abs=1e-5)
+    low, high = result.predicted_ci_ms
+    assert low <= result.predicted_ms <= high
+    assert result.error < 0.01
+    assert "the recording has nothing that gc=0 applies to" in result.notes
 
 
 def test_durations_can_be_set(tmp_path: Path) -> None:
@@ -182,24 +182,24 @@ def test_what_was_recorded_is_replayed_whatever_it_is(made, tmp_path: Path) -> N
     recorded = replay.seen.windows
     assert replay._steps().tolist() == ((recorded.ends - recorded.starts)[recorded.used] / 1e6).tolist()
     for change in ("all-kernels=0", "python=0", "sync=0", "all-kernels=3", "input=0", "dispatching=0"):
-        found = replay.predict([parse(change)])
-        assert found.abstained or found.predicted_ms >= 0
+        result = replay.predict([parse(change)])
+        assert result.abstained or result.predicted_ms >= 0
 
 
 def test_records_that_contradict_each_other_are_abstained_from(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", clocks_that_disagree()))
     for change in ("all-kernels=0", "python=0", "sync=0", "all-kernels=3", "input=0", "dispatching=0"):
-        found = replay.predict([parse(change)])
-        assert found.predicted_ms is None
-        assert "differs by" in found.abstained[0].why
+        result = replay.predict([parse(change)])
+        assert result.predicted_ms is None
+        assert "differs by" in result.abstained[0].why
 
 
 def test_nothing_recorded_is_abstained(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", nothing()))
     assert isinstance(replay.gain([parse("python=0")]), Abstained)
-    found = replay.predict([parse("family:x=0")])
-    assert found.predicted_ms is None
-    assert found.abstained
+    result = replay.predict([parse("family:x=0")])
+    assert result.predicted_ms is None
+    assert result.abstained
 
 
 def test_a_processor_gains_what_its_ops_do(tmp_path: Path) -> None:
@@ -231,19 +231,19 @@ def checkpointed(steps: int) -> Timeline:
 
 def test_without_what_is_repeated_host_and_device_are_spared(tmp_path: Path) -> None:
     replay = Replay(store_of(tmp_path / "s.fathom", checkpointed(5)))
-    found = replay.predict([parse("recomputed=0")])
-    assert found.gain_ms == pytest.approx(40e-3)  # from the function's begin to its own product
-    (row,) = (row for row in found.moved if row.entry == "compute")
+    result = replay.predict([parse("recomputed=0")])
+    assert result.gain_ms == pytest.approx(40e-3)  # from the function's begin to its own product
+    (row,) = (row for row in result.moved if row.entry == "compute")
     assert row.after_ms == pytest.approx(row.before_ms * 2 / 5, rel=1e-3)
-    (row,) = (row for row in found.moved if row.entry == "copy")
+    (row,) = (row for row in result.moved if row.entry == "copy")
     assert row.after_ms == pytest.approx(row.before_ms) and row.before_ms > 0
     half = replay.predict([parse("recomputed=0.5")])
     assert half.gain_ms == pytest.approx(20e-3)
 
 
 def test_nothing_repeated_is_told(tmp_path: Path) -> None:
-    found = Replay(store_of(tmp_path / "s.fathom", processor())).predict([parse("recomputed=0")])
-    assert found.gain_ms == 0 and "the recording has nothing that recomputed=0 applies to" in found.notes
+    result = Replay(store_of(tmp_path / "s.fathom", processor())).predict([parse("recomputed=0")])
+    assert result.gain_ms == 0 and "the recording has nothing that recomputed=0 applies to" in result.notes
 
 
 def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
@@ -255,9 +255,9 @@ def test_nothing_hides_a_processor_from_its_own_pace(tmp_path: Path) -> None:
         made.op("aten::mm", (1000 * k + 150) * ms, 1000 * (k + 1) * ms)
     made.phase = "clean"
     made.steps(*range(70_000 * ms, 80_000 * ms, 900 * ms))
-    found = Replay(store_of(tmp_path / "s.fathom", made)).predict([parse("input=0")])
-    assert found.clean_gain.ms == pytest.approx(150)
-    assert not found.notes
+    result = Replay(store_of(tmp_path / "s.fathom", made)).predict([parse("input=0")])
+    assert result.clean_gain.ms == pytest.approx(150)
+    assert not result.notes
 
 
 @pytest.mark.parametrize(("clean_ms", "prepare", "add"), [(15, 10, 5), (8, 4, 4)])
@@ -345,13 +345,13 @@ def test_the_command_says_what_would_be(tmp_path: Path) -> None:
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="examples are not part of an installation")
 def test_the_kept_sounding_is_replayed() -> None:
     sounding = fathom.open(EXAMPLE)
-    found = sounding.what_if("family:layer_norm=1")
-    assert found.error < 0.02
-    assert found.gain_ms == pytest.approx(0.0, abs=1e-9)
-    assert found.recorded_ms == pytest.approx(sounding.step.timeline_ms, rel=1e-9)
-    assert found.clean_ms == sounding.step.clean_ms
+    result = sounding.what_if("family:layer_norm=1")
+    assert result.error < 0.02
+    assert result.gain_ms == pytest.approx(0.0, abs=1e-9)
+    assert result.recorded_ms == pytest.approx(sounding.step.timeline_ms, rel=1e-9)
+    assert result.clean_ms == sounding.step.clean_ms
     # Its kernels leave hardly any idle time, so the host's Python is hidden, and they are not.
-    assert 0 <= sounding.what_if("python=0").gain_ms < 0.01 * found.recorded_ms
+    assert 0 <= sounding.what_if("python=0").gain_ms < 0.01 * result.recorded_ms
     assert sounding.what_if("all-kernels=0.9").gain_ms > 0.5
 
 
@@ -368,8 +368,8 @@ def test_real_traces_are_replayed_as_they_were(name: str) -> None:
 
 
 def test_a_name_in_quotes_is_the_whole_name() -> None:
-    part, whole = parse("op:cudnn_rnn=0.5"), parse('op:"aten::_cudnn_rnn"=0.5')
+    part, total = parse("op:cudnn_rnn=0.5"), parse('op:"aten::_cudnn_rnn"=0.5')
     names = ["aten::_cudnn_rnn", "aten::_cudnn_rnn_backward"]
     assert [part.matches(name) for name in names] == [True, True]
-    assert [whole.matches(name) for name in names] == [True, False]
-    assert parse(str(whole)) == whole
+    assert [total.matches(name) for name in names] == [True, False]
+    assert parse(str(total)) == total

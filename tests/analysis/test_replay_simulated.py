@@ -39,9 +39,9 @@ def truth(made: Timeline, like: Replay) -> float:
 
 def agree(program: list[Do], machine: Machine, change: str, changed: Machine, steps: int = 6) -> None:
     replay = replay_of(simulate(program, machine, steps))
-    found = replay.step_ms([parse(change)])
+    result = replay.step_ms([parse(change)])
     expected = truth(simulate(program, changed, steps), replay)
-    assert found == pytest.approx(expected, rel=WITHIN), (change, replay.step_ms(), replay.error)
+    assert result == pytest.approx(expected, rel=WITHIN), (change, replay.step_ms(), replay.error)
 
 
 def changed(machine: Machine, change: str, factor: float) -> tuple[str, Machine]:
@@ -137,7 +137,7 @@ def test_two_streams_that_wait_for_each_other(program: list[Do], reduce_us: int,
 @given(st.lists(launches(20, 120), min_size=8, max_size=20), st.sampled_from(CHANGES), factors)
 def test_a_backward_pass_on_the_engines_thread(program: list[Do], change: str, factor: float) -> None:
     half = len(program) // 2
-    program = [*program[:half], *(replace(one, thread=ENGINE) for one in program[half:])]
+    program = [*program[:half], *(replace(value, thread=ENGINE) for value in program[half:])]
     agree(
         [*program, Do("launch", 5 * US, 50 * US, "softmax"), Do("item", 3 * US, 4 * US)],
         Machine(),

@@ -37,8 +37,8 @@ ROW: dict[str, Any] = {**dict.fromkeys(SCHEMA), "kind": "compute", "name": "kern
 
 
 def need(**row: Any) -> tuple[float | None, str | None, str | None]:
-    found = needs(pl.DataFrame([ROW | row], schema=SCHEMA), LIMITS).row(0, named=True)
-    return found["need_ns"], found["bound"], found["unbounded"]
+    result = needs(pl.DataFrame([ROW | row], schema=SCHEMA), LIMITS).row(0, named=True)
+    return result["need_ns"], result["bound"], result["unbounded"]
 
 
 def test_a_large_product_is_bound_by_matrix_units() -> None:
@@ -80,9 +80,9 @@ def test_what_is_not_known_is_said() -> None:
 def test_a_cache_that_was_never_measured_bounds_products_by_their_arithmetic_alone() -> None:
     unmeasured = replace(LIMITS, cache=None)
     row = ROW | {"flops": 8e9, "bytes": 1e6, "footprint": 1e6, "work_dtype": "bf16"}
-    found = needs(pl.DataFrame([row | {"product": True}, row], schema=SCHEMA), unmeasured)
-    assert found["need_ns"].to_list() == [pytest.approx(1e4), None]
-    assert found["unbounded"][1] == "no ceiling was measured for l2"
+    result = needs(pl.DataFrame([row | {"product": True}, row], schema=SCHEMA), unmeasured)
+    assert result["need_ns"].to_list() == [pytest.approx(1e4), None]
+    assert result["unbounded"][1] == "no ceiling was measured for l2"
 
 
 def test_a_fused_kernel_without_a_flop_count_is_bound_by_its_traffic() -> None:
@@ -111,8 +111,8 @@ AMOUNT = st.none() | st.floats(0, 1e15)
     )
 )
 def test_needs_agree_with_a_loop(rows: list[dict[str, Any]]) -> None:
-    found = needs(pl.DataFrame([ROW | row for row in rows], schema=SCHEMA), LIMITS)
-    for row, (time, bound, why, _) in zip(rows, found.rows(), strict=True):
+    result = needs(pl.DataFrame([ROW | row for row in rows], schema=SCHEMA), LIMITS)
+    for row, (time, bound, why, _) in zip(rows, result.rows(), strict=True):
         expected = reference(row)
         assert (time is None) == (expected is None) == (why is not None)
         assert (bound is None) == (time is None) or time == 0  # nothing bounds what moves nothing
@@ -148,9 +148,9 @@ def test_no_real_family_is_faster_than_published_peaks_allow(name: str) -> None:
     limits = Limits(arithmetic=peaks, memory=bandwidth, cache=math.inf, cache_bytes=int(cache))
     tables = trace(name)
     kernels = tables[2].filter(pl.col("kind") == "compute")
-    found = family_work(tables[0], tables[1], kernels, whole(kernels), limits=limits)
+    result = family_work(tables[0], tables[1], kernels, whole(kernels), limits=limits)
     took = kernels.group_by("family").agg(took=(pl.col("end_ns") - pl.col("start_ns")).sum())
-    rows = found.join(took, on="family").drop_nulls("need_ns")
+    rows = result.join(took, on="family").drop_nulls("need_ns")
     assert rows.height > 5
     assert rows.filter(pl.col("need_ns") > pl.col("took")).is_empty()
 
@@ -164,47 +164,47 @@ def device(*ledger: LedgerRow) -> Device:
 
 
 def test_the_step_at_the_speed_of_light_is_the_sum_of_its_needs() -> None:
-    found = device(entry("compute", 8, 4.0), entry("compute", 2, unbounded="x"), entry("idle: python", 5))
-    at_ceiling(found, LIMITS)
-    assert (found.at_ceiling_ms, found.at_ceiling_bound, found.at_ceiling_known) == (4.0, "work", 0.8)
-    assert found.ledger[2].at_ceiling_ms == 0.0
+    result = device(entry("compute", 8, 4.0), entry("compute", 2, unbounded="x"), entry("idle: python", 5))
+    at_ceiling(result, LIMITS)
+    assert (result.at_ceiling_ms, result.at_ceiling_bound, result.at_ceiling_known) == (4.0, "work", 0.8)
+    assert result.ledger[2].at_ceiling_ms == 0.0
 
 
 def test_many_small_kernels_are_bound_by_their_launches() -> None:
-    found = device(entry("compute", 8, 0.5, count=3000.0))
-    at_ceiling(found, LIMITS)
-    assert found.at_ceiling_ms == pytest.approx(3.0) and found.at_ceiling_bound == "launches"
+    result = device(entry("compute", 8, 0.5, count=3000.0))
+    at_ceiling(result, LIMITS)
+    assert result.at_ceiling_ms == pytest.approx(3.0) and result.at_ceiling_bound == "launches"
 
 
 def test_work_that_is_quicker_than_its_ceiling_is_pointed_at() -> None:
     usual, above = entry("compute", 5.0, 5.2), entry("compute", 4.0, 9.0)
     small, idle = entry("compute", 0.05, 1.0), entry("idle: python", 3.0)
-    for one in (usual, above, small):
-        one.own_ms, one.bound = one.ms, "hbm"
+    for item in (usual, above, small):
+        item.own_ms, item.bound = item.ms, "hbm"
     check_rates([usual, above, small, idle], LIMITS, None)
-    assert [bool(one.problem) for one in (usual, above, small, idle)] == [False, True, True, False]
+    assert [bool(value.problem) for value in (usual, above, small, idle)] == [False, True, True, False]
     assert above.problem == "225 % of the measured ceiling (hbm)"
 
 
 def test_a_step_cannot_need_longer_than_it_took() -> None:
-    found = device(entry("compute", 8, 20.0), entry("compute", 4, 1.0))
-    at_ceiling(found, LIMITS)
-    assert found.at_ceiling_ms == 9.0
+    result = device(entry("compute", 8, 20.0), entry("compute", 4, 1.0))
+    at_ceiling(result, LIMITS)
+    assert result.at_ceiling_ms == 9.0
 
 
 @pytest.mark.parametrize(("flops", "known"), [(0.2e12, True), (0.3e12, False)])
 def test_peaks_that_products_beat_give_no_share(flops: float, known: bool) -> None:
     """5 ms at 50 TFLOP/s are 0.25 TFLOP: what did more proves that the peak is another."""
     ledger = [entry("compute", 5, 5.0, unit="matmul.fp32", product_flops=flops, bytes=1.0)]
-    found = utilisation(ledger, 5.0, LIMITS, {"matmul.fp32": 100e12})
-    assert found is not None and (found.mfu is not None) == (found.hfu is not None) == known
-    assert found.mfu_datasheet == pytest.approx(flops / 100e12 * 200)
+    result = utilisation(ledger, 5.0, LIMITS, {"matmul.fp32": 100e12})
+    assert result is not None and (result.mfu is not None) == (result.hfu is not None) == known
+    assert result.mfu_datasheet == pytest.approx(flops / 100e12 * 200)
 
 
 def test_without_ceilings_nothing_is_claimed() -> None:
-    found = device(entry("compute", 8))
-    at_ceiling(found, None)
-    assert found.at_ceiling_ms is None and utilisation(found.ledger, 8, None, None) is None
+    result = device(entry("compute", 8))
+    at_ceiling(result, None)
+    assert result.at_ceiling_ms is None and utilisation(result.ledger, 8, None, None) is None
 
 
 def test_mfu_counts_each_product_at_the_peak_of_its_dtype() -> None:
@@ -214,18 +214,18 @@ def test_mfu_counts_each_product_at_the_peak_of_its_dtype() -> None:
         ),
         entry("compute", 5, 1.0, unit="matmul.fp32", product_flops=0.05e12, bytes=1.0),
     ]
-    found = utilisation(ledger, 10.0, LIMITS, {"matmul.bf16": 1000e12, "matmul.fp32": 100e12})
-    assert found is not None
-    assert found.mfu == pytest.approx((1.0 + 1.0) / 10) and found.hfu == pytest.approx((2.0 + 1.0) / 10)
-    assert found.mfu_datasheet == pytest.approx((0.8 + 0.5) / 10)
-    assert found.flops == pytest.approx(0.85e12) and not found.partial
+    result = utilisation(ledger, 10.0, LIMITS, {"matmul.bf16": 1000e12, "matmul.fp32": 100e12})
+    assert result is not None
+    assert result.mfu == pytest.approx((1.0 + 1.0) / 10) and result.hfu == pytest.approx((2.0 + 1.0) / 10)
+    assert result.mfu_datasheet == pytest.approx((0.8 + 0.5) / 10)
+    assert result.flops == pytest.approx(0.85e12) and not result.partial
 
 
 def test_unknown_kernels_make_the_flops_a_lower_bound() -> None:
     known = entry("compute", 99, unit="matmul.bf16", product_flops=1e12, bytes=1.0)
     for ms, partial in ((0.5, False), (2.0, True)):
-        found = utilisation([known, entry("compute", ms)], 100.0, LIMITS, None)
-        assert found is not None and found.partial is partial
+        result = utilisation([known, entry("compute", ms)], 100.0, LIMITS, None)
+        assert result is not None and result.partial is partial
 
 
 def test_a_peak_that_is_missing_leaves_the_figure_out() -> None:
@@ -243,11 +243,16 @@ def test_limits_come_from_what_was_measured() -> None:
     measured = [ceiling("hbm.read", 4.4e12), ceiling("hbm.copy", 4.2e12), ceiling("hbm.write", 4.6e12)]
     measured += [ceiling("matmul.bf16", 7e14), ceiling("matmul.int8", 1e15), ceiling("l2.read", 9e12)]
     machine = {"ceilings": to_records(measured), "gpus": [{"index": 0, "l2_bytes": 60 << 20}]}
-    found = limits_of(machine, 0)
-    assert found is not None
-    assert (found.memory, found.writes, found.cache, found.cache_bytes) == (4.4e12, 4.6e12, 9e12, 60 << 20)
-    assert found.arithmetic == {"matmul.bf16": 7e14, "matmul.int8": 1e15, "matmul.uint8": 1e15}
-    rates = [found.moving(share) for share in (None, 0.0, 0.25, 0.5, 0.75, 1.0)]
+    result = limits_of(machine, 0)
+    assert result is not None
+    assert (result.memory, result.writes, result.cache, result.cache_bytes) == (
+        4.4e12,
+        4.6e12,
+        9e12,
+        60 << 20,
+    )
+    assert result.arithmetic == {"matmul.bf16": 7e14, "matmul.int8": 1e15, "matmul.uint8": 1e15}
+    rates = [result.moving(share) for share in (None, 0.0, 0.25, 0.5, 0.75, 1.0)]
     assert rates == pytest.approx([4.4e12, 4.4e12, 4.3e12, 4.2e12, 4.4e12, 4.6e12])
 
 
@@ -259,5 +264,5 @@ def test_half_a_machine_bounds_nothing(measured: list[Ceiling]) -> None:
 
 def test_the_processor_has_limits_of_its_own() -> None:
     measured = [ceiling("host.copy", 2e10, None), ceiling("host.matmul.fp32", 1e11, None)]
-    found = limits_of({"ceilings": to_records(measured)}, None)
-    assert found is not None and found.arithmetic["vector.fp32"] == 1e11 and found.memory == 2e10
+    result = limits_of({"ceilings": to_records(measured)}, None)
+    assert result is not None and result.arithmetic["vector.fp32"] == 1e11 and result.memory == 2e10

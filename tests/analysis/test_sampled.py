@@ -44,12 +44,12 @@ def random_set(generator: random.Random, until: int) -> Spans:
 def test_every_instant_goes_to_the_nearest_sample_inside_the_set(seed: int) -> None:
     generator = random.Random(seed)
     until = generator.choice([400, 3000])
-    samples, held = random_samples(generator, until), random_set(generator, until)
-    split = samples.split(held, "python")
+    samples, values = random_samples(generator, until), random_set(generator, until)
+    split = samples.split(values, "python")
     inside = [
         (int(t), samples.labels[c])
         for t, c in zip(samples.times, samples.label, strict=True)
-        if any(s <= t < e for s, e in zip(*held, strict=True))
+        if any(s <= t < e for s, e in zip(*values, strict=True))
     ]
     owner: dict[int, tuple[str, str]] = {}
     for key, parts in split:
@@ -57,11 +57,11 @@ def test_every_instant_goes_to_the_nearest_sample_inside_the_set(seed: int) -> N
             for instant in range(start, end):
                 assert instant not in owner
                 owner[instant] = key
-    covered = {i for s, e in zip(*held, strict=True) for i in range(s, e)}
+    covered = {i for s, e in zip(*values, strict=True) for i in range(s, e)}
     assert set(owner) == covered
     for instant, key in owner.items():
         distance = min((abs(t - instant) for t, _ in inside), default=None)
-        nearest = {one for t, one in inside if abs(t - instant) == distance} or {("python", "")}
+        nearest = {item for t, item in inside if abs(t - instant) == distance} or {("python", "")}
         assert key in nearest
 
 
@@ -75,7 +75,7 @@ def test_time_far_from_every_sample_stays_without_a_line() -> None:
 def test_dispatching_keeps_its_cause_whatever_a_sample_says() -> None:
     samples = Samples(1, np.array([10, 50]), np.array([0, 2]), LABELS)
     split = dict(samples.split(spans([0], [100]), "dispatching"))
-    assert {key: one.length for key, one in split.items()} == {
+    assert {key: item.length for key, item in split.items()} == {
         ("dispatching", "f (p.py:1)"): 30,
         ("dispatching", ""): 70,
     }
@@ -149,9 +149,13 @@ def test_samples_are_of_the_thread_that_has_most() -> None:
     rows = [(t, 7, True, None, "f", "/p/a.py:1", "f (/p/a.py:1)") for t in (30, 10, 20)]
     rows.append((15, 8, True, None, "g", "/p/a.py:9", "g (/p/a.py:9)"))
     names = ["time_ns", "thread", "running", "call", "function", "source", "stack"]
-    found = samples_of(pl.DataFrame(rows, schema=names, orient="row"), Setting())
-    assert found is not None
-    assert (found.thread, found.times.tolist(), found.labels) == (7, [10, 20, 30], [("python", "f (a.py:1)")])
+    result = samples_of(pl.DataFrame(rows, schema=names, orient="row"), Setting())
+    assert result is not None
+    assert (result.thread, result.times.tolist(), result.labels) == (
+        7,
+        [10, 20, 30],
+        [("python", "f (a.py:1)")],
+    )
     assert samples_of(pl.DataFrame(schema=names), Setting()) is None
 
 
@@ -169,7 +173,7 @@ def test_small_lines_become_one_row_and_nothing_is_lost() -> None:
     before = pl.DataFrame(rows, schema=schema, orient="row")
     after = few_lines(before)
     for columns in (["window", "entry"], ["entry"]):
-        sums = [one.group_by(columns).agg(pl.col("ns").sum()).sort(columns) for one in (before, after)]
+        sums = [item.group_by(columns).agg(pl.col("ns").sum()).sort(columns) for item in (before, after)]
         assert sums[0].equals(sums[1])
     lines = after.filter(entry="idle: python")["detail"].unique().to_list()
     assert len(lines) <= MOST_LINES + 2

@@ -38,30 +38,30 @@ def test_a_burst_is_placed_by_a_quick_one_of_the_same_process(slow, where, rate)
     made = [stamped(b, ms * MS, part, n, rate) for b, (ms, part, n) in zip(begins, slow, strict=False)]
     quick = stamped(begins[-1], 600_000, 0.95, 500, rate)
     made.insert(where % len(made), quick)
-    found = ticks.rate(made)
-    assert found == pytest.approx(rate, rel=1e-5)
+    result = ticks.rate(made)
+    assert result == pytest.approx(rate, rel=1e-5)
     for burst in made:
-        began, told = ticks.start_of(burst, made, found), T0 - 10**12 + int(burst.starts[0]) / rate
-        assert burst.holds(found)
-        assert told - 1000 <= began.at <= told + 600_000
-        assert began.unsure_ns <= 601_000 and began.at - began.unsure_ns <= told + 1000
+        began, said = ticks.start_of(burst, made, result), T0 - 10**12 + int(burst.starts[0]) / rate
+        assert burst.holds(result)
+        assert said - 1000 <= began.at <= said + 600_000
+        assert began.unsure_ns <= 601_000 and began.at - began.unsure_ns <= said + 1000
 
 
 @given(SLOW)
 def test_a_slow_burst_alone_says_how_unsure_it_is(slow):
     took, inside, samples = slow
     burst = stamped(T0, took * MS, inside, samples)
-    found = ticks.rate([burst])
-    assert found == pytest.approx(RATE) and burst.holds(found)
-    began = ticks.start_of(burst, [burst], found)
+    result = ticks.rate([burst])
+    assert result == pytest.approx(RATE) and burst.holds(result)
+    began = ticks.start_of(burst, [burst], result)
     assert began.at - began.unsure_ns - 1000 <= T0 <= began.at + 1000
     assert burst.started[0] - 1000 <= began.at - began.unsure_ns and began.at <= burst.started[1]
 
 
 def test_a_clock_that_began_anew_places_no_other_burst():
-    one, other = stamped(T0, 600_000, 0.9, 500), stamped(T0 + 3_000 * MS, 70 * MS, 0.3, 500)
+    item, other = stamped(T0, 600_000, 0.9, 500), stamped(T0 + 3_000 * MS, 70 * MS, 0.3, 500)
     moved = ticks.Stamped(other.starts + 10**9, other.ends + 10**9, other.started, other.stopped, INTERVAL)
-    began = ticks.start_of(moved, [one, moved], RATE)
+    began = ticks.start_of(moved, [item, moved], RATE)
     assert began.unsure_ns >= 20 * MS and began.at - began.unsure_ns <= T0 + 3_000 * MS <= began.at
 
 
@@ -80,14 +80,14 @@ def test_a_burst_that_began_early_in_a_call_of_70_ms_is_imported(tmp_path):
     for number, (begun, took, inside, count) in enumerate(
         [(T0, 600_000, 0.95, 400), (T0 + 3_000 * MS, 70 * MS, 0.2, 500), (T0 + 6_000 * MS, 700_000, 0.9, 400)]
     ):
-        one = stamped(begun, took, inside, count)
-        data = burst_file(one.starts.tolist(), one.ends.tolist(), [[1, 2]] * count)
-        times = {"start_ns": list(one.started), "stop_ns": list(one.stopped)}
+        item = stamped(begun, took, inside, count)
+        data = burst_file(item.starts.tolist(), item.ends.tolist(), [[1, 2]] * count)
+        times = {"start_ns": list(item.started), "stop_ns": list(item.stopped)}
         bursts[number] = (record(number, data, count, begun, **times), data)
     store = imported(tmp_path, bursts)
     assert store.manifest.problems == []
-    told = store.table("samples").collect().filter(burst=1)["start_ns"].min()
-    assert abs(told - (T0 + 3_000 * MS)) < 100_000
+    smallest = store.table("samples").collect().filter(burst=1)["start_ns"].min()
+    assert abs(smallest - (T0 + 3_000 * MS)) < 100_000
     facts = store.manifest.ranks[0].facts["sampling"]
     assert [fact["clock_error_ns"] < MS for fact in facts] == [True] * 3
 
@@ -114,11 +114,11 @@ def test_scores_of_many_shifts_are_those_of_each(seed, since_first, missing):
     active = random.uniform(0, 100, len(starts))
     shifts = INTERVAL / 2 * np.arange(-60, 40)
     since = int(spans.starts[0]) if since_first else 0
-    found = wide_scores(spans, starts, INTERVAL, active, shifts, since)
+    result = wide_scores(spans, starts, INTERVAL, active, shifts, since)
     began = starts[:, None] + shifts.astype(np.int64) >= since
     enough = began.sum(axis=0) >= 0.5 * began.sum(axis=0).max()
     expected = [brute(spans, starts, INTERVAL, active, shift, since) for shift in shifts]
-    assert np.abs(found - np.where(enough, expected, 0.0)).max() < 1e-6
+    assert np.abs(result - np.where(enough, expected, 0.0)).max() < 1e-6
 
 
 def one_burst(seed, unsure_ms, inside, idle_share=0.3):
@@ -127,26 +127,26 @@ def one_burst(seed, unsure_ms, inside, idle_share=0.3):
     levels = random.uniform(10, 90, (8, 5))
     levels[:, 0] = random.uniform(60, 100, 8)
     rows = truth.program(random, 8, 20, high_us=600, idle_share=idle_share)
-    found = truth.sampled(random, [rows], levels)
+    result = truth.sampled(random, [rows], levels)
     late = round((1 - inside) * unsure_ms * MS)
-    return found, found.samples.with_columns(start_ns=found.samples["start_ns"] + late,
-                                             end_ns=found.samples["end_ns"] + late), late  # fmt: skip
+    return result, result.samples.with_columns(start_ns=result.samples["start_ns"] + late,
+                                             end_ns=result.samples["end_ns"] + late), late  # fmt: skip
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 1000), st.floats(0, 1), st.sampled_from([5, 20, 70]))
 def test_alignment_reaches_as_far_as_the_call_took(seed, inside, unsure_ms):
-    found, samples, late = one_burst(seed, unsure_ms, inside)
-    [one] = fold_samples(samples, found.kernels, [found.names], {0: unsure_ms * MS}).alignment
-    assert not one.why
-    assert abs(one.shift_ns - (found.shifts[0] - late)) < 5 * one.error_ns + 20
+    result, samples, late = one_burst(seed, unsure_ms, inside)
+    [alignment] = fold_samples(samples, result.kernels, [result.names], {0: unsure_ms * MS}).alignment
+    assert not alignment.why
+    assert abs(alignment.shift_ns - (result.shifts[0] - late)) < 5 * alignment.error_ns + 20
 
 
 def test_a_quick_start_is_aligned_as_before():
-    found, samples, _ = one_burst(3, 0, 1.0)
-    usual = fold_samples(samples, found.kernels, [found.names])
-    told = fold_samples(samples, found.kernels, [found.names], {0: 700_000})
-    assert usual.alignment == told.alignment and usual.frame.equals(told.frame)
+    result, samples, _ = one_burst(3, 0, 1.0)
+    usual = fold_samples(samples, result.kernels, [result.names])
+    said = fold_samples(samples, result.kernels, [result.names], {0: 700_000})
+    assert usual.alignment == said.alignment and usual.frame.equals(said.frame)
 
 
 def repeated(count, every_ns, length_ns):
@@ -166,15 +166,15 @@ def readings(states, shift, first=0, last=None, active=None):
 def test_what_looks_alike_at_many_shifts_is_not_aligned_and_says_why():
     states = repeated(2000, 100_000, 60_000)
     inside = readings(states, -30 * MS, first=80 * MS, last=120 * MS)
-    one = align(inside, 0, states, unsure_ns=70 * MS)
-    assert "70 ms" in one.why and "clearly" in one.why and one.shift_ns == 0
+    item = align(inside, 0, states, unsure_ns=70 * MS)
+    assert "70 ms" in item.why and "clearly" in item.why and item.shift_ns == 0
 
 
 def test_what_ran_unrecorded_before_the_first_kernel_does_not_mislead():
     states = repeated(3, 20 * MS, 19 * MS)
     busy_before = readings(states, -25 * MS, first=-15 * MS, last=70 * MS, active=100.0)
-    one = align(busy_before, 0, states, unsure_ns=40 * MS)
-    assert not one.why and abs(one.shift_ns + 25 * MS) < INTERVAL
+    item = align(busy_before, 0, states, unsure_ns=40 * MS)
+    assert not item.why and abs(item.shift_ns + 25 * MS) < INTERVAL
 
 
 def test_samples_that_no_kernel_can_have_met_say_so():
@@ -188,5 +188,5 @@ def test_samples_that_no_kernel_can_have_met_say_so():
 @pytest.mark.parametrize("unsure", [10**18, -5, 2_500_001])
 def test_a_hostile_uncertainty_ends_in_words_or_a_shift(unsure):
     states = repeated(100, 100_000, 60_000)
-    one = align(readings(states, 0, last=10 * MS), 0, states, unsure_ns=unsure)
-    assert one.why or abs(one.shift_ns) < 3 * MS
+    item = align(readings(states, 0, last=10 * MS), 0, states, unsure_ns=unsure)
+    assert item.why or abs(item.shift_ns) < 3 * MS

@@ -26,8 +26,8 @@ PRIORITY = ("compute", "communication", "copy", "idle")
 
 
 def device(name: str) -> Device:
-    (found,) = of_trace(name).devices
-    return found
+    (result,) = of_trace(name).devices
+    return result
 
 
 @pytest.mark.parametrize("name", on_traces(WINDOWS_MS))
@@ -38,35 +38,35 @@ def test_windows_are_as_the_traces_came_with(name: str) -> None:
 
 @pytest.mark.parametrize("name", on_traces(ALL))
 def test_windows_tile_and_entries_sum_to_them(name: str) -> None:
-    found = device(name)
-    pairs = zip(found.windows, found.windows[1:], strict=False)
-    assert all(one.end_ns == other.start_ns for one, other in pairs)
-    used = [window.end_ns - window.start_ns for window in found.windows if window.used]
-    assert sum(entry.ns for entry in found.ledger) == sum(used) > 0
-    assert found.total_ms == pytest.approx(sum(used) / len(used) / 1e6)
-    assert sum(entry.ms for entry in found.ledger) == pytest.approx(found.total_ms)
+    result = device(name)
+    pairs = zip(result.windows, result.windows[1:], strict=False)
+    assert all(item.end_ns == other.start_ns for item, other in pairs)
+    used = [window.end_ns - window.start_ns for window in result.windows if window.used]
+    assert sum(entry.ns for entry in result.ledger) == sum(used) > 0
+    assert result.total_ms == pytest.approx(sum(used) / len(used) / 1e6)
+    assert sum(entry.ms for entry in result.ledger) == pytest.approx(result.total_ms)
 
 
 @pytest.mark.parametrize("name", on_traces(ALL))
 def test_times_agree_with_a_count_of_the_traces_events(name: str) -> None:
-    found = device(name)
+    result = device(name)
     counted: Counter[str] = Counter()
-    for window in found.windows:
+    for window in result.windows:
         if window.used:
             counted += count(name, window.start_ns, window.end_ns)
-    told: Counter[str] = Counter()
-    for entry in found.ledger:
+    counts: Counter[str] = Counter()
+    for entry in result.ledger:
         waiting = entry.detail == "before a receive"
-        told["idle" if waiting else entry.entry.partition(":")[0]] += entry.ns
+        counts["idle" if waiting else entry.entry.partition(":")[0]] += entry.ns
     for entry in PRIORITY:
-        assert abs(told[entry] - counted[entry]) <= 1000, entry
+        assert abs(counts[entry] - counted[entry]) <= 1000, entry
 
 
 @pytest.mark.parametrize("name", on_traces([*WINDOWS_MS, "diff-control"]))
 def test_little_of_a_marked_trace_is_unexplained(name: str) -> None:
-    found = device(name)
-    unexplained = sum(entry.ms for entry in found.ledger if entry.entry == "idle: unexplained")
-    assert unexplained < 0.03 * (found.total_ms or 0)
+    result = device(name)
+    unexplained = sum(entry.ms for entry in result.ledger if entry.entry == "idle: unexplained")
+    assert unexplained < 0.03 * (result.total_ms or 0)
 
 
 @on_trace("h100-owlv2")
@@ -88,14 +88,14 @@ def trace(name: str) -> tuple[int, list[dict]]:
 def device_events(name: str) -> list[tuple[int, int, str]]:
     classes = {"kernel": "compute", "gpu_memcpy": "copy", "gpu_memset": "copy"}
     base, events = trace(name)
-    found = []
+    result = []
     for event in events:
         if event.get("cat") in classes and event.get("ph") == "X":
             start = base + int(Decimal(event["ts"]) * 1000)
             collective = any(word in event["name"].lower() for word in ("nccl", "multimem_all_reduce"))
             kind = "communication" if collective else classes[event["cat"]]
-            found.append((start, start + int(Decimal(event["dur"]) * 1000), kind))
-    return found
+            result.append((start, start + int(Decimal(event["dur"]) * 1000), kind))
+    return result
 
 
 def count(name: str, low: int, high: int) -> Counter[str]:
@@ -105,15 +105,15 @@ def count(name: str, low: int, high: int) -> Counter[str]:
         if end > low and start < high and end > start:
             changes += [(max(start, low), kind, 1), (min(end, high), kind, -1)]
     running: Counter[str] = Counter()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     now = low
     for time, kind, change in sorted(changes):
-        state = next((one for one in PRIORITY if running[one] > 0), "idle")
-        found[state] += time - now
+        state = next((item for item in PRIORITY if running[item] > 0), "idle")
+        counts[state] += time - now
         now = time
         running[kind] += change
-    found["idle"] += high - now
-    return found
+    counts["idle"] += high - now
+    return counts
 
 
 def annotated_ms(name: str, prefix: str) -> float:

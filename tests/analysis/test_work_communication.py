@@ -18,8 +18,8 @@ from tests.support.work_frames import frame
 MIB = 2**20
 
 
-def moved(*told: object) -> float | None:
-    return evaluate("record_param_comms", None, None, json.dumps([str(one) for one in told])).bytes
+def moved(*said: object) -> float | None:
+    return evaluate("record_param_comms", None, None, json.dumps([str(item) for item in said])).bytes
 
 
 @pytest.mark.parametrize(
@@ -56,16 +56,16 @@ def test_what_was_not_recorded_is_not_guessed(told):
 def test_a_trace_tells_the_message_of_a_collective(tmp_path):
     from fathom.sounding.kineto import read_trace
 
-    told = {
+    record = {
         "Collective name": "allreduce",
         "dtype": "Float",
         "In msg nelems": 2049000,
         "Out msg nelems": 2049000,
     }
-    events = [*small(), op("record_param_comms", 3, 1, **{**told, "Group size": 4})]
+    events = [*small(), op("record_param_comms", 3, 1, **{**record, "Group size": 4})]
     ops = read_trace(write(tmp_path / "t.json", events)).tables["ops"]
-    found = ops.filter(pl.col("name") == "record_param_comms")["values"][0]
-    assert json.loads(found) == ["allreduce", "Float", "2049000", "2049000", "4"]
+    value = ops.filter(pl.col("name") == "record_param_comms")["values"][0]
+    assert json.loads(value) == ["allreduce", "Float", "2049000", "2049000", "4"]
     assert ops.filter(pl.col("name") != "record_param_comms")["values"].null_count() < ops.height
 
 
@@ -80,9 +80,9 @@ def test_a_collective_needs_its_bytes_over_the_link():
              "end_ns": 100_010, **common}]  # fmt: skip
     window = pl.DataFrame({"start_ns": [0], "end_ns": [200_000], "used": [True]})
     limits = Limits(arithmetic={"matmul.bf16": 1e15}, memory=4e12, link=300e9)
-    found = family_work(ops, calls, frame("kernels", rows), window, limits=limits).row(0, named=True)
-    assert found["bytes"] == pytest.approx(6e6) and found["bound"] == "link"
-    assert found["need_ns"] == pytest.approx(6e6 / 300e9 * 1e9)
+    result = family_work(ops, calls, frame("kernels", rows), window, limits=limits).row(0, named=True)
+    assert result["bytes"] == pytest.approx(6e6) and result["bound"] == "link"
+    assert result["need_ns"] == pytest.approx(6e6 / 300e9 * 1e9)
     without = family_work(ops.clear(), calls, frame("kernels", rows), window, limits=limits).row(
         0, named=True
     )

@@ -58,8 +58,8 @@ def test_training_step_equals_torchs_count(module: nn.Module, shape: tuple[int, 
 def test_groups_are_that_many_small_convolutions(kind: type[nn.Module], groups: int) -> None:
     """torch's counter takes the gradient of a grouped filter as if it were not grouped."""
     ours, _ = counted(backward(kind(6, 12, 3, stride=2, groups=groups), 2, 6, 9, 11))
-    _, one = counted(backward(kind(6 // groups, 12 // groups, 3, stride=2), 2, 6 // groups, 9, 11))
-    assert ours == groups * one
+    _, item = counted(backward(kind(6 // groups, 12 // groups, 3, stride=2), 2, 6 // groups, 9, 11))
+    assert ours == groups * item
 
 
 @pytest.mark.parametrize(

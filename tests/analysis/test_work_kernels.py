@@ -83,8 +83,8 @@ def everything(kernels: pl.DataFrame, used: int = 1) -> pl.DataFrame:
 
 
 def by_family(tables: Tables, windows: pl.DataFrame | None = None) -> dict[str, dict[str, Any]]:
-    found = family_work(*tables, everything(tables[2]) if windows is None else windows)
-    return {row["family"]: row for row in found.rows(named=True)}
+    result = family_work(*tables, everything(tables[2]) if windows is None else windows)
+    return {row["family"]: row for row in result.rows(named=True)}
 
 
 def test_an_ops_work_is_shared_over_its_kernels_by_time() -> None:
@@ -92,11 +92,11 @@ def test_an_ops_work_is_shared_over_its_kernels_by_time() -> None:
     op = program.op("aten::mm", [[30, 10], [10, 10]])
     program.kernel(program.launch(op), "gemm", 30)
     program.kernel(program.launch(op), "reduce", 10)
-    found = by_family(program.tables())
-    assert found["gemm"]["flops"] == flops(30) * 3 / 4
-    assert found["reduce"]["flops"] == flops(30) / 4
-    assert found["gemm"]["bytes"] + found["reduce"]["bytes"] == 4 * (300 + 100 + 300)
-    assert found["gemm"]["dtype"] == "fp32"
+    result = by_family(program.tables())
+    assert result["gemm"]["flops"] == flops(30) * 3 / 4
+    assert result["reduce"]["flops"] == flops(30) / 4
+    assert result["gemm"]["bytes"] + result["reduce"]["bytes"] == 4 * (300 + 100 + 300)
+    assert result["gemm"]["dtype"] == "fp32"
 
 
 def test_the_owner_is_the_nearest_ancestor_with_a_formula() -> None:
@@ -143,10 +143,10 @@ def test_copies_sets_and_collectives() -> None:
         program.kernel(program.launch(op), "Memcpy", **name)
     program.kernel(program.launch(op), "Memset", kind="set", bytes=60)
     program.kernel(program.launch(op), "nccl", kind="collective")
-    found = by_family(program.tables())
-    assert [found[name]["bytes"] for name in ("HtoD pinned", "DtoD", "Memset")] == [100, 200, 60]
-    assert found["Memset"]["flops"] == 0
-    assert found["nccl"]["bytes"] is None
+    result = by_family(program.tables())
+    assert [result[name]["bytes"] for name in ("HtoD pinned", "DtoD", "Memset")] == [100, 200, 60]
+    assert result["Memset"]["flops"] == 0
+    assert result["nccl"]["bytes"] is None
 
 
 def test_launches_and_ops_that_were_not_recorded_are_named() -> None:
@@ -155,10 +155,10 @@ def test_launches_and_ops_that_were_not_recorded_are_named() -> None:
     program.kernel(program.launch(None), "orphan")
     program.kernel(-7, "before")
     program.kernel(program.launch(None), "triton_poi_fused_add_0")
-    found = by_family(program.tables())
-    assert found["orphan"]["why"] == "launched outside any recorded op"
-    assert found["before"]["why"] == "its launch was not recorded"
-    assert "compiled" in found["triton_poi_fused_add_0"]["why"]
+    result = by_family(program.tables())
+    assert result["orphan"]["why"] == "launched outside any recorded op"
+    assert result["before"]["why"] == "its launch was not recorded"
+    assert "compiled" in result["triton_poi_fused_add_0"]["why"]
 
 
 def test_compiled_kernels_move_their_arguments_once() -> None:
@@ -166,10 +166,10 @@ def test_compiled_kernels_move_their_arguments_once() -> None:
     for name in ("triton_poi_fused_add_0", "triton_poi_fused_embedding_1"):
         op = program.op(name, [[8, 4], [4], [8, 4], []], ["float", "c10::Half", "float", "Scalar"])
         program.kernel(program.launch(op), name)
-    found = by_family(program.tables())
-    assert found["triton_poi_fused_add_0"]["bytes"] == 4 * 32 + 2 * 4 + 4 * 32
-    assert found["triton_poi_fused_add_0"]["flops"] is None
-    assert found["triton_poi_fused_embedding_1"]["bytes"] is None
+    result = by_family(program.tables())
+    assert result["triton_poi_fused_add_0"]["bytes"] == 4 * 32 + 2 * 4 + 4 * 32
+    assert result["triton_poi_fused_add_0"]["flops"] is None
+    assert result["triton_poi_fused_embedding_1"]["bytes"] is None
 
 
 def test_a_compiled_product_has_flops_where_its_operands_fit() -> None:
@@ -228,10 +228,10 @@ def test_a_step_that_differs_elsewhere_is_joined_kernel_by_kernel() -> None:
     timeline, attribution = burst("timeline", [30, 20]), burst("attribution", [30, 20])
     timeline.kernel(timeline.launch(None), "logging")
     tables = join(timeline.tables(), attribution.tables())
-    found = by_family(tables)
-    assert found["gemm"]["flops"] == pytest.approx(flops(30) + flops(20))
-    assert found["logging"]["flops"] is None
-    assert found["logging"]["why"] == "launched outside any recorded op"
+    result = by_family(tables)
+    assert result["gemm"]["flops"] == pytest.approx(flops(30) + flops(20))
+    assert result["logging"]["flops"] is None
+    assert result["logging"]["why"] == "launched outside any recorded op"
 
 
 def test_without_shapes_anywhere_it_says_so() -> None:
@@ -292,12 +292,12 @@ def test_nodes_that_ran_side_by_side_prove_no_order() -> None:
 
 
 def test_two_captures_with_the_same_launches_are_ambiguous_unless_their_ops_agree() -> None:
-    one, other = capture(30, 20), capture(30, 21, begin=ATTRIBUTION + 10**5)
-    row = by_family(join(replay(5).tables(), one.tables(), other.tables()))["gemm"]
+    item, other = capture(30, 20), capture(30, 21, begin=ATTRIBUTION + 10**5)
+    row = by_family(join(replay(5).tables(), item.tables(), other.tables()))["gemm"]
     assert row["flops"] is None
     assert "several captures" in row["why"]
     twin = capture(30, 20, begin=ATTRIBUTION + 10**5)
-    row = by_family(join(replay(5).tables(), one.tables(), twin.tables()))["gemm"]
+    row = by_family(join(replay(5).tables(), item.tables(), twin.tables()))["gemm"]
     assert row["flops"] == pytest.approx(flops(30) + flops(20))
 
 
@@ -320,8 +320,11 @@ def test_ids_may_begin_anew_in_every_burst() -> None:
         for row in [*program.ops, *program.launches, *program.kernels]:
             row |= {"burst": number, "start_ns": row["start_ns"] + shift, "end_ns": row["end_ns"] + shift}
         parts.append(program.tables())
-    found = by_family(join(*parts))
-    assert {name: row["flops"] for name, row in found.items()} == {"gemm 30": flops(30), "gemm 20": flops(20)}
+    result = by_family(join(*parts))
+    assert {name: row["flops"] for name, row in result.items()} == {
+        "gemm 30": flops(30),
+        "gemm 20": flops(20),
+    }
 
 
 def test_marks_may_come_from_the_table_of_steps() -> None:
@@ -330,8 +333,8 @@ def test_marks_may_come_from_the_table_of_steps() -> None:
     ops, launches, kernels = join(*(part.tables() for part in parts))
     unmarked = ops.filter(~pl.col("name").str.contains("mark"))
     second = {"start_ns": [marks[1]], "end_ns": [ATTRIBUTION], "used": [True]}
-    found = family_work(unmarked, launches, kernels, pl.DataFrame(second), pl.DataFrame({"mark_ns": marks}))
-    assert found["flops"][0] == pytest.approx(3 * flops(40))
+    result = family_work(unmarked, launches, kernels, pl.DataFrame(second), pl.DataFrame({"mark_ns": marks}))
+    assert result["flops"][0] == pytest.approx(3 * flops(40))
 
 
 def test_an_op_of_another_burst_is_never_taken() -> None:

@@ -129,17 +129,17 @@ def test_op_work_is_the_mean_over_used_windows() -> None:
     )
     table = op_work(frame("ops", rows), windows)
     assert table["name"].to_list() == ["aten::mm"]
-    found = table.row(0, named=True)
-    assert found["flops"] == 3 * 2 * 8 * 16 * 4 / 2
-    assert found["why"] == ""
+    result = table.row(0, named=True)
+    assert result["flops"] == 3 * 2 * 8 * 16 * 4 / 2
+    assert result["why"] == ""
 
 
 def test_op_work_abstains_as_soon_as_one_call_is_unknown() -> None:
     rows = [op(1, "aten::mm", **MM), op(2, "aten::mm")]
     windows = pl.DataFrame({"start_ns": [0], "end_ns": [10], "used": [True]})
-    found = op_work(frame("ops", rows), windows).row(0, named=True)
-    assert found["flops"] is None
-    assert found["why"] == "shapes were not recorded"
+    result = op_work(frame("ops", rows), windows).row(0, named=True)
+    assert result["flops"] is None
+    assert result["why"] == "shapes were not recorded"
 
 
 @pytest.mark.parametrize("rows", [[], [op(1, "aten::view")]])
@@ -164,7 +164,7 @@ def test_windows_without_shapes_take_them_from_steps_that_called_an_op_equally_o
     )
     steps = pl.DataFrame({"phase": ["attribution"], "parent": [None], "mark_ns": [1000], "end_ns": [2000]})
     windows = pl.DataFrame({"start_ns": [0], "end_ns": [100], "used": [True]})
-    found = {row["name"]: row for row in op_work(ops, windows, steps).iter_rows(named=True)}
-    assert found["aten::mm"]["flops"] == 2 * (2 * 2 * 3 * 4)
-    assert found["aten::bmm"]["flops"] is None
-    assert "different number" in found["aten::bmm"]["why"]
+    by_name = {row["name"]: row for row in op_work(ops, windows, steps).iter_rows(named=True)}
+    assert by_name["aten::mm"]["flops"] == 2 * (2 * 2 * 3 * 4)
+    assert by_name["aten::bmm"]["flops"] is None
+    assert "different number" in by_name["aten::bmm"]["why"]

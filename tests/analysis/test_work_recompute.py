@@ -74,10 +74,10 @@ def test_when_it_is_repeated_is_apart_from_what_the_backward_pass_does_itself(
 
     ops = recorded(step)
     names = {"linear": [], "mm": [], "exp": []}
-    for name, found in names.items():
+    for name, result in names.items():
         rows = ops.filter(pl.col("name") == f"aten::{name}")
         starts, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-        found += (covered(regions(ops), starts, ends) == ends - starts).tolist()
+        result += (covered(regions(ops), starts, ends) == ends - starts).tolist()
     assert names["mm"] and not any(names["mm"])
     once = 2 if form == "in regions" else 1
     assert not any(names["linear"][:once]) and all(names["linear"][once:]) and len(names["linear"]) > once

@@ -77,20 +77,20 @@ def test_no_family_beats_the_chip(name: str) -> None:
 @pytest.mark.parametrize("name", on_traces(FILES))
 def test_families_sum_to_their_kernels(name: str) -> None:
     ops, launches, kernels = trace(name)
-    found = family_work(ops, launches, kernels, whole(kernels))
+    result = family_work(ops, launches, kernels, whole(kernels))
     family = kernels.select(family=pl.coalesce("family", "direction", "name"))
     works = pl.concat([family, kernel_works(ops, launches, kernels)], how="horizontal")
     known = works.filter(pl.col("bytes").is_null().any().over("family").not_())
-    assert found["bytes"].sum() == pytest.approx(known["bytes"].sum())
-    assert found["bytes"].is_null().sum() == works.filter(pl.col("bytes").is_null())["family"].n_unique()
+    assert result["bytes"].sum() == pytest.approx(known["bytes"].sum())
+    assert result["bytes"].is_null().sum() == works.filter(pl.col("bytes").is_null())["family"].n_unique()
 
 
 def test_a_vision_model_has_the_flops_of_its_layers() -> None:
     """OWLv2 large on five images: 24 layers of width 1024 over 72 x 72 + 1 patches, a small text tower."""
-    found = kernel_works(*trace("h100-owlv2"))
+    result = kernel_works(*trace("h100-owlv2"))
     layer = 2 * 5185 * 1024 * (4 * 1024 + 2 * 4096) + 4 * 5185 * 5185 * 1024
     vision = 5 * 24 * layer
-    assert vision < found["flops"].sum() < 1.05 * vision
+    assert vision < result["flops"].sum() < 1.05 * vision
 
 
 def test_a_language_model_has_two_flops_a_weight_and_token() -> None:
@@ -98,8 +98,8 @@ def test_a_language_model_has_two_flops_a_weight_and_token() -> None:
     tokens = 16 * 559
     products = 2 * tokens * 24 * (4 * 1024 * 1024 + 3 * 1024 * 2816)
     attention = 24 * 16 * 4 * 559 * 559 * 1024 / 2
-    found = kernel_works(*trace("h100-qwen-0.5b"))["flops"].sum()
-    assert found == pytest.approx(products + attention, rel=0.01)
+    total = kernel_works(*trace("h100-qwen-0.5b"))["flops"].sum()
+    assert total == pytest.approx(products + attention, rel=0.01)
 
 
 def replayed() -> Tables:
@@ -125,26 +125,26 @@ def test_a_replayed_graph_gets_the_ops_of_its_capture() -> None:
         "ZeroFunctor": ("aten::_foreach_zero_",),
     }
     for part, owners in expected.items():
-        found = graph.filter(pl.col("name").str.contains(part, literal=True))["op"].to_list()
-        assert found and set(found) <= set(owners)
+        result = graph.filter(pl.col("name").str.contains(part, literal=True))["op"].to_list()
+        assert result and set(result) <= set(owners)
 
 
 def test_a_replayed_training_step_has_the_flops_of_its_layers() -> None:
     """Two layers of 512 x 512 over 64 rows: two products forward, three backward (none for the input)."""
     ops, launches, kernels = replayed()
     timeline = kernels.filter(pl.col("phase") == "timeline")
-    found = family_work(ops, launches, timeline, whole(timeline))
-    assert found["flops"].null_count() == 0
-    assert found["bytes"].null_count() == 0
-    products = found.filter(pl.col("family").str.contains("gemm|splitK"))
+    result = family_work(ops, launches, timeline, whole(timeline))
+    assert result["flops"].null_count() == 0
+    assert result["bytes"].null_count() == 0
+    products = result.filter(pl.col("family").str.contains("gemm|splitK"))
     assert products["flops"].sum() == pytest.approx(4 * 5 * 2 * 64 * 512 * 512)
 
 
 def test_a_replay_whose_capture_was_not_recorded_says_so() -> None:
     ops, launches, kernels = read(H200 / "graph.json.gz")
-    found = family_work(ops, launches, kernels, whole(kernels)).filter(pl.col("bytes").is_null())
-    assert found.height
-    assert set(found["why"]) == {"graph replayed; its capture was not recorded"}
+    result = family_work(ops, launches, kernels, whole(kernels)).filter(pl.col("bytes").is_null())
+    assert result.height
+    assert set(result["why"]) == {"graph replayed; its capture was not recorded"}
 
 
 def test_a_burst_without_shapes_takes_them_from_one_with_shapes() -> None:

@@ -18,8 +18,8 @@ NAMES = list(techniques())[:3]
 
 
 def kept(name: str, taken_ns: int, ratio: float, source: str | None = None) -> Kept:
-    told: dict[str, Any] = {"margin": 0.01, "baseline": "a", "candidate": "b", "device": "cuda"}
-    verdict = Verdict(verdict="faster", ratio=ratio, interval=[ratio, ratio], reasons=[], **told)
+    record: dict[str, Any] = {"margin": 0.01, "baseline": "a", "candidate": "b", "device": "cuda"}
+    verdict = Verdict(verdict="faster", ratio=ratio, interval=[ratio, ratio], reasons=[], **record)
     return Kept(name, source or techniques()[name].digest, "cuda", taken_ns, {}, verdict)
 
 
@@ -72,10 +72,10 @@ def test_fractions_that_are_missing_are_those_of_a_machine_with_the_same_gpu() -
     was = {"fraction": 0.3, "bound": "l2", "at_ceiling_ns": 3e5}
     rows = [row("A GPU", "cold"), row("A GPU", ""), row("Another", "cold"), row("A GPU", "cold", was)]
     results.place(rows, machine)
-    told = [row["timings"][0]["tuned"]["ceiling"] for row in rows]
-    assert (told[0]["bound"], told[0]["fraction"]) == ("hbm", pytest.approx(0.5))
+    said = [row["timings"][0]["tuned"]["ceiling"] for row in rows]
+    assert (said[0]["bound"], said[0]["fraction"]) == ("hbm", pytest.approx(0.5))
     assert rows[0]["timings"][0]["plain"]["ceiling"]["fraction"] == pytest.approx(0.25)
-    assert (told[1]["bound"], told[1]["fraction"]) == ("host memory", pytest.approx(0.1))
-    assert told[2:] == [None, was] and ["ceilings_of" in row for row in rows] == [True, True, False, False]
+    assert (said[1]["bound"], said[1]["fraction"]) == ("host memory", pytest.approx(0.1))
+    assert said[2:] == [None, was] and ["ceilings_of" in row for row in rows] == [True, True, False, False]
     with pytest.raises(SystemExit, match="measured"):
         results.place(rows, machine | {"ceilings": known[:2]})

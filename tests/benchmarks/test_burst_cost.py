@@ -63,7 +63,7 @@ class Host:
         self.now += STEP_NS * self.taken * (self.draw.random() < 0.05)
 
     def run(self, most: int = 60, steps: int = 12, **limits: float) -> Course:
-        found = Course(
+        course = Course(
             steps,
             most,
             lambda: self.log.append("settle"),
@@ -76,9 +76,9 @@ class Host:
         )
         for _ in range(100_000):
             self.step()
-            found()
-            if found.ended:
-                return found
+            course()
+            if course.ended:
+                return course
         raise AssertionError("it never ends")
 
 
@@ -99,52 +99,52 @@ def told(*runs: Course) -> dict:
 
 @pytest.mark.parametrize("cost", [0.0, 0.02, 0.3])
 def test_what_was_planted_comes_back_in_spite_of_drift(cost: float) -> None:
-    found = told(Host(cost).run())
-    assert found["low"] < 1 + cost < found["high"] and found["high"] - found["low"] < 0.01
-    assert found["sham"]["ratio"] == pytest.approx(1, abs=0.005)
-    assert found["over_sham"]["low"] < 1 + cost < found["over_sham"]["high"]
-    assert found["bursts"] + found["shams"] == 60 and 5 < found["shams"] < 25
+    result = told(Host(cost).run())
+    assert result["low"] < 1 + cost < result["high"] and result["high"] - result["low"] < 0.01
+    assert result["sham"]["ratio"] == pytest.approx(1, abs=0.005)
+    assert result["over_sham"]["low"] < 1 + cost < result["over_sham"]["high"]
+    assert result["bursts"] + result["shams"] == 60 and 5 < result["shams"] < 25
 
 
 def test_medians_of_steps_are_surer_where_others_take_the_host_now_and_then() -> None:
     host = Host(0.02)
     host.taken = 10
-    found = told(host.run(most=120))
-    of_medians = found["of_medians"]
+    result = told(host.run(most=120))
+    of_medians = result["of_medians"]
     assert of_medians["low"] < 1.02 < of_medians["high"]
-    assert 5 * (of_medians["high"] - of_medians["low"]) < found["high"] - found["low"]
+    assert 5 * (of_medians["high"] - of_medians["low"]) < result["high"] - result["low"]
 
 
 def test_what_kineto_leaves_behind_is_told_apart() -> None:
-    found = told(Host(0.05, left=0.5).run())
-    assert found["ratio"] == pytest.approx(1.05, abs=0.01)
-    assert found["after"] == [pytest.approx(1.5, rel=0.1)]  # the host drifts
+    result = told(Host(0.05, left=0.5).run())
+    assert result["ratio"] == pytest.approx(1.05, abs=0.01)
+    assert result["after"] == [pytest.approx(1.5, rel=0.1)]  # the host drifts
 
 
 def test_runs_of_one_program_are_told_together() -> None:
-    one, other = Host(0.02).run(20), Host(0.04, seed=1).run(20)
-    found = told(one, other)
-    assert found["runs"] == 2 and found["bursts"] + found["shams"] == 40
-    assert found["low"] < told(one)["ratio"] < found["ratio"] < told(other)["ratio"] < found["high"]
+    item, other = Host(0.02).run(20), Host(0.04, seed=1).run(20)
+    result = told(item, other)
+    assert result["runs"] == 2 and result["bursts"] + result["shams"] == 40
+    assert result["low"] < told(item)["ratio"] < result["ratio"] < told(other)["ratio"] < result["high"]
 
 
 def test_a_run_too_short_for_a_sham_says_so() -> None:
     run = Host(0.1).run(8)
-    run.tried = [one for one in run.tried if not one.sham][:1]
-    found = told(run)
-    assert found["bursts"] == 1 and found["sham"] is None and found["over_sham"] is None
+    run.tried = [item for item in run.tried if not item.sham][:1]
+    result = told(run)
+    assert result["bursts"] == 1 and result["sham"] is None and result["over_sham"] is None
 
 
 def test_when_time_is_out_what_has_begun_is_finished() -> None:
     host = Host(0.1)
-    found = host.run(most_s=10)
-    assert not host.on and 0 < len(found.tried) < 15
+    result = host.run(most_s=10)
+    assert not host.on and 0 < len(result.tried) < 15
     assert 10 < host.now / 1e9 < 10 + 2
 
 
 def test_the_first_burst_is_looked_at_before_anything_counts() -> None:
     host = Host(0.1)
-    shams = [one.sham for one in host.run(8).tried]
+    shams = [item.sham for item in host.run(8).tried]
     words = [word for word in host.log if word not in ("settle", "step")]
     rest = [["arm"] if sham else ["arm", "on", "off"] for sham in shams]
     assert words == ["arm", "on", "off", "check", *chain(*rest)] and set(shams) == {True, False}
@@ -153,24 +153,24 @@ def test_the_first_burst_is_looked_at_before_anything_counts() -> None:
 def test_what_arming_does_to_the_host_counts_for_neither_side() -> None:
     host = Host(0.02)
     host.slow = 0.4
-    found = told(host.run(240, steps=8))
-    assert found["over_sham"]["low"] < 1.02 < found["over_sham"]["high"]
-    assert found["over_sham"]["high"] - found["over_sham"]["low"] < 0.04
+    result = told(host.run(240, steps=8))
+    assert result["over_sham"]["low"] < 1.02 < result["over_sham"]["high"]
+    assert result["over_sham"]["high"] - result["over_sham"]["low"] < 0.04
 
 
 def test_what_the_limit_of_power_does_over_a_burst_shams_show_too() -> None:
     host = Host(0.02)
-    found = told(host.run(240, rest_s=1.5, warm_s=0.0))
-    assert not found["low"] < 1.02 < found["high"]  # steps get longer 26 steps after a rest
-    assert found["over_sham"]["low"] < 1.02 < found["over_sham"]["high"]
+    result = told(host.run(240, rest_s=1.5, warm_s=0.0))
+    assert not result["low"] < 1.02 < result["high"]  # steps get longer 26 steps after a rest
+    assert result["over_sham"]["low"] < 1.02 < result["over_sham"]["high"]
 
 
 def test_a_burst_has_a_stretch_of_clean_steps_on_either_side_and_ends_itself() -> None:
     host = Host(0.1)
-    found = host.run(4, steps=5)
-    assert len(found.before) == len(found.between) == PLAIN and host.traced and not host.on
+    result = host.run(4, steps=5)
+    assert len(result.before) == len(result.between) == PLAIN and host.traced and not host.on
     log = " ".join(word for word in host.log if word != "settle")
     after = [part.split(" off")[1].count("step") for part in log.split(" on")[2:]]
     inside = [part.split(" off")[0].count("step") for part in log.split(" on")[1:]]
     assert set(inside) == {5} and min(after) >= BETWEEN + 5
-    assert all(len(side.steps) == 5 for one in found.tried for side in one[1:])
+    assert all(len(side.steps) == 5 for item in result.tried for side in item[1:])

@@ -124,8 +124,8 @@ class Bench:
 
     def left(self) -> list[dict[str, Any]]:
         """Processes that still run of those that were told of."""
-        found = [line for what in ("start", "child") for line in self.told(what)]
-        return [line for line in found if _runs(line["pid"])]
+        result = [line for what in ("start", "child") for line in self.told(what)]
+        return [line for line in result if _runs(line["pid"])]
 
 
 def _runs(pid: int) -> bool:
@@ -164,11 +164,11 @@ def batches_of(bench: Bench, sides: int) -> list[list[dict[str, Any]]]:
     """All that was told, by batches of so many sides that started."""
     starts = bench.told("start")
     firsts = [line["at"] for line in starts[::sides]]
-    found: list[list[dict[str, Any]]] = [[] for _ in firsts]
+    result: list[list[dict[str, Any]]] = [[] for _ in firsts]
     for what in ("start", "begun", "waiting", "turn", "working", "over", "ending", "end"):
         for line in bench.told(what):
-            found[bisect(firsts, line["at"]) - 1].append(line)
-    return found
+            result[bisect(firsts, line["at"]) - 1].append(line)
+    return result
 
 
 def times(lines: list[dict[str, Any]], what: str) -> list[int]:
@@ -317,7 +317,7 @@ def test_pairs_are_dealt_out_evenly(
         assert max(Counter(place.gpu for place in at).values()) <= batch
     on = {gpu: [p for p in map(places.__getitem__, range(pairs)) if p.gpu == gpu] for gpu in gpus or [None]}
     for gpu, own in on.items():
-        assert all(one.recorded_first != following.recorded_first for one, following in pairwise(own))
+        assert all(item.recorded_first != following.recorded_first for item, following in pairwise(own))
         others = {place.cores for other, theirs in on.items() if other != gpu for place in theirs}
         assert not sets or not {place.cores for place in own} & others
 
@@ -330,11 +330,11 @@ def test_no_batch_begins_that_would_end_after_the_time(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(cost, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    found = []
+    result = []
     for batch in cost.in_time([range(k, k + 1) for k in range(4)], seconds):
-        found.append(batch)
+        result.append(batch)
         now[0] += 60
-    assert len(found) == begun
+    assert len(result) == begun
 
 
 def test_an_empty_batch_is_refused(bench: Bench) -> None:

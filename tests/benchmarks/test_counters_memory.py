@@ -32,12 +32,12 @@ def recorded(folder: Path, growth: float, burst_mb: int = 600) -> Path:
     rows = []
     for tick in range(1300):
         ns = tick * S // 10
-        held = (
+        values = (
             2000
             + (ns > 5 * S) * (100 + growth * (ns - 5 * S) / S)
             + burst_mb * (ns > 6 * S and ns // S % 2 == 0)
         )
-        rows.append({"device": HOST, "time_ns": ns, "memory_bytes": round(held * MB)})
+        rows.append({"device": HOST, "time_ns": ns, "memory_bytes": round(values * MB)})
         rows.append({"device": 0, "time_ns": ns, "memory_bytes": 9_000 * MB})
     (raw / "telemetry.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
@@ -45,11 +45,11 @@ def recorded(folder: Path, growth: float, burst_mb: int = 600) -> Path:
 
 @pytest.mark.parametrize("growth", [0.0, 0.5, 4.0])
 def test_what_is_added_and_whether_it_grows(tmp_path: Path, growth: float) -> None:
-    found = counters_memory.measured(recorded(tmp_path, growth))
-    assert found["seconds"] == pytest.approx(120)
-    assert found["before_bytes"] == 2000 * MB
-    assert found["added_bytes"] == pytest.approx((700 + 120 * growth) * MB, rel=0.01)
-    assert found["slope_bytes_per_s"] == pytest.approx(growth * MB, abs=0.03 * MB)
+    result = counters_memory.measured(recorded(tmp_path, growth))
+    assert result["seconds"] == pytest.approx(120)
+    assert result["before_bytes"] == 2000 * MB
+    assert result["added_bytes"] == pytest.approx((700 + 120 * growth) * MB, rel=0.01)
+    assert result["slope_bytes_per_s"] == pytest.approx(growth * MB, abs=0.03 * MB)
 
 
 def test_a_recording_without_counters_is_told(tmp_path: Path) -> None:

@@ -40,23 +40,23 @@ class Replayed:
         return Block({"": list(self.random.choice(samples, len(samples)))})
 
 
-def rounds(found: list[Row], kernel: str, planted: bool) -> list[tuple[list[int], list[int]]]:
+def rounds(rows: list[Row], kernel: str, planted: bool) -> list[tuple[list[int], list[int]]]:
     """The longer side is the second, wherever it was when they were recorded."""
-    own = [row for row in found if row["kernel"] == kernel and (row["planted"] != EQUAL) == planted]
+    own = [row for row in rows if row["kernel"] == kernel and (row["planted"] != EQUAL) == planted]
     pairs = [zip(row["baseline"], row["candidate"], strict=True) for row in own]
     turned = [row["planted"] == FASTER for row in own]
     return [pair[::-1] if turn else pair for turn, each in zip(turned, pairs, strict=True) for pair in each]
 
 
-def most(found: list[Row], kernel: str) -> int:
+def most(rows: list[Row], kernel: str) -> int:
     """Rounds of a race at most: those of the kernel's longest proof, which its budget ended, or more."""
-    return max(ROUNDS, *(len(row["baseline"]) for row in found if row["kernel"] == kernel))
+    return max(ROUNDS, *(len(row["baseline"]) for row in rows if row["kernel"] == kernel))
 
 
-def judged(found: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> float:
+def judged(rows: list[Row], planted: bool, names: tuple[str, ...] = equal_sides.NAMES) -> float:
     """Of a hundred races over those samples, how many end as they have to."""
     good = 0
-    known = [(rounds(found, name, planted), Settings(budget_s=2 * most(found, name))) for name in names]
+    known = [(rounds(rows, name, planted), Settings(budget_s=2 * most(rows, name))) for name in names]
     for seed in range(TRIALS):
         clock, random = FakeClock(), np.random.default_rng(seed)
         own, settings = known[seed % len(names)]
@@ -73,16 +73,16 @@ needs_proofs = pytest.mark.skipif(not equal_sides.RESULT.exists(), reason="no pr
 @needs_proofs
 @pytest.mark.parametrize(("planted", "least"), [(False, 98), (True, 90)])
 def test_samples_of_a_gpu_are_judged_as_they_have_to(planted: bool, least: int) -> None:
-    found = json.loads(equal_sides.RESULT.read_text())["proofs"]
-    assert {row["kernel"] for row in found} == set(equal_sides.NAMES)
-    assert judged(found, planted) >= least
+    result = json.loads(equal_sides.RESULT.read_text())["proofs"]
+    assert {row["kernel"] for row in result} == set(equal_sides.NAMES)
+    assert judged(result, planted) >= least
 
 
 @needs_proofs
 def test_the_proofs_themselves_ended_as_they_have_to() -> None:
-    found = json.loads(equal_sides.RESULT.read_text())["proofs"]
+    result = json.loads(equal_sides.RESULT.read_text())["proofs"]
     for equal, least in ((True, 0.98), (False, 0.9)):
-        asked = [row for row in found if (row["planted"] == EQUAL) == equal]
+        asked = [row for row in result if (row["planted"] == EQUAL) == equal]
         assert sum(map(equal_sides.right, asked)) >= least * len(asked)
 
 
@@ -91,18 +91,18 @@ BOUND_BY_MEMORY = ("elementwise", "reduction", "transposed_copy", "gather")  # w
 
 
 def test_earlier_samples_of_a_gpu_tell_no_equal_sides_apart_wherever_they_were_taken() -> None:
-    found = json.loads(EARLIER.read_text())["proofs"]
-    assert all(equal_sides.right(row) for row in found if row["planted"] == EQUAL)
-    for places in {row["places"] for row in found}:
-        own = [row for row in found if row["places"] == places]
+    result = json.loads(EARLIER.read_text())["proofs"]
+    assert all(equal_sides.right(row) for row in result if row["planted"] == EQUAL)
+    for places in {row["places"] for row in result}:
+        own = [row for row in result if row["places"] == places]
         names = tuple(sorted({row["kernel"] for row in own if row["planted"] == EQUAL}))
         assert judged(own, False, names) >= 98
 
 
 def test_earlier_samples_of_a_gpu_tell_two_per_cent_of_kernels_that_compute() -> None:
-    found = [row for row in json.loads(EARLIER.read_text())["proofs"] if row["places"] == "one"]
+    proofs = [row for row in json.loads(EARLIER.read_text())["proofs"] if row["places"] == "one"]
     names = tuple(name for name in equal_sides.NAMES if name not in BOUND_BY_MEMORY)
-    assert judged(found, True, names) >= 90
+    assert judged(proofs, True, names) >= 90
 
 
 def simulated(scatter: float, gain: float) -> list[Row]:
@@ -115,27 +115,27 @@ def simulated(scatter: float, gain: float) -> list[Row]:
 
     long = {EQUAL: (1.0, 1.0), SLOWER: (1.0, gain), FASTER: (gain, 1.0)}
     return [
-        {"kernel": one.kernel, "planted": one.planted}
+        {"kernel": trial.kernel, "planted": trial.planted}
         | {
             side: [block(factor) for _ in range(6)]
-            for side, factor in zip(("baseline", "candidate"), long[one.planted], strict=True)
+            for side, factor in zip(("baseline", "candidate"), long[trial.planted], strict=True)
         }
-        for one in equal_sides.trials()
+        for trial in equal_sides.trials()
     ]
 
 
 def test_judging_anew_finds_what_is_there_and_nothing_else() -> None:
-    found = simulated(0.002, 1.02)
-    assert judged(found, False) >= 98 and judged(found, True) >= 90
+    result = simulated(0.002, 1.02)
+    assert judged(result, False) >= 98 and judged(result, True) >= 90
     assert judged(simulated(0.002, 1.0), True) == 0
     assert judged(simulated(0.05, 1.02), True) < 50
 
 
 def test_ten_kernels_ten_times_and_as_often_with_two_per_cent_on_either_side() -> None:
     every = equal_sides.trials()
-    assert len({one.file for one in every}) == len(every) == 200
+    assert len({item.file for item in every}) == len(every) == 200
     for kernel in equal_sides.NAMES:
-        kinds = [one.planted for one in every if one.kernel == kernel]
+        kinds = [item.planted for item in every if item.kernel == kernel]
         assert [kinds.count(kind) for kind in (EQUAL, SLOWER, FASTER)] == [10, 5, 5]
 
 
@@ -186,10 +186,10 @@ def test_it_goes_on_where_it_was_and_repeats_what_failed(options: argparse.Names
     failed, first = run(options, fails="softmax")
     assert failed == 1 and len(first) == 20 and len(equal_sides.rows(options.out)) == 19
     assert run(options) == (0, ["softmax"]) and run(options) == (0, [])
-    found = equal_sides.rows(options.out)
-    assert len(found) == 20 and found[0]["baseline"] == [[2, 3]]
-    told = equal_sides.summary(found)
-    assert "equal sides not told apart: 10 of 10" in told and "2 % detected: 0 of 10" in told
+    rows = equal_sides.rows(options.out)
+    assert len(rows) == 20 and rows[0]["baseline"] == [[2, 3]]
+    said = equal_sides.summary(rows)
+    assert "equal sides not told apart: 10 of 10" in said and "2 % detected: 0 of 10" in said
 
 
 def test_none_is_begun_after_the_time_and_shares_are_the_whole(options: argparse.Namespace) -> None:

@@ -51,9 +51,9 @@ def test_the_example_learns(tmp_path):
 def test_programs_run_on_a_cpu_and_time_themselves(program, tmp_path):
     times = tmp_path / "t.json"
     run(PROGRAMS / f"{program}.py", "--small", "--device", "cpu", "--steps", 3, "--times", times)
-    found = json.loads(times.read_text())
-    assert len(found["steps_s"]) == 3
-    assert 0 < sum(found["steps_s"]) <= found["total_s"]
+    document = json.loads(times.read_text())
+    assert len(document["steps_s"]) == 3
+    assert 0 < sum(document["steps_s"]) <= document["total_s"]
 
 
 @pytest.mark.programs
@@ -62,11 +62,11 @@ def test_planted_delays_are_as_long_as_they_say(tmp_path):
     truth = tmp_path / "truth.json"
     small = ["--small", "--device", "cpu", "--steps", 4]
     run(PROGRAMS / "planted.py", *small, *plants, "--truth", truth, "--times", tmp_path / "t.json")
-    found = {plant["kind"]: plant for plant in json.loads(truth.read_text())["plants"]}
+    by_name = {plant["kind"]: plant for plant in json.loads(truth.read_text())["plants"]}
     for kind, asked in (("loader", 20), ("python", 10), ("checkpoint", 30)):
-        assert found[kind]["asked_ms"] == asked
-        assert len(found[kind]["lengths_ms"]) == 4
-        assert min(found[kind]["lengths_ms"]) >= asked
+        assert by_name[kind]["asked_ms"] == asked
+        assert len(by_name[kind]["lengths_ms"]) == 4
+        assert min(by_name[kind]["lengths_ms"]) >= asked
     steps = json.loads((tmp_path / "t.json").read_text())["steps_s"]
     assert all(1e3 * step > 60 for step in steps)
 

@@ -27,8 +27,8 @@ def test_only_whole_steps_of_the_phase_are_compared():
     phases = dict.fromkeys(range(40, 100), "clean") | dict.fromkeys(range(100, 110), "timeline")
     untouched = turn_ratio.Run([0.010] * 120, {})
     slow = [0.010] * 100 + [9.0] + [0.020] * 9 + [0.010] * 10
-    found = cost_pairs.compared(untouched, turn_ratio.Run(slow, phases), "timeline")
-    assert found == (9, 10.0, 20.0, 2.0, 0, None)
+    result = cost_pairs.compared(untouched, turn_ratio.Run(slow, phases), "timeline")
+    assert result == (9, 10.0, 20.0, 2.0, 0, None)
 
 
 def test_a_phase_that_was_never_reached_stops_the_benchmark():
@@ -45,21 +45,21 @@ def test_the_interval_holds_the_ratio_and_widens_with_noise():
         return [common | {"ratio": 1.02 + chance.uniform(-noise, noise)} for _ in range(12)]
 
     quiet, noisy = cost.cost_of(rows(0.001)), cost.cost_of(rows(0.1))
-    for found in (quiet, noisy):
-        assert found.low <= found.ratio <= found.high
+    for result in (quiet, noisy):
+        assert result.low <= result.ratio <= result.high
     assert quiet.high - quiet.low < noisy.high - noisy.low
     assert quiet.low == pytest.approx(1.02, abs=0.002)
 
 
 def test_both_ratios_have_an_interval_and_a_pair_without_turns_counts_in_one():
     common = {"program": "p", "depth": "surface", "device": "d", "untouched_ms": 5.0}
-    told = [(1.2, 1.010), (0.9, 1.012), (1.1, None), (1.0, 1.011)]
-    rows = [common | {"ratio": ratio, "ratio_of_turns": of_turns} for ratio, of_turns in told]
-    found = cost.cost_of(rows)
-    assert (found.pairs, found.ratio) == (4, pytest.approx(1.05))
-    assert (found.ratio_of_turns.pairs, found.ratio_of_turns.ratio) == (3, 1.011)
-    assert 0.9 <= found.low < 1.05 < found.high <= 1.2
-    assert 1.010 <= found.ratio_of_turns.low <= 1.011 <= found.ratio_of_turns.high <= 1.012
+    said = [(1.2, 1.010), (0.9, 1.012), (1.1, None), (1.0, 1.011)]
+    rows = [common | {"ratio": ratio, "ratio_of_turns": of_turns} for ratio, of_turns in said]
+    result = cost.cost_of(rows)
+    assert (result.pairs, result.ratio) == (4, pytest.approx(1.05))
+    assert (result.ratio_of_turns.pairs, result.ratio_of_turns.ratio) == (3, 1.011)
+    assert 0.9 <= result.low < 1.05 < result.high <= 1.2
+    assert 1.010 <= result.ratio_of_turns.low <= 1.011 <= result.ratio_of_turns.high <= 1.012
     assert cost.cost_of([common | {"ratio": 1.0}]).ratio_of_turns is None
 
 
@@ -126,7 +126,7 @@ def test_programs_that_take_turns_come_to_their_end(tmp_path):
     assert [program.returncode for program in programs] == [0, 0]
     log = (tmp_path / "log").read_text()
     assert (log.count("a"), log.count("b")) == (150, 150)
-    resumed = [found.start() for found in re.finditer("[AB]", log)]
+    resumed = [result.start() for result in re.finditer("[AB]", log)]
     turns_taken = [log[begin:end] for begin, end in pairwise(resumed)]
     strangers = sum(turn[1:].count("b" if turn[0] == "A" else "a") for turn in turns_taken)
     assert strangers <= len(resumed)  # one may have been about to tell when it was stopped

@@ -19,6 +19,6 @@ def rounds(first: int, other: int) -> list[Round]:
 
 
 def test_what_was_planted_comes_back() -> None:
-    for found in told(rounds(300_000, 500), rounds(0, 0), kinds=3):
-        assert found["without_us"] == pytest.approx(10.1)
-        assert found["first_us"] == pytest.approx(301) and found["launch_us"] == pytest.approx(0.5)
+    for result in told(rounds(300_000, 500), rounds(0, 0), kinds=3):
+        assert result["without_us"] == pytest.approx(10.1)
+        assert result["first_us"] == pytest.approx(301) and result["launch_us"] == pytest.approx(0.5)

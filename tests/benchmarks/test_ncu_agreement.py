@@ -75,8 +75,8 @@ def test_names_that_fit_two_ways_are_no_pair() -> None:
 
 
 def test_differences_are_in_points_and_shapes_never_mix() -> None:
-    found = {(row["family"], row["metric"]): row["difference"] for row in rows()}
-    assert found == {
+    by_name = {(row["family"], row["metric"]): row["difference"] for row in rows()}
+    assert by_name == {
         (LONG, "XU"): pytest.approx(1.0),
         (LONG, "L2 hit rate"): pytest.approx(-8.0),
         (SHORT, "XU"): pytest.approx(-5.5),
@@ -134,8 +134,8 @@ def test_the_same_work_on_other_cycles(live: float, ncu: dict[str, float], us: f
 )
 def test_bars(metric: str, differences: list[float], met: bool) -> None:
     made = [{"metric": metric, "difference": d, "us": 25.0} for d in differences]
-    found = next(r for r in agreement.summarised(made) if r["metric"] == metric and r["pairs"])
-    assert found["met"] is met
+    result = next(r for r in agreement.summarised(made) if r["metric"] == metric and r["pairs"])
+    assert result["met"] is met
 
 
 def test_bars_are_for_values_that_the_sounding_is_sure_of() -> None:
@@ -145,9 +145,9 @@ def test_bars_are_for_values_that_the_sounding_is_sure_of() -> None:
         {"metric": "XU", "difference": 0.5, "us": 25.0, "live": 90.0, "live_error": 1.7},
         {"metric": "XU", "difference": 20.0, "us": 25.0, "live": 40.0, "live_error": 1.1},
     ]
-    found = next(r for r in agreement.summarised(made) if r["metric"] == "XU" and r["pairs"])
-    assert (found["pairs"], found["unsure"], found["met"]) == (2, 1, True)
-    assert found["with_unsure"] == [pytest.approx(0.5), pytest.approx(18.05)]
+    result = next(r for r in agreement.summarised(made) if r["metric"] == "XU" and r["pairs"])
+    assert (result["pairs"], result["unsure"], result["met"]) == (2, 1, True)
+    assert result["with_unsure"] == [pytest.approx(0.5), pytest.approx(18.05)]
 
 
 def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
@@ -161,7 +161,7 @@ def test_every_metric_of_the_issue_is_there_and_can_be_read() -> None:
     )
     for metric in ncu_pairs.metrics().values():
         used = [set(names(expression)) for expression in metric["live"]]
-        assert all(used) and (streams is None or any(one <= streams for one in used))
+        assert all(used) and (streams is None or any(item <= streams for item in used))
     once, replayed = agreement.ncu_options(False), agreement.ncu_options(True)
     assert all("--cache-control none" in options for options in (once, replayed))
     assert NCU_XU in once and NCU_XU not in replayed and "--replay-mode application" in replayed
@@ -179,12 +179,15 @@ def test_the_commands_from_soundings_to_a_committed_table(
         return str(writer.finish(Manifest(ranks=[Rank(0)])).path)
 
     live, ncu = store("l", frame(LIVE, "PM sampling")), store("n", frame(NCU, "ncu"))
-    one, whole = tmp_path / "one.json", tmp_path / "all.json"
-    for words in (["compare", "p", live, ncu, "--out", str(one)], ["summary", str(one), "--out", str(whole)]):
+    item, total = tmp_path / "one.json", tmp_path / "all.json"
+    for words in (
+        ["compare", "p", live, ncu, "--out", str(item)],
+        ["summary", str(item), "--out", str(total)],
+    ):
         monkeypatch.setattr(sys, "argv", ["ncu_agreement.py", *words])
         agreement.main()
     assert "families that ncu alone has, or that are not told apart: 1 of 4" in capsys.readouterr().out
-    kept = json.loads(whole.read_text())
+    kept = json.loads(total.read_text())
     assert len(kept["pairs"]) == 3 and kept["pairs"][0]["program"] == "p"
     assert "DRAM bytes" in kept["differences"]
 

@@ -97,26 +97,26 @@ def seen(faulty: list[dict], mended: list[dict], bound: str = "host") -> Outcome
 
 def test_a_right_answer_scores_in_every_column():
     (line,) = labels()["gan"].lines
-    one = row(seen([found("host-garbage-collection", 0.6, 20.0, f"gan.py:{line}")], []))
-    assert (one["first"], one["place"], one["bound"], one["inside"]) == (True, "line", True, True)
-    assert one["mended_clean"] and one["no_harm"]
-    assert (one["realised_low_ms"], one["realised_ms"], one["realised_high_ms"]) == (19.0, 20.0, 21.0)
+    item = row(seen([found("host-garbage-collection", 0.6, 20.0, f"gan.py:{line}")], []))
+    assert (item["first"], item["place"], item["bound"], item["inside"]) == (True, "line", True, True)
+    assert item["mended_clean"] and item["no_harm"]
+    assert (item["realised_low_ms"], item["realised_ms"], item["realised_high_ms"]) == (19.0, 20.0, 21.0)
 
 
 def test_wrong_answers_are_counted():
     outcome = seen([found("host-python", 0.6, 5.0)], [found(WORKERS, 0.5, 5.0)], "input")
     outcome.remedies = {f"{MENDED} {WORKERS}": [20.0, 22.0]}
-    one = row(outcome)
-    assert not (one["first"] or one["bound"] or one["inside"] or one["mended_clean"] or one["no_harm"])
-    assert one["place"] == "none"
-    assert "10.5 -> 21.0 ms" in one["harmful"][0] and "!" in table([one])
+    item = row(outcome)
+    assert not (item["first"] or item["bound"] or item["inside"] or item["mended_clean"] or item["no_harm"])
+    assert item["place"] == "none"
+    assert "10.5 -> 21.0 ms" in item["harmful"][0] and "!" in table([item])
 
 
 def test_a_cause_that_is_true_of_both_forms_still_counts_as_the_cause():
     outcome = seen([found("host-python", 0.6, 20.0)], [found("host-python", 0.3, 2.0)])
     outcome.label = labels()["dqn"]
-    one = row(outcome)
-    assert one["first"] and one["mended_clean"]
+    item = row(outcome)
+    assert item["first"] and item["mended_clean"]
 
 
 def test_a_remedy_that_is_slower_by_chance_does_no_harm():

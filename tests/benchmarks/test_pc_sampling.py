@@ -63,7 +63,9 @@ class FakeCupti:
             c.memmove(places[place], name.encode() + b"\0", len(name) + 1)
 
     def _SetConfigurationAttribute(self, parameters) -> None:  # noqa: N802
-        self.set = {one.type: one.value for one in parameters.attributes[: parameters.count]}
+        self.set = {
+            attribute.type: attribute.value for attribute in parameters.attributes[: parameters.count]
+        }
         reasons = self.set[pcs.REASONS].reasons
         assert reasons.indices[: reasons.count] == [40, 41]
 
@@ -91,10 +93,10 @@ def test_samples_are_read_until_nothing_comes_and_summed(monkeypatch: pytest.Mon
     )
     sampler.start()
     sampler.stop()
-    found = pcs.counted(sampler.read(), sampler.names)
+    result = pcs.counted(sampler.read(), sampler.names)
     sampler.disable()
-    assert found["by_reason"] == {NAMES[1]: 8, NAMES[0]: 4}
-    assert (found["samples"], found["lost"], found["by_kernel"]) == (20, 0, {"gemm": 12})
+    assert result["by_reason"] == {NAMES[1]: 8, NAMES[0]: 4}
+    assert (result["samples"], result["lost"], result["by_kernel"]) == (20, 0, {"gemm": 12})
     order = ["Enable", "GetNumStallReasons", "GetStallReasons", "SetConfigurationAttribute", "Start", "Stop"]
     assert fake.calls[:6] == order and fake.calls[-1] == "Disable"
     assert fake.reads == 2 + pcs.QUIET

@@ -30,18 +30,18 @@ def run(steps: int, cost: float, seed: int, noise: float = 0.1) -> dict:
 
 @pytest.mark.parametrize("cost", [0.0, 0.01, 0.05])
 def test_what_was_planted_comes_back_in_spite_of_drift_and_noise(cost):
-    found = stretches.Ratio.of([run(6000, cost, seed) for seed in range(6)])
-    assert found.low < 1 + cost < found.high
-    assert found.high - found.low < 0.02
-    assert found.mean_low < 1 + cost < found.mean_high
+    result = stretches.Ratio.of([run(6000, cost, seed) for seed in range(6)])
+    assert result.low < 1 + cost < result.high
+    assert result.high - result.low < 0.02
+    assert result.mean_low < 1 + cost < result.mean_high
 
 
 def test_each_four_has_two_stretches_of_either_side_and_no_step_after_a_switch():
     row = run(1000, 0.0, seed=3)
     row["steps_s"] = [float(step) for step in range(1000)]
-    found = stretches.quads(row)
-    assert len(found) == (1000 - stretches.WARM_UP) // (4 * stretches.STRETCH)
-    for quad in found:
+    result = stretches.quads(row)
+    assert len(result) == (1000 - stretches.WARM_UP) // (4 * stretches.STRETCH)
+    for quad in result:
         assert len(quad.on) == len(quad.off) == 2 * (stretches.STRETCH - stretches.SKIPPED)
         for side, with_fathom in ((quad.on, True), (quad.off, False)):
             assert all(row["on"][int(step)] is with_fathom for step in side)
@@ -67,6 +67,6 @@ def test_a_program_is_recorded_in_the_stretches_that_say_so_and_in_no_others(tmp
     (row,) = map(json.loads, (tmp_path / "stretches.jsonl").read_text().splitlines())
     assert row["phases"] == ["clean"] and len(row["on"]) == len(row["steps_s"]) == steps
     assert sham or sum(row["on"]) < steps
-    marks = sum(len(one["ns"]) for one in records(tmp_path / RECORDING) if one.get("t") == "marks")
+    marks = sum(len(record["ns"]) for record in records(tmp_path / RECORDING) if record.get("t") == "marks")
     expected = steps if sham else sum(row["on"])
     assert abs(marks - expected) <= 3  # the first of a program and of a stretch may open no step

@@ -76,25 +76,25 @@ class Simulated:
 def test_turns_are_found_as_they_were(side: int) -> None:
     chance = random.Random(3)
     simulated = Simulated(work=lambda side, k: STEP_S * chance.uniform(0.5, 2.0))
-    found = turns_of(simulated.run(side), range(STEPS))
+    result = turns_of(simulated.run(side), range(STEPS))
     expected = [statistics.median(steps) for steps in simulated.whole[side] if len(steps) >= 5]
-    assert len(found) > 20  # the last ones are one, where the other side was over
-    assert [turn.step_s for turn in found[:-1]] == pytest.approx(expected[: len(found) - 1])
+    assert len(result) > 20  # the last ones are one, where the other side was over
+    assert [turn.step_s for turn in result[:-1]] == pytest.approx(expected[: len(result) - 1])
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_planted_percent_is_found_on_a_quiet_host(first: int) -> None:
-    found = Simulated(first=first).compared()
-    assert found.ratio_of_turns == pytest.approx(PLANTED, abs=1e-9)
-    assert found.turns >= 14
+    result = Simulated(first=first).compared()
+    assert result.ratio_of_turns == pytest.approx(PLANTED, abs=1e-9)
+    assert result.turns >= 14
 
 
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize("slope", [-0.03, 0.03])
 def test_a_slow_drift_cancels(slope: float, first: int) -> None:
-    found = Simulated(lambda t: 1 + slope * (t - 50), first=first).compared()
-    assert found.ratio_of_turns == pytest.approx(PLANTED, abs=0.001)
-    assert abs(found.ratio - PLANTED) > 0.005
+    result = Simulated(lambda t: 1 + slope * (t - 50), first=first).compared()
+    assert result.ratio_of_turns == pytest.approx(PLANTED, abs=0.001)
+    assert abs(result.ratio - PLANTED) > 0.005
 
 
 def test_noise_that_is_common_in_time_cancels() -> None:
@@ -102,13 +102,13 @@ def test_noise_that_is_common_in_time_cancels() -> None:
     for seed in range(12):
         chance = random.Random(seed)
         waves = [(chance.uniform(2, 9), chance.uniform(0, 2 * math.pi)) for _ in range(4)]
-        found = Simulated(
+        result = Simulated(
             lambda t, waves=waves: 1.2 + 0.04 * sum(math.sin(2 * math.pi * t / s + at) for s, at in waves),
             first=seed % 2,
             work=lambda side, k, chance=chance: STEP_S * chance.gauss(1, 0.01),
         ).compared()
-        ratios.append(found.ratio)
-        of_turns.append(found.ratio_of_turns)
+        ratios.append(result.ratio)
+        of_turns.append(result.ratio_of_turns)
     assert statistics.median(of_turns) == pytest.approx(PLANTED, abs=0.001)
     assert statistics.stdev(of_turns) < 0.003 < statistics.stdev(ratios) / 2
 
@@ -118,9 +118,9 @@ def test_a_step_of_several_turns_moves_no_turn_to_another_neighbour(side: int) -
     def stuck(at: int, k: int) -> float:
         return 0.8 if (at, k) == (side, 150) else STEP_S
 
-    found = Simulated(lambda t: 1 + 0.1 * (t - 50), work=stuck).compared()
-    assert found.ratio_of_turns == pytest.approx(PLANTED, abs=0.001)
-    assert found.turns >= 10
+    result = Simulated(lambda t: 1 + 0.1 * (t - 50), work=stuck).compared()
+    assert result.ratio_of_turns == pytest.approx(PLANTED, abs=0.001)
+    assert result.turns >= 10
 
 
 def test_each_turn_is_weighed_against_the_two_beside_it_or_not_at_all() -> None:
@@ -129,14 +129,14 @@ def test_each_turn_is_weighed_against_the_two_beside_it_or_not_at_all() -> None:
 
     chance = random.Random(5)
     simulated = Simulated(work=uneven)
-    found = ratios_of_turns(*(turns_of(simulated.run(side), range(STEPS)) for side in (1, 0)))
+    result = ratios_of_turns(*(turns_of(simulated.run(side), range(STEPS)) for side in (1, 0)))
     known = [[statistics.median(s) if len(s) >= 5 else None for s in turns] for turns in simulated.whole]
     beside = zip(known[1], pairwise(known[0]), strict=False)
     ratios = [turn / statistics.fmean(two) for turn, two in beside if turn and all(two)]
-    assert len(known[1]) - 4 > len(found) > 15
-    sure = len(found) - 1  # the last turns are one, where the other side was over
-    assert found[:sure] == pytest.approx(ratios[:sure])
-    assert len(ratios) - len(found) <= 1
+    assert len(known[1]) - 4 > len(result) > 15
+    sure = len(result) - 1  # the last turns are one, where the other side was over
+    assert result[:sure] == pytest.approx(ratios[:sure])
+    assert len(ratios) - len(result) <= 1
 
 
 def test_a_turn_without_a_neighbour_is_left_out() -> None:
@@ -144,9 +144,9 @@ def test_a_turn_without_a_neighbour_is_left_out() -> None:
     untouched, recorded = simulated.run(0), simulated.run(1)
     untouched.steps_s = untouched.steps_s[:250]
     recorded.phases = dict.fromkeys(range(STEPS), "clean")
-    told = compared(untouched, recorded, "clean")
-    assert told.ratio_of_turns == pytest.approx(PLANTED / 2)
-    assert told.turns < len(turns_of(recorded, range(60, 250)))
+    said = compared(untouched, recorded, "clean")
+    assert said.ratio_of_turns == pytest.approx(PLANTED / 2)
+    assert said.turns < len(turns_of(recorded, range(60, 250)))
 
 
 def test_steps_of_other_phases_do_not_count() -> None:
@@ -158,9 +158,9 @@ def test_steps_of_other_phases_do_not_count() -> None:
 
 @pytest.mark.parametrize(("steps_a_turn", "told"), [(4.5, False), (7.5, True)])
 def test_a_turn_of_few_steps_tells_nothing(steps_a_turn: float, told: bool) -> None:
-    found = Simulated(work=lambda side, k: TURN_S / steps_a_turn).compared()
-    assert (found.ratio_of_turns is not None) is told is (found.turns > 0)
-    assert found.ratio > 0
+    result = Simulated(work=lambda side, k: TURN_S / steps_a_turn).compared()
+    assert (result.ratio_of_turns is not None) is told is (result.turns > 0)
+    assert result.ratio > 0
 
 
 def test_without_a_clock_there_are_no_turns() -> None:

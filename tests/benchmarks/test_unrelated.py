@@ -20,7 +20,7 @@ from tests.faults.test_faults_suite import options
 from tests.support import warm
 from tests.support.running import environment
 
-FAULTY = [one for one in planted() if one.fault.kind]
+FAULTY = [program for program in planted() if program.fault.kind]
 PROGRAMS = ("diffusion", "ranking", "speech")
 OTHER_NUMBERS = {"heads", "layout", "loss", "vocabulary", "width"}  # faults that change what is computed
 EVERY_FORM = """
@@ -37,7 +37,7 @@ for fault in faults:
 # labels
 
 
-@pytest.mark.parametrize("program", FAULTY, ids=lambda one: one.id)
+@pytest.mark.parametrize("program", FAULTY, ids=lambda item: item.id)
 def test_labels_hold_together(program: Planted):
     fault = program.fault
     assert {fault.kind, *fault.allowed} <= set(kinds()) and fault.kind not in fault.allowed
@@ -46,11 +46,14 @@ def test_labels_hold_together(program: Planted):
 
 
 def test_faults_differ_and_are_spread():
-    assert {one.group for one in planted()} == set(PROGRAMS)
-    assert len({one.fault.kind for one in FAULTY}) == len(FAULTY) == 18
-    assert {str(one.fault.kind).partition("-")[0] for one in FAULTY} == set(GROUPS) - {"device", "framework"}
+    assert {program.group for program in planted()} == set(PROGRAMS)
+    assert len({program.fault.kind for program in FAULTY}) == len(FAULTY) == 18
+    assert {str(program.fault.kind).partition("-")[0] for program in FAULTY} == set(GROUPS) - {
+        "device",
+        "framework",
+    }
     for name in PROGRAMS:
-        tuned, *_ = (one for one in planted() if one.group == name)
+        tuned, *_ = (program for program in planted() if program.group == name)
         assert (tuned.name, tuned.fault.kind, tuned.forms) == (NONE, None, ("mended",))
 
 
@@ -61,29 +64,29 @@ def test_faults_differ_and_are_spread():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_form_runs_on_a_processor_and_learns_the_same(name: str, tmp_path: Path):
     needed = ("torch", "PIL") if name == "diffusion" else ("torch",)
-    if missing := [one for one in needed if not importlib.util.find_spec(one)]:
+    if missing := [item for item in needed if not importlib.util.find_spec(item)]:
         pytest.skip(f"needs {missing[0]}")
-    forms = [one.name for one in planted() if one.group == name]
+    forms = [program.name for program in planted() if program.group == name]
     (tmp_path / "every_form.py").write_text(EVERY_FORM)
     words = [tmp_path / "every_form.py", HERE / f"{name}.py", *forms]
     done = warm.run(words, environment(), timeout=240)
     assert done.returncode == 0, done.stderr
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [one["fault"] for one in told] == forms
-    assert all(math.isfinite(one["loss"]) and one["steps"] == 2 for one in told)
-    losses = {one["fault"]: one["loss"] for one in told}
+    said = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [item["fault"] for item in said] == forms
+    assert all(math.isfinite(item["loss"]) and item["steps"] == 2 for item in said)
+    losses = {item["fault"]: item["loss"] for item in said}
     same = set(forms) - OTHER_NUMBERS
     assert {form: losses[form] for form in same} == pytest.approx(dict.fromkeys(same, losses[NONE]), rel=1e-3)
 
 
 def test_runs_are_those_of_the_labels(tmp_path):
-    told = options(tmp_path, only=["speech"], group=None)
+    said = options(tmp_path, only=["speech"], group=None)
     runs = list(record.chosen(options(tmp_path), planted))
     wanted = {"diffusion.none.mended.2", "diffusion.workers.faulty.2", "ranking.width.faulty.2"}
     assert wanted <= {run.name for run in runs}
-    assert len(runs) == len(planted()) == 21 and not list(record.chosen(told, planted))
+    assert len(runs) == len(planted()) == 21 and not list(record.chosen(said, planted))
     workers = next(run for run in runs if run.name == "diffusion.workers.faulty.2")
-    command = workers.command(tmp_path, told)
+    command = workers.command(tmp_path, said)
     words = command[command.index("--") + 1 :]
     assert words[1:4] == [str(HERE / "diffusion.py"), "--fault", "workers"]
     assert {run.program.family for run in runs} == set(PROGRAMS)
@@ -93,12 +96,12 @@ def test_runs_are_those_of_the_labels(tmp_path):
 
 
 def case(program: Planted, step_ms: float, *findings) -> Case:
-    made = [dict(zip(("id", "gain_ms", "low_ms", "high_ms"), one, strict=True)) for one in findings]
+    made = [dict(zip(("id", "gain_ms", "low_ms", "high_ms"), finding, strict=True)) for finding in findings]
     return Case(program, program.forms[0], 2, made, step_ms)
 
 
 def test_each_fault_is_scored_against_its_programs_well_tuned_form():
-    known = {one.id: one for one in planted()}
+    known = {program.id: program for program in planted()}
     cases = [
         case(known["speech/none"], 50.0, ("host-python", 4.0, 3.0, 5.0), ("host-logging", 1.0, 1.0, 1.0)),
         case(
@@ -107,8 +110,8 @@ def test_each_fault_is_scored_against_its_programs_well_tuned_form():
         case(known["speech/mask"], 60.0, ("kernels-math-attention", 9.0, 8.0, 10.0)),
         case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 9.0, 8.0, 10.0)),  # without its twin
     ]
-    told = json.loads(json.dumps(score.score(cases)))
-    rows = {one["case"]: one for one in told["faults"]}
+    document = json.loads(json.dumps(score.score(cases)))
+    rows = {fault["case"]: fault for fault in document["faults"]}
     wer, mask = rows["speech/wer"], rows["speech/mask"]
     assert (wer["first"], wer["rank"], wer["rank_strictly"], wer["realised_ms"]) == (
         "host-python",
@@ -118,10 +121,12 @@ def test_each_fault_is_scored_against_its_programs_well_tuned_form():
     )
     assert (mask["first"], mask["rank"], mask["predicted_ms"]) == ("kernels-math-attention", None, None)
     assert "realised_ms" not in rows["diffusion/norm"] and rows["diffusion/norm"]["rank"] == 1
-    assert told["accuracy"]["first"] == pytest.approx(2 / 3) and told["prediction"]["cases"] == 1
-    assert told["prediction"]["error"] == pytest.approx(0.1) and told["prediction"]["coverage"] == 1
-    assert [(one["case"], one["finding"]) for one in told["false"]] == [("speech/none 2", "host-python")]
-    text = score.table(told)
+    assert document["accuracy"]["first"] == pytest.approx(2 / 3) and document["prediction"]["cases"] == 1
+    assert document["prediction"]["error"] == pytest.approx(0.1) and document["prediction"]["coverage"] == 1
+    assert [(item["case"], item["finding"]) for item in document["false"]] == [
+        ("speech/none 2", "host-python")
+    ]
+    text = score.table(document)
     for word in (
         "speech/mask",
         "materialised-mask",
@@ -133,8 +138,11 @@ def test_each_fault_is_scored_against_its_programs_well_tuned_form():
 
 
 def test_programs_that_were_looked_at_are_told_apart():
-    assert {one.group for one in planted() if one.seen} == {"diffusion", "speech"}
-    known = {one.id: replace(one, seen="" if one.group == "speech" else one.seen) for one in planted()}
+    assert {program.group for program in planted() if program.seen} == {"diffusion", "speech"}
+    known = {
+        program.id: replace(program, seen="" if program.group == "speech" else program.seen)
+        for program in planted()
+    }
     cases = [
         case(known["speech/none"], 50.0),
         case(known["speech/loss"], 60.0, ("kernels-unfused-loss", 8.0, 6.0, 9.0)),
@@ -143,14 +151,14 @@ def test_programs_that_were_looked_at_are_told_apart():
         case(known["diffusion/none"], 40.0),
         case(known["diffusion/norm"], 60.0, ("kernels-unfused-norm", 10.0, 9.0, 25.0)),
     ]
-    told = json.loads(json.dumps(score.score(cases)))
-    held, seen = told["groups"]
-    assert held["programs"] == {"speech": "", "ranking": ""} and list(seen["programs"]) == ["diffusion"]
-    assert (held["accuracy"]["first"], seen["accuracy"]["first"]) == (0.5, 1)
-    assert (held["prediction"]["cases"], held["prediction"]["error"]) == (1, pytest.approx(0.2))
-    assert (held["prediction"]["coverage"], seen["prediction"]["coverage"]) == (0, 1)
+    document = json.loads(json.dumps(score.score(cases)))
+    values, seen = document["groups"]
+    assert values["programs"] == {"speech": "", "ranking": ""} and list(seen["programs"]) == ["diffusion"]
+    assert (values["accuracy"]["first"], seen["accuracy"]["first"]) == (0.5, 1)
+    assert (values["prediction"]["cases"], values["prediction"]["error"]) == (1, pytest.approx(0.2))
+    assert (values["prediction"]["coverage"], seen["prediction"]["coverage"]) == (0, 1)
     assert seen["prediction"]["error"] == pytest.approx(0.5)
-    lines = score.table(told).splitlines()
+    lines = score.table(document).splitlines()
     assert (
         "never looked at (speech, ranking): first 0.50, third 0.50, error 0.20, coverage 0.00, width 0.30"
         in lines
@@ -159,7 +167,7 @@ def test_programs_that_were_looked_at_are_told_apart():
         line.startswith("looked at while rules were changed (diffusion): first 1.00") for line in lines
     )
     assert any(line.startswith("diffusion: seen 2026-11-22") for line in lines)
-    assert lines[-1].startswith("all: first 0.67") and set(told) >= {
+    assert lines[-1].startswith("all: first 0.67") and set(document) >= {
         "accuracy",
         "prediction",
         "false",
@@ -169,8 +177,8 @@ def test_programs_that_were_looked_at_are_told_apart():
 
 def test_nothing_found_is_told_as_such():
     program = replace(FAULTY[0])
-    told = score.score([case(program, 10.0)])
-    assert told["faults"][0]["first"] == NOTHING and score.table(told)
+    said = score.score([case(program, 10.0)])
+    assert said["faults"][0]["first"] == NOTHING and score.table(said)
     assert score.score([])["recordings"] == 0 and score.table(score.score([]))
 
 

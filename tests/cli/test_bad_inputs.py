@@ -258,13 +258,13 @@ def recording(folder: Path, **files: str | bytes) -> Path:
         {"t": "mark", "k": k, "ns": 10**18 + k * 10**7, "source": "mark", "thread": 5, **PHASE}
         for k in range(3)
     ]
-    whole = {
+    total = {
         "plan.json": "{}",
         "launch.json": json.dumps({"command": ["python", "x.py"], "start_ns": 10**18, "name": "r"}),
         "end.json": json.dumps({"exit_status": 0, "signal": None, "ended": "finished", "end_ns": 2 * 10**18}),
         "proc-5.jsonl": "".join(json.dumps(record) + "\n" for record in [process, *marks]),
     }
-    for name, data in {**whole, **files}.items():
+    for name, data in {**total, **files}.items():
         if data is not None:
             (raw / name).write_bytes(data.encode() if isinstance(data, str) else data)
     return raw.parent
@@ -361,8 +361,8 @@ def test_a_folder_that_holds_something_else_is_not_replaced(tmp_path, how, held)
 @pytest.mark.parametrize("lost", [1, 20, 60])
 def test_a_torn_last_line_costs_only_itself(tmp_path, lost):
     folder = recording(tmp_path)
-    whole = lines(folder)
-    (folder / "raw" / "proc-5.jsonl").write_text(whole[:-lost])
+    total = lines(folder)
+    (folder / "raw" / "proc-5.jsonl").write_text(total[:-lost])
     done = invoke("import", folder, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["rows"]["steps"] == (2 if lost == 1 else 1)

@@ -22,14 +22,14 @@ def test_the_list_has_every_kind_on_a_line(tmp_path):
 @pytest.mark.parametrize("name", ["input-too-few-workers", "kernels-uncoalesced", next(reversed(kinds()))])
 def test_one_kind_is_told_in_full(tmp_path, name):
     done = run_fathom("explain", name, cwd=tmp_path)
-    kind, told = kinds()[name], " ".join(done.stdout.split())
+    kind, said = kinds()[name], " ".join(done.stdout.split())
     assert done.returncode == 0 and max(map(len, done.stdout.splitlines())) <= 120
     for text in (kind.title, kind.mechanism, kind.shows, *kind.references):
-        assert " ".join(text.split()) in told
+        assert " ".join(text.split()) in said
     as_json = run_fathom("explain", name, "--json", cwd=tmp_path)
     assert json.loads(as_json.stdout)["remedy"] == kind.remedy
     for technique in kind.techniques:
-        assert f"fathom lab run {technique}" in told
+        assert f"fathom lab run {technique}" in said
 
 
 @pytest.mark.parametrize("words", [[], ["no-such-kind"], ["too-few", "--list"], ["\x1b[31m"], ["x" * 10_000]])

@@ -41,12 +41,12 @@ def recorded(
 
 
 def test_the_ledger_is_of_the_median_clean_step(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", recorded([10.0] * 19 + [50.0]))
-    step = found.step
+    examination = examination_of(tmp_path / "s.fathom", recorded([10.0] * 19 + [50.0]))
+    step = examination.step
     assert (step.clean_ms, step.timeline_ms, step.n) == (pytest.approx(10), pytest.approx(12), 20)
     assert step.clean_mean_ms == pytest.approx(12)
     assert step.ci_ms == [pytest.approx(10), pytest.approx(10)]
-    (device,) = found.devices
+    (device,) = examination.devices
     assert device.observer_ms == pytest.approx(-2)
     assert sum(e.ms for e in device.ledger) == pytest.approx(10)
     assert sum(e.ms for e in device.profiled_ledger) == pytest.approx(12)
@@ -54,16 +54,18 @@ def test_the_ledger_is_of_the_median_clean_step(tmp_path: Path) -> None:
     rows = {e.entry: e for e in device.ledger}
     assert rows["compute"].ms == rows["compute"].clean_ms == pytest.approx(8) and not rows["compute"].inferred
     assert rows["idle: python"].inferred and rows["idle: python"].ms == pytest.approx(2)
-    assert any("longer" in one.why for one in found.abstained if one.what.startswith("observer"))
+    assert any(
+        "longer" in absence.why for absence in examination.abstained if absence.what.startswith("observer")
+    )
 
 
 def test_device_work_that_clean_steps_have_no_room_for_has_a_row_and_is_a_problem(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1))
-    (device,) = found.devices
+    examination = examination_of(tmp_path / "s.fathom", recorded([5.0] * 20, apart=1))
+    (device,) = examination.devices
     rows = {entry.entry: entry.ms for entry in device.ledger}
     assert rows == {"compute": pytest.approx(8), "profiling overhead": pytest.approx(-3)}
-    assert [problem.what for problem in found.integrity.problems] == ["busy-beyond-clean"]
-    assert found.integrity.ok  # it falsifies no sum
+    assert [problem.what for problem in examination.integrity.problems] == ["busy-beyond-clean"]
+    assert examination.integrity.ok  # it falsifies no sum
     assert device.observer_ms == pytest.approx(-7)
 
 
@@ -72,23 +74,23 @@ def test_a_rare_long_step_is_not_what_recording_added(tmp_path: Path) -> None:
     (usual,) = examination_of(tmp_path / "usual.fathom", made).devices
     for row in (made.tables["steps"][-1], made.tables["kernels"][-1]):  # it evaluates: 40 ms more
         row["end_ns"] += 40 * MS
-    found = examination_of(tmp_path / "s.fathom", made)
-    (device,) = found.devices
+    examination = examination_of(tmp_path / "s.fathom", made)
+    (device,) = examination.devices
     assert device.observer_ms == pytest.approx(12 - device.total_ms) and device.observer_ms < -10
     assert device.added_ms == pytest.approx(0)
     assert {e.entry: e.ms for e in device.ledger} == pytest.approx({e.entry: e.ms for e in usual.ledger})
-    (why,) = (one.why for one in found.abstained if one.what.startswith("observer"))
+    (why,) = (absence.why for absence in examination.abstained if absence.what.startswith("observer"))
     assert why.startswith("the profiled steps are uneven")
 
 
 def test_a_faster_timeline_takes_nothing_off(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", recorded([12.1] * 20))
-    (device,) = found.devices
+    examination = examination_of(tmp_path / "s.fathom", recorded([12.1] * 20))
+    (device,) = examination.devices
     assert device.observer_ms == pytest.approx(0.1)
     rows = {e.entry: e.ms for e in device.ledger}
     profiled = {e.entry: e.ms for e in device.profiled_ledger}
     assert rows == pytest.approx(profiled | {"unattributed": 0.1})
-    assert not any(one.what.startswith("observer") for one in found.abstained)
+    assert not any(absence.what.startswith("observer") for absence in examination.abstained)
 
 
 def test_device_boundaries_count_where_they_were_measured(tmp_path: Path) -> None:
@@ -100,9 +102,9 @@ def test_device_boundaries_count_where_they_were_measured(tmp_path: Path) -> Non
 
 
 def test_short_steps_are_measured_over_several(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", recorded([1.0, 1.4] * 20, apart=4))
-    assert found.step.clean_ms == pytest.approx(1.2)
-    assert found.step.n == 40
+    examination = examination_of(tmp_path / "s.fathom", recorded([1.0, 1.4] * 20, apart=4))
+    assert examination.step.clean_ms == pytest.approx(1.2)
+    assert examination.step.n == 40
 
 
 def test_throughput_is_summed_over_ranks(tmp_path: Path) -> None:
@@ -130,11 +132,11 @@ def test_energy_is_the_counters_rise_over_clean_steps(tmp_path: Path) -> None:
     made = recorded([10.0] * 200)
     powered(made, 500, 0)
     powered(made, 100, -1)
-    found = examination_of(tmp_path / "s.fathom", made).energy
-    assert found is not None
-    assert found.per_step_j == pytest.approx(5)
-    assert found.mean_power_w == pytest.approx(500)
-    assert found.host_per_step_j == pytest.approx(1)
+    energy = examination_of(tmp_path / "s.fathom", made).energy
+    assert energy is not None
+    assert energy.per_step_j == pytest.approx(5)
+    assert energy.mean_power_w == pytest.approx(500)
+    assert energy.host_per_step_j == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +147,9 @@ def test_energy_is_the_counters_rise_over_clean_steps(tmp_path: Path) -> None:
 def test_energy_abstains_with_a_reason(tmp_path: Path, steps: int, energy: bool, why: str) -> None:
     made = recorded([10.0] * steps)
     powered(made, 500, 0, energy=energy)
-    found = examination_of(tmp_path / "s.fathom", made)
-    assert found.energy is None
-    assert any(why in one.why for one in found.abstained if one.what.startswith("energy"))
+    examination = examination_of(tmp_path / "s.fathom", made)
+    assert examination.energy is None
+    assert any(why in absence.why for absence in examination.abstained if absence.what.startswith("energy"))
 
 
 def test_energy_comes_from_later_steps_where_clean_ones_are_too_few(tmp_path: Path) -> None:
@@ -159,13 +161,13 @@ def test_energy_comes_from_later_steps_where_clean_ones_are_too_few(tmp_path: Pa
     for number in range(300):
         time = 9 * S + number * 100 * MS
         made.add("telemetry", device=0, time_ns=time, energy_j=50.0 * number, power_w=500.0)
-    found = examination_of(tmp_path / "s.fathom", made)
-    told = found.energy
-    assert found.step.n == 20 and told is not None
-    assert (told.per_step_low_j, told.per_step_high_j) == (pytest.approx(5), pytest.approx(1300 / 220))
+    examination = examination_of(tmp_path / "s.fathom", made)
+    energy = examination.energy
+    assert examination.step.n == 20 and energy is not None
+    assert (energy.per_step_low_j, energy.per_step_high_j) == (pytest.approx(5), pytest.approx(1300 / 220))
     assert (
-        told.per_step_low_j < told.per_step_j < told.per_step_high_j
-        and "after the profiler ran" in told.source
+        energy.per_step_low_j < energy.per_step_j < energy.per_step_high_j
+        and "after the profiler ran" in energy.source
     )
 
 
@@ -173,27 +175,27 @@ def test_sampled_power_takes_the_place_of_a_missing_counter(tmp_path: Path) -> N
     made = recorded([10.0] * 200)
     for number in range(80):
         made.add("telemetry", device=0, time_ns=9 * S + number * 100 * MS, power_w=300.0)
-    told = examination_of(tmp_path / "s.fathom", made).energy
-    assert told is not None and told.per_step_j == pytest.approx(3)
-    assert told.source.startswith("sampled power")
+    energy = examination_of(tmp_path / "s.fathom", made).energy
+    assert energy is not None and energy.per_step_j == pytest.approx(3)
+    assert energy.source.startswith("sampled power")
 
 
 def test_energy_of_samples_and_tokens_is_that_of_a_step_of_them(tmp_path: Path) -> None:
     made = recorded([10.0] * 200)
     powered(made, 500, 0)
-    found = examination_of(tmp_path / "s.fathom", made)
-    a_step = found.step.tokens_per_s * found.step.clean_mean_ms / 1e3
-    assert found.energy.per_token_j == pytest.approx(found.energy.per_step_j / a_step)
-    assert found.energy.per_sample_j is not None
+    examination = examination_of(tmp_path / "s.fathom", made)
+    a_step = examination.step.tokens_per_s * examination.step.clean_mean_ms / 1e3
+    assert examination.energy.per_token_j == pytest.approx(examination.energy.per_step_j / a_step)
+    assert examination.energy.per_sample_j is not None
 
 
 def test_a_counter_that_falls_is_not_trusted(tmp_path: Path) -> None:
     made = recorded([10.0] * 200)
     powered(made, 500, 0)
     made.tables["telemetry"][20]["energy_j"] = 0.0
-    found = examination_of(tmp_path / "s.fathom", made)
-    assert found.energy is None
-    assert any("fell" in one.why for one in found.abstained)
+    examination = examination_of(tmp_path / "s.fathom", made)
+    assert examination.energy is None
+    assert any("fell" in absence.why for absence in examination.abstained)
 
 
 def test_memory_is_the_largest_peak(tmp_path: Path) -> None:
@@ -202,8 +204,8 @@ def test_memory_is_the_largest_peak(tmp_path: Path) -> None:
     made.add("memory", time_ns=1, device=0, event="peak", allocated=5, reserved=8)
     made.add("memory", time_ns=2, device=0, event="peak", allocated=7, reserved=9)
     made.add("memory", time_ns=3, device=0, event="now", allocated=70, reserved=90)
-    found = examination_of(tmp_path / "s.fathom", made).memory
-    assert found == Memory(7, 9, 1079)
+    memory = examination_of(tmp_path / "s.fathom", made).memory
+    assert memory == Memory(7, 9, 1079)
 
 
 def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) -> None:
@@ -214,15 +216,15 @@ def test_input_counts_waits_of_clean_steps_and_stages_by_worker(tmp_path: Path) 
         made.wait("input", start, start + 2 * MS)
         stages = {"fetch_ns": 30 * MS, "collate_ns": MS}
         made.add("input", loader=0, batch=number, worker=number % 2, start_ns=start, wait_ns=2 * MS, **stages)
-    found = examination_of(tmp_path / "s.fathom", made).input
-    assert found is not None
-    assert (found.wait_ms, found.wait_share) == (pytest.approx(2), pytest.approx(0.2))
-    assert (found.fetch_ms, found.collate_ms) == (30, 1)
-    assert [(w.worker, w.batches, w.fetch_ms) for w in found.workers] == [
+    result = examination_of(tmp_path / "s.fathom", made).input
+    assert result is not None
+    assert (result.wait_ms, result.wait_share) == (pytest.approx(2), pytest.approx(0.2))
+    assert (result.fetch_ms, result.collate_ms) == (30, 1)
+    assert [(w.worker, w.batches, w.fetch_ms) for w in result.workers] == [
         (0, 10, 30),
         (1, 10, 30),
     ]
-    assert found.threads is found.cpu_wait_share is None  # not recorded
+    assert result.threads is result.cpu_wait_share is None  # not recorded
 
 
 @pytest.mark.parametrize(("threads", "shown"), [(1, None), (4, 4)])
@@ -238,15 +240,15 @@ def test_input_tells_threads_and_waits_for_processors_of_all_batches_together(
         made.add(
             "input", loader=0, batch=number, worker=0, start_ns=start, wait_ns=1, threads=threads, **stages
         )
-    found = examination_of(tmp_path / "s.fathom", made).input
-    assert found is not None and found.threads == shown
-    assert found.cpu_wait_share == pytest.approx(4 * 40 / (4 * 91 + 16 * 9))
-    assert found.workers[0].threads == shown
+    result = examination_of(tmp_path / "s.fathom", made).input
+    assert result is not None and result.threads == shown
+    assert result.cpu_wait_share == pytest.approx(4 * 40 / (4 * 91 + 16 * 9))
+    assert result.workers[0].threads == shown
 
 
 def test_the_contract_is_kept(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", recorded([10.0] * 20))
-    content: dict[str, Any] = msgspec.to_builtins(found)
+    examination = examination_of(tmp_path / "s.fathom", recorded([10.0] * 20))
+    content: dict[str, Any] = msgspec.to_builtins(examination)
     assert {
         "step",
         "devices",
@@ -262,27 +264,33 @@ def test_the_contract_is_kept(tmp_path: Path) -> None:
     assert {"rank", "device", "windows", "total_ms", "ledger", "observer_ms"} <= device.keys()
     assert {"start_ns", "end_ns", "kind", "used"} <= device["windows"][0].keys()
     assert {"entry", "detail", "ms", "at_ceiling_ms"} <= device["ledger"][0].keys()
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Examination) == found
+    assert msgspec.json.decode(msgspec.json.encode(examination), type=Examination) == examination
 
 
 def test_without_a_timeline_there_is_a_clean_step_and_no_ledger(tmp_path: Path) -> None:
     made = recorded([10.0] * 20)
     made.tables = {"steps": made.tables["steps"][:20]}
-    found = examination_of(tmp_path / "s.fathom", made)
-    assert found.devices == []
-    assert (found.step.clean_ms, found.step.timeline_ms, found.step.kind) == (
+    examination = examination_of(tmp_path / "s.fathom", made)
+    assert examination.devices == []
+    assert (examination.step.clean_ms, examination.step.timeline_ms, examination.step.kind) == (
         pytest.approx(10),
         None,
         "train",
     )
-    assert any(one.what == "ledger" for one in found.abstained)
+    assert any(absence.what == "ledger" for absence in examination.abstained)
 
 
 def test_an_empty_sounding_says_what_it_lacks(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "s.fathom", Timeline())
-    assert found.devices == []
-    assert found.step.clean_ms is found.step.timeline_ms is None
-    assert {one.what for one in found.abstained} >= {"ledger", "clean step", "energy", "input", "memory"}
+    examination = examination_of(tmp_path / "s.fathom", Timeline())
+    assert examination.devices == []
+    assert examination.step.clean_ms is examination.step.timeline_ms is None
+    assert {absence.what for absence in examination.abstained} >= {
+        "ledger",
+        "clean step",
+        "energy",
+        "input",
+        "memory",
+    }
 
 
 def test_without_a_device_the_processor_is_accounted_for(tmp_path: Path) -> None:
@@ -319,14 +327,14 @@ def test_the_copy_of_a_batch_counts_whether_compute_hides_it_or_not(tmp_path):
     timeline.kernel(950, 990, 30, kind="copy", direction="HtoD pinned", stream=9)
     timeline.kernel(1100, 1900, 1010)
     timeline.kernel(1300, 1350, 1020, kind="copy", direction="DtoH pinned", stream=9)
-    found = examination_of(tmp_path / "s", timeline)
-    assert found.input.copy_ms == pytest.approx((60 + 40) / 2 / 1e6)
+    examination = examination_of(tmp_path / "s", timeline)
+    assert examination.input.copy_ms == pytest.approx((60 + 40) / 2 / 1e6)
 
 
 @pytest.mark.parametrize("phase", ["settle", "clean"])
 def test_a_program_that_ended_before_a_timeline_was_due_is_told_what_to_do(tmp_path: Path, phase) -> None:
     made = Timeline(phase=phase)
     made.steps(*range(10 * S, 10 * S + 9 * MS, MS))
-    found = examination_of(tmp_path / "s.fathom", made)
-    (why,) = (one.why for one in found.abstained if one.what == "ledger")
+    examination = examination_of(tmp_path / "s.fathom", made)
+    (why,) = (absence.why for absence in examination.abstained if absence.what == "ledger")
     assert "first 8 steps" in why and "--settle" in why

@@ -43,13 +43,13 @@ def kinds_without(measures: dict[str, float], *kinds: str) -> dict[str, str]:
     family = Family("mine", 8.0, "latency", 0.5, measures)
     given = signals([compute("mine", 10.0)], kernels_counted=[family], kernels_work=[], **HELD)
     mine = [rule for rule in rules() if set(rule.kinds) & set(kinds)]
-    found, abstained = _looked(given, mine)
-    assert not {one.kind for one in found} & set(kinds)
+    result, abstained = _looked(given, mine)
+    assert not {item.kind for item in result} & set(kinds)
     return by_kind(abstained)
 
 
 def by_kind(abstained: list[Abstained]) -> dict[str, str]:
-    return {one.what.removeprefix("finding "): one.why for one in abstained}
+    return {absence.what.removeprefix("finding "): absence.why for absence in abstained}
 
 
 @pytest.mark.parametrize("kind", MEASURES)
@@ -94,12 +94,12 @@ def test_without_counters_at_all_what_they_tell_is_not_looked_for():
 def recordings() -> set[str]:
     """One faulty recording for each kind that the suite expects first, the most severe that is kept."""
     kept = json.loads((KEPT / "index.json").read_text())
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for program in programs():
         mine = sorted(name for name in kept if name.startswith(f"{program.id.replace('/', '.')}.faulty."))
         for kind in program.fault.expected[:1] if mine else ():
-            found.setdefault(kind, mine[-1])
-    return set(found.values())
+            result.setdefault(kind, mine[-1])
+    return set(result.values())
 
 
 def signals_of(folder, monkeypatch) -> Signals:
@@ -123,12 +123,12 @@ def silent(given: Signals) -> Iterator[str]:
     """Rules that show a kind, and without one of their signals neither show it nor say that it is absent."""
     for rule in rules():
         fresh = Signals(None, given._recorded)
-        shown = {one.kind for one in _looked(fresh, [rule])[0]}
+        shown = {item.kind for item in _looked(fresh, [rule])[0]}
         for name in list(fresh._signals) if shown else ():
-            found, abstained = _looked(without(fresh, name), [rule])
-            assert all(isinstance(one, Candidate) for one in found)
+            result, abstained = _looked(without(fresh, name), [rule])
+            assert all(isinstance(item, Candidate) for item in result)
             why = by_kind(abstained)
-            for kind in shown - {one.kind for one in found}:
+            for kind in shown - {item.kind for item in result}:
                 if name not in why.get(kind, "") and not (kind in ASKS_MORE and kind in why):
                     yield f"{kind} without {name}: {why.get(kind, 'nothing')}"
 
@@ -140,7 +140,7 @@ def test_a_rule_without_one_of_its_signals_says_so_or_needs_it_not(archive, monk
     with unpacked(archive) as soundings:
         for folder in soundings:
             if folder.name in wanted:
-                failed += [f"{folder.name}: {one}" for one in silent(signals_of(folder, monkeypatch))]
+                failed += [f"{folder.name}: {item}" for item in silent(signals_of(folder, monkeypatch))]
     assert not failed
 
 

@@ -15,7 +15,7 @@ from tests.support.findings_fakes import compute, idle, signals, work
 from tests.support.paths import EXAMPLES
 
 KIND = "framework-not-compiled"
-chosen = [one for one in rules() if KIND in one.kinds]
+chosen = [rule for rule in rules() if KIND in rule.kinds]
 
 
 def kernel(op: str, needs: float | None, ns: float, part: str = "fused", window: int = 0) -> dict:
@@ -44,9 +44,9 @@ def test_what_the_compiler_makes_of_a_kernel(path, family, part):
 def test_a_chain_moves_what_its_kernels_share_once():
     """Three kernels that read and write 1 MB each: four of six passes stay in registers."""
     rows = [kernel("aten::mul", 2e6, 2000.0) for _ in range(3)]
-    found = fuse(rows, rate=1e4)  # bytes a nanosecond: nothing is bound by its rate
-    assert (found.before, found.after, found.chains) == (3, 1, 1)
-    assert sum(found.saved.values()) == pytest.approx(6000 - 2500)  # the shortest kernel there is
+    result = fuse(rows, rate=1e4)  # bytes a nanosecond: nothing is bound by its rate
+    assert (result.before, result.after, result.chains) == (3, 1, 1)
+    assert sum(result.saved.values()) == pytest.approx(6000 - 2500)  # the shortest kernel there is
     slow = fuse(rows, rate=1.0)
     assert sum(slow.saved.values()) == 0  # at that rate the fused kernel is no quicker
 
@@ -75,8 +75,8 @@ def test_kernels_over_other_sizes_do_not_fuse() -> None:
     """A cast of weights lies between two kernels over activations, which fuse around it."""
     sizes = [{"numel": numel} for numel in (1000, 50, 1000)]
     rows = [kernel("aten::mul", 2e6, 9000.0) | size for size in sizes]
-    found = fuse(rows, rate=1e4)
-    assert (found.before, found.after, found.chains) == (3, 2, 1)
+    result = fuse(rows, rate=1e4)
+    assert (result.before, result.after, result.chains) == (3, 2, 1)
 
 
 def test_a_batch_norm_needs_two_kernels_more_however_many_it_launches_now() -> None:
@@ -94,21 +94,21 @@ WORKS = [work("mul", 4.0, "aten::mul"), work("add", 2.0, "aten::add")]
 
 def given(gain: Gain | None = None, **more) -> Signals:
     replay = {} if gain is None else {"step.replay": type("R", (), {"gain": staticmethod(lambda _: gain)})()}
-    told = {"framework.eager": EAGER, "kernels.work": WORKS, "step.mean_ms": 10.0, "host.launches": 100}
-    return signals(LEDGER, **(told | replay | more))
+    record = {"framework.eager": EAGER, "kernels.work": WORKS, "step.mean_ms": 10.0, "host.launches": 100}
+    return signals(LEDGER, **(record | replay | more))
 
 
 def test_an_eager_program_is_told_to_compile():
-    (found,) = [one for one in findings(given(), chosen)[0] if one.id == KIND]
+    (finding,) = [item for item in findings(given(), chosen)[0] if item.id == KIND]
     # what fusing saves of both families, and of launching by its factor
-    assert found.gain_ms == pytest.approx(2.0 + 1.0 + 0.4 * 0.5)
-    assert "torch.compile" in found.remedy and any("op by op" in line.text for line in found.evidence)
+    assert finding.gain_ms == pytest.approx(2.0 + 1.0 + 0.4 * 0.5)
+    assert "torch.compile" in finding.remedy and any("op by op" in line.text for line in finding.evidence)
 
 
 def test_what_compiles_already_is_not():
     known = Signal(None, "", "parts of the program are compiled")
-    found, abstained = findings(given(**{"framework.eager": known}), chosen)
-    assert not found and [one.why for one in abstained] == [known.why]
+    result, abstained = findings(given(**{"framework.eager": known}), chosen)
+    assert not result and [absence.why for absence in abstained] == [known.why]
 
 
 def test_a_gain_that_may_be_small_is_no_reason_to_compile():
@@ -134,16 +134,16 @@ def test_it_claims_what_specific_causes_leave_and_before_launching():
         4.0,
         6.0,
     )
-    kept = {one.candidate.kind: one for one in disjoint([launches, general, specific], ledger, 0.1)}
+    kept = {item.candidate.kind: item for item in disjoint([launches, general, specific], ledger, 0.1)}
     assert kept["kernels-unfused-norm"].ms == 3.0
     assert kept[KIND].ms == pytest.approx(3.0)  # 1 of its 3 ms of rows, and 2 of dispatching
     assert kept["host-launch-bound"].ms == pytest.approx(2.0)
-    for row, held in ledger.items():
-        claims = (c for one in kept.values() for c in one.candidate.claims if (c.entry, c.detail) == row)
-        assert sum(claim.ms for claim in claims) <= held + 1e-9
+    for row, values in ledger.items():
+        claims = (c for item in kept.values() for c in item.candidate.claims if (c.entry, c.detail) == row)
+        assert sum(claim.ms for claim in claims) <= values + 1e-9
 
 
 def test_the_example_in_eager_mode_is_told_first():
-    found = fathom.open(EXAMPLES / "train_gpt-h200.fathom.zip").findings
-    assert found[0].id == KIND and found[0].gain_ms > 1.0
-    assert found[0].low_ms < found[0].gain_ms < found[0].high_ms
+    result = fathom.open(EXAMPLES / "train_gpt-h200.fathom.zip").findings
+    assert result[0].id == KIND and result[0].gain_ms > 1.0
+    assert result[0].low_ms < result[0].gain_ms < result[0].high_ms

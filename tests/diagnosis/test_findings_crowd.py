@@ -12,8 +12,8 @@ from tests.support.findings_fakes import compute, idle, raised, signals
 
 def test_kernels_that_are_held_up_whatever_they_are_share_their_device():
     ledger = [compute("a", 6.0), compute("b", 4.0)]
-    held = raised(signals(ledger, device_stretched=Stretched(4.0, 2.0, 2)), "device-other-process")
-    assert held["device-other-process"].changes == ("all-kernels=0.600000",)
+    findings = raised(signals(ledger, device_stretched=Stretched(4.0, 2.0, 2)), "device-other-process")
+    assert findings["device-other-process"].changes == ("all-kernels=0.600000",)
     for other in (Stretched(4.0, 2.0, 1), Stretched(0.1, 2.0, 2)):
         assert raised(signals(ledger, device_stretched=other), "device-other-process") == {}
 
@@ -21,38 +21,38 @@ def test_kernels_that_are_held_up_whatever_they_are_share_their_device():
 @pytest.mark.parametrize(("busy", "cores", "raises"), [(16.0, 16, True), (12.0, 16, False), (8.0, 8, False)])
 def test_workers_that_keep_more_cores_busy_than_they_are_run_threads(busy, cores, raises):
     known = {"input_workers": 9, "host_busy_cores": busy, "host_cores": cores}
-    found = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
-    assert bool(found) == raises
+    findings = raised(signals([compute("a", 5.0), idle("input", 5.0)], **known), "host-cpu-oversubscription")
+    assert bool(findings) == raises
 
 
 def crowding(threads: int | None = 4, workers: int = 12, **more: Any) -> Signals:
     """A step of 10 ms, half of it waiting for workers of 16 cores that take 160 ms for a batch."""
     known = {"input_workers": workers, "input_lost_ms": 5.0, "host_cores": 16, "host_busy_cores": 10.0}
-    told = {} if threads is None else {"input_threads": threads}
+    said = {} if threads is None else {"input_threads": threads}
     stages = {"input_stages_ms": {"fetch": 160.0, "read": 1.0, "decode": 0.0}}
-    return signals([compute("a", 5.0), idle("input", 5.0)], **known | told | stages | more)
+    return signals([compute("a", 5.0), idle("input", 5.0)], **known | said | stages | more)
 
 
 CLAIMING = ("host-cpu-oversubscription", "input-slow-transform", "input-pinning")
 
 
 def test_threads_of_workers_beyond_the_cores_are_what_the_step_waits_for():
-    (found,) = raised(crowding(), *CLAIMING).values()
-    assert found.kind == "host-cpu-oversubscription" and found.gain_ms == 5.0
-    assert [(claim.entry, claim.ms) for claim in found.claims] == [("idle: input", 5.0)]
-    assert (48, "threads") in [(line.value, line.unit) for line in found.evidence]
-    assert not any(line.unit == "%" for line in found.evidence)
+    (result,) = raised(crowding(), *CLAIMING).values()
+    assert result.kind == "host-cpu-oversubscription" and result.gain_ms == 5.0
+    assert [(claim.entry, claim.ms) for claim in result.claims] == [("idle: input", 5.0)]
+    assert (48, "threads") in [(line.value, line.unit) for line in result.evidence]
+    assert not any(line.unit == "%" for line in result.evidence)
 
 
 def test_waiting_for_a_processor_is_told_where_it_is_known():
-    found = raised(crowding(input_cpu_wait_share=0.4), *CLAIMING)["host-cpu-oversubscription"]
-    assert [line.value for line in found.evidence if line.unit == "%"] == [pytest.approx(40.0)]
+    result = raised(crowding(input_cpu_wait_share=0.4), *CLAIMING)["host-cpu-oversubscription"]
+    assert [line.value for line in result.evidence if line.unit == "%"] == [pytest.approx(40.0)]
 
 
 def test_threads_are_at_fault_however_quick_most_batches_are():
     """Batches that take 16 ms mostly, and then a second for many in a row, keep up by their median."""
-    found = raised(crowding(input_stages_ms={"fetch": 16.0}), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"}
+    findings = raised(crowding(input_stages_ms={"fetch": 16.0}), *CLAIMING)
+    assert set(findings) == {"host-cpu-oversubscription"}
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_what_takes_one_thread_or_has_its_core_is_no_crowd(given, kind):
 
 def test_workers_that_sleep_until_other_threads_are_done_do_not_read():
     stages = {"fetch": 160.0, "read": 120.0}
-    found = raised(crowding(input_stages_ms=stages, input_read_bytes=136.0), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"}
+    findings = raised(crowding(input_stages_ms=stages, input_read_bytes=136.0), *CLAIMING)
+    assert set(findings) == {"host-cpu-oversubscription"}
 
 
 @pytest.mark.parametrize("given", [crowding(input_lost_ms=0.0), crowding(workers=0)])
@@ -86,8 +86,8 @@ def test_who_does_not_wait_or_has_no_workers_has_no_crowd(given):
 
 
 def test_busy_cores_that_tell_of_other_libraries_leave_nothing_to_the_loader():
-    found = raised(crowding(1, workers=9, host_busy_cores=16.0), *CLAIMING)
-    assert set(found) == {"host-cpu-oversubscription"} and found[CLAIMING[0]].confidence < 0.85
+    findings = raised(crowding(1, workers=9, host_busy_cores=16.0), *CLAIMING)
+    assert set(findings) == {"host-cpu-oversubscription"} and findings[CLAIMING[0]].confidence < 0.85
 
 
 @pytest.mark.parametrize(

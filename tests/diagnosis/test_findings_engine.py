@@ -41,22 +41,22 @@ def sized(draw: st.DrawFn) -> Sized:
 
 
 @given(st.lists(sized(), max_size=8), st.fixed_dictionaries(dict.fromkeys(ROWS, amounts)), st.floats(0, 5))
-def test_findings_share_no_time_of_a_row_and_save_no_more_than_they_claim(found, ledger, least):
-    kept = disjoint(found, ledger, least)
+def test_findings_share_no_time_of_a_row_and_save_no_more_than_they_claim(result, ledger, least):
+    kept = disjoint(result, ledger, least)
     taken: dict[tuple[str, str], float] = defaultdict(float)
-    for one in kept:
-        for claim in one.candidate.claims:
+    for item in kept:
+        for claim in item.candidate.claims:
             assert claim.ms > 0
             taken[claim.entry, claim.detail] += claim.ms
     assert all(ms <= ledger[row] * (1 + 1e-9) + 1e-9 for row, ms in taken.items())
-    for one in kept:
-        assert one.candidate.costless or one.weight >= least
-        if one.ms is not None:
-            assert one.low <= one.ms * (1 + 1e-9) + 1e-9
-            assert one.ms <= one.high * (1 + 1e-9) + 1e-9
-            if one.ms > 0:
-                assert one.ms <= sum(claim.ms for claim in one.candidate.claims) * (1 + 1e-9)
-    costly = [one.weight for one in kept if not one.candidate.costless]
+    for item in kept:
+        assert item.candidate.costless or item.weight >= least
+        if item.ms is not None:
+            assert item.low <= item.ms * (1 + 1e-9) + 1e-9
+            assert item.ms <= item.high * (1 + 1e-9) + 1e-9
+            if item.ms > 0:
+                assert item.ms <= sum(claim.ms for claim in item.candidate.claims) * (1 + 1e-9)
+    costly = [value.weight for value in kept if not value.candidate.costless]
     assert costly == sorted(costly, reverse=True)
 
 
@@ -64,11 +64,11 @@ def test_the_larger_gain_claims_first_and_the_other_keeps_what_is_left():
     small = Sized(Candidate("host-python", [Claim("compute", "a", 6.0)], [], ("gc=0",)), 3.0, 3.0, 3.0)
     large = Sized(Candidate("host-launch-bound", [Claim("compute", "a", 8.0)], [], ("gc=0",)), 8.0, 7.0, 9.0)
     kept = disjoint([small, large], {("compute", "a"): 10.0}, 0.1)
-    assert [(one.candidate.kind, one.ms) for one in kept] == [
+    assert [(item.candidate.kind, item.ms) for item in kept] == [
         ("host-launch-bound", 8.0),
         ("host-python", 1.0),
     ]
-    assert [one.candidate.kind for one in disjoint([small, large], {("compute", "a"): 8.0}, 0.1)] == [
+    assert [item.candidate.kind for item in disjoint([small, large], {("compute", "a"): 8.0}, 0.1)] == [
         "host-launch-bound"
     ]
 
@@ -79,7 +79,7 @@ def test_of_equal_gains_the_one_that_takes_more_off_the_device_comes_first():
         Candidate("kernels-unfused-norm", [Claim("compute", "b", 6.0)], [], ("gc=0",)), 2.0, 1.0, 3.0
     )
     kept = disjoint([few, many], {("compute", "a"): 9.0, ("compute", "b"): 9.0}, 0.1)
-    assert [one.candidate.kind for one in kept] == ["kernels-unfused-norm", "host-python"]
+    assert [item.candidate.kind for item in kept] == ["kernels-unfused-norm", "host-python"]
 
 
 def candidate(*changes: str, ms: float = 5.0, **more) -> Candidate:
@@ -93,7 +93,7 @@ def test_a_cause_without_rows_of_its_own_takes_what_others_leave():
     every = Candidate("host-launch-bound", [], [], ("python=0",), spill=("idle: python",))
     ledger = {("compute", "a"): 2.0, ("idle: python", ""): 6.0}
     kept = disjoint([Sized(every, 6.0, 5.0, 7.0), Sized(loop, 5.0, 4.0, 6.0)], ledger, 0.1)
-    assert [(one.candidate.kind, one.ms) for one in kept] == [
+    assert [(item.candidate.kind, item.ms) for item in kept] == [
         ("kernels-serial-small-products", 5.0),
         ("host-launch-bound", 2.0),
     ]
@@ -105,30 +105,30 @@ def test_a_part_of_a_gain_and_a_gain_beyond_another():
     def replayed(changes):
         return Gain(gains[changes], gains[changes] - 0.5, gains[changes] + 0.5)
 
-    found, abstained = predict(
+    result, abstained = predict(
         [candidate("gc=0", part=0.5), candidate("gc=0", given=("sync=0",))], replayed, 20.0
     )
-    assert [one.ms for one in found] == [1.0, 1.0]
-    assert (found[1].low, found[1].high) == (0.5, 1.5)
+    assert [item.ms for item in result] == [1.0, 1.0]
+    assert (result[1].low, result[1].high) == (0.5, 1.5)
     assert not abstained
 
 
 def test_a_gain_that_the_device_bounds_keeps_its_interval_in_proportion():
-    found, _ = predict([candidate("gc=0")], lambda _: Gain(8.0, 4.0, 9.0), 20.0, idle_ms=2.0)
-    assert (found[0].low, found[0].ms, found[0].high) == (1.0, 2.0, 2.0)
+    result, _ = predict([candidate("gc=0")], lambda _: Gain(8.0, 4.0, 9.0), 20.0, idle_ms=2.0)
+    assert (result[0].low, result[0].ms, result[0].high) == (1.0, 2.0, 2.0)
 
 
 def test_a_refused_prediction_leaves_the_gain_open_and_says_why():
-    found, abstained = predict(
+    result, abstained = predict(
         [candidate("gc=0")], lambda _: Abstained("prediction", "the clock stood still"), 20.0
     )
-    assert found[0].ms is None
-    assert [one.why for one in abstained] == ["the clock stood still"]
+    assert result[0].ms is None
+    assert [absence.why for absence in abstained] == ["the clock stood still"]
 
 
 def test_without_launches_the_rows_themselves_are_the_gain():
-    found, _ = predict([candidate("gc=0", ms=4.0)], lambda _: None, 20.0)
-    assert (found[0].low, found[0].ms, found[0].high) == (2.0, 4.0, 6.0)
+    result, _ = predict([candidate("gc=0", ms=4.0)], lambda _: None, 20.0)
+    assert (result[0].low, result[0].ms, result[0].high) == (2.0, 4.0, 6.0)
 
 
 def test_only_so_many_are_replayed_and_the_smallest_are_left_out():
@@ -139,19 +139,19 @@ def test_only_so_many_are_replayed_and_the_smallest_are_left_out():
         return Gain(1.0, 1.0, 1.0)
 
     many = [candidate(f"family:{number}=0", ms=float(number)) for number in range(1, MOST + 4)]
-    found, abstained = predict(many, replayed, 50.0)
-    assert len(asked) == len(found) == MOST
+    result, abstained = predict(many, replayed, 50.0)
+    assert len(asked) == len(result) == MOST
     assert ("family:1=0",) not in asked
-    assert [one.what for one in abstained] == ["finding host-garbage-collection"]
+    assert [absence.what for absence in abstained] == ["finding host-garbage-collection"]
 
 
 def test_no_gain_exceeds_the_step_or_is_told_below_nothing():
-    found, _ = predict([candidate("gc=0")], lambda _: Gain(30.0, -4.0, 90.0), 20.0)
-    assert (found[0].low, found[0].ms, found[0].high) == (0.0, 20.0, 20.0)
+    result, _ = predict([candidate("gc=0")], lambda _: Gain(30.0, -4.0, 90.0), 20.0)
+    assert (result[0].low, result[0].ms, result[0].high) == (0.0, 20.0, 20.0)
 
 
-def one_rule(*found: Candidate) -> Rule:
-    return Rule(("host-garbage-collection",), lambda _: found)
+def one_rule(*result: Candidate) -> Rule:
+    return Rule(("host-garbage-collection",), lambda _: result)
 
 
 def test_a_rule_that_raises_is_an_abstention():
@@ -166,9 +166,9 @@ def test_a_rule_that_raises_is_an_abstention():
         Rule(("host-logging",), unknown),
         one_rule(candidate("python=0")),
     ]
-    found, abstained = findings(signals([compute("a", 8.0), idle("python", 2.0)]), chosen)
-    assert [one.id for one in found] == ["host-garbage-collection"]
-    assert {one.what: one.why for one in abstained} == {
+    result, abstained = findings(signals([compute("a", 8.0), idle("python", 2.0)]), chosen)
+    assert [item.id for item in result] == ["host-garbage-collection"]
+    assert {absence.what: absence.why for absence in abstained} == {
         "finding host-python": "its rule failed: ZeroDivisionError: by nothing",
         "finding host-logging": "nobody.knows is not known",
     }
@@ -176,7 +176,7 @@ def test_a_rule_that_raises_is_an_abstention():
 
 def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
     evidence = [Evidence("collections", 2.0, "ms a step")]
-    one = Candidate(
+    item = Candidate(
         "host-garbage-collection",
         [Claim("idle: gc", "", 2.0)],
         evidence,
@@ -185,22 +185,22 @@ def test_a_finding_speaks_with_its_kinds_words_and_its_rules_figures():
         doubt=0.0,
     )
     given = signals([compute("a", 8.0), idle("gc", 2.0)])
-    found, _ = findings(given, [one_rule(one)])
-    told = found[0]
-    assert told.title == "Python's garbage collector stops the training thread"
-    assert told.where == Where(0, "cuda:0", source="train.py(7)")
-    assert (told.gain_ms, told.share) == (2.0, 0.2)
-    assert told.changes == ["gc=0"]
-    assert told.technique is None
-    assert "gc.freeze" in told.remedy
+    result, _ = findings(given, [one_rule(item)])
+    said = result[0]
+    assert said.title == "Python's garbage collector stops the training thread"
+    assert said.where == Where(0, "cuda:0", source="train.py(7)")
+    assert (said.gain_ms, said.share) == (2.0, 0.2)
+    assert said.changes == ["gc=0"]
+    assert said.technique is None
+    assert "gc.freeze" in said.remedy
 
 
 def test_an_observed_gain_is_a_share_of_the_step_that_it_was_observed_in():
     seen = Trial("gc", 40, 5, 24.0, 20.0, 25.0, 20.0, 5.0, 4.0, 6.0, 0.2)
     given = signals([compute("a", 8.0), idle("gc", 2.0)], **{"step.trials": {"gc": seen}})
-    one = Candidate("host-garbage-collection", [Claim("idle: gc", "", 2.0)], [], ("gc=0",))
-    ((told,), _) = findings(given, [one_rule(one)])
-    assert (told.gain_ms, told.share, told.observed) == (5.0, 0.2, True)
+    item = Candidate("host-garbage-collection", [Claim("idle: gc", "", 2.0)], [], ("gc=0",))
+    ((said,), _) = findings(given, [one_rule(item)])
+    assert (said.gain_ms, said.share, said.observed) == (5.0, 0.2, True)
 
 
 def test_what_cannot_reach_a_hundredth_of_the_step_is_not_even_replayed():
@@ -214,15 +214,15 @@ def test_what_cannot_reach_a_hundredth_of_the_step_is_not_even_replayed():
 def test_a_step_without_length_still_tells_what_costs_no_time():
     costless = Candidate("device-ecc", [], [Evidence("errors", 1.0, "errors")], costless=True)
     given = Signals({"step.ms": None})
-    found, _ = findings(given, [one_rule(costless, candidate("gc=0"))])
-    assert [(one.id, one.gain_ms) for one in found] == [("device-ecc", None)]
+    result, _ = findings(given, [one_rule(costless, candidate("gc=0"))])
+    assert [(item.id, item.gain_ms) for item in result] == [("device-ecc", None)]
 
 
 def test_unknown_changes_are_the_rules_fault_and_said_so():
     wrong = candidate("nothing=0")
-    found, abstained = findings(signals([compute("a", 8.0)]), [one_rule(wrong)])
-    assert [one.gain_ms for one in found] == [None]
-    assert any("unknown selector" in one.why for one in abstained)
+    result, abstained = findings(signals([compute("a", 8.0)]), [one_rule(wrong)])
+    assert [item.gain_ms for item in result] == [None]
+    assert any("unknown selector" in absence.why for absence in abstained)
 
 
 def test_unknown_signals_are_errors_of_their_own():
@@ -238,5 +238,5 @@ def test_what_shows_beyond_other_causes_has_to_exceed_its_doubt(low, kept):
 
     ledger = [compute("a", 8.0), idle("python", 2.0)]
     beyond = candidate("python=0", given=("sync=0",))
-    found, _ = findings(signals(ledger, step_replay=Replayed()), [one_rule(beyond)])
-    assert len(found) == kept
+    result, _ = findings(signals(ledger, step_replay=Replayed()), [one_rule(beyond)])
+    assert len(result) == kept

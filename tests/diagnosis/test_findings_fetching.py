@@ -13,7 +13,7 @@ FETCH = f"{OUTER};fetch (/lib/torch/utils/data/_utils/fetch.py:52)"
 
 
 def rows(*given: tuple[str, str, str, int]) -> pl.DataFrame:
-    flat = [one[:3] for one in given for _ in range(one[3])]
+    flat = [item[:3] for item in given for _ in range(item[3])]
     return pl.DataFrame(flat, schema=["function", "source", "stack"], orient="row")
 
 
@@ -26,13 +26,13 @@ LIBRARY = ("main", "/home/me/train.py:9", f"{FETCH};getitem (/lib/torch/utils/da
 
 
 def test_the_line_is_of_the_data_sets_longest_function():
-    found = fetching(rows(LIBRARY, own("decode", 3, 3), own("decode", 4, 5), own("crop", 8, 4)))
-    assert (found.source, found.share) == ("/home/me/data.py:4", pytest.approx(12 / 16))
+    result = fetching(rows(LIBRARY, own("decode", 3, 3), own("decode", 4, 5), own("crop", 8, 4)))
+    assert (result.source, result.share) == ("/home/me/data.py:4", pytest.approx(12 / 16))
 
 
 def test_code_of_the_loader_alone_has_no_line_of_a_data_set():
-    found = fetching(rows(LIBRARY, LIBRARY))
-    assert (found.source, found.share) == (None, 0.0)
+    result = fetching(rows(LIBRARY, LIBRARY))
+    assert (result.source, result.share) == (None, 0.0)
 
 
 def test_time_outside_the_loader_does_not_count():
@@ -42,5 +42,5 @@ def test_time_outside_the_loader_does_not_count():
 
 
 def test_few_samples_show_a_line_but_no_share():
-    found = fetching(rows((*LIBRARY[:3], 1), own("decode", 3, 2)))
-    assert (found.source, found.share) == ("/home/me/data.py:3", None)
+    result = fetching(rows((*LIBRARY[:3], 1), own("decode", 3, 2)))
+    assert (result.source, result.share) == ("/home/me/data.py:3", None)

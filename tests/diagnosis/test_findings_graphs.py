@@ -93,8 +93,8 @@ def test_a_broken_graph_names_its_reasons_with_the_most_places_first():
     ]
     known = {"step_idle_ms": 4.0, "step_mean_ms": 10.0, "host_breaks": places}
     given = signals([compute("a", 10.0)], host_compiled=Compiled({0: 1}, 7.0, 7.0, 3.0), **known)
-    told = raised(given, "host-graph-breaks")["host-graph-breaks"].evidence[2:]
-    assert [(one.text, one.value) for one in told] == [
+    said = raised(given, "host-graph-breaks")["host-graph-breaks"].evidence[2:]
+    assert [(item.text, item.value) for item in said] == [
         ("break at net.py:7: item", 2),
         ("break at net.py:3: print", 1),
     ]
@@ -117,10 +117,10 @@ def test_what_dynamo_gave_up_is_told_where_the_step_runs_it(tmp_path, how):
     if how == "eager":
         assert not run.of("dynamo") and given.get("host.given_up").why.startswith("nothing was compiled")
         return
-    found = given["host.given_up"]
-    assert [one.function for one in found] == GIVEN_UP[how]
-    assert all(one.share > 0.9 and one.place.endswith("given_up.py:15") for one in found)
-    assert [one.place.rpartition(":")[2] for one in given["host.breaks"]] == ["22"] * (how == "between")
+    result = given["host.given_up"]
+    assert [item.function for item in result] == GIVEN_UP[how]
+    assert all(item.share > 0.9 and item.place.endswith("given_up.py:15") for item in result)
+    assert [item.place.rpartition(":")[2] for item in given["host.breaks"]] == ["22"] * (how == "between")
     assert (given["host.compiled"].regions > 0) == (how in ("between", "none"))
 
 
@@ -135,7 +135,7 @@ def test_a_recorded_step_of_an_uncompiled_frame_is_a_broken_graph(tmp_path):
         examined_with(path, manifest, compiler) for compiler in (facts["compiler"], None, elsewhere)
     )
     assert frame["function"] == "forward" and broken[0].id == "host-graph-breaks"
-    assert sum(one.id in KINDS for one in broken) == 1
+    assert sum(item.id in KINDS for item in broken) == 1
     assert plain[0].id == other[0].id == "host-launch-bound"
     assert (broken[0].gain_ms, broken[0].claims) == (plain[0].gain_ms, plain[0].claims)
 

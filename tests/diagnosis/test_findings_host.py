@@ -47,9 +47,9 @@ NO_SEARCH = Searches(0.0, 0.0, 0.0, "")
     [("room", "host-allocator-retries"), ("emptied", "host-empty-cache"), ("new", "host-cuda-malloc")],
 )
 def test_what_the_allocator_was_doing_tells_its_calls_apart(why, kind):
-    found = raised(signals(ALLOCATING, host_asked=[Asked(why, 3.0, 3.0, 2.0, 1.0)]), kind)
-    assert set(found) == {kind}
-    assert found[kind].part == 1.0 and sum(claim.ms for claim in found[kind].claims) == 2.0
+    findings = raised(signals(ALLOCATING, host_asked=[Asked(why, 3.0, 3.0, 2.0, 1.0)]), kind)
+    assert set(findings) == {kind}
+    assert findings[kind].part == 1.0 and sum(claim.ms for claim in findings[kind].claims) == 2.0
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_sizes_that_are_new_once_are_no_finding(asked):
 
 def test_a_cache_emptied_now_and_then_costs_what_long_steps_add():
     asked = [Asked("emptied", 2.0, 2.0, 2.0, 0.25)]
-    found = raised(signals(ALLOCATING, host_asked=asked, **LONG), "host-empty-cache")
-    assert found["host-empty-cache"].gain_ms == 10.0 and not found["host-empty-cache"].changes
+    findings = raised(signals(ALLOCATING, host_asked=asked, **LONG), "host-empty-cache")
+    assert findings["host-empty-cache"].gain_ms == 10.0 and not findings["host-empty-cache"].changes
 
 
 # rare long steps
@@ -78,20 +78,20 @@ def test_a_rare_wait_costs_what_long_steps_add_not_what_it_lasts():
     given = signals([compute("a", 10.0)], host_waits_ms={"gc": 12.0}, **LONG)
     assert raised(given, "host-garbage-collection")["host-garbage-collection"].gain_ms == 10.0
     both = signals([compute("a", 10.0)], host_waits_ms={"gc": 3.0, "checkpoint": 9.0}, **LONG)
-    found = raised(both, "host-garbage-collection")
-    assert (found["host-garbage-collection"].gain_ms, found["host-checkpoint"].gain_ms) == (2.5, 7.5)
+    findings = raised(both, "host-garbage-collection")
+    assert (findings["host-garbage-collection"].gain_ms, findings["host-checkpoint"].gain_ms) == (2.5, 7.5)
     little = signals([compute("a", 10.0)], host_waits_ms={"gc": 1.0}, **LONG)
     assert raised(little, "host-garbage-collection")["host-garbage-collection"].gain_ms == 1.0
 
 
 def test_a_wait_that_the_timeline_met_by_chance_costs_no_more_than_clean_steps_spend_in_it():
     ledger = [compute("a", 8.0), idle("gc", 2.0)]
-    found = {
+    by_name = {
         spent: raised(signals(ledger, host_waits_ms={"gc": spent}), "host-garbage-collection")
         for spent in (0.1, 3.0)
     }
-    assert found[0.1]["host-garbage-collection"].gain_ms == 0.1
-    assert found[3.0]["host-garbage-collection"].changes == ("gc=0",)
+    assert by_name[0.1]["host-garbage-collection"].gain_ms == 0.1
+    assert by_name[3.0]["host-garbage-collection"].changes == ("gc=0",)
     assert raised(signals(ledger), "host-garbage-collection")["host-garbage-collection"].changes
 
 
@@ -100,9 +100,9 @@ def test_on_a_processor_a_wait_gains_what_clean_steps_spend_in_it():
     ledger = [idle("gc", 90.0), compute("gemm", 10.0)]
     known = {"host_waits_ms": {"gc": 60.0}, "step_stalled_ms": 20.0, "step_mean_ms": 80.0}
     line = {"host_waiting_lines": {"gc": "train.py:7"}}
-    found = raised(signals(ledger, step_device="cpu", **known, **line), "host-garbage-collection")
-    assert found["host-garbage-collection"].gain_ms == 60.0
-    assert found["host-garbage-collection"].source == "train.py:7"
+    findings = raised(signals(ledger, step_device="cpu", **known, **line), "host-garbage-collection")
+    assert findings["host-garbage-collection"].gain_ms == 60.0
+    assert findings["host-garbage-collection"].source == "train.py:7"
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_compiling_one_function_again_is_told_from_compiling_another(versions, k
 
 def test_a_search_costs_what_long_steps_add_and_without_any_its_own_time():
     some = Searches(8.0, 1.0, 0.25, "aten::convolution")
-    found = raised(signals([], host_searches=some, **LONG), "host-autotuning")
-    assert found["host-autotuning"].gain_ms == 10.0
+    findings = raised(signals([], host_searches=some, **LONG), "host-autotuning")
+    assert findings["host-autotuning"].gain_ms == 10.0
     always = Searches(8.0, 3.0, 1.0, "aten::convolution")
     assert raised(signals([], host_searches=always), "host-autotuning")["host-autotuning"].gain_ms == 8.0
     assert raised(signals([], host_searches=NO_SEARCH, **LONG), "host-autotuning") == {}
@@ -182,8 +182,8 @@ def test_what_clean_steps_have_no_room_for_was_met_by_chance(clean_ms, found):
 
 def test_of_pauses_some_of_which_are_too_long_the_finding_says_its_share():
     given = signals([compute("a", 5.0), idle("dispatching", 95.0)], device_short_pauses_ms=38.0)
-    (found,) = raised(given, "host-launch-bound").values()
-    assert found.part == pytest.approx(0.4) and found.evidence[-1].value == pytest.approx(40.0)
+    (result,) = raised(given, "host-launch-bound").values()
+    assert result.part == pytest.approx(0.4) and result.evidence[-1].value == pytest.approx(40.0)
     given = signals([compute("a", 5.0), idle("dispatching", 95.0)])
     assert len(raised(given, "host-launch-bound")["host-launch-bound"].evidence) == 3
 
@@ -219,9 +219,9 @@ def test_an_op_is_held_where_it_calls_nothing_for_long_before_it_launches(tmp_pa
     assert longest.op == "cudnn::plan" and longest.count == 2  # the innermost, in both of its calls
     assert longest.ms == pytest.approx(10 + 1 + 1, abs=0.02)
     assert longest.share == pytest.approx(1.0, abs=0.01)
-    names = {one.op for one in preparing(tmp_path / "b.fathom", "cudnn::plan", calls=False)}
+    names = {item.op for item in preparing(tmp_path / "b.fathom", "cudnn::plan", calls=False)}
     assert "cudnn::plan" not in names  # what launches nothing computes on the host
-    names = {one.op for one in preparing(tmp_path / "c.fathom", "MyFunction", calls=True)}
+    names = {item.op for item in preparing(tmp_path / "c.fathom", "MyFunction", calls=True)}
     assert "MyFunction" not in names  # of the program, in Python
 
 
@@ -239,9 +239,9 @@ COMPUTING = Computing(22.0, 3.0, "train.py(17): metric")
 def test_long_computations_in_python_are_told_beside_launches():
     ledger = [compute("a", 55.0), idle("python", 25.0), idle("dispatching", 18.0)]
     given = signals(ledger, device_short_pauses_ms=20.0, host_computing=COMPUTING)
-    found = raised(given, "host-python", "host-launch-bound")
-    assert found["host-python"].part == pytest.approx(22 / 25) and found["host-python"].source
-    assert found["host-launch-bound"].part == pytest.approx(20 / 43)
+    findings = raised(given, "host-python", "host-launch-bound")
+    assert findings["host-python"].part == pytest.approx(22 / 25) and findings["host-python"].source
+    assert findings["host-launch-bound"].part == pytest.approx(20 / 43)
     short = signals(ledger, host_computing=replace(COMPUTING, idle_ms=2.0))
     assert raised(short, "host-python") == {}
 
@@ -310,8 +310,8 @@ def test_pauses_of_a_turn_behind_different_ops_are_other_threads(holds, kind):
 
 def test_python_on_a_processor_is_found_by_its_share_of_the_step():
     known = {"step_device": "cpu", "step_mean_ms": 50.0, "host_ops": {"aten::mm": 12.0}}
-    found = raised(signals([Row("ops", "aten::mm", 40.0), idle("python", 60.0)], **known), "host-python")
-    assert found["host-python"].gain_ms == pytest.approx(0.9 * 0.6 * 50.0)
+    findings = raised(signals([Row("ops", "aten::mm", 40.0), idle("python", 60.0)], **known), "host-python")
+    assert findings["host-python"].gain_ms == pytest.approx(0.9 * 0.6 * 50.0)
     small = signals([Row("ops", "aten::mm", 80.0), idle("python", 20.0)], **known)
     assert "host-python" not in raised(small, "host-python")
 
@@ -326,9 +326,9 @@ def test_a_loop_in_python_is_found_on_a_processor_and_not_on_its_mended_twin(tmp
         assert run.status == 0, run.err
         import_raw(folder, folder / "out.fathom")
         steps[form] = fathom.open(folder / "out.fathom").examine()
-    (found,) = [one for one in steps["loop"].findings if one.id == "host-python"]
-    assert not any(one.id == "host-python" for one in steps["tensor"].findings)
-    assert 0 < found.low_ms < found.high_ms < steps["loop"].step.clean_ms
+    (finding,) = [item for item in steps["loop"].findings if item.id == "host-python"]
+    assert not any(item.id == "host-python" for item in steps["tensor"].findings)
+    assert 0 < finding.low_ms < finding.high_ms < steps["loop"].step.clean_ms
 
 
 def test_one_long_pause_in_an_op_is_not_launching():
@@ -382,6 +382,6 @@ def test_work_of_other_sizes_is_not_held_up(name):
 
 
 def test_threads_that_hold_the_interpreter_are_seen_in_turns_of_five_milliseconds():
-    held, alone = recorded("host.busy_threads.faulty"), recorded("host.busy_threads.mended")
-    assert held["host.holds"].on_turns > 0.7 and held["host.holds"].count > 10
+    values, alone = recorded("host.busy_threads.faulty"), recorded("host.busy_threads.mended")
+    assert values["host.holds"].on_turns > 0.7 and values["host.holds"].count > 10
     assert alone["host.holds"].count == 0

@@ -55,9 +55,9 @@ def loading(stages: dict[str, float], workers: int, lost: float = 5.0, **more: A
     ],
 )
 def test_the_slow_stage_of_a_starved_device_is_named(kind, stages, workers):
-    found = raised(loading(stages, workers), *LOADING, "input-pinning")
-    assert set(found) == {kind}
-    assert found[kind].gain_ms == pytest.approx(
+    findings = raised(loading(stages, workers), *LOADING, "input-pinning")
+    assert set(findings) == {kind}
+    assert findings[kind].gain_ms == pytest.approx(
         5.0, rel=0.04
     )  # of a worker's batch some is paid for handing it over
 
@@ -73,9 +73,9 @@ def test_the_slow_stage_of_a_starved_device_is_named(kind, stages, workers):
     ],
 )
 def test_waiting_that_brings_in_no_bytes_is_not_reading(size, kind, sure):
-    (found,) = raised(loading({"fetch": 33.0, "read": 32.0}, 2, input_read_bytes=size), *LOADING).values()
-    assert (found.kind, found.confidence) == (kind, sure)
-    assert any("no file" in line.text for line in found.evidence) == (kind == "input-too-few-workers")
+    (result,) = raised(loading({"fetch": 33.0, "read": 32.0}, 2, input_read_bytes=size), *LOADING).values()
+    assert (result.kind, result.confidence) == (kind, sure)
+    assert any("no file" in line.text for line in result.evidence) == (kind == "input-too-few-workers")
 
 
 @pytest.mark.parametrize(("batches", "found"), [(1, set()), (4, {"input-too-few-workers"})])
@@ -86,8 +86,8 @@ def test_a_step_that_takes_several_batches_needs_them_all(batches, found):
 
 
 def test_workers_are_counted_whole():
-    found = raised(loading({"fetch": 0.4}, 0), *LOADING)["input-too-few-workers"]
-    (line,) = (line for line in found.evidence if "keep up" in line.text)
+    result = raised(loading({"fetch": 0.4}, 0), *LOADING)["input-too-few-workers"]
+    (line,) = (line for line in result.evidence if "keep up" in line.text)
     assert line.value == 1.0
 
 
@@ -126,11 +126,11 @@ def test_workers_are_advised_where_handing_a_batch_over_costs_less_than_making_i
         input_lost_ms=made,
         **known,
     )
-    found = raised(given, *LOADING)
-    assert ("input-too-few-workers" in found) == advised
+    findings = raised(given, *LOADING)
+    assert ("input-too-few-workers" in findings) == advised
     if advised:
-        one = found["input-too-few-workers"]
-        assert one.gain_ms < made and one.gain_ms * (1 - one.doubt) > 0
+        item = findings["input-too-few-workers"]
+        assert item.gain_ms < made and item.gain_ms * (1 - item.doubt) > 0
 
 
 def test_a_large_batch_costs_what_the_machine_takes_to_hand_it_over():
@@ -148,9 +148,9 @@ def test_a_large_batch_costs_what_the_machine_takes_to_hand_it_over():
 @pytest.mark.parametrize("iterable", [True, False])
 def test_an_iterable_data_set_is_sharded_and_spawned_workers_are_kept(iterable):
     about = About(0, "data.Stream", iterable=iterable, context="spawn" if iterable else "fork")
-    (found,) = raised(loading({"fetch": 40.0}, 0, input_about=about), *LOADING).values()
-    assert ("get_worker_info" in found.remedy) == iterable == ("spawn" in found.remedy)
-    assert "num_workers=" in found.remedy and "persistent_workers=True" in found.remedy
+    (result,) = raised(loading({"fetch": 40.0}, 0, input_about=about), *LOADING).values()
+    assert ("get_worker_info" in result.remedy) == iterable == ("spawn" in result.remedy)
+    assert "num_workers=" in result.remedy and "persistent_workers=True" in result.remedy
 
 
 def padded(tokens: float | None, *rows: int, **more: Any) -> Signals:
@@ -158,17 +158,17 @@ def padded(tokens: float | None, *rows: int, **more: Any) -> Signals:
     products = [product("gemm", 4.0, m, 4096, 4096, op="aten::linear") for m in rows]
     back = work("wgrad", 4.0, "autograd::engine::evaluate_function: MmBackward0", "MmBackward0", "aten::mm")
     adam = work("adam", 2.0, "Optimizer.step#AdamW.step", "aten::_fused_adamw_")
-    works = [*(one.work for one in products), back, adam]
+    works = [*(item.work for item in products), back, adam]
     known = {"numbers_products": [*products, Product(4096, 4096, 8192, 1, "bf16", back)], **more}
     ledger = [compute(name, ms) for name, ms in (("gemm", 4.0 * len(rows)), ("wgrad", 4.0), ("adam", 2.0))]
-    told = {} if tokens is None else {"input_told_tokens": tokens}
-    return signals(ledger, kernels_work=works, **known | told)
+    said = {} if tokens is None else {"input_told_tokens": tokens}
+    return signals(ledger, kernels_work=works, **known | said)
 
 
 def test_tokens_that_the_program_reports_tell_padding_and_the_optimizer_gains_nothing():
-    found = raised(padded(2048.0, 8192, 8192), "input-padding")["input-padding"]
-    assert {claim.detail: claim.ms for claim in found.claims} == {"gemm": 6.0, "wgrad": 3.0}
-    assert found.evidence[-1].value == pytest.approx(75.0) and found.confidence <= 0.6
+    result = raised(padded(2048.0, 8192, 8192), "input-padding")["input-padding"]
+    assert {claim.detail: claim.ms for claim in result.claims} == {"gemm": 6.0, "wgrad": 3.0}
+    assert result.evidence[-1].value == pytest.approx(75.0) and result.confidence <= 0.6
     assert raised(padded(2 * 8192.0 / 4, 8192, input_micro_steps=2), "input-padding")
 
 
@@ -203,29 +203,29 @@ def test_a_loader_that_keeps_up_or_a_step_that_never_waits_is_not_starved():
 
 
 def test_the_thread_that_pins_is_named_where_workers_are_quicker():
-    found = raised(loading({"fetch": 4.0, "pin": 9.0}, 4), *LOADING, "input-pinning")
-    assert set(found) == {"input-pinning"}
-    assert found["input-pinning"].gain_ms == 5.0
+    findings = raised(loading({"fetch": 4.0, "pin": 9.0}, 4), *LOADING, "input-pinning")
+    assert set(findings) == {"input-pinning"}
+    assert findings["input-pinning"].gain_ms == 5.0
 
 
 def test_without_clean_steps_the_ledger_tells_what_is_lost():
     given = signals([compute("a", 5.0), idle("input", 5.0)], input_stages_ms={"fetch": 20.0}, input_workers=2)
-    found = raised(given, *LOADING)["input-too-few-workers"]
-    assert found.gain_ms is None and found.changes == ("input=0",) and found.claims[0].ms == 5.0
+    result = raised(given, *LOADING)["input-too-few-workers"]
+    assert result.gain_ms is None and result.changes == ("input=0",) and result.claims[0].ms == 5.0
 
 
 def test_a_trace_without_stages_says_so_by_half_the_confidence():
-    found = raised(signals([compute("a", 5.0), idle("input", 5.0)]), *LOADING)
-    assert found["input-too-few-workers"].confidence == 0.5
+    findings = raised(signals([compute("a", 5.0), idle("input", 5.0)]), *LOADING)
+    assert findings["input-too-few-workers"].confidence == 0.5
 
 
 @pytest.mark.parametrize(("alone", "sure"), [(True, 0.8), (False, 0.5)])
 def test_a_trace_may_say_that_there_are_no_workers_and_who_asks(alone, sure):
     regions = LoaderRegions(alone, "train.py(7): main")
     given = signals([compute("a", 5.0), idle("input", 5.0)], input_regions=regions)
-    found = raised(given, *LOADING)["input-too-few-workers"]
-    assert found.confidence == sure and found.source == "train.py(7): main"
-    assert any("num_workers" in line.text for line in found.evidence) == alone
+    result = raised(given, *LOADING)["input-too-few-workers"]
+    assert result.confidence == sure and result.source == "train.py(7): main"
+    assert any("num_workers" in line.text for line in result.evidence) == alone
 
 
 @pytest.mark.parametrize(("seeds", "gain"), [((), 500), ((-5,), 400), ((-5, 395), 300), ((10,), 500)])
@@ -242,10 +242,10 @@ def test_the_first_batch_of_a_loader_that_begins_in_the_step_cannot_be_hidden(se
     for seed in seeds:
         for k, name in enumerate(("aten::empty", "aten::random_", "aten::item")):
             made.op(name, (seed + 10 + k) * ms, (seed + 11 + k) * ms)
-    (found,) = examination_of(tmp_path / "s.fathom", made).findings
-    assert found.id == "input-too-few-workers" and found.gain_ms == pytest.approx(gain, rel=0.03)
-    assert found.low_ms < gain < found.high_ms
-    assert any("a loader's first" in line.text for line in found.evidence) == (gain < 500)
+    (finding,) = examination_of(tmp_path / "s.fathom", made).findings
+    assert finding.id == "input-too-few-workers" and finding.gain_ms == pytest.approx(gain, rel=0.03)
+    assert finding.low_ms < gain < finding.high_ms
+    assert any("a loader's first" in line.text for line in finding.evidence) == (gain < 500)
 
 
 @pytest.mark.parametrize(("seed", "first"), [(-5, 0.0), (12, 0.0), (395, 0.25)])
@@ -274,10 +274,10 @@ def restarting(took: list[float], workers: int) -> Signals:
 
 
 def test_workers_started_anew_cost_what_their_steps_took_beyond_others():
-    found = raised(restarting([120.0, 140.0], 8), "input-worker-restart")["input-worker-restart"]
+    result = raised(restarting([120.0, 140.0], 8), "input-worker-restart")["input-worker-restart"]
     lasting, without_first = 260.0 / 60, (98.0 + 118.0) / 60
-    assert without_first <= found.gain_ms <= lasting
-    assert found.gain_ms * (1 - found.doubt) <= without_first * 1.001
+    assert without_first <= result.gain_ms <= lasting
+    assert result.gain_ms * (1 - result.doubt) <= without_first * 1.001
 
 
 @pytest.mark.parametrize(("took", "workers"), [([], 8), ([100.0], 0)])
@@ -287,9 +287,9 @@ def test_no_restart_and_no_workers_are_no_finding(took, workers):
 
 def test_copies_from_pageable_memory_save_what_pinned_ones_would():
     copies = [work("HtoD pageable", 4.0, entry="copy", bytes=5.5e7)]
-    found = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")
-    assert found["input-pageable-copy"].claims[0].ms == pytest.approx(3.0)
-    assert set(found) == {"input-pageable-copy"}
+    findings = raised(signals([], kernels_work=copies, kernels_ceilings=H200), "input-pageable-copy")
+    assert findings["input-pageable-copy"].claims[0].ms == pytest.approx(3.0)
+    assert set(findings) == {"input-pageable-copy"}
 
 
 def test_only_a_copy_on_the_computing_stream_is_not_overlapped():
@@ -303,8 +303,8 @@ PINNED = HostWork("aten::pin_memory", 6.0, 4.0, 2.0, 1 << 20)
 
 def test_pinning_in_the_thread_that_launches_costs_what_the_device_waits():
     ledger = [compute("a", 6.0), idle("dispatching", 3.0), idle("allocator", 2.0)]
-    found = raised(signals(ledger, host_pinning=[PINNED]), "input-pinning")["input-pinning"]
-    assert [(claim.entry, claim.ms) for claim in found.claims] == [
+    result = raised(signals(ledger, host_pinning=[PINNED]), "input-pinning")["input-pinning"]
+    assert [(claim.entry, claim.ms) for claim in result.claims] == [
         ("idle: dispatching", 3.0),
         ("idle: allocator", 1.0),
     ]
@@ -330,8 +330,8 @@ def prepared(ops: list[HostWork], sent: float) -> Signals:
 
 
 def test_work_on_batches_that_are_then_sent_is_preprocessing():
-    found = raised(prepared([BLURRED], 2e7), "input-cpu-preprocessing")["input-cpu-preprocessing"]
-    assert found.gain_ms == 40.0 and found.source == BLURRED.source
+    result = raised(prepared([BLURRED], 2e7), "input-cpu-preprocessing")["input-cpu-preprocessing"]
+    assert result.gain_ms == 40.0 and result.source == BLURRED.source
 
 
 @pytest.mark.parametrize(

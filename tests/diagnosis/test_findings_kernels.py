@@ -29,9 +29,9 @@ PATTERNS = {
 
 @pytest.mark.parametrize("kind", PATTERNS)
 def test_work_tells_its_cause_by_ops_and_names(kind):
-    found = raised(signals([], kernels_work=[PATTERNS[kind]]), kind)
-    assert set(found) == {kind}
-    assert sum(claim.ms for claim in found[kind].claims) <= 2.0
+    findings = raised(signals([], kernels_work=[PATTERNS[kind]]), kind)
+    assert set(findings) == {kind}
+    assert sum(claim.ms for claim in findings[kind].claims) <= 2.0
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ ACCUMULATE = ("autograd::engine::evaluate_function", "torch::autograd::Accumulat
 def test_zeroed_gradients_cost_what_is_added_to_the_zeros_as_well(added_ms, expected):
     zeroing = work("fill", 1.0, "Optimizer.zero_grad#SGD.zero_grad", "aten::_foreach_zero_")
     adding = [work("add", added_ms, *ACCUMULATE)] if added_ms else []
-    found = raised(signals([], kernels_work=[zeroing, *adding]), "kernels-gradient-memset")
-    assert sum(claim.ms for claim in found["kernels-gradient-memset"].claims) == pytest.approx(expected)
+    findings = raised(signals([], kernels_work=[zeroing, *adding]), "kernels-gradient-memset")
+    assert sum(claim.ms for claim in findings["kernels-gradient-memset"].claims) == pytest.approx(expected)
     assert raised(signals([], kernels_work=adding), "kernels-gradient-memset") == {}
 
 
@@ -88,15 +88,15 @@ ENGINE = "autograd::engine::evaluate_function: ViewBackward0"
 def test_a_reshape_that_copies_is_the_programs_own_or_that_of_an_op(callers, moves):
     ops = (*callers, "aten::reshape", "aten::clone", "aten::copy_")
     types = '["c10::BFloat16", "c10::BFloat16"]'
-    one = work("elementwise_kernel<direct_copy_kernel_cuda<bfloat16>>", 2.0, *ops, dtypes=types)
-    assert ("kernels-transposes" in raised(signals([], kernels_work=[one]), *PATTERNS)) == moves
+    item = work("elementwise_kernel<direct_copy_kernel_cuda<bfloat16>>", 2.0, *ops, dtypes=types)
+    assert ("kernels-transposes" in raised(signals([], kernels_work=[item]), *PATTERNS)) == moves
 
 
 def test_float32_products_are_told_by_what_computes_them():
     plain = product("ampere_sgemm_128x64_nn", 10.0, 4096, 4096, 4096, "fp32")
     tensor = product("cutlass_80_tensorop_s1688gemm", 1.0, 4096, 4096, 4096, "fp32")
-    for one, kind in ((plain, "kernels-tf32-off"), (tensor, "kernels-no-mixed-precision")):
-        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
+    for item, kind in ((plain, "kernels-tf32-off"), (tensor, "kernels-no-mixed-precision")):
+        given = signals([], numbers_products=[item], kernels_work=[item.work], kernels_ceilings=H200)
         assert set(raised(given, kind)) == {kind}
 
 
@@ -121,10 +121,10 @@ ORDINARY = ("volta_sgemm_64x64_nt", "cudnn_infer_volta_scudnn_128x64_relu_nn", "
 def test_kernels_without_shapes_tell_by_their_names_that_they_have_no_tensor_cores(families, tf32, kind):
     works = convolving(*families)
     given = signals([], numbers_products=[], kernels_work=works, device_tf32=tf32)
-    found = raised(given, "kernels-tf32-off", "kernels-no-mixed-precision")
-    assert set(found) == ({kind} if kind else set())
+    findings = raised(given, "kernels-tf32-off", "kernels-no-mixed-precision")
+    assert set(findings) == ({kind} if kind else set())
     if kind:
-        assert found[kind].evidence[0].value == 15.0 and "ordinary" in found[kind].evidence[0].text
+        assert findings[kind].evidence[0].value == 15.0 and "ordinary" in findings[kind].evidence[0].text
 
 
 def convolution(name: str, ms: float, dtype: str):
@@ -142,11 +142,11 @@ def test_float32_convolutions_on_tensor_cores_could_be_narrower():
         ([half, relu], set()),
     ):
         given = signals([], numbers_products=[], kernels_work=works, kernels_ceilings=H200)
-        found = raised(given, "kernels-no-mixed-precision")
-        assert set(found) == expected
-        if found:
+        findings = raised(given, "kernels-no-mixed-precision")
+        assert set(findings) == expected
+        if findings:
             left = 360 / 780
-            saved = sum(claim.ms for claim in found["kernels-no-mixed-precision"].claims)
+            saved = sum(claim.ms for claim in findings["kernels-no-mixed-precision"].claims)
             assert saved == pytest.approx(8.0 * (1 - left) + 2.0 * 0.45)
 
 
@@ -167,10 +167,10 @@ def test_odd_sizes_of_layers_are_told_from_odd_numbers_of_rows():
     vocabulary = product("gemm", 9.0, 4096, 50257, 768)
     layer = product("gemm", 9.0, 4096, 1001, 768)
     rows = product("gemm", 9.0, 4097, 1024, 768)
-    for one, kind in ((vocabulary, "numbers-odd-vocabulary"), (layer, "numbers-odd-size"), (rows, None)):
-        given = signals([], numbers_products=[one], kernels_work=[one.work], kernels_ceilings=H200)
-        found = raised(given, "numbers-odd-vocabulary")
-        assert set(found) == ({kind} if kind else set())
+    for item, kind in ((vocabulary, "numbers-odd-vocabulary"), (layer, "numbers-odd-size"), (rows, None)):
+        given = signals([], numbers_products=[item], kernels_work=[item.work], kernels_ceilings=H200)
+        findings = raised(given, "numbers-odd-vocabulary")
+        assert set(findings) == ({kind} if kind else set())
     given = signals([], numbers_products=[vocabulary], kernels_work=[vocabulary.work])
     assert 50304.0 in [
         line.value for line in raised(given, "numbers-odd-vocabulary")["numbers-odd-vocabulary"].evidence
@@ -180,8 +180,8 @@ def test_odd_sizes_of_layers_are_told_from_odd_numbers_of_rows():
 def test_heads_that_have_to_be_padded():
     attention = ("aten::scaled_dot_product_attention", "aten::_flash_attention_forward")
     for head, expected in ((100, {"numbers-head-size"}), (64, set()), (96, set())):
-        one = work("flash", 4.0, *attention, shapes=f"[[8, 16, 512, {head}], [8, 16, 512, {head}]]")
-        assert set(raised(signals([], kernels_work=[one]), "numbers-head-size")) == expected
+        item = work("flash", 4.0, *attention, shapes=f"[[8, 16, 512, {head}], [8, 16, 512, {head}]]")
+        assert set(raised(signals([], kernels_work=[item]), "numbers-head-size")) == expected
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ def test_heads_that_have_to_be_padded():
     ],
 )
 def test_heads_that_no_fused_kernel_takes(head, rates, forward_ms, gain_ms):
-    one = f"[64, 1024, 1, {head}]"
+    item = f"[64, 1024, 1, {head}]"
     types = '["c10::BFloat16", "c10::BFloat16", "c10::BFloat16"]'
     general = [
         work(
             "fmhaF",
             forward_ms,
             "aten::_efficient_attention_forward",
-            shapes=f"[{one}, {one}, {one}]",
+            shapes=f"[{item}, {item}, {item}]",
             dtypes=types,
         ),
         work(
@@ -214,14 +214,14 @@ def test_heads_that_no_fused_kernel_takes(head, rates, forward_ms, gain_ms):
             39.09,
             "ScaledDotProductEfficientAttentionBackward0",
             "aten::_efficient_attention_backward",
-            shapes=f"[{one}, {one}, {one}, {one}]",
+            shapes=f"[{item}, {item}, {item}, {item}]",
             dtypes=types,
         ),
     ]
-    found = raised(signals([], kernels_work=general, kernels_ceilings=rates), "numbers-head-size")
-    assert set(found) == ({"numbers-head-size"} if gain_ms else set())
+    findings = raised(signals([], kernels_work=general, kernels_ceilings=rates), "numbers-head-size")
+    assert set(findings) == ({"numbers-head-size"} if gain_ms else set())
     if gain_ms:
-        assert sum(claim.ms for claim in found["numbers-head-size"].claims) == pytest.approx(
+        assert sum(claim.ms for claim in findings["numbers-head-size"].claims) == pytest.approx(
             gain_ms, rel=0.01
         )
 
@@ -251,10 +251,10 @@ def test_masks_are_found_where_each_op_has_them():
         (backward, f"[{q}, {q}, {q}, {q}, {mask}]", True),
         (backward, f"[{q}, {q}, {q}, {q}, []]", False),
     ):
-        found = raised(
+        findings = raised(
             signals([], kernels_work=[work("fmha", 2.0, op, shapes=shapes)]), "kernels-materialised-mask"
         )
-        assert ("kernels-materialised-mask" in found) == masked
+        assert ("kernels-materialised-mask" in findings) == masked
 
 
 # As PyTorch recorded them: what `scaled_dot_product_attention` is given, and the op within it that launched.
@@ -281,14 +281,14 @@ def test_what_attention_needs_is_told_by_the_layout_of_the_op_that_launched(op):
 def test_a_mask_over_few_long_heads_costs_the_same_whichever_op_is_recorded():
     wide, types = ["[4, 16, 4096, 128]", "[4, 4096, 16, 128]"], '["c10::BFloat16"]'
     inner = "aten::_efficient_attention_forward"
-    found = {}
+    result = {}
     for shape, ops in zip(
         wide, ([SDPA + "efficient_attention"], [SDPA + "efficient_attention", inner]), strict=True
     ):
         given = work("fmha", 3.2, *ops, shapes=f"[{shape}, {shape}, {shape}, [4096, 4096]]", dtypes=types)
         known = signals([], kernels_work=[given], kernels_ceilings={"matmul.bf16": 800e12})
-        found[ops[-1]] = raised(known, "kernels-materialised-mask")["kernels-materialised-mask"].changes
-    (change,) = set(found.values())
+        result[ops[-1]] = raised(known, "kernels-materialised-mask")["kernels-materialised-mask"].changes
+    (change,) = set(result.values())
     # Half of 4 · 64 heads · 4096² pairs · 128 FLOPs at 0.65 of the ceiling: 0.53 of 3.2 ms.
     assert float(change[0].rpartition("=")[2]) == pytest.approx(0.165, abs=0.002)
 
@@ -331,10 +331,10 @@ def chain(*ops: str, last: int = 1024) -> Chain:
 
 
 def test_chains_save_all_but_one_pass():
-    one = chain("aten::mul", "aten::add", "aten::mul")
-    given = signals([], kernels_chains=[one], kernels_work=[work("elementwise_kernel", 4.0)])
-    found = raised(given, "kernels-unfused-elementwise")
-    assert found["kernels-unfused-elementwise"].changes == ("family:elementwise_kernel=0.250000",)
+    item = chain("aten::mul", "aten::add", "aten::mul")
+    given = signals([], kernels_chains=[item], kernels_work=[work("elementwise_kernel", 4.0)])
+    findings = raised(given, "kernels-unfused-elementwise")
+    assert findings["kernels-unfused-elementwise"].changes == ("family:elementwise_kernel=0.250000",)
     assert raised(signals([], kernels_chains=[], kernels_work=[]), "kernels-unfused-elementwise") == {}
 
 
@@ -342,8 +342,8 @@ def test_recomputing_is_needless_only_while_memory_is_free():
     ledger = [compute("gemm", 8.0, products=8e12, again=2e12), compute("add", 2.0)]
     for used, expected in ((30e9, {"kernels-needless-recomputation"}), (130e9, set())):
         given = signals(ledger, device_used_bytes=used, device_memory_bytes=141e9)
-        found = raised(given, "kernels-needless-recomputation")
-        assert set(found) == expected
+        findings = raised(given, "kernels-needless-recomputation")
+        assert set(findings) == expected
     assert (
         sum(
             c.ms
@@ -388,8 +388,8 @@ def test_measures_beyond_what_is_healthy_name_their_kind(kind):
 
 def test_a_bank_conflict_of_32_ways_takes_32_turns():
     family = Family("mine", 8.0, "", None, {"bank_conflicts_ld": 31.0})
-    found = raised(signals([compute("mine", 10.0)], kernels_counted=[family]), "kernels-bank-conflicts")
-    assert found["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
+    findings = raised(signals([compute("mine", 10.0)], kernels_counted=[family]), "kernels-bank-conflicts")
+    assert findings["kernels-bank-conflicts"].changes == ("family:mine=0.031250",)
 
 
 QUEUE = {"occupancy": 96.0, "l1_to_l2": 1.2, "l1_from_l2": 0.05}
@@ -409,10 +409,10 @@ QUEUE = {"occupancy": 96.0, "l1_to_l2": 1.2, "l1_from_l2": 0.05}
 def test_warps_that_only_send_and_wait_are_queued_at_few_places(used, told, expected):
     ledger = [compute("mine", 10.0)]
     family = Family("mine", 8.0, "latency", used, WELL | QUEUE | told)
-    found = raised(signals(ledger, kernels_counted=[family], kernels_work=[]), "kernels-atomics")
-    assert set(found) == ({"kernels-atomics"} if expected else set())
+    findings = raised(signals(ledger, kernels_counted=[family], kernels_work=[]), "kernels-atomics")
+    assert set(findings) == ({"kernels-atomics"} if expected else set())
     if expected:
-        assert found["kernels-atomics"].changes == (f"family:mine={used / 0.5:.6f}",)
+        assert findings["kernels-atomics"].changes == (f"family:mine={used / 0.5:.6f}",)
 
 
 SCORES = "[[8, 16, 512, 512]]"
@@ -438,11 +438,11 @@ SCORES = "[[8, 16, 512, 512]]"
     ],
 )
 def test_attention_in_steps_is_all_work_on_its_scores(works, expected):
-    found = raised(signals([], kernels_work=works), "kernels-math-attention")
+    findings = raised(signals([], kernels_work=works), "kernels-math-attention")
     if expected is None:
-        assert found == {}
+        assert findings == {}
     else:
-        assert found["kernels-math-attention"].evidence[0].value == expected
+        assert findings["kernels-math-attention"].evidence[0].value == expected
 
 
 def test_offloading_is_as_many_bytes_out_as_in_while_memory_is_free():

@@ -56,9 +56,9 @@ def test_a_loop_over_small_products_costs_the_device_and_the_host():
         "host_ops": {"aten::matmul": 72.0},
     }
     kind = "kernels-serial-small-products"
-    found = raised(signals([], kernels_product_runs=[few], **given), kind)[kind]
-    assert f"op:aten::matmul={1 - 63 / 72:.6f}" in found.changes
-    assert sum(claim.ms for claim in found.claims) < 0.2
+    result = raised(signals([], kernels_product_runs=[few], **given), kind)[kind]
+    assert f"op:aten::matmul={1 - 63 / 72:.6f}" in result.changes
+    assert sum(claim.ms for claim in result.claims) < 0.2
     large = Product(4096, 4096, 512, 1, "bf16", work("nvjet", 0.2, *names, count=64.0))
     for runs in ([large], []):
         assert raised(signals([], kernels_product_runs=runs, **given), kind) == {}
@@ -83,9 +83,9 @@ def gradient(at: int, *shape: int) -> list[dict]:
 def test_a_pass_is_what_the_engine_does_between_the_programs_own_ops():
     first = [op("aten::linear", 0), op(f"{BACKWARD}: MmBackward0", 10), *gradient(20, 64, 8)]
     second = [op("aten::linear", 30), *gradient(40, 64, 8), *gradient(50, 8)]
-    found = passes_of(pl.DataFrame([*first, *second, op("aten::detach", 60)]))
-    assert [one.shapes for one in found] == [Counter([(64, 8)]), Counter([(64, 8), (8,)])]
-    assert [(one.start_ns, one.end_ns) for one in found] == [(10, 25), (40, 55)]
+    result = passes_of(pl.DataFrame([*first, *second, op("aten::detach", 60)]))
+    assert [item.shapes for item in result] == [Counter([(64, 8)]), Counter([(64, 8), (8,)])]
+    assert [(item.start_ns, item.end_ns) for item in result] == [(10, 25), (40, 55)]
     assert passes_of(pl.DataFrame([op("aten::linear", 0)])) == []
 
 
@@ -93,18 +93,18 @@ def test_the_last_gradient_in_use_is_found_from_the_loss_on():
     rows = [op("aten::loss", 0)]
     for at, shape in ((10, (64, 8)), (20, (8, 8)), (30, (8, 8)), (40, (8, 8))):
         rows += gradient(at, *shape)
-    (one,) = passes_of(pl.DataFrame(rows))
-    assert last_used(one, Counter([(64, 8), (8, 8)])) == 25
-    assert last_used(one, Counter([(8, 8)] * 3)) == 45
+    (item,) = passes_of(pl.DataFrame(rows))
+    assert last_used(item, Counter([(64, 8), (8, 8)])) == 25
+    assert last_used(item, Counter([(8, 8)] * 3)) == 45
 
 
 def test_backward_work_after_the_last_gradient_in_use_is_needless():
     mine = [work("nvjet", 3.0, f"{BACKWARD}: MmBackward0", "aten::mm")]
     every = [*mine, work("nvjet", 3.0, "aten::mm")]
     kind = "kernels-needless-backward"
-    found = raised(signals([], **_with(Unused(7, 2, mine), every)), kind)
-    assert sum(claim.ms for claim in found[kind].claims) == 3.0
-    assert found[kind].changes == ("family:nvjet=0.500000",)
+    findings = raised(signals([], **_with(Unused(7, 2, mine), every)), kind)
+    assert sum(claim.ms for claim in findings[kind].claims) == 3.0
+    assert findings[kind].changes == ("family:nvjet=0.500000",)
     for fine in (Unused(0, 9, []), Unused(7, 2, [])):
         assert raised(signals([], **_with(fine, every)), kind) == {}
 

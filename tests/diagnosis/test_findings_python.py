@@ -16,38 +16,38 @@ def line(function: str, ms: float, own: float = 1.0, dwell_us: float | None = No
 
 
 def plain(*lines: HostLine, **more) -> Signals:
-    ledger = [Row("idle: python", one.detail, one.ms) for one in lines]
+    ledger = [Row("idle: python", item.detail, item.ms) for item in lines]
     return signals(ledger, step_device="cpu", host_ops={}, host_lines=list(lines), **more)
 
 
 def test_without_ops_python_is_found_where_its_instructions_are_short():
     loop, arrays = line("loop", 60.0, own=0.2, dwell_us=3.0), line("arrays", 40.0, dwell_us=900.0)
-    (found,) = raised(plain(loop, arrays), "host-python").values()
-    assert found.source == "/sim.py:7" and found.gain_ms == pytest.approx(0.9 * 60.0)
-    assert [claim.detail for claim in found.claims] == ["loop (sim.py:7)"]
+    (result,) = raised(plain(loop, arrays), "host-python").values()
+    assert result.source == "/sim.py:7" and result.gain_ms == pytest.approx(0.9 * 60.0)
+    assert [claim.detail for claim in result.claims] == ["loop (sim.py:7)"]
     assert not raised(plain(arrays), "host-python")
 
 
 def test_without_ops_nothing_is_said_of_python_whose_pace_is_not_known():
     given = plain(line("loop", 60.0))
-    found, abstained = findings(given, [one for one in rules() if "host-python" in one.kinds])
-    assert not found and "instruction" in abstained[0].why
+    result, abstained = findings(given, [rule for rule in rules() if "host-python" in rule.kinds])
+    assert not result and "instruction" in abstained[0].why
 
 
 def test_lines_that_wait_for_native_code_are_no_python_between_ops():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     lines = [line("loop", 30.0, dwell_us=2.0), line("arrays", 40.0, dwell_us=500.0)]
-    ledger = [Row("ops", "aten::mm", 30.0), *(Row("idle: python", one.detail, one.ms) for one in lines)]
-    found = raised(signals(ledger, **known, host_lines=lines), "host-python")["host-python"]
-    assert found.gain_ms == pytest.approx(0.9 * 30.0) and found.source == "/sim.py:7"
+    ledger = [Row("ops", "aten::mm", 30.0), *(Row("idle: python", item.detail, item.ms) for item in lines)]
+    result = raised(signals(ledger, **known, host_lines=lines), "host-python")["host-python"]
+    assert result.gain_ms == pytest.approx(0.9 * 30.0) and result.source == "/sim.py:7"
 
 
 def test_a_line_that_only_calls_libraries_is_named_where_there_is_no_other():
     known = {"step_device": "cpu", "step_mean_ms": 100.0, "host_ops": {"aten::mm": 12.0}}
     calls = HostLine("idle: python", "log (run.py:3)", 60.0, "log", "/run.py:3", 0.0)
     ledger = [Row("ops", "aten::mm", 40.0), Row("idle: python", calls.detail, 60.0)]
-    found = raised(signals(ledger, **known, host_lines=[calls]), "host-python")["host-python"]
-    assert found.source == "/run.py:3"
+    result = raised(signals(ledger, **known, host_lines=[calls]), "host-python")["host-python"]
+    assert result.source == "/run.py:3"
 
 
 @pytest.mark.parametrize(("moved", "expected"), [(1, 2000.0), (50, 43.3), (99, 7.2)])

@@ -26,20 +26,20 @@ def test_rules_name_kinds_of_the_catalogue_and_no_kind_has_two_rules():
 
 
 def test_a_device_that_waits_for_launches_is_launch_bound():
-    found = raised(
+    result = raised(
         signals(
             [compute("a", 4.0), idle("dispatching", 3.0), idle("launch latency", 2.0), idle("python", 1.0)]
         ),
         "host-launch-bound",
     )
-    assert set(found) == {"host-launch-bound"}
-    assert any("pieces" in line.text and line.value == 500 for line in found["host-launch-bound"].evidence)
+    assert set(result) == {"host-launch-bound"}
+    assert any("pieces" in line.text and line.value == 500 for line in result["host-launch-bound"].evidence)
 
 
 def test_python_that_dominates_is_named_instead():
     ledger = [compute("a", 4.0), idle("dispatching", 1.0), idle("python", 5.0)]
-    found = raised(signals(ledger, device_short_pauses_ms=1.0), "host-python")
-    assert set(found) == {"host-python"}
+    result = raised(signals(ledger, device_short_pauses_ms=1.0), "host-python")
+    assert set(result) == {"host-python"}
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_a_synchronisation_is_told_by_its_op(kind):
 
 def test_synchronisations_share_what_is_idle_by_how_long_they_wait():
     calls = [SYNCS["host-sync-item"], Call("cudaDeviceSynchronize", "synchronisation", 3.0, 1)]
-    found = raised(signals([idle("synchronisation", 4.0)], host_calls=calls), "host-sync-item")
-    assert {kind: one.claims[0].ms for kind, one in found.items()} == {
+    result = raised(signals([idle("synchronisation", 4.0)], host_calls=calls), "host-sync-item")
+    assert {kind: item.claims[0].ms for kind, item in result.items()} == {
         "host-sync-item": 1.0,
         "host-sync-explicit": 3.0,
     }
@@ -139,9 +139,9 @@ def test_recorded_waits_are_what_they_are_called(cause, kind):
 def test_low_clocks_have_the_gravest_reason(kind, throttled):
     sensors = Sensors(1500.0, 60.0, 300.0, throttled, 50)
     lowered = GPU | {"power_limit_w": 300.0, "power_limit_default_w": 700.0}
-    found = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=lowered), kind)
-    assert set(found) == {kind}
-    assert found[kind].claims[0].ms == pytest.approx(10.0 * (1 - 1500 / 1980))
+    result = raised(signals([compute("a", 10.0)], device_sensors=sensors, device_gpu=lowered), kind)
+    assert set(result) == {kind}
+    assert result[kind].claims[0].ms == pytest.approx(10.0 * (1 - 1500 / 1980))
 
 
 def clocks_under_the_power_limit(**limits: float):
@@ -158,8 +158,8 @@ def test_the_board_s_own_power_limit_is_no_fault():
 
 
 def test_a_power_limit_that_was_lowered_a_little_promises_only_what_it_takes():
-    found = clocks_under_the_power_limit(power_limit_w=600.0, power_limit_default_w=700.0)
-    gain = found["device-power-limit"].claims[0].ms / 10.0
+    result = clocks_under_the_power_limit(power_limit_w=600.0, power_limit_default_w=700.0)
+    gain = result["device-power-limit"].claims[0].ms / 10.0
     assert 1 - (600 / 700) ** (1 / 3) < gain < 1 - 600 / 700
 
 
@@ -201,10 +201,10 @@ def test_errors_of_memory_are_told_though_they_cost_nothing():
 
 
 def test_without_any_signal_every_rule_abstains_and_none_fails():
-    found, abstained = findings(Signals())
-    assert found == []
-    assert not [one for one in abstained if "failed" in one.why]
-    assert {one.what for one in abstained} <= {f"finding {kind}" for kind in kinds()}
+    result, abstained = findings(Signals())
+    assert result == []
+    assert not [absence for absence in abstained if "failed" in absence.why]
+    assert {absence.what for absence in abstained} <= {f"finding {kind}" for kind in kinds()}
 
 
 def test_a_signal_that_is_not_known_says_why():

@@ -38,10 +38,10 @@ def told(kind, measures, name="mine", **known):
     ],
 )
 def test_what_comes_from_l2_and_no_load_returns_is_read_with_a_stride(other, name, expected):
-    found = told("kernels-uncoalesced", STRIDED | other, name)
-    assert set(found) == ({"kernels-uncoalesced"} if expected else set())
+    result = told("kernels-uncoalesced", STRIDED | other, name)
+    assert set(result) == ({"kernels-uncoalesced"} if expected else set())
     if expected:  # of 85 parts 68 are read; a fifth of these is used, what is written stays
-        assert found["kernels-uncoalesced"].changes == (f"family:mine={(17 + 68 / 5) / 85:.6f}",)
+        assert result["kernels-uncoalesced"].changes == (f"family:mine={(17 + 68 / 5) / 85:.6f}",)
 
 
 @pytest.mark.parametrize("lacking", STRIDED)
@@ -62,8 +62,8 @@ def test_nothing_is_said_of_strides_where_a_counter_is_lacking(lacking):
     ],
 )
 def test_what_a_kernel_writes_beside_all_tensors_is_local_memory(other, held, expected):
-    found = told("kernels-register-spills", SPILLS | other, device_allocated_bytes=held)
-    candidates = [one for one in found.values() if one.evidence[0].text == "a launch writes to memory"]
+    result = told("kernels-register-spills", SPILLS | other, device_allocated_bytes=held)
+    candidates = [item for item in result.values() if item.evidence[0].text == "a launch writes to memory"]
     assert bool(candidates) == expected
     if expected:
         assert candidates[0].changes == ("family:mine=0.400000",)
@@ -92,5 +92,5 @@ def test_use_of_what_comes_from_l2_is_that_of_each_warps_load(bytes_a_thread, st
         | {"samples": 99, "source": "PM sampling"}
         for name, value in counters.items()
     ]
-    measures = {one.name: one.value for one in measures_of(Known(rows, {}))[0]}
+    measures = {item.name: item.value for item in measures_of(Known(rows, {}))[0]}
     assert measures["received_use"] == pytest.approx(use)

@@ -34,18 +34,18 @@ def check(examination) -> None:
         {(e.entry, e.detail): e.ms for e in examination.devices[0].ledger} if examination.devices else {}
     )
     taken: dict[tuple[str, str], float] = {}
-    for one in examination.findings:
-        assert one.id in kinds()
-        assert 0 <= one.confidence <= 1
-        if one.gain_ms is not None:
-            assert 0 <= one.low_ms <= one.gain_ms <= one.high_ms
-        for claim in one.claims:
+    for finding in examination.findings:
+        assert finding.id in kinds()
+        assert 0 <= finding.confidence <= 1
+        if finding.gain_ms is not None:
+            assert 0 <= finding.low_ms <= finding.gain_ms <= finding.high_ms
+        for claim in finding.claims:
             key = (claim.entry, claim.detail)
             taken[key] = taken.get(key, 0.0) + claim.ms
     assert all(ms <= ledgers[row] + 1e-6 for row, ms in taken.items())
-    gains = [one.gain_ms for one in examination.findings if one.gain_ms is not None]
+    gains = [item.gain_ms for item in examination.findings if item.gain_ms is not None]
     assert gains == sorted(gains, reverse=True)
-    assert not [one for one in examination.abstained if "its rule failed" in one.why]
+    assert not [absence for absence in examination.abstained if "its rule failed" in absence.why]
 
 
 def launching(folder: Path, kernels: int = 40, item: bool = False):
@@ -117,12 +117,12 @@ def test_short_kernels_far_apart_are_launch_bound(tmp_path):
 def test_work_of_a_family_sums_to_its_row(tmp_path):
     launching(tmp_path / "made.fathom")
     given = read(tmp_path / "made.fathom")
-    assert {(one.family, one.ops, one.count) for one in given["kernels.work"]} == {
+    assert {(item.family, item.ops, item.count) for item in given["kernels.work"]} == {
         ("add", ("aten::add",), 40.0)
     }
     assert given["kernels.median_us"] == 5.0
     ledger = {row.detail: row.ms for row in given["step.ledger"] if row.entry == "compute"}
-    assert ledger == pytest.approx({"add": sum(one.ms for one in given["kernels.work"])})
+    assert ledger == pytest.approx({"add": sum(item.ms for item in given["kernels.work"])})
 
 
 def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
@@ -156,8 +156,8 @@ def test_the_path_of_an_op_is_the_same_in_every_step_and_leaves_out_frames():
 def test_a_mean_shorter_than_what_the_device_computes_is_none(tmp_path, mean, expected):
     launching(tmp_path / "made.fathom")
     given = recorded(tmp_path / "made.fathom")
-    (one,) = given.account.devices
-    one.ledger = [msgspec.structs.replace(one.ledger[0], entry="compute", ms=8.0)]
+    (device,) = given.account.devices
+    device.ledger = [msgspec.structs.replace(device.ledger[0], entry="compute", ms=8.0)]
     given.step.clean_ms, given.step.clean_mean_ms = 9.0, mean
     assert Signals(None, given)["step.mean_ms"] == expected
 
@@ -191,7 +191,7 @@ def test_soundings_without_ops_and_without_anything_have_no_findings(tmp_path):
 
 def unwell(builder, form: str, folder: Path) -> list[str]:
     build = importlib.import_module(builder.module).build
-    return [one.id for one in examine(build(form, 3).write(folder / f"{form}.fathom")).findings]
+    return [finding.id for finding in examine(build(form, 3).write(folder / f"{form}.fathom")).findings]
 
 
 @pytest.mark.parametrize("builder", builders(), ids=lambda builder: builder.name)
@@ -214,12 +214,12 @@ def test_real_traces_give_findings_without_an_error(name):
 
 def test_the_command_tells_all_and_the_report_the_first(tmp_path):
     launching(tmp_path / "made.fathom")
-    told = run_fathom("findings", "made.fathom", cwd=tmp_path)
-    assert told.returncode == 0
+    done = run_fathom("findings", "made.fathom", cwd=tmp_path)
+    assert done.returncode == 0
     for word in ("host-launch-bound", "saves", "CUDA graphs", "fathom what-if", "fathom lab run cuda-graph"):
-        assert word in told.stdout
-    found = json.loads(run_fathom("findings", "made.fathom", "--json", cwd=tmp_path).stdout)
-    assert [(one["id"], one["technique"]) for one in found][:1] == [("host-launch-bound", "cuda-graph")]
+        assert word in done.stdout
+    document = json.loads(run_fathom("findings", "made.fathom", "--json", cwd=tmp_path).stdout)
+    assert [(item["id"], item["technique"]) for item in document][:1] == [("host-launch-bound", "cuda-graph")]
     report = run_fathom("report", "made.fathom", cwd=tmp_path).stdout
     assert report.index("Kernels are shorter than launching them takes") < report.index("where a step goes")
     assert "fathom explain host-launch-bound" in report
@@ -228,10 +228,10 @@ def test_the_command_tells_all_and_the_report_the_first(tmp_path):
 
 
 def test_a_sounding_that_is_not_there_is_one_sentence(tmp_path):
-    told = run_fathom("findings", "nothing.fathom", cwd=tmp_path)
-    assert told.returncode == 1
-    assert "Traceback" not in told.stderr
-    assert len(told.stderr.strip().splitlines()) <= 2
+    done = run_fathom("findings", "nothing.fathom", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) <= 2
 
 
 @pytest.mark.parametrize(
@@ -249,6 +249,6 @@ def test_only_tokens_that_the_program_reports_are_told(tmp_path, source, tokens,
     writer = Writer(tmp_path / "made.fathom")
     writer.write(0, "steps", conform("steps", steps.with_columns(phases)))
     writer.finish(Manifest(name="made", ranks=[Rank(rank=0)]), {})
-    found = read(tmp_path / "made.fathom").get("input.told_tokens")
-    assert found.value == told
-    assert told is not None or "fathom.step(tokens=" in found.why
+    result = read(tmp_path / "made.fathom").get("input.told_tokens")
+    assert result.value == told
+    assert told is not None or "fathom.step(tokens=" in result.why

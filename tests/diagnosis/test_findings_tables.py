@@ -19,7 +19,7 @@ from tests.support.running import run_fathom
 KIND = "kernels-dense-embedding-gradient"
 ROOT = Path(__file__).parents[2]
 PROGRAM = "faults.programs.kernels.dense_embedding_gradients"
-CHOSEN = [one for one in rules() if KIND in one.kinds]
+CHOSEN = [rule for rule in rules() if KIND in rule.kinds]
 
 
 def stepping(lookups: float, ms: float = 6.0, *more: Row, **known) -> Signals:
@@ -31,11 +31,11 @@ def stepping(lookups: float, ms: float = 6.0, *more: Row, **known) -> Signals:
 
 
 def test_few_rows_of_a_large_table_are_named_with_what_a_sparse_gradient_leaves() -> None:
-    found = raised(stepping(lookups=10_000), KIND)[KIND]
+    result = raised(stepping(lookups=10_000), KIND)[KIND]
     left = 4 * 0.01
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(6.0 * (1 - left))
-    assert found.changes == (f"family:multi_tensor_apply_kernel={left:.6f}",)
-    assert found.source == "train.py(3): main" and found.evidence[0].value == pytest.approx(1.0)
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(6.0 * (1 - left))
+    assert result.changes == (f"family:multi_tensor_apply_kernel={left:.6f}",)
+    assert result.source == "train.py(3): main" and result.evidence[0].value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("given", [stepping(lookups=200_000), stepping(lookups=100, ms=0.1)])
@@ -44,8 +44,8 @@ def test_many_rows_and_small_tables_are_left_as_they_are(given: Signals) -> None
 
 
 def test_several_ranks_abstain() -> None:
-    found, abstained = findings(stepping(10_000, 6.0, Row("communication", "all-reduce", 1.0)), CHOSEN)
-    assert not found and "NCCL" in abstained[0].why
+    result, abstained = findings(stepping(10_000, 6.0, Row("communication", "all-reduce", 1.0)), CHOSEN)
+    assert not result and "NCCL" in abstained[0].why
 
 
 def test_on_a_processor_the_share_of_the_clean_step_is_gained() -> None:
@@ -65,7 +65,7 @@ def test_a_recorded_program_is_told_from_its_mended_form(form: str, tmp_path: Pa
     done = run_fathom("run", *options, "--", *command, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     sounding = fathom.open(tmp_path / "a.fathom")
-    named = {one.id: one for one in sounding.examine().findings}
+    named = {finding.id: finding for finding in sounding.examine().findings}
     assert (KIND in named) == (form == "faulty")
     if form == "faulty":
         assert named[KIND].low_ms and "dense_embedding_gradients.py" in (named[KIND].where.source or "")

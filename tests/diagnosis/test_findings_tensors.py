@@ -55,15 +55,15 @@ UP, DOWN = row("up", FLOAT, BF16), row("down", BF16, FLOAT)
     ],
 )
 def test_casts_are_needless_when_undone_at_once(rows, count):
-    assert len(needless([dict(one) for one in rows])) == count
+    assert len(needless([dict(item) for item in rows])) == count
 
 
 def test_needless_casts_cost_all_of_their_time():
     casts = [work("direct_copy_kernel", 3.0, *CASTING, count=8.0)]
     given = signals([], kernels_round_trips=casts, kernels_work=casts)
-    found = raised(given, "kernels-needless-casts")["kernels-needless-casts"]
-    assert sum(claim.ms for claim in found.claims) == 3.0
-    assert found.changes == ("family:direct_copy_kernel=0.000000",)
+    result = raised(given, "kernels-needless-casts")["kernels-needless-casts"]
+    assert sum(claim.ms for claim in result.claims) == 3.0
+    assert result.changes == ("family:direct_copy_kernel=0.000000",)
     empty = signals([], kernels_round_trips=[], kernels_work=casts)
     assert raised(empty, "kernels-needless-casts") == {}
 
@@ -84,19 +84,19 @@ CUDNN = "aten::_scaled_dot_product_cudnn_attention"
     ],
 )
 def test_a_mask_of_all_pairs_is_told_from_one_of_padding(op, shapes, masked):
-    one = work("sdpa_flash_fprop", 2.0, op, shapes=json.dumps(shapes), dtypes=json.dumps([BF16]))
-    given = signals([], kernels_work=[one], kernels_ceilings=H200)
+    item = work("sdpa_flash_fprop", 2.0, op, shapes=json.dumps(shapes), dtypes=json.dumps([BF16]))
+    given = signals([], kernels_work=[item], kernels_ceilings=H200)
     assert ("kernels-materialised-mask" in raised(given, "kernels-materialised-mask")) == masked
 
 
 def test_attention_without_its_mask_takes_half_of_the_products_at_most_half_of_the_time():
     for ms, factor in ((1.5, 0.18), (0.3, 0.5)):
-        one = work("sdpa", ms, CUDNN, shapes=json.dumps([Q, Q, Q, MASK]), dtypes=json.dumps([BF16]))
-        given = signals([], kernels_work=[one], kernels_ceilings=H200)
-        found = raised(given, "kernels-materialised-mask")["kernels-materialised-mask"]
+        item = work("sdpa", ms, CUDNN, shapes=json.dumps([Q, Q, Q, MASK]), dtypes=json.dumps([BF16]))
+        given = signals([], kernels_work=[item], kernels_ceilings=H200)
+        result = raised(given, "kernels-materialised-mask")["kernels-materialised-mask"]
         flops = 4 * 4 * 16 * 4096**2 * 128 / 2
         expected = min(flops / (0.65 * 780e12) * 1e3 / ms, factor if factor == 0.5 else 1.0)
-        assert found.changes == (f"family:sdpa={expected:.6f}",)
+        assert result.changes == (f"family:sdpa={expected:.6f}",)
 
 
 WORDS = 32768
@@ -117,11 +117,11 @@ def test_a_loss_in_pieces_is_all_that_passes_over_the_logits():
     ]
     needed = 1e3 * 7 * 8192 * WORDS * 2 / (0.75 * 4.6e12)
     given = {"numbers_products": [layer], "kernels_ceilings": H200 | {"memory": 4.6e12}}
-    found = raised(signals([], kernels_work=[*pieces, *pieces], **given), "kernels-unfused-loss")
+    findings = raised(signals([], kernels_work=[*pieces, *pieces], **given), "kernels-unfused-loss")
     total = 2 * (0.8 + 0.5 + 0.7)
-    one = found["kernels-unfused-loss"]
-    assert one.evidence[0].value == pytest.approx(total)
-    assert sum(claim.ms for claim in one.claims) == pytest.approx(total - needed)
+    item = findings["kernels-unfused-loss"]
+    assert item.evidence[0].value == pytest.approx(total)
+    assert sum(claim.ms for claim in item.claims) == pytest.approx(total - needed)
     library = [over_logits("softmax", 0.5, "aten::_log_softmax", dtype=BF16), layer.work]
     assert raised(signals([], kernels_work=library, **given), "kernels-unfused-loss") == {}
 
@@ -153,8 +153,8 @@ def test_double_precision_saves_rates_of_products_and_bytes_of_the_rest():
     works = [work("sm90_xmma_gemm_f64f64", 10.0, "aten::mm"), work("mul<double>", 8.0, "aten::mul")]
     rates = {"matmul.fp64": 60e12, "matmul.tf32": 400e12, "matmul.bf16": 800e12}
     given = signals([], kernels_work=works, kernels_ceilings=rates)
-    found = raised(given, "kernels-double-precision")["kernels-double-precision"]
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(10 * (1 - 0.1125) + 8 * (1 - 0.375))
+    result = raised(given, "kernels-double-precision")["kernels-double-precision"]
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(10 * (1 - 0.1125) + 8 * (1 - 0.375))
     single = signals([], kernels_work=[work("mul<float>", 8.0, "aten::mul")], kernels_ceilings=rates)
     assert raised(single, "kernels-double-precision") == {}
 
@@ -163,10 +163,10 @@ def test_double_precision_on_a_processor_saves_what_is_known_of_each_op():
     ledger = [Row("ops", "aten::mm", 60.0), Row("ops", "aten::gelu", 20.0), Row("ops", "aten::add", 20.0)]
     mine = [Double("aten::mm", 60.0, "train.py(9): forward", "Linear_0"), Double("aten::gelu", 10.0)]
     given = signals(ledger, step_device="cpu", host_doubles=mine, step_mean_ms=50.0)
-    found = raised(given, "kernels-double-precision")["kernels-double-precision"]
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(60 * 0.5 + 10 * 0.96)
-    assert found.gain_ms == pytest.approx((60 * 0.5 + 10 * 0.96) / 2), "clean steps take half as long"
-    assert (found.source, found.module) == ("train.py(9): forward", "Linear_0")
+    result = raised(given, "kernels-double-precision")["kernels-double-precision"]
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(60 * 0.5 + 10 * 0.96)
+    assert result.gain_ms == pytest.approx((60 * 0.5 + 10 * 0.96) / 2), "clean steps take half as long"
+    assert (result.source, result.module) == ("train.py(9): forward", "Linear_0")
     metric = signals(ledger, step_device="cpu", host_doubles=[Double("aten::mean", 1.0)])
     assert raised(metric, "kernels-double-precision") == {}
 
@@ -189,11 +189,11 @@ def adding(ms: float, places: int, op: str = "aten::index_add_", family: str = "
 )
 def test_atomics_are_additions_that_meet_and_take_longer_than_their_bytes(one, expected):
     given = signals([], kernels_work=[one], kernels_ceilings=H200 | {"memory": 4.6e12})
-    found = raised(given, "kernels-atomics")
-    assert ("kernels-atomics" in found) == expected
+    findings = raised(given, "kernels-atomics")
+    assert ("kernels-atomics" in findings) == expected
     if expected:
         needed = 32768 * 1024 * 4 / 4.6e12 * 1e3
-        assert sum(claim.ms for claim in found["kernels-atomics"].claims) == pytest.approx(5 - 2 * needed)
+        assert sum(claim.ms for claim in findings["kernels-atomics"].claims) == pytest.approx(5 - 2 * needed)
 
 
 def test_without_ceilings_atomics_are_not_judged_and_that_is_said():
@@ -209,13 +209,13 @@ def test_all_pairs_multiplied_and_summed_are_a_product():
     other = work("mul", 5.0, "aten::mul", shapes="[[4096, 512], [1, 512]]")
     for works, expected in (([mul, total, other], 8.0), ([mul, other], None), ([other, total], None)):
         given = signals([], kernels_work=works, numbers_products=[])
-        found = raised(given, "kernels-tensor-cores-idle")
-        assert (found["kernels-tensor-cores-idle"].evidence[0].value if found else None) == expected
+        findings = raised(given, "kernels-tensor-cores-idle")
+        assert (findings["kernels-tensor-cores-idle"].evidence[0].value if findings else None) == expected
 
 
 def test_large_products_that_suit_and_are_slow_have_no_tensor_cores():
     needed = 2e3 * 4096**3 / 780e12
-    for one, expected in (
+    for item, expected in (
         (product("sm80_gemm_align1", 4 * needed, 4096, 4096, 4096), True),
         (product("nvjet", 1.5 * needed, 4096, 4096, 4096), False),
         (product("odd", 4 * needed, 4096, 4096, 4095), False),
@@ -224,27 +224,27 @@ def test_large_products_that_suit_and_are_slow_have_no_tensor_cores():
     ):
         given = signals(
             [],
-            kernels_work=[replace(one.work, shapes="[[4096, 4096]]")],
-            numbers_products=[one],
+            kernels_work=[replace(item.work, shapes="[[4096, 4096]]")],
+            numbers_products=[item],
             kernels_ceilings=H200,
             device_multiprocessors=132,
         )
-        found = raised(given, "kernels-tensor-cores-idle")
-        assert bool(found) == expected
-        if found:
-            claimed = sum(claim.ms for claim in found["kernels-tensor-cores-idle"].claims)
+        findings = raised(given, "kernels-tensor-cores-idle")
+        assert bool(findings) == expected
+        if findings:
+            claimed = sum(claim.ms for claim in findings["kernels-tensor-cores-idle"].claims)
             assert claimed == pytest.approx(4 * needed - needed / 0.75)
 
 
 def test_a_launch_that_moves_more_than_there_is_reads_again():
-    for moved, held, expected in ((2.0e9, 270e6, True), (500e6, 270e6, False)):
+    for moved, values, expected in ((2.0e9, 270e6, True), (500e6, 270e6, False)):
         family = Family("gather", 8.0, "dram", 0.9, {"dram_bytes": moved})
-        given = signals([compute("gather", 10.0)], kernels_counted=[family], device_allocated_bytes=held)
-        found = raised(given, "kernels-l2-thrash")
-        assert bool(found) == expected
-        if found:
-            factor = held / moved + (1 - held / moved) * 0.6
-            assert found["kernels-l2-thrash"].changes == (f"family:gather={factor:.6f}",)
+        given = signals([compute("gather", 10.0)], kernels_counted=[family], device_allocated_bytes=values)
+        findings = raised(given, "kernels-l2-thrash")
+        assert bool(findings) == expected
+        if findings:
+            factor = values / moved + (1 - values / moved) * 0.6
+            assert findings["kernels-l2-thrash"].changes == (f"family:gather={factor:.6f}",)
     unknown = Family("gather", 8.0, "", None, {})
     given = signals([compute("gather", 10.0)], kernels_counted=[unknown])
     assert raised(given, "kernels-l2-thrash") == {}
@@ -278,24 +278,24 @@ NVJET = "nvjet_sm90_tst_128x256_64x4_1x2_h_bz_coopA_TNT 2x66x1·384x1x1"
 def test_waves_are_told_by_the_tile_in_a_kernels_name(one, waves):
     assert waves_of(one, 132) == (None if waves is None else pytest.approx(waves))
     given = signals([], numbers_products=[one], kernels_work=[one.work], device_multiprocessors=132)
-    found = raised(given, "numbers-tile-size")
-    assert bool(found) == (waves is not None and waves > 2)
-    if found:
-        assert sum(claim.ms for claim in found["numbers-tile-size"].claims) == pytest.approx(5 / 3)
-        assert found["numbers-tile-size"].evidence[-1].value == 3072
+    findings = raised(given, "numbers-tile-size")
+    assert bool(findings) == (waves is not None and waves > 2)
+    if findings:
+        assert sum(claim.ms for claim in findings["numbers-tile-size"].claims) == pytest.approx(5 / 3)
+        assert findings["numbers-tile-size"].evidence[-1].value == 3072
 
 
 def test_many_waves_hide_an_empty_last_one():
-    one = tiled(NVJET, 128 * 12 * 20 + 128, 2816)
-    given = signals([], numbers_products=[one], kernels_work=[one.work], device_multiprocessors=132)
+    item = tiled(NVJET, 128 * 12 * 20 + 128, 2816)
+    given = signals([], numbers_products=[item], kernels_work=[item.work], device_multiprocessors=132)
     assert raised(given, "numbers-tile-size") == {}
 
 
 def test_where_steps_differ_in_shapes_products_are_not_rated():
     slow = product("sm80_gemm_align1", 4.0, 4096, 4096, 4096)
     other = work("nvjet", 4.0, "aten::linear", "aten::mm")
-    told = work("sm80_gemm_align1", 4.0, "aten::mm", shapes="[[4096, 4096], [4096, 4096]]")
-    for works, expected in (([told], True), ([told, other], False)):
+    said = work("sm80_gemm_align1", 4.0, "aten::mm", shapes="[[4096, 4096], [4096, 4096]]")
+    for works, expected in (([said], True), ([said, other], False)):
         given = signals(
             [],
             kernels_work=works,

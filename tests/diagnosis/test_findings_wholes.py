@@ -36,13 +36,13 @@ def test_layers_that_run_several_times_a_step_could_do_all_rows_at_once(products
     given = signals(
         [compute("gemm", 8.0)],
         numbers_products=products,
-        kernels_work=[one.work for one in products],
+        kernels_work=[product.work for product in products],
         kernels_ceilings=H200 | {"memory": 4.6e12},
     )
-    found = raised(given, "kernels-batch-too-small", "kernels-weight-bound-decode")
-    assert set(found) == ({kind} if kind else set())
+    findings = raised(given, "kernels-batch-too-small", "kernels-weight-bound-decode")
+    assert set(findings) == ({kind} if kind else set())
     if kind:
-        assert f"python={1 / again:.6f}" in found[kind].changes
+        assert f"python={1 / again:.6f}" in findings[kind].changes
 
 
 NORMALISE = "net.py(12): forward"
@@ -67,23 +67,25 @@ def test_a_norm_in_pieces_is_all_that_passes_over_its_tensor():
     relu = over_rows("relu", 1.0, "aten::relu", source="net.py(20): forward")
     given = {"kernels_ceilings": H200 | {"memory": 4.6e12}}
     kind = "kernels-unfused-norm"
-    found = raised(signals([], kernels_work=[*works, relu], **given), kind)[kind]
+    result = raised(signals([], kernels_work=[*works, relu], **given), kind)[kind]
     needed = 1e3 * 4 * 7 * 8192 * 4096 * 2 / (0.6 * 4.6e12)
-    assert found.evidence[0].value == pytest.approx(4 * 0.4 + 4 * 0.6)
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(4.0 - needed)
+    assert result.evidence[0].value == pytest.approx(4 * 0.4 + 4 * 0.6)
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(4.0 - needed)
     for missing in ("rsqrt", "mean"):
-        some = [one for one in works if one.family != missing]
+        some = [item for item in works if item.family != missing]
         assert raised(signals([], kernels_work=some, **given), kind) == {}
 
 
 def test_without_a_ceiling_a_norm_is_held_against_the_rate_of_its_own_kernels():
     works, kind = pieces_of_a_norm(), "kernels-unfused-norm"
-    ledger = [compute(one.family, one.ms, bytes=2e9 * one.ms) for one in works]  # 2 TB/s, each of them
-    found = raised(signals(ledger, kernels_work=works), kind)[kind]
+    ledger = [compute(item.family, item.ms, bytes=2e9 * item.ms) for item in works]  # 2 TB/s, each of them
+    result = raised(signals(ledger, kernels_work=works), kind)[kind]
     needed = 1e3 * 4 * 7 * 8192 * 4096 * 2 / 2e12
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(sum(one.ms for one in works[1:]) - needed)
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(
+        sum(item.ms for item in works[1:]) - needed
+    )
     with pytest.raises(UnknownSignalError):
-        raised(signals([compute(one.family, one.ms) for one in works], kernels_work=works), kind)
+        raised(signals([compute(item.family, item.ms) for item in works], kernels_work=works), kind)
 
 
 def test_without_a_ceiling_a_loss_is_held_against_the_rate_of_its_own_kernels():
@@ -94,19 +96,19 @@ def test_without_a_ceiling_a_loss_is_held_against_the_rate_of_its_own_kernels():
         for name, ms in (("_log_softmax", 3.0), ("one_hot", 3.0), ("mul", 3.0))
     ]
     known = {"numbers_products": [layer], "kernels_work": [layer.work, *mine]}
-    ledger = [compute(one.family, one.ms, bytes=2e9 * one.ms) for one in mine]
+    ledger = [compute(item.family, item.ms, bytes=2e9 * item.ms) for item in mine]
     kind = "kernels-unfused-loss"
-    found = raised(signals(ledger, **known), kind)[kind]
+    result = raised(signals(ledger, **known), kind)[kind]
     needed = 1e3 * 3 * 8192 * 50304 * 2 / 2e12
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(9.0 - needed)
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(9.0 - needed)
     with pytest.raises(UnknownSignalError):
         raised(signals([], **known), kind)
 
 
 def test_backward_work_is_shared_with_others_that_use_the_same_ops():
     other = over_rows("mul", 0.4, "aten::mul", source="net.py(20): forward")
-    (one,) = norms([*pieces_of_a_norm(), other])
-    assert next(work.ms for work in one.works if work.family == "mul_back") == pytest.approx(0.3)
+    (norm,) = norms([*pieces_of_a_norm(), other])
+    assert next(work.ms for work in norm.works if work.family == "mul_back") == pytest.approx(0.3)
 
 
 OWN = "train.py(9): update"
@@ -131,14 +133,14 @@ def test_an_optimizer_of_ones_own_changes_every_parameters_tensors_in_place():
         ([*every, back], True),
         (every, False),  # nothing is trained
         ([update("aten::mul_", [1024, 1024]), update("aten::mul_", [64]), back], False),  # an average
-        ([one for one in every if "64" not in (one.shapes or "")] + [back], False),
+        ([item for item in every if "64" not in (item.shapes or "")] + [back], False),
         ([update(f"aten::{name}", [1024, 1024]) for name in ("mul", "add", "sqrt")] + [back], False),
     ):
         given = signals([], kernels_work=works, kernels_gradients=GRADIENTS, host_ops={"aten::mul_": 50.0})
-        found = raised(given, kind)
-        assert bool(found) == expected
-        if found:
-            assert "op:aten::mul_=0.200000" in found[kind].changes
+        findings = raised(given, kind)
+        assert bool(findings) == expected
+        if findings:
+            assert "op:aten::mul_=0.200000" in findings[kind].changes
 
 
 @pytest.mark.parametrize(
@@ -159,19 +161,19 @@ def test_passes_in_place_over_more_than_the_cache_holds_read_it_again(ops, numbe
         kernels_work=[work("elementwise_kernel", 4.0)],
         device_gpu={"l2_bytes": 60_000_000},
     )
-    found = raised(given, "kernels-l2-thrash")
-    assert bool(found) == expected
-    if found:
+    findings = raised(given, "kernels-l2-thrash")
+    assert bool(findings) == expected
+    if findings:
         saved = 0.5 * (1 - 1 / 8) * 0.4 * 4.0
-        assert sum(claim.ms for claim in found["kernels-l2-thrash"].claims) == pytest.approx(saved)
+        assert sum(claim.ms for claim in findings["kernels-l2-thrash"].claims) == pytest.approx(saved)
 
 
 ROTATE = "net.py(25): rotated"
 
 
 def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "elementwise_kernel", **more):
-    found = {"label": label, "path": [op], "shapes": json.dumps([[numbers // 64, 64]]), "dtypes": "[]"}
-    return found | {"source": source, "module": None, "ns": 1000} | more
+    result = {"label": label, "path": [op], "shapes": json.dumps([[numbers // 64, 64]]), "dtypes": "[]"}
+    return result | {"source": source, "module": None, "ns": 1000} | more
 
 
 @pytest.mark.parametrize(
@@ -193,8 +195,8 @@ def link(op: str, numbers: int, source: str | None = ROTATE, label: str = "eleme
     ],
 )
 def test_chains_are_neighbours_over_as_many_numbers(rows, length):
-    found = _runs([dict(row) for row in rows], [])
-    assert [len(run) for run in found] == ([length] if length else [])
+    result = _runs([dict(row) for row in rows], [])
+    assert [len(run) for run in result] == ([length] if length else [])
 
 
 def test_what_is_joined_of_parts_belongs_to_the_chain():
@@ -214,5 +216,5 @@ def test_recomputing_costs_more_than_its_products():
         device_used_bytes=1e9,
         device_memory_bytes=141e9,
     )
-    found = raised(given, "kernels-needless-recomputation")["kernels-needless-recomputation"]
-    assert sum(claim.ms for claim in found.claims) == pytest.approx(2.5)
+    result = raised(given, "kernels-needless-recomputation")["kernels-needless-recomputation"]
+    assert sum(claim.ms for claim in result.claims) == pytest.approx(2.5)

@@ -44,10 +44,10 @@ def run(*words: object) -> str:
 
 @pytest.mark.parametrize("flaw", sorted(RULES))
 def test_a_flaw_is_found_and_not_on_its_twin(sounding: Path, flaw: str) -> None:
-    found = json.loads(run(sounding, f"{flaw}_", "--json"))
+    document = json.loads(run(sounding, f"{flaw}_", "--json"))
     limits = {
-        one["family"].partition(" ")[0]: {fact["rule"] for fact in one["facts"] if fact["holds"]}
-        for one in found
+        item["family"].partition(" ")[0]: {fact["rule"] for fact in item["facts"] if fact["holds"]}
+        for item in document
     }
     assert set(limits) == {f"{flaw}_flawed", f"{flaw}_mended"}
     assert RULES[flaw] <= limits[f"{flaw}_flawed"]
@@ -79,14 +79,14 @@ def command(*words: object) -> str:
 
 @pytest.mark.parametrize("flaw", sorted(KINDS))
 def test_a_flaw_is_a_finding_with_evidence_and_no_invented_gain(sounding: Path, flaw: str) -> None:
-    found = json.loads(command("findings", sounding, "--json"))
-    mine = [one for one in found if one["id"] == KINDS[flaw]]
-    families = {one["where"]["family"].partition(" ")[0] for one in mine}
+    document = json.loads(command("findings", sounding, "--json"))
+    mine = [value for value in document if value["id"] == KINDS[flaw]]
+    families = {value["where"]["family"].partition(" ")[0] for value in mine}
     assert f"{flaw}_flawed" in families and f"{flaw}_mended" not in families
-    for one in mine:
-        assert one["evidence"] and one["remedy"] and one["claims"] == []
-        assert one["gain_ms"] is None and "no step" in one["unpredicted"]
-        assert 0 < one["evidence"][-1]["value"] < 100 and one["evidence"][-1]["unit"] == "%"
+    for item in mine:
+        assert item["evidence"] and item["remedy"] and item["claims"] == []
+        assert item["gain_ms"] is None and "no step" in item["unpredicted"]
+        assert 0 < item["evidence"][-1]["value"] < 100 and item["evidence"][-1]["unit"] == "%"
 
 
 def test_findings_of_ncu_are_printed_and_what_was_not_looked_for_is_said(sounding: Path) -> None:
@@ -94,7 +94,11 @@ def test_findings_of_ncu_are_printed_and_what_was_not_looked_for_is_said(soundin
     assert "Threads meet in the same bank" in page and "not predicted" in page
     assert "costs no time" not in page
     report = json.loads(command("report", sounding, "--json"))
-    unlooked = {one["what"]: one["why"] for one in report["abstained"] if one["what"].startswith("finding ")}
+    unlooked = {
+        absence["what"]: absence["why"]
+        for absence in report["abstained"]
+        if absence["what"].startswith("finding ")
+    }
     assert len(unlooked) == len(kinds()) - len(set(KINDS.values()))
 
 
@@ -105,16 +109,16 @@ def test_without_its_counters_a_kind_is_abstained(tmp_path: Path) -> None:
     short = tmp_path / "short.csv"
     with short.open("w", newline="") as stream:
         csv.writer(stream, quoting=csv.QUOTE_ALL).writerows([row[i] for i in keep] for row in rows)
-    found, untold = profiled(store := import_ncu([short], tmp_path / "s.fathom"), families_of(store))
-    assert "kernels-bank-conflicts" not in {one.id for one in found}
-    why = {one.what: one.why for one in untold}
+    result, untold = profiled(store := import_ncu([short], tmp_path / "s.fathom"), families_of(store))
+    assert "kernels-bank-conflicts" not in {item.id for item in result}
+    why = {item.what: item.why for item in untold}
     assert "20 of 20 kernels have no counters for bank_conflicts" in why["finding kernels-bank-conflicts"]
 
 
 def test_what_holds_nothing_back_costs_no_blocks_and_never_fewer(sounding: Path) -> None:
-    found = json.loads(run(sounding, "*", "--json"))
-    blocks = [fact["value"] for one in found for fact in one["facts"] if fact["unit"] == "blocks"]
-    assert len(blocks) == 2 * len(found) and min(blocks) == 0.0 < max(blocks)
+    document = json.loads(run(sounding, "*", "--json"))
+    blocks = [fact["value"] for item in document for fact in item["facts"] if fact["unit"] == "blocks"]
+    assert len(blocks) == 2 * len(document) and min(blocks) == 0.0 < max(blocks)
 
 
 def test_a_name_that_is_not_there_is_an_error_of_one_sentence(sounding: Path) -> None:

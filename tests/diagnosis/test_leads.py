@@ -27,18 +27,18 @@ def finding(family: str, ms: float) -> Finding:
     return Finding("x", "x", Where(), [], claims, ms, ms, ms, 0.1, 0.9, "", "", "")
 
 
-def families(found: list[Lead]) -> list[str | None]:
-    return [one.where.family for one in found]
+def families(result: list[Lead]) -> list[str | None]:
+    return [item.where.family for item in result]
 
 
 def test_those_that_would_save_most_come_first_and_none_that_are_near():
     ledger = [far("near", 40.0, 0.79), far("slow", 10.0, 0.1), far("long", 20.0, 0.4), idle("python", 30.0)]
-    found = leads(signals(ledger), [])
-    assert families(found) == ["long", "slow"]
-    assert found[0].gain_ms == pytest.approx(20.0 - 8.0 / 0.8)
-    assert found[1].gain_ms == pytest.approx(10.0 - 1.0 / 0.8)
-    assert found[1].low_ms < found[1].gain_ms < found[1].high_ms
-    assert (found[1].share, found[1].of_ceiling, found[1].bound) == (
+    result = leads(signals(ledger), [])
+    assert families(result) == ["long", "slow"]
+    assert result[0].gain_ms == pytest.approx(20.0 - 8.0 / 0.8)
+    assert result[1].gain_ms == pytest.approx(10.0 - 1.0 / 0.8)
+    assert result[1].low_ms < result[1].gain_ms < result[1].high_ms
+    assert (result[1].share, result[1].of_ceiling, result[1].bound) == (
         pytest.approx(0.1),
         pytest.approx(0.1),
         "hbm",
@@ -48,17 +48,17 @@ def test_those_that_would_save_most_come_first_and_none_that_are_near():
 def test_five_at_most_and_none_below_a_hundredth_of_the_step():
     ledger = [*(far(f"family {i}", 5.0 + i, 0.1) for i in range(9)), far("small", 0.5, 0.1)]
     replay = AddingReplay(ledger)
-    found = leads(signals(ledger, step_replay=replay), [])
-    assert families(found) == [f"family {i}" for i in (8, 7, 6, 5, 4)]
+    result = leads(signals(ledger, step_replay=replay), [])
+    assert families(result) == [f"family {i}" for i in (8, 7, 6, 5, 4)]
     assert len(replay.asked) == 5
     assert leads(signals([far("small", 0.5, 0.1), idle("python", 99.5)]), []) == []
 
 
 def test_what_findings_claim_is_left_out():
     ledger = [far("known", 10.0, 0.1), far("half", 10.0, 0.1), far("free", 8.0, 0.1)]
-    found = leads(signals(ledger), [finding("known", 10.0), finding("half", 5.0)])
-    assert families(found) == ["free", "half"]
-    assert found[1].gain_ms == pytest.approx(5.0 - 0.5 / 0.8)
+    result = leads(signals(ledger), [finding("known", 10.0), finding("half", 5.0)])
+    assert families(result) == ["free", "half"]
+    assert result[1].gain_ms == pytest.approx(5.0 - 0.5 / 0.8)
 
 
 def test_kernels_as_short_as_empty_ones_are_no_distance():
@@ -69,8 +69,8 @@ def test_kernels_as_short_as_empty_ones_are_no_distance():
 def test_what_a_replay_says_is_less_than_the_distance_is_not_told():
     class Waiting(AddingReplay):
         def gain(self, changes):
-            found = super().gain(changes)
-            return type(found)(0.001 * found.ms, 0.0, found.high)
+            result = super().gain(changes)
+            return type(result)(0.001 * result.ms, 0.0, result.high)
 
     ledger = [far("slow", 10.0, 0.1), idle("dispatching", 90.0)]
     assert leads(signals(ledger, step_replay=Waiting(ledger)), []) == []
@@ -96,9 +96,9 @@ def test_a_place_is_told_where_most_of_the_time_is_spent_for_it():
         work("slow", 4.0, *ops, source="a.py(3)", module="A_1"),
         work("slow", 3.0, *ops, source="b.py(4)", module="A_2"),
     ]
-    (found,) = leads(signals([far("slow", 13.0, 0.1)], kernels_work=works), [])
-    assert found.op == "XBackward0 > aten::cat"
-    assert (found.where.source, found.where.module) == ("a.py(3)", None)
+    (result,) = leads(signals([far("slow", 13.0, 0.1)], kernels_work=works), [])
+    assert result.op == "XBackward0 > aten::cat"
+    assert (result.where.source, result.where.module) == ("a.py(3)", None)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_place_is_told_where_most_of_the_time_is_spent_for_it():
 )
 def test_what_is_worth_trying_follows_from_the_op_or_the_family(ops, family, technique):
     given = signals([far(family, 13.0, 0.1)], kernels_work=[work(family, 13.0, *ops)])
-    (found,) = leads(given, [])
-    assert found.technique == technique and bool(found.hint) == (technique is not None)
+    (result,) = leads(given, [])
+    assert result.technique == technique and bool(result.hint) == (technique is not None)
 
 
 def test_techniques_of_hints_are_in_the_lab():
@@ -156,5 +156,5 @@ def test_without_any_the_report_is_as_it_was_and_asked_for_them_it_says_so():
 
 
 def test_they_are_in_the_json_with_the_change_that_was_replayed():
-    (found,) = json.loads(msgspec.json.encode(gpu(leads=[lead()])))["leads"]
-    assert found["change"] == "family:x=0.2" and found["where"]["module"] == "LayerNorm_3"
+    (result,) = json.loads(msgspec.json.encode(gpu(leads=[lead()])))["leads"]
+    assert result["change"] == "family:x=0.2" and result["where"]["module"] == "LayerNorm_3"

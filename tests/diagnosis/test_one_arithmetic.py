@@ -16,25 +16,25 @@ PACKED = sorted(EXAMPLES.glob("*-h200.fathom.zip"))
 HOST = ("idle: dispatching", "idle: python", "idle: launch latency")
 
 
-def agree(found: Examination) -> None:
+def agree(examination: Examination) -> None:
     """Sums, headline, shares and bounds."""
-    step = found.step
+    step = examination.step
     headline = step.clean_ms if step.clean_ms is not None else step.timeline_ms
-    for device in found.devices:
+    for device in examination.devices:
         if not device.ledger:
             continue
-        whole = headline if device.rank == found.devices[0].rank else sum(e.ms for e in device.ledger)
-        assert sum(entry.ms for entry in device.ledger) == pytest.approx(whole)
+        total = headline if device.rank == examination.devices[0].rank else sum(e.ms for e in device.ledger)
+        assert sum(entry.ms for entry in device.ledger) == pytest.approx(total)
         assert sum(entry.ms for entry in device.profiled_ledger) == pytest.approx(device.total_ms)
         if device.mean_ledger:
             assert sum(entry.ms for entry in device.mean_ledger) == pytest.approx(step.clean_mean_ms)
             assert step.basis_ms == step.clean_mean_ms
-        elif device is found.devices[0]:
+        elif device is examination.devices[0]:
             assert step.basis_ms == headline
         assert_work_is_not_rescaled(device)
-    for one in found.findings:
-        within(one, found)
-    for lead in found.leads:
+    for finding in examination.findings:
+        within(finding, examination)
+    for lead in examination.leads:
         assert step.basis_ms and lead.gain_share == pytest.approx(lead.gain_ms / step.basis_ms)
         assert lead.gain_ms <= lead.ms * (1 + 1e-9)
 
@@ -47,25 +47,25 @@ def assert_work_is_not_rescaled(device: Device) -> None:
             assert not entry.inferred
 
 
-def within(one: Finding, found: Examination) -> None:
+def within(finding: Finding, examination: Examination) -> None:
     """A share is of the headline's step, and no gain exceeds it or the rows that it claims."""
-    if one.gain_ms is None or one.observed or not found.devices:
+    if finding.gain_ms is None or finding.observed or not examination.devices:
         return
-    basis = found.step.basis_ms
-    assert basis and one.share == pytest.approx(one.gain_ms / basis)
-    assert one.gain_ms <= basis * (1 + 1e-9)
-    device = found.devices[0]
+    basis = examination.step.basis_ms
+    assert basis and finding.share == pytest.approx(finding.gain_ms / basis)
+    assert finding.gain_ms <= basis * (1 + 1e-9)
+    device = examination.devices[0]
     rows = device.mean_ledger or device.ledger
-    held = {(entry.entry, entry.detail): entry.ms for entry in rows}
-    for claim in one.claims:
-        assert claim.ms <= held[claim.entry, claim.detail] * (1 + 1e-9)
+    by_name = {(entry.entry, entry.detail): entry.ms for entry in rows}
+    for claim in finding.claims:
+        assert claim.ms <= by_name[claim.entry, claim.detail] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_every_figure_of_a_recording_is_of_one_step(archive: Path) -> None:
     assert rules()
-    for found in of_archive(archive).values():
-        agree(found)
+    for result in of_archive(archive).values():
+        agree(result)
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)

@@ -44,44 +44,46 @@ def decoding(tmp_path_factory: pytest.TempPathFactory) -> fathom.Sounding:
 
 @pytest.mark.programs
 def test_prefill_and_decode_of_a_loop_by_hand_are_told_and_counted(decoding: fathom.Sounding) -> None:
-    found = {one.name: one for one in decoding.examine().kinds}
-    assert set(found) == {"prefill", "decode"}
-    counts = {name: one.n + one.windows for name, one in found.items()}
+    by_name = {kind.name: kind for kind in decoding.examine().kinds}
+    assert set(by_name) == {"prefill", "decode"}
+    counts = {name: item.n + item.windows for name, item in by_name.items()}
     # one of NEW calls reads a prompt; settling and the steps around bursts are not counted
     assert counts["decode"] / counts["prefill"] == pytest.approx(NEW - 1, rel=0.35)
-    assert sum(one.share_of_time for one in found.values()) == pytest.approx(1.0)
-    assert [one.used for one in decoding.examine().kinds] == [True, False]
+    assert sum(item.share_of_time for item in by_name.values()) == pytest.approx(1.0)
+    assert [kind.used for kind in decoding.examine().kinds] == [True, False]
 
 
 @pytest.mark.programs
 def test_a_mean_is_of_the_same_steps_as_its_median_wherever_it_is_told(decoding: fathom.Sounding) -> None:
-    found = decoding.examine()
-    used = next(kind for kind in found.kinds if kind.used)
-    assert (used.clean_ms, used.clean_mean_ms) == (found.step.clean_ms, found.step.clean_mean_ms)
-    parts = [kind.n * (kind.all_mean_ms or 0) for kind in found.kinds]
-    assert [kind.share_of_time for kind in found.kinds] == pytest.approx([one / sum(parts) for one in parts])
+    examination = decoding.examine()
+    used = next(kind for kind in examination.kinds if kind.used)
+    assert (used.clean_ms, used.clean_mean_ms) == (examination.step.clean_ms, examination.step.clean_mean_ms)
+    parts = [kind.n * (kind.all_mean_ms or 0) for kind in examination.kinds]
+    assert [kind.share_of_time for kind in examination.kinds] == pytest.approx(
+        [part / sum(parts) for part in parts]
+    )
 
 
 def test_tokens_are_counted_where_the_ids_are_known_to_be_such(decoding: fathom.Sounding) -> None:
     rows = decoding.sql("SELECT DISTINCT kind, samples, tokens FROM steps WHERE parent IS NULL").rows()
     assert set(rows) == {("decode", BATCH, BATCH), ("prefill", BATCH, BATCH * LENGTH)}
-    for one in decoding.examine().kinds:
-        a_step = BATCH * LENGTH if one.name == "prefill" else BATCH
-        assert one.tokens_per_s is not None and one.clean_ms is not None
-        assert one.samples_per_s == pytest.approx(one.tokens_per_s / a_step * BATCH)
+    for kind in decoding.examine().kinds:
+        a_step = BATCH * LENGTH if kind.name == "prefill" else BATCH
+        assert kind.tokens_per_s is not None and kind.clean_ms is not None
+        assert kind.samples_per_s == pytest.approx(kind.tokens_per_s / a_step * BATCH)
 
 
 @pytest.mark.programs
 @pytest.mark.parametrize("kind", ["prefill", "decode", "1", "2"])
 def test_each_kind_has_a_ledger_that_sums_to_its_windows(decoding: fathom.Sounding, kind: str) -> None:
-    found = decoding.examine(kind)
-    used = [one.name for one in found.kinds if one.used]
-    assert used == [found.step.kind] and (kind.isdecimal() or used == [kind])
-    for device in found.devices:
+    examination = decoding.examine(kind)
+    used = [item.name for item in examination.kinds if item.used]
+    assert used == [examination.step.kind] and (kind.isdecimal() or used == [kind])
+    for device in examination.devices:
         windows = [window for window in device.windows if window.used]
         assert windows and {window.kind for window in windows} == set(used)
-        whole = sum(entry.ns for entry in device.profiled_ledger)
-        assert whole == sum(w.end_ns - w.start_ns for w in windows)
+        total = sum(entry.ns for entry in device.profiled_ledger)
+        assert total == sum(w.end_ns - w.start_ns for w in windows)
 
 
 @pytest.mark.programs
@@ -89,10 +91,12 @@ def test_the_shapes_of_one_kind_say_nothing_of_another(decoding: fathom.Sounding
     store = decoding.store
     shaped = set(store.table("steps").filter(phase="attribution").collect()["kind"])
     for kind in ("prefill", "decode"):
-        found = decoding.examine(kind)
-        known = [entry for entry in found.devices[0].ledger if entry.flops]
+        examination = decoding.examine(kind)
+        known = [entry for entry in examination.devices[0].ledger if entry.flops]
         assert bool(known) == (kind in shaped)
-        assert any(one.what == f"work of {kind} steps" for one in found.abstained) == (kind not in shaped)
+        assert any(absence.what == f"work of {kind} steps" for absence in examination.abstained) == (
+            kind not in shaped
+        )
 
 
 @pytest.mark.programs
@@ -108,8 +112,8 @@ def test_the_report_tells_the_kinds_and_each_is_diagnosed(decoding: fathom.Sound
         assert second.account == asked.account and sum(p.ms for p in second.account) == pytest.approx(
             sum(row.ms for row in second.ledger)
         )
-        told = [one.id for one in asked.findings if one.gain_ms is not None]
-        assert [one.id for one in second.findings] == told
+        ids = [finding.id for finding in asked.findings if finding.gain_ms is not None]
+        assert [finding.id for finding in second.findings] == ids
 
 
 @pytest.mark.programs
@@ -137,41 +141,44 @@ def test_validation_without_a_loader_is_a_kind_of_its_own(tmp_path: Path) -> Non
         ops["start_ns"].is_between(row["mark_ns"], row["end_ns"]).any() for row in steps.iter_rows(named=True)
     ]
     assert 1 <= sum(validated) <= 3
-    found = sounding.examine()
-    if len(found.kinds) == 1:
+    examination = sounding.examine()
+    if len(examination.kinds) == 1:
         pytest.skip("other programs kept this machine so busy that the times tell nothing")
-    used, other = found.kinds
+    used, other = examination.kinds
     assert (used.used, other.used) == (True, False) and {used.name, other.name} == {"train", "train+kind 2"}
-    named = {window.step: window.kind for window in found.devices[0].windows}
+    named = {window.step: window.kind for window in examination.devices[0].windows}
     assert [named[step] for step in steps["step"]] == [
-        "train+kind 2" if one else "train" for one in validated
+        "train+kind 2" if item else "train" for item in validated
     ] or sum(validated) > 1  # what takes most time is the usual kind, once it is no lone step
-    assert sum(one.windows for one in found.kinds) == steps.height
+    assert sum(item.windows for item in examination.kinds) == steps.height
     for kind in ("1", "2"):
         device = sounding.examine(kind).devices[0]
         windows = [window for window in device.windows if window.used]
         assert len({validated[steps["step"].to_list().index(w.step)] for w in windows}) == 1
-        whole = sum(entry.ns for entry in device.profiled_ledger)
-        assert whole == sum(w.end_ns - w.start_ns for w in windows)
+        total = sum(entry.ns for entry in device.profiled_ledger)
+        assert total == sum(w.end_ns - w.start_ns for w in windows)
 
 
 def test_nothing_is_printed_of_kinds_where_there_is_one() -> None:
     path = EXAMPLES / "train_gpt-h200.fathom.zip"
     if not path.exists():
         pytest.skip("the example is not here")
-    found = fathom.open(path).examine()
-    assert [one.name for one in found.kinds] == ["train"]
-    assert found.kinds[0].clean_ms == found.step.clean_ms and found.kinds[0].share_of_time == 1.0
-    assert "kinds of steps" not in printed(found)
+    examination = fathom.open(path).examine()
+    assert [kind.name for kind in examination.kinds] == ["train"]
+    assert (
+        examination.kinds[0].clean_ms == examination.step.clean_ms
+        and examination.kinds[0].share_of_time == 1.0
+    )
+    assert "kinds of steps" not in printed(examination)
 
 
 def test_reports_of_before_are_read_as_having_no_kinds() -> None:
     path = REPORTS / "generate.json"
     if not path.exists():
         pytest.skip("the report is not here")
-    found = msgspec.json.decode(path.read_bytes(), type=Examination)
-    assert found.step.kind == "decode" and "kinds of steps" not in printed(found)
-    print_report(found)
+    decoded = msgspec.json.decode(path.read_bytes(), type=Examination)
+    assert decoded.step.kind == "decode" and "kinds of steps" not in printed(decoded)
+    print_report(decoded)
 
 
 MS = 1_000_000
@@ -200,28 +207,33 @@ def on_a_device(lengths: list[int], clean: list[tuple[int, str, bool]] = ()) -> 
 
 
 def test_other_kernels_that_take_longer_are_a_kind_of_their_own(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 5 + [30, 10, 10, 30, 10]))
-    assert [(one.name, one.windows, one.used) for one in found.kinds] == [
+    examination = examination_of(tmp_path / "a.fathom", on_a_device([10] * 5 + [30, 10, 10, 30, 10]))
+    assert [(kind.name, kind.windows, kind.used) for kind in examination.kinds] == [
         ("train", 8, True),
         ("train+kind 2", 2, False),
     ]
-    assert [round(one.timeline_ms or 0) for one in found.kinds] == [10, 30]
-    assert sum(one.share_of_time or 0 for one in found.kinds) == pytest.approx(1)
-    assert {entry.detail for entry in found.devices[0].ledger if entry.entry == "compute"} == {"writing"}
+    assert [round(kind.timeline_ms or 0) for kind in examination.kinds] == [10, 30]
+    assert sum(kind.share_of_time or 0 for kind in examination.kinds) == pytest.approx(1)
+    assert {entry.detail for entry in examination.devices[0].ledger if entry.entry == "compute"} == {
+        "writing"
+    }
 
 
 def test_one_step_alone_is_split_off_only_where_clean_steps_show_it_too(tmp_path: Path) -> None:
-    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 9 + [30]))
-    assert [one.name for one in found.kinds] == ["train"]
+    examination = examination_of(tmp_path / "a.fathom", on_a_device([10] * 9 + [30]))
+    assert [kind.name for kind in examination.kinds] == ["train"]
 
 
 def test_which_clean_steps_of_a_device_are_of_a_kind_is_not_guessed(tmp_path: Path) -> None:
     clean = [(10, "train", True), (10, "train", True), (30, "train", True)] * 4
-    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 8 + [30] * 2, clean))
-    usual, other = found.kinds
-    assert usual.clean_ms == found.step.clean_ms and other.clean_ms is None
+    examination = examination_of(tmp_path / "a.fathom", on_a_device([10] * 8 + [30] * 2, clean))
+    usual, other = examination.kinds
+    assert usual.clean_ms == examination.step.clean_ms and other.clean_ms is None
     assert "fathom.step(kind=...)" in other.why
-    assert any(one.what == "clean train+kind 2 step" and one.why == other.why for one in found.abstained)
+    assert any(
+        absence.what == "clean train+kind 2 step" and absence.why == other.why
+        for absence in examination.abstained
+    )
 
 
 def test_marks_of_a_host_are_no_lengths_of_a_kind_on_a_device(tmp_path: Path) -> None:
@@ -231,11 +243,11 @@ def test_marks_of_a_host_are_no_lengths_of_a_kind_on_a_device(tmp_path: Path) ->
         *[(10, "train", True)] * 4,
         (2, "prefill", False),
     ]
-    found = examination_of(tmp_path / "a.fathom", on_a_device([10] * 6, clean))
-    usual, other = found.kinds
+    examination = examination_of(tmp_path / "a.fathom", on_a_device([10] * 6, clean))
+    usual, other = examination.kinds
     assert (other.name, other.n, other.clean_ms, other.share_of_time) == ("prefill", 2, None, None)
     assert usual.share_of_time is None and "no step times" in other.why
-    assert "\N{EN DASH}" in next(line for line in printed(found).split("\n") if "2 prefill" in line)
+    assert "\N{EN DASH}" in next(line for line in printed(examination).split("\n") if "2 prefill" in line)
     absent = examine(store_of(tmp_path / "b.fathom", on_a_device([10] * 6, clean)), kind="prefill")
     assert absent.step.clean_ms is None and not absent.devices[0].ledger
-    assert any(one.what == "ledger of prefill steps" for one in absent.abstained)
+    assert any(absence.what == "ledger of prefill steps" for absence in absent.abstained)

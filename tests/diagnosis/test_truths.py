@@ -35,10 +35,10 @@ for step in range(60):
     ],
 )
 def test_the_end_of_a_program_is_told_as_it_was(ended: str, status: int, words: str) -> None:
-    found = gpu()
-    found.sounding |= {"ended": ended, "exit_status": status}
-    assert words in text(found)
-    assert not (status < 128 and "crashed" in text(found))
+    examination = gpu()
+    examination.sounding |= {"ended": ended, "exit_status": status}
+    assert words in text(examination)
+    assert not (status < 128 and "crashed" in text(examination))
 
 
 @pytest.mark.programs
@@ -128,10 +128,10 @@ def test_of_slow_steps_that_are_not_the_longest_it_does_not_say_that_none_was_re
 
 def test_what_a_loader_does_not_compute_is_not_called_reading() -> None:
     """The time of a fetch beyond user space: sleeping, locks, and reading files of 1 ms are all in it."""
-    found = gpu()
-    assert found.input is not None
-    found.input.read_ms = 38.7
-    page = text(found)
+    examination = gpu()
+    assert examination.input is not None
+    examination.input.read_ms = 38.7
+    page = text(examination)
     assert "system calls and waits 38.7 ms" in page and "read 38.7" not in page
 
 

@@ -38,14 +38,14 @@ def product(ms: float, gflop: float, at_ceiling: float | None = None, again: flo
     return row
 
 
-def told(found: Device, *findings: Finding, step: Step | None = None):
-    step = step or Step(None, found.total_ms, None, 3, "train")
-    return conclude(found, step, findings, [], PEAK)
+def told(result: Device, *findings: Finding, step: Step | None = None):
+    step = step or Step(None, result.total_ms, None, 3, "train")
+    return conclude(result, step, findings, [], PEAK)
 
 
-def by_owner(found: Device, *findings: Finding) -> dict[str, float]:
+def by_owner(result: Device, *findings: Finding) -> dict[str, float]:
     total: dict[str, float] = {}
-    for part in told(found, *findings)[1]:
+    for part in told(result, *findings)[1]:
         total[part.owner] = total.get(part.owner, 0.0) + part.ms
     return {owner: round(ms, 9) for owner, ms in total.items()}
 
@@ -98,10 +98,10 @@ def test_what_has_no_ceiling_and_python_without_a_place_are_unexplained():
 
 
 def test_claims_of_the_mean_step_count_by_their_share():
-    found = device(LedgerRow("idle: dispatching", "", 2.0), LedgerRow("idle: python", "", 1.0))
-    found.mean_ledger = [LedgerRow("idle: dispatching", "", 10.0), LedgerRow("idle: python", "", 8.0)]
+    result = device(LedgerRow("idle: dispatching", "", 2.0), LedgerRow("idle: python", "", 1.0))
+    result.mean_ledger = [LedgerRow("idle: dispatching", "", 10.0), LedgerRow("idle: python", "", 8.0)]
     slow = finding("host-launch-bound", ("idle: dispatching", "", 5.0), ("idle: python", "", 8.0))
-    assert by_owner(found, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
+    assert by_owner(result, slow) == {"finding host-launch-bound": 2.0, "cause dispatching": 1.0}
 
 
 def test_small_families_are_summed_by_class():
@@ -114,9 +114,9 @@ def test_small_families_are_summed_by_class():
 
 def test_a_family_below_its_ceiling_says_what_its_counters_show_to_limit_it():
     row = LedgerRow("compute", "add 8·128", 4.0, 1.0, bound="hbm")
-    found = device(row)
+    result = device(row)
     step = Step(None, 4.0, None, 3, "train")
-    _, parts = conclude(found, step, [], [], PEAK, {"add 8·128": "latency"})
+    _, parts = conclude(result, step, [], [], PEAK, {"add 8·128": "latency"})
     assert parts[-1].part == "add 8·128 below its ceiling: limited by latency"
     known = [
         Family("a", 1.0, "issue slots used", 0.7, {"x": 1.0}),
@@ -182,8 +182,8 @@ def test_what_the_clean_step_differs_by_keeps_its_sign():
 @given(ROWS, st.lists(st.floats(0, 150), max_size=8))
 def test_parts_sum_to_the_ledger_whatever_is_claimed(rows, wanted):
     claims = [(row.entry, row.detail, ms) for row, ms in zip(rows, wanted, strict=False)]
-    found = finding("kernels-transposes", *claims)
-    parts = told(device(*rows), found, finding("host-python", *claims))[1]
+    result = finding("kernels-transposes", *claims)
+    parts = told(device(*rows), result, finding("host-python", *claims))[1]
     assert sum(part.ms for part in parts) == pytest.approx(sum(row.ms for row in rows))
     assert all(part.ms > 0 and math.isfinite(part.ms) and part.owner for part in parts)
 
@@ -223,8 +223,8 @@ def test_python_between_launches_is_launching_unless_it_takes_longer():
 
 def test_a_finding_says_what_its_time_is_bound_by():
     idle = LedgerRow("idle: python", "", 8.0)
-    found = finding("input-cpu-preprocessing", ("idle: python", "", 7.0), gain=7.0)
-    verdict, _ = told(device(idle), found)
+    result = finding("input-cpu-preprocessing", ("idle: python", "", 7.0), gain=7.0)
+    verdict, _ = told(device(idle), result)
     assert (verdict.bound, verdict.finding, verdict.gain_ms) == ("input", "input-cpu-preprocessing", 7.0)
     assert verdict.action == kinds()["input-cpu-preprocessing"].action + "."
 
@@ -240,11 +240,11 @@ def test_the_action_is_about_the_bound_unless_another_finding_saves_far_more():
 
 def test_rare_long_steps_count_though_the_ledger_has_none_of_them():
     work = device(LedgerRow("compute", "add 8·128", 6.0, 6.0, bound="hbm"))
-    found = finding("host-checkpoint", gain=20.0)
+    result = finding("host-checkpoint", gain=20.0)
     step = Step(6.0, 6.0, None, 30, "train", clean_mean_ms=26.0)
-    assert told(work, found, step=step)[0].bound == "host"
+    assert told(work, result, step=step)[0].bound == "host"
     step.clean_mean_ms = 6.0  # no step is longer: the gain is not in addition to the ledger
-    assert told(work, found, step=step)[0].bound == "memory"
+    assert told(work, result, step=step)[0].bound == "memory"
 
 
 def test_time_without_work_requested_bounds_nothing():
@@ -271,11 +271,11 @@ def test_kinds_that_the_account_orders_exist():
 
 @pytest.mark.parametrize("name", kept_reports.names())
 def test_accounts_of_kept_reports_sum_to_the_step_and_hold_mfu(name):
-    found = kept_reports.report(name)
-    if not found.devices:
+    result = kept_reports.report(name)
+    if not result.devices:
         pytest.skip("it has no device")
-    kept = found.devices[0]
-    _, parts = conclude(kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept))
+    kept = result.devices[0]
+    _, parts = conclude(kept, result.step, result.findings, result.leads, kept_reports.limits(result, kept))
     step_ms = sum(row.ms for row in kept.ledger)
     assert sum(part.ms for part in parts) == pytest.approx(step_ms, rel=1e-9)
     assert all(math.isfinite(part.ms) and part.ms > 0 for part in parts)
@@ -286,8 +286,8 @@ def test_accounts_of_kept_reports_sum_to_the_step_and_hold_mfu(name):
 
 @pytest.mark.parametrize("name", ["train_gpt", "hf_trainer", "generate", "timm_jpeg"])
 def test_four_fifths_of_the_account_have_an_owner(name):
-    found = kept_reports.report(name)
-    kept = found.devices[0]
-    _, parts = conclude(kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept))
+    result = kept_reports.report(name)
+    kept = result.devices[0]
+    _, parts = conclude(kept, result.step, result.findings, result.leads, kept_reports.limits(result, kept))
     owned = sum(part.ms for part in parts if part.owner != UNEXPLAINED)
     assert owned >= 0.8 * sum(part.ms for part in parts)

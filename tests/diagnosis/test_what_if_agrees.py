@@ -33,10 +33,10 @@ def opened(packed: Path) -> tuple[Sounding, Examination]:
 def rows(examination: Examination) -> dict[str, float]:
     """Milliseconds of the step that gains are of, by entry."""
     device = examination.devices[0]
-    held: dict[str, float] = {}
+    values: dict[str, float] = {}
     for row in device.mean_ledger or device.ledger:
-        held[row.entry] = held.get(row.entry, 0.0) + row.ms
-    return held
+        values[row.entry] = values.get(row.entry, 0.0) + row.ms
+    return values
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
@@ -46,21 +46,21 @@ def test_a_change_of_the_host_gains_no_more_than_its_idle_rows(
     packed: Path, asked: list[tuple[str, float]]
 ) -> None:
     sounding, examination = opened(packed)
-    found = sounding.what_if(*(f"{selector}={factor:.6f}" for selector, factor in asked))
+    result = sounding.what_if(*(f"{selector}={factor:.6f}" for selector, factor in asked))
     basis = examination.step.basis_ms
-    assert basis and found.clean_ms == pytest.approx(basis)
-    assert found.clean_gain is not None
-    held = rows(examination)
-    most = sum(ms for entry, ms in held.items() if entry.startswith("idle") and ms > 0)
+    assert basis and result.clean_ms == pytest.approx(basis)
+    assert result.clean_gain is not None
+    values = rows(examination)
+    most = sum(ms for entry, ms in values.items() if entry.startswith("idle") and ms > 0)
     if all(selector in HOOKED for selector, _ in asked):
-        most = sum(held.get(f"idle: {selector}", 0.0) for selector, _ in asked)
-    assert found.clean_gain.ms <= most + ROUNDING * basis
-    assert found.clean_predicted_ms == pytest.approx(max(basis - found.clean_gain.ms, 0.0))
+        most = sum(values.get(f"idle: {selector}", 0.0) for selector, _ in asked)
+    assert result.clean_gain.ms <= most + ROUNDING * basis
+    assert result.clean_predicted_ms == pytest.approx(max(basis - result.clean_gain.ms, 0.0))
 
 
 @pytest.mark.parametrize("packed", PACKED, ids=lambda path: path.name)
 def test_without_a_change_nothing_is_gained(packed: Path) -> None:
     sounding, examination = opened(packed)
-    found = sounding.what_if("all-kernels=1")
-    assert found.clean_ms == pytest.approx(examination.step.basis_ms)
-    assert found.clean_gain is not None and found.clean_gain.ms == pytest.approx(0.0, abs=1e-9)
+    result = sounding.what_if("all-kernels=1")
+    assert result.clean_ms == pytest.approx(examination.step.basis_ms)
+    assert result.clean_gain is not None and result.clean_gain.ms == pytest.approx(0.0, abs=1e-9)

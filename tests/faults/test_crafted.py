@@ -96,18 +96,18 @@ def test_the_referee_is_given_the_same_as_functions(emulated: ctypes.CDLL, name:
     exact = at["reference"](numbers.double(), n)
     for form in ("plain", "tuned"):
         at[form].source = Emulated(emulated, name)
-        found = at[form](numbers, n)
-        assert found.shape == exact.shape
-        assert float((found.double() - exact.double()).abs().max()) <= forms.FLAWS[name].tolerance
-        assert at["work"](numbers, n) == {"bytes": 4 * (numbers.numel() + found.numel())}
+        items = at[form](numbers, n)
+        assert items.shape == exact.shape
+        assert float((items.double() - exact.double()).abs().max()) <= forms.FLAWS[name].tolerance
+        assert at["work"](numbers, n) == {"bytes": 4 * (numbers.numel() + items.numel())}
     assert at["plain"].form == "flawed" and at["tuned"].form == "mended"
 
 
 def test_each_pair_names_kinds_that_there_are() -> None:
-    found = pairs.pairs()
-    assert found.keys() == forms.FLAWS.keys()
-    assert {kind for pair in found.values() for kind in pair.findings} <= kinds().keys()
-    assert [name for name, pair in found.items() if not pair.findings] == ["special_functions"]
+    result = pairs.pairs()
+    assert result.keys() == forms.FLAWS.keys()
+    assert {kind for pair in result.values() for kind in pair.findings} <= kinds().keys()
+    assert [name for name, pair in result.items() if not pair.findings] == ["special_functions"]
 
 
 # What the compiler tells
@@ -134,7 +134,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, di
 
 def usage(report: str) -> dict[str, dict[str, dict[str, int]]]:
     """Registers, bytes of shared memory, of spills, by chip and kernel."""
-    found: dict[str, dict[str, dict[str, int]]] = {}
+    result: dict[str, dict[str, dict[str, int]]] = {}
     for part in re.split(r"Compiling entry function ", report)[1:]:
         kernel, chip = re.findall(r"'(\w+)'", part)[:2]
         numbers = {
@@ -142,9 +142,9 @@ def usage(report: str) -> dict[str, dict[str, dict[str, int]]]:
             "shared": re.search(r"(\d+) bytes smem", part),
             "spilled": re.search(r"(\d+) bytes spill loads", part),
         }
-        told = {key: int(hit[1]) if hit else 0 for key, hit in numbers.items()}
-        found.setdefault(chip, {})[kernel] = told
-    return found
+        by_name = {key: int(hit[1]) if hit else 0 for key, hit in numbers.items()}
+        result.setdefault(chip, {})[kernel] = by_name
+    return result
 
 
 @needs_nvcc
@@ -152,19 +152,19 @@ def usage(report: str) -> dict[str, dict[str, dict[str, int]]]:
 def test_they_compile_and_only_the_one_that_shall_spills(compiled: Any, chip: str) -> None:
     kernels = compiled[chip]
     assert kernels.keys() == {f"{name}_{form}" for name in forms.FLAWS for form in forms.FORMS}
-    assert {kernel for kernel, told in kernels.items() if told["spilled"]} == {"spills_flawed"}
+    assert {kernel for kernel, said in kernels.items() if said["spilled"]} == {"spills_flawed"}
 
 
 @needs_nvcc
 @pytest.mark.parametrize(("name", "limit"), [("registers", "registers"), ("shared_memory", "shared")])
 def test_occupancy_is_limited_by_what_the_file_says(compiled: Any, name: str, limit: str) -> None:
     threads = int(np.prod(forms.FLAWS[name].block))
-    held = {
-        form: model.blocks_held(told["registers"], told["shared"], threads, model.H100)
-        for form, told in ((form, compiled["sm_90"][f"{name}_{form}"]) for form in forms.FORMS)
+    by_name = {
+        form: model.blocks_held(said["registers"], said["shared"], threads, model.H100)
+        for form, said in ((form, compiled["sm_90"][f"{name}_{form}"]) for form in forms.FORMS)
     }
-    occupancy = {form: min(blocks.values()) * threads / (64 * 32) for form, blocks in held.items()}
-    assert min(held["flawed"], key=lambda key: held["flawed"][key]) == limit
+    occupancy = {form: min(blocks.values()) * threads / (64 * 32) for form, blocks in by_name.items()}
+    assert min(by_name["flawed"], key=lambda key: by_name["flawed"][key]) == limit
     assert occupancy["flawed"] <= 0.2 and occupancy["mended"] >= 0.9
 
 
@@ -310,17 +310,17 @@ def test_thresholds_lie_between_what_the_model_expects_of_both_forms() -> None:
 
 
 def test_the_driver_checks_and_runs_in_steps(emulated: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
+    lines: list[str] = []
     profiler = SimpleNamespace(
-        cudaProfilerStart=lambda: told.append("start"), cudaProfilerStop=lambda: told.append("stop")
+        cudaProfilerStart=lambda: lines.append("start"), cudaProfilerStop=lambda: lines.append("stop")
     )
     monkeypatch.setattr(torch.cuda, "cudart", lambda: profiler)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: told.append(f"{len(strided.source.launched)}"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: lines.append(f"{len(strided.source.launched)}"))
     flaw = dataclasses.replace(forms.FLAWS["strided"], n=4096)
     strided = kernel(emulated, flaw, "flawed")
     strided.check(5000, "cpu")
     run.steps(strided, 2, 3, "cpu")
-    assert told == ["4", "start", "7", "stop"] and set(strided.source.launched) == {"strided_flawed"}
+    assert lines == ["4", "start", "7", "stop"] and set(strided.source.launched) == {"strided_flawed"}
     wrong = dataclasses.replace(flaw, expected=lambda x, n: 3 * x)
     with pytest.raises(SystemExit, match="strided_flawed is wrong"):
         kernel(emulated, wrong, "flawed").check(4096, "cpu")

@@ -15,11 +15,11 @@ from tests.support.examined import ARCHIVES, of_archive
 
 @pytest.mark.parametrize("archive", ARCHIVES)
 def test_no_cause_is_lost_and_none_is_made_up(archive: Path) -> None:
-    scored, found = json.loads(RESULTS.read_text()), cases(of_archive(archive).items())
-    assert found
-    assert set(accuracy(found)["not_first"]) <= set(scored["accuracy"]["not_first"])
-    assert wrong(false_findings(found)) <= wrong(scored["false"])
+    scored, result = json.loads(RESULTS.read_text()), cases(of_archive(archive).items())
+    assert result
+    assert set(accuracy(result)["not_first"]) <= set(scored["accuracy"]["not_first"])
+    assert wrong(false_findings(result)) <= wrong(scored["false"])
 
 
-def wrong(found: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
-    return {(one["case"], one["form"], one["finding"]) for one in found}
+def wrong(result: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {(item["case"], item["form"], item["finding"]) for item in result}

@@ -44,10 +44,10 @@ def test_accuracy_counts_faulty_forms_whose_fault_can_be_seen():
         case(fault(name="gap", known_gap="cannot be seen"), "faulty", 10.0),
         case(fault(name="first"), "mended", 5.0),
     ]
-    told = score.accuracy(cases)
-    assert (told["cases"], told["first"], told["third"]) == (4, 0.25, 0.5)
-    assert told["not_first"] == {"host/third 2": 3, "host/fourth 2": 4, "host/missing 2": None}
-    assert told["missed"] == ["host/missing 2: host-python"] and told["gaps"] == {"host/gap 2": None}
+    said = score.accuracy(cases)
+    assert (said["cases"], said["first"], said["third"]) == (4, 0.25, 0.5)
+    assert said["not_first"] == {"host/third 2": 3, "host/fourth 2": 4, "host/missing 2": None}
+    assert said["missed"] == ["host/missing 2: host-python"] and said["gaps"] == {"host/gap 2": None}
 
 
 def test_false_findings_are_large_ones_without_a_fault_and_forbidden_ones_with_one():
@@ -58,8 +58,11 @@ def test_false_findings_are_large_ones_without_a_fault_and_forbidden_ones_with_o
         case(program, "faulty", 100.0, finding("host-logging", 10.0), finding("host-checkpoint", 10.0)),
         case(fault(None, name="tuned"), "mended", 100.0, finding("host-python", 3.0)),
     ]
-    found = [(one["form"], one["finding"], one["share"]) for one in score.false_findings(cases)]
-    assert found == [
+    result = [
+        (false_finding["form"], false_finding["finding"], false_finding["share"])
+        for false_finding in score.false_findings(cases)
+    ]
+    assert result == [
         ("mended", "host-python", 0.04),
         ("mended", "device-ecc", None),
         ("faulty", "host-logging", 0.1),
@@ -80,15 +83,15 @@ def test_gains_are_compared_with_the_mended_twin():
         case(fault(name="silent"), "mended", 5.0),
         case(fault(name="alone"), "faulty", 10.0, finding("host-python", 5.0, 4.0, 6.0)),
     ]
-    one, two, nothing, silent = score.gains(cases)
-    assert (one.realised_ms, one.inside, one.width) == (4.0, True, 0.75)
-    assert one.error == pytest.approx(0.25) and one.labelled == 0.5
+    item, two, nothing, silent = score.gains(cases)
+    assert (item.realised_ms, item.inside, item.width) == (4.0, True, 0.75)
+    assert item.error == pytest.approx(0.25) and item.labelled == 0.5
     assert (two.predicted_ms, two.low_ms, two.high_ms, two.faults) == (9, 7, 11, 2)
     assert two.error == pytest.approx(-0.1) and two.inside
-    told = score.prediction([one, two, nothing, silent])
-    assert told["cases"] == 2 and told["error"] == pytest.approx(0.175)
-    assert told["coverage"] == 1.0 and told["width"] == pytest.approx((0.75 + 0.4) / 2)
-    assert told["cost_nothing_here"] == ["host/nothing 2"] and told["not_predicted"] == ["host/silent 2"]
+    said = score.prediction([item, two, nothing, silent])
+    assert said["cases"] == 2 and said["error"] == pytest.approx(0.175)
+    assert said["coverage"] == 1.0 and said["width"] == pytest.approx((0.75 + 0.4) / 2)
+    assert said["cost_nothing_here"] == ["host/nothing 2"] and said["not_predicted"] == ["host/silent 2"]
 
 
 def test_an_outcome_outside_its_interval_counts_against_coverage():
@@ -127,8 +130,8 @@ def test_bars_are_met_or_not_or_not_measured():
         case(fault(), "faulty", 10.0, *two, bound="input", by_bound=slow),
         case(fault(), "mended", 5.0, finding("host-logging", 1.0), bound="memory", by_bound=quick),
     ]
-    told = score.score(wrong)["bars"]
-    assert {name for name, bar in told.items() if bar["met"] is False} == set(told) - {"third"}
+    said = score.score(wrong)["bars"]
+    assert {name for name, bar in said.items() if bar["met"] is False} == set(said) - {"third"}
 
 
 def ledger(**ms: float) -> list[LedgerRow]:
@@ -141,9 +144,9 @@ def ledger(**ms: float) -> list[LedgerRow]:
 
 
 def test_a_ledger_is_summed_by_bound():
-    told = verdicts.by_bound(ledger(memory=1, compute=2, unknown=3, launch=4, input=5, gc=6, copy=7))
+    said = verdicts.by_bound(ledger(memory=1, compute=2, unknown=3, launch=4, input=5, gc=6, copy=7))
     known = {"memory": 1, "compute": 2, "device": 3, "launch": 4, "input": 5, "host": 6, "copy": 7}
-    assert told == known
+    assert said == known
 
 
 @pytest.mark.parametrize(
@@ -175,16 +178,16 @@ def test_verdicts_are_judged_by_both_forms():
         case(fault(name="alone"), "faulty", 10.0, bound="host", by_bound={"memory": 10.0}),
         case(fault(name="no ledger"), "faulty", 10.0),
     ]
-    told = verdicts.verdicts(cases)
-    assert (told["cases"], told["verdict"]) == (3, pytest.approx(2 / 3))
-    assert told["wrong_verdicts"] == {"host/a 2 mended": ["compute", ["memory"]]}
+    said = verdicts.verdicts(cases)
+    assert (said["cases"], said["verdict"]) == (3, pytest.approx(2 / 3))
+    assert said["wrong_verdicts"] == {"host/a 2 mended": ["compute", ["memory"]]}
 
 
 def test_synthetic_recordings_are_counted_apart():
-    builder = next(one for one in builders() if one.name == "thermal")
-    told = score.score([score.Case(builder, "faulty", 2, [finding("device-thermal", 4.0)], 20.0)])
-    assert told["recordings"] == 0 and told["accuracy"]["cases"] == 0
-    assert told["synthetic"]["accuracy"]["first"] == 1.0
+    builder = next(item for item in builders() if item.name == "thermal")
+    said = score.score([score.Case(builder, "faulty", 2, [finding("device-thermal", 4.0)], 20.0)])
+    assert said["recordings"] == 0 and said["accuracy"]["cases"] == 0
+    assert said["synthetic"]["accuracy"]["first"] == 1.0
 
 
 def test_tables_name_what_went_wrong_and_are_plain_json_before():
@@ -200,7 +203,7 @@ def test_tables_name_what_went_wrong_and_are_plain_json_before():
 
 def test_an_examination_and_its_json_make_the_same_case():
     step = Step(clean_ms=5.0, timeline_ms=6.0, ci_ms=None, n=20, kind="train", clean_mean_ms=5.5)
-    told = Examination(
+    examination = Examination(
         step=step,
         devices=[],
         integrity=Integrity(True, []),
@@ -209,11 +212,11 @@ def test_an_examination_and_its_json_make_the_same_case():
         energy=None,
         findings=[finding("host-python", 1.0)],
     )
-    plain = json.loads(msgspec.json.encode(told))
-    assert score.case_of(fault(), "faulty", 2, told) == score.case_of(fault(), "faulty", 2, plain)
-    assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.5
-    told.step.clean_mean_ms = None
-    assert score.case_of(fault(), "faulty", 2, told).step_ms == 5.0
+    plain = json.loads(msgspec.json.encode(examination))
+    assert score.case_of(fault(), "faulty", 2, examination) == score.case_of(fault(), "faulty", 2, plain)
+    assert score.case_of(fault(), "faulty", 2, examination).step_ms == 5.5
+    examination.step.clean_mean_ms = None
+    assert score.case_of(fault(), "faulty", 2, examination).step_ms == 5.0
 
 
 def test_the_picture_shows_every_gain_that_was_predicted_and_came_true():
@@ -224,5 +227,5 @@ def test_the_picture_shows_every_gain_that_was_predicted_and_came_true():
     gain = {"case": "a <b> 2", "predicted_ms": 2.0, "low_ms": 1.0, "high_ms": 3.0, "realised_ms": 2.5}
     others = [{**gain, "predicted_ms": None}, {**gain, "realised_ms": -1.0}]
     drawn = ElementTree.fromstring(picture([gain, *others]))
-    points = [one for one in drawn.iter() if one.tag.endswith("circle")]
-    assert [one[0].text for one in points] == ["a <b> 2: predicted 2.00 ms, realised 2.50 ms"]
+    points = [item for item in drawn.iter() if item.tag.endswith("circle")]
+    assert [point[0].text for point in points] == ["a <b> 2: predicted 2.00 ms, realised 2.50 ms"]

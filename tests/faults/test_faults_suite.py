@@ -57,8 +57,8 @@ SAMPLE = (
 def test_every_kind_is_described_in_full():
     assert len(kinds()) >= 45
     for name, kind in kinds().items():
-        told = {"id", "group", "title", "bound", "action", "mechanism", "shows", "remedy", "references"}
-        assert set(kind) - {"techniques", "no_technique", "trial"} == told, name
+        said = {"id", "group", "title", "bound", "action", "mechanism", "shows", "remedy", "references"}
+        assert set(kind) - {"techniques", "no_technique", "trial"} == said, name
         assert kind["group"] in GROUPS and name.startswith(kind["group"] + "-")
         assert name == name.lower() and " " not in name
         assert all(kind[key].strip() for key in ("title", "action", "mechanism", "shows", "remedy"))
@@ -127,8 +127,8 @@ def test_a_program_is_ordinary_pytorch(program: Program):
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not any(name.partition(".")[0] == "fathom" for name in imported)
     assert {"faults.common"} <= imported
-    told = ast.get_docstring(tree) or ""
-    assert len(told.split("\n\n")) == (2 if program.fault.kind else 1)
+    said = ast.get_docstring(tree) or ""
+    assert len(said.split("\n\n")) == (2 if program.fault.kind else 1)
     assert ("options.faulty" in source) == bool(program.fault.kind)
     assert ("options.by(" in source) == (program.fault.severity == [1, 2, 3])
 
@@ -147,22 +147,22 @@ def losses() -> dict[str, dict[str, float]]:
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, dict[str, float]] = defaultdict(dict)
+    by_name: dict[str, dict[str, float]] = defaultdict(dict)
     for line in done.stdout.splitlines():
-        told = json.loads(line)
-        found[told["id"]][told["form"]] = told["loss"]
-    return found
+        document = json.loads(line)
+        by_name[document["id"]][document["form"]] = document["loss"]
+    return by_name
 
 
 @pytest.mark.programs
 @pytest.mark.xdist_group("faults")
 @pytest.mark.parametrize("program", [p for p in programs() if p.id in SAMPLE], ids=lambda p: p.id)
 def test_both_forms_run_on_a_processor_and_agree(program: Program, losses):
-    told = losses[program.id]
-    assert set(told) == set(program.forms)
-    assert all(math.isfinite(loss) for loss in told.values())
+    said = losses[program.id]
+    assert set(said) == set(program.forms)
+    assert all(math.isfinite(loss) for loss in said.values())
     if program.fault.agree is not None:
-        assert told["faulty"] == pytest.approx(told["mended"], rel=program.fault.agree)
+        assert said["faulty"] == pytest.approx(said["mended"], rel=program.fault.agree)
 
 
 # synthetic telemetry
@@ -187,10 +187,10 @@ def test_a_device_that_is_unwell_is_as_slow_as_its_label_says(builder: Program, 
 
 
 def options(folder, **more) -> argparse.Namespace:
-    told = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
-    told |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None, "at_once": 1}
-    told |= {"missing": False, "kept": folder / "kept"}
-    return argparse.Namespace(**told | more)
+    said = {"folder": folder, "only": None, "group": None, "form": ("faulty", "mended"), "severity": [2]}
+    said |= {"steps": 5, "windows": 2, "minutes": 9, "tar": None, "small": True, "gpus": None, "at_once": 1}
+    said |= {"missing": False, "kept": folder / "kept"}
+    return argparse.Namespace(**said | more)
 
 
 def test_both_forms_are_recorded_side_by_side(tmp_path):
@@ -206,17 +206,17 @@ def test_both_forms_are_recorded_side_by_side(tmp_path):
 
 def test_a_run_stopped_early_leaves_an_even_sample(tmp_path):
     runs = list(record.chosen(options(tmp_path, severity=[1, 3])))
-    whole = Counter(run.program.group for run in runs)
-    assert len({run.name for run in runs}) == len(runs) and len(whole) >= 5
+    counts = Counter(run.program.group for run in runs)
+    assert len({run.name for run in runs}) == len(runs) and len(counts) >= 5
     for part in (0.25, 0.5, 0.75):
         here = runs[: int(part * len(runs))]
         for group, count in Counter(run.program.group for run in here).items():
-            assert count == pytest.approx(part * whole[group], abs=3)
+            assert count == pytest.approx(part * counts[group], abs=3)
         severities = Counter(run.severity for run in here)
         assert severities[1] == pytest.approx(severities[3], rel=0.3)
-    for one, other in itertools.pairwise(runs):
-        if one.form == "faulty":
-            assert other.name == one.name.replace("faulty", "mended")
+    for item, other in itertools.pairwise(runs):
+        if item.form == "faulty":
+            assert other.name == item.name.replace("faulty", "mended")
 
 
 def test_what_is_kept_can_be_left_out(tmp_path):
@@ -285,8 +285,8 @@ def test_no_counters_are_qualified_for_runs_without_them_or_that_cannot_run(tmp_
 def test_a_recording_that_lacks_its_counters_has_failed_and_says_why(tmp_path, target, capsys, answer, words):
     target[1].update(answer)
     bad = record.record(options(tmp_path), lambda: [COUNTED])
-    told = capsys.readouterr().out
-    assert words in told and bad == ("measure" not in answer)
+    out = capsys.readouterr().out
+    assert words in out and bad == ("measure" not in answer)
     assert bool(list(tmp_path.glob("*.tar.xz"))) != bool(bad)
 
 
@@ -325,8 +325,8 @@ def test_what_ended_well_is_not_recorded_again(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_programs_that_cannot_run_here_are_left_out_with_the_reason(needs, small, reason):
-    told = record.unmet(Program("x", "y", Fault(kind=None, needs=needs)), small)
-    assert reason in told and bool(told) == bool(reason)
+    said = record.unmet(Program("x", "y", Fault(kind=None, needs=needs)), small)
+    assert reason in said and bool(said) == bool(reason)
 
 
 def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, monkeypatch, capfd):
@@ -353,10 +353,10 @@ def test_runs_are_spread_over_gpus_and_cores_with_both_forms_on_one(tmp_path, mo
             name = archive.name.removesuffix(".tar.xz")
             places[name] = tar.extractfile(f"{name}/{record.LOG}").read().decode().split()
     assert len(places) == 4 and {gpu for gpu, *_ in places.values()} == {"4", "GPU-5"}
-    for name, found in places.items():
-        assert found == places[name.replace("mended", "faulty")]
-    one, other = {tuple(cores) for _, *cores in places.values()} if len(before) > 1 else ((), ())
-    assert not set(one) & set(other) and {int(core) for core in (*one, *other)} <= before
+    for name, result in places.items():
+        assert result == places[name.replace("mended", "faulty")]
+    item, other = {tuple(cores) for _, *cores in places.values()} if len(before) > 1 else ((), ())
+    assert not set(item) & set(other) and {int(core) for core in (*item, *other)} <= before
     lines = capfd.readouterr().out.splitlines()
     assert sum(line.endswith((" on GPU 4", " on GPU GPU-5")) for line in lines) == 4 and len(lines) == 5
 

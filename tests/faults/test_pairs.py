@@ -33,14 +33,14 @@ NCU = DATA / "ncu" / "crafted-h200.csv"
 
 
 def test_every_pair_is_there_and_names_kinds_that_there_are() -> None:
-    found = pairs.pairs()
+    result = pairs.pairs()
     count = {
-        source: sum(name.startswith(source) for name in found) for source in ("lab/", "crafted/", "faults/")
+        source: sum(name.startswith(source) for name in result) for source in ("lab/", "crafted/", "faults/")
     }
     assert count["crafted/"] == 10 and count["lab/"] >= 40
     assert count["faults/"] == sum(bool(program.fault.kind) for program in programs())
-    assert {kind for pair in found.values() for kind in pair.findings} <= kinds().keys()
-    for name, pair in found.items():
+    assert {kind for pair in result.values() for kind in pair.findings} <= kinds().keys()
+    for name, pair in result.items():
         assert bool(pair.commands) == name.startswith("faults/")
         assert pair.addressed().name
 
@@ -85,11 +85,11 @@ def test_real_counters_of_ncu_tell_crafted_kernels_apart(tmp_path: Path) -> None
     for name, pair in by_name.items():
         if not name.startswith("crafted/"):
             continue
-        found = pairs.check(name, pair, store, store)
+        check = pairs.check(name, pair, store, store)
         if name == "crafted/uncoalesced":  # the counters of its stores were not among those measured
-            assert (found[0].plain, found[0].tuned) == (None, None) and "wasted_stores" in found[0].why
+            assert (check[0].plain, check[0].tuned) == (None, None) and "wasted_stores" in check[0].why
         else:
-            assert all(one.names for one in found), name
+            assert all(item.names for item in check), name
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
 
 def test_findings_of_soundings_tell_forms_apart(devices: dict[str, Seen]) -> None:
     well, unwell = devices["mended"], devices["faulty"]
-    (found,) = told(["device-power-limit"], unwell, well)
-    assert found.names and found == Told("device-power-limit", True, False)
+    (result,) = told(["device-power-limit"], unwell, well)
+    assert result.names and result == Told("device-power-limit", True, False)
     assert told(["device-power-limit"], well, unwell) == [Told("device-power-limit", False, True)]
     assert not told(["device-power-limit"], unwell, unwell)[0].names
     assert told(["device-thermal"], unwell, well) == [Told("device-thermal", False, False)]
@@ -131,10 +131,10 @@ def test_an_examination_shows_what_it_found_and_what_it_could_not_look_at() -> N
         findings=[Finding("host-python", "A title", Where(), [], [], *[None] * 4, 0.8, "", "", "")],
         abstained=[Abstained("finding host-launch-bound", "why"), Abstained("energy", "none")],
     )
-    found = seen_in(bare)
-    assert set(found.shown) == {"host-python"} and found.why["host-launch-bound"] == "why"
-    assert "energy" not in found.why and "host-checkpoint" in found.clear
-    assert "kernels-divergence" in found.why and "kernels-divergence" not in seen_in(bare, counted=True).why
+    result = seen_in(bare)
+    assert set(result.shown) == {"host-python"} and result.why["host-launch-bound"] == "why"
+    assert "energy" not in result.why and "host-checkpoint" in result.clear
+    assert "kernels-divergence" in result.why and "kernels-divergence" not in seen_in(bare, counted=True).why
 
 
 def test_the_table_names_kinds_and_rules_that_there_are() -> None:
@@ -211,7 +211,7 @@ def test_the_command_records_and_reports(tmp_path: Path, monkeypatch: pytest.Mon
     done = call("--json")
     (row,) = json.loads(done.stdout)
     assert done.exit_code == 0 and row["soundings"] == [str(store.path) for store in stores]
-    assert [(one["kind"], one["plain"], one["tuned"]) for one in row["findings"]] == [
+    assert [(finding["kind"], finding["plain"], finding["tuned"]) for finding in row["findings"]] == [
         ("device-power-limit", True, False),
         ("kernels-divergence", None, None),
     ]
@@ -224,5 +224,5 @@ def test_the_command_records_and_reports(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("fathom.lab.record_forms", failing, raising=False)
     assert call("--json").exit_code == 1
     skipped = [Outcome(technique.name, "skipped", "no GPU")]
-    monkeypatch.setattr("fathom.lab.run", lambda *_, **__: (one for one in skipped), raising=False)
+    monkeypatch.setattr("fathom.lab.run", lambda *_, **__: (item for item in skipped), raising=False)
     assert call("--json").exit_code == 0

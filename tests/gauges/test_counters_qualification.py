@@ -47,18 +47,18 @@ def test_streaming_counters_are_found_whatever_is_missing(
         for name in names
         if name[0] not in chip.missing and name not in chip.unknown and name not in chip.passes_alone
     }
-    found = sort_out(names, chip, [anchor])
-    grouped = {name for group in found.groups for name in group}
-    crowded = {name for name, why in found.refused.items() if "fit" in why}
-    assert grouped | crowded == good and not grouped & set(found.refused)
-    assert set(found.refused) == set(names) - good | crowded and all(found.refused.values())
+    result = sort_out(names, chip, [anchor])
+    grouped = {name for group in result.groups for name in group}
+    crowded = {name for name, why in result.refused.items() if "fit" in why}
+    assert grouped | crowded == good and not grouped & set(result.refused)
+    assert set(result.refused) == set(names) - good | crowded and all(result.refused.values())
     assert all(
         chip.passes([anchor, name]) > 1 for name in crowded
     )  # nothing is refused that could be sampled
-    for group in found.groups:
+    for group in result.groups:
         assert chip.passes(group) == 1 and chip.completes(group)
         assert group[0] == anchor or anchor not in good
-    rest = [name for group in found.groups for name in group if name != anchor]
+    rest = [name for group in result.groups for name in group if name != anchor]
     assert len(rest) == len(set(rest))
 
 
@@ -66,8 +66,8 @@ def test_bisection_samples_far_less_than_once_a_counter() -> None:
     chip = FakeChip(dict.fromkeys(UNITS, 100), {"C"})
     names = [f"{unit}.{number}" for unit in UNITS for number in range(30)]
     names = [name for name in names if name[0] != "C" or name == "C.7"]
-    found = sort_out(names, chip, ["A.0"])
-    assert list(found.refused) == ["C.7"] and len(found.groups) == 1
+    result = sort_out(names, chip, ["A.0"])
+    assert list(result.refused) == ["C.7"] and len(result.groups) == 1
     assert chip.sampled <= 20
 
 
@@ -78,8 +78,8 @@ def test_groups_are_filled_greedily_in_order() -> None:
 
 
 def test_if_nothing_streams_every_counter_has_a_reason() -> None:
-    found = sort_out(["A.0", "A.1"], FakeChip({"A": 2}, {"A"}), ["A.0"])
-    assert found.groups == [] and set(found.refused) == {"A.0", "A.1"}
+    result = sort_out(["A.0", "A.1"], FakeChip({"A": 2}, {"A"}), ["A.0"])
+    assert result.groups == [] and set(result.refused) == {"A.0", "A.1"}
 
 
 # candidates
@@ -148,14 +148,14 @@ def test_qualified_counters_are_stored_and_reused(tmp_path: Any) -> None:
 
     here = machine()
     assert needed(here)
-    found = qualify(here, force=True, devices=(0,), start=start)
+    result = qualify(here, force=True, devices=(0,), start=start)
     assert asked == [({"interval_ns": 20_000, "capability": "9.0"}, {"CUDA_VISIBLE_DEVICES": "GPU-1"})]
-    kept, place = keep_counters(here, found, tmp_path)
-    assert place.is_file() and not needed(kept) and counters_of(kept) == found
+    kept, place = keep_counters(here, result, tmp_path)
+    assert place.is_file() and not needed(kept) and counters_of(kept) == result
     again = known_machine(lambda: dict(here), tmp_path)
-    assert counters_of(again) == found and found["driver"] == "580" and found["measured_ns"] > 0
+    assert counters_of(again) == result and result["driver"] == "580" and result["measured_ns"] > 0
     keep(here, [], [], tmp_path)  # measuring ceilings forgets nothing
-    assert remembered("f" * 16, tmp_path)["counters"] == found  # type: ignore[index]
+    assert remembered("f" * 16, tmp_path)["counters"] == result  # type: ignore[index]
 
 
 @pytest.mark.parametrize("driver", ["590", None])

@@ -146,19 +146,19 @@ def test_uncertainty_falls_with_the_square_root_of_the_number():
 def test_the_fastest_measurement_is_the_ceiling_and_all_are_its_series():
     slow = Measurement({"bytes": 1}, Sample((2.0, 2.0, 2.0), 1), 8.0)
     fast = Measurement({"bytes": 2}, Sample((1.0, 2.0, 4.0), 1), 16.0, {"power_w": 1.0}, ("hot",))
-    found = best("hbm.read", [slow, fast])
-    assert (found.value, found.low, found.high) == (8.0, 16 / 3, 16 / 1.5)
-    assert found.at == {"bytes": 2}
-    assert found.series == [{"bytes": 1, "value": 4.0}, {"bytes": 2, "value": 8.0}]
-    assert found.flags[0] == "hot" and "apart" in found.flags[1]
-    assert found.conditions == {"power_w": 1.0}
+    result = best("hbm.read", [slow, fast])
+    assert (result.value, result.low, result.high) == (8.0, 16 / 3, 16 / 1.5)
+    assert result.at == {"bytes": 2}
+    assert result.series == [{"bytes": 1, "value": 4.0}, {"bytes": 2, "value": 8.0}]
+    assert result.flags[0] == "hot" and "apart" in result.flags[1]
+    assert result.conditions == {"power_w": 1.0}
 
 
 def test_the_best_latency_is_the_shortest():
     results = [Measurement({"n": n}, Sample((n * 1e-6,) * 3, 1)) for n in (3, 2, 5)]
-    found = best("latency.item", results)
-    assert (found.value, found.unit, found.at) == (2e-6, "s", {"n": 2})
-    assert found.low <= found.value <= found.high
+    result = best("latency.item", results)
+    assert (result.value, result.unit, result.at) == (2e-6, "s", {"n": 2})
+    assert result.low <= result.value <= result.high
 
 
 def test_without_a_measurement_there_is_no_ceiling():
@@ -169,9 +169,9 @@ def test_without_a_measurement_there_is_no_ceiling():
 @given(st.floats(1e-7, 1e-5), st.floats(0, 1e-4), st.integers(3, 9))
 def test_the_slope_finds_what_a_node_adds(node, constant, count):
     seconds = [tuple(constant + node * n for _ in range(count)) for n in latency.NODES]
-    found = latency.slopes(latency.NODES, seconds)
-    assert len(found) == count
-    assert found == pytest.approx([node] * count, rel=1e-6)
+    result = latency.slopes(latency.NODES, seconds)
+    assert len(result) == count
+    assert result == pytest.approx([node] * count, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 5), (1, 1, 1), (2, 7, 3)])

@@ -15,10 +15,10 @@ Own = namedtuple("Own", "user system children_user children_system iowait")
 def contention(used: System, own: Own) -> Contention:
     """Contention when everything began at zero."""
     systems, owns = iter([System(*[0.0] * 10), used]), iter([Own(*[0.0] * 5), own])
-    found = Contention(lambda: next(systems), lambda: next(owns))
-    with found:
+    result = Contention(lambda: next(systems), lambda: next(owns))
+    with result:
         pass
-    return found
+    return result
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ def contention(used: System, own: Own) -> Contention:
     ],
 )
 def test_time_used_by_others(used, own, others):
-    found = contention(used, own)
-    assert found.others == pytest.approx(others)
-    assert bool(found.flags) == (others > 0.1)
+    result = contention(used, own)
+    assert result.others == pytest.approx(others)
+    assert bool(result.flags) == (others > 0.1)
 
 
 def test_no_elapsed_time():

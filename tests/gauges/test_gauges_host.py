@@ -32,9 +32,9 @@ def modest(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(host.GAUGES))
 def test_the_host_has_its_ceilings(modest, name):
-    found = host.GAUGES[name](GaugeJob(ids=(name,), pace=PACE))
-    assert found.id == name and 1e6 < found.value < 1e16
-    assert found.at["threads"] >= 1
+    items = host.GAUGES[name](GaugeJob(ids=(name,), pace=PACE))
+    assert items.id == name and 1e6 < items.value < 1e16
+    assert items.at["threads"] >= 1
 
 
 def test_arrays_are_random(modest):
@@ -44,8 +44,8 @@ def test_arrays_are_random(modest):
 
 
 def test_a_loaders_workers_hand_over_their_batches(modest):
-    found = loader.GAUGES["host.loader"](GaugeJob(ids=("host.loader",), pace=PACE))
-    assert found.value > 1e6 and found.at == {"bytes": 2**20, "workers": 1}
+    items = loader.GAUGES["host.loader"](GaugeJob(ids=("host.loader",), pace=PACE))
+    assert items.value > 1e6 and items.at == {"bytes": 2**20, "workers": 1}
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3, 64])
@@ -55,9 +55,9 @@ def test_workers_leave_the_receiver_a_core(cores):
 
 @pytest.mark.parametrize("kind", ["sequential", "random"])
 def test_the_disk_is_read_and_left_as_it_was(modest, tmp_path, kind):
-    found = disk.GAUGES[f"disk.read.{kind}"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
-    assert found.value > 1e5 and len(found.series) == len(disk.RANDOM)
-    assert kind == "sequential" or found.at["block_bytes"] == 128 * disk.KIB
+    items = disk.GAUGES[f"disk.read.{kind}"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
+    assert items.value > 1e5 and len(items.series) == len(disk.RANDOM)
+    assert kind == "sequential" or items.at["block_bytes"] == 128 * disk.KIB
     assert list(tmp_path.iterdir()) == []
 
 
@@ -76,8 +76,8 @@ def test_reads_bring_the_files_own_bytes(tmp_path):
 
 def test_a_refusal_of_direct_reads_is_flagged(monkeypatch, modest, tmp_path):
     monkeypatch.setattr(disk, "takes_direct", lambda path: False)
-    found = disk.GAUGES["disk.read.sequential"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
-    assert disk.CACHED in found.flags
+    items = disk.GAUGES["disk.read.sequential"](GaugeJob(ids=(), data=str(tmp_path), pace=PACE))
+    assert disk.CACHED in items.flags
 
 
 def test_a_full_disk_is_a_reason_and_leaves_nothing(monkeypatch, modest, tmp_path):
@@ -147,10 +147,10 @@ def test_rows_of_ranks_become_ceilings(monkeypatch, tmp_path):
 
     monkeypatch.setattr(collectives, "_run", run)
     job = GaugeJob(ids=("collective.all_reduce", "collective.send_recv"), devices=(0, 1, 2, 3))
-    found = collectives.GAUGES["collective.all_reduce"](job)
-    assert found.value == pytest.approx(2**30 / 5e-3 * 1.5)
-    assert found.at == {"bytes": 2**30, "ranks": 4}
-    assert found.series[0]["seconds"] == 1e-4
+    items = collectives.GAUGES["collective.all_reduce"](job)
+    assert items.value == pytest.approx(2**30 / 5e-3 * 1.5)
+    assert items.at == {"bytes": 2**30, "ranks": 4}
+    assert items.series[0]["seconds"] == 1e-4
     with pytest.raises(NotHereError, match="did not finish"):
         collectives.GAUGES["collective.all_gather"](job)
 

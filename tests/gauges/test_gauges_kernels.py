@@ -64,8 +64,8 @@ def is_multiple(number: int, unit: int) -> bool:
     return number == 0 if unit == 0 else number >= unit and number % unit == 0
 
 
-def count(found: Counter[str], begin: str) -> int:
-    return sum(number for name, number in found.items() if name.startswith(begin))
+def count(result: Counter[str], begin: str) -> int:
+    return sum(number for name, number in result.items() if name.startswith(begin))
 
 
 @needs_nvcc
@@ -81,11 +81,11 @@ def test_no_kernel_spills(binaries, source):
 def test_streams_move_sixteen_bytes_at_a_time(binaries, arch):
     moves = {"read": (1, 0), "write": (0, 1), "copy": (1, 1), "triad": (2, 1)}
     for kind, (loads, stores) in moves.items():
-        found = instructions(binaries["memory", arch], f"{kind}_words")
-        wide = sum(n for name, n in found.items() if name.startswith("LDG") and ".128" in name)
+        result = instructions(binaries["memory", arch], f"{kind}_words")
+        wide = sum(n for name, n in result.items() if name.startswith("LDG") and ".128" in name)
         assert is_multiple(wide, loads * memory.UNROLL)
-        assert is_multiple(found["STG.E.128"], stores * memory.UNROLL)
-        assert count(found, "LDL") == count(found, "STL") == 0
+        assert is_multiple(result["STG.E.128"], stores * memory.UNROLL)
+        assert count(result, "LDL") == count(result, "STL") == 0
 
 
 @needs_nvcc
@@ -114,19 +114,19 @@ def test_every_read_of_the_caches_is_there(binaries, arch):
     ],
 )
 def test_arithmetic_is_the_pipes_own(binaries, arch, function, pipe, strangers):
-    found = instructions(binaries["vector", arch], function)
-    width = {name: 2 if name.startswith("FFMA2") else 1 for name in found}
-    steps = sum(number * width[name] for name, number in found.items() if name.startswith(pipe))
+    result = instructions(binaries["vector", arch], function)
+    width = {name: 2 if name.startswith("FFMA2") else 1 for name in result}
+    steps = sum(number * width[name] for name, number in result.items() if name.startswith(pipe))
     assert is_multiple(steps, vector.CHAINS * vector.STEPS)
-    assert all(count(found, stranger) == 0 for stranger in strangers)
+    assert all(count(result, stranger) == 0 for stranger in strangers)
 
 
 @pytest.mark.parametrize("module", [memory, caches, vector])
 def test_host_and_kernel_agree_on_their_constants(module):
     name = module.__name__.rsplit(".", 1)[1]
     text = (cuda.SOURCES / f"{name}.cu").read_text()
-    found = {key: int(value) for key, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
-    shared = {key: value for key, value in found.items() if hasattr(module, key)}
+    by_name = {key: int(value) for key, value in re.findall(r"constexpr int (\w+) = (\d+);", text)}
+    shared = {key: value for key, value in by_name.items() if hasattr(module, key)}
     assert shared and all(getattr(module, key) == value for key, value in shared.items())
-    if "SHARED_WORDS" in found:
-        assert found["SHARED_WORDS"] * module.WORD == module.SHARED_BYTES
+    if "SHARED_WORDS" in by_name:
+        assert by_name["SHARED_WORDS"] * module.WORD == module.SHARED_BYTES

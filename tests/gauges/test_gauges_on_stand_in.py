@@ -59,11 +59,11 @@ def measure(name: str, **more: object):
 @pytest.mark.parametrize("name", GPU_IDS)
 def test_every_ceiling_of_a_gpu_comes_out(monkeypatch, small, name):
     stand_in_gpu.install(monkeypatch)
-    found = measure(name)
-    assert (found.id, found.unit) == (name, BY_ID[name].unit)
-    assert 0 < found.low <= found.value <= found.high < math.inf
-    assert found.samples >= 3 and found.device is None
-    assert found.series
+    result = measure(name)
+    assert (result.id, result.unit) == (name, BY_ID[name].unit)
+    assert 0 < result.low <= result.value <= result.high < math.inf
+    assert result.samples >= 3 and result.device is None
+    assert result.series
 
 
 @pytest.mark.parametrize("name", ["hbm.copy", "copy.h2d.pageable", "matmul.fp16", "attention.forward.bf16"])
@@ -188,7 +188,7 @@ def test_pairs_of_gpus_make_a_matrix(monkeypatch):
     assert one_way == {(a, b) for a in (4, 5, 6) for b in (4, 5, 6) if a != b}
     assert len([row for row in link.series if row["both_ways"]]) == 3
     assert not link.at["both_ways"]
-    assert [found.device for found in peers.GAUGES["copy.peer"](job)] == [4, 5, 6]
+    assert [result.device for result in peers.GAUGES["copy.peer"](job)] == [4, 5, 6]
 
 
 def test_one_gpu_has_no_peers():
@@ -223,8 +223,8 @@ def test_files_are_read_into_the_gpu(monkeypatch, tmp_path, compatible):
     stand_in_gpu.install(monkeypatch)
     monkeypatch.setattr(gds, "import_module", lambda name: FakeKvikio(compatible))
     monkeypatch.setattr("fathom.gauges.disk.filesystem", lambda place: None)
-    found = gds.GAUGES["disk.read.gds"](GaugeJob(ids=("disk.read.gds",), data=str(tmp_path), pace=PACE))
-    assert found.value > 0 and (gds.THROUGH_HOST in found.flags) == compatible
+    items = gds.GAUGES["disk.read.gds"](GaugeJob(ids=("disk.read.gds",), data=str(tmp_path), pace=PACE))
+    assert items.value > 0 and (gds.THROUGH_HOST in items.flags) == compatible
     assert list(tmp_path.iterdir()) == []
 
 

@@ -78,18 +78,18 @@ def run(script: str, ids: tuple[str, ...] = HBM, **more: object) -> tuple[list[C
             job, {**environment, "SCRIPT": script, "PYTHONPATH": str(ROOT)}, "tests.support.gauges_program"
         )
 
-    found = MeasurementPlan(MACHINE, ids, devices=(0,), linked=(0,), force=True, **more)
-    return measure(found, start=start)
+    measurement_plan = MeasurementPlan(MACHINE, ids, devices=(0,), linked=(0,), force=True, **more)
+    return measure(measurement_plan, start=start)
 
 
-def ids(found: list[Ceiling] | list[Missing]) -> list[str]:
-    return [one.id for one in found]
+def ids(ceilings: list[Ceiling] | list[Missing]) -> list[str]:
+    return [item.id for item in ceilings]
 
 
 def test_measurements_belong_to_the_process_device():
     ceilings, missing = run("hbm.write=missing,hbm.copy=chatter")
     assert ids(ceilings) == ["hbm.read", "hbm.copy", "hbm.triad"]
-    assert {one.device for one in ceilings} == {0}
+    assert {item.device for item in ceilings} == {0}
     assert missing == [Missing(id="hbm.write", why="the chip has none", device=0)]
 
 
@@ -127,8 +127,8 @@ def test_invalid_numbers_are_not_ceilings(deed):
 
 
 def test_a_process_that_never_starts_loses_all_and_says_why():
-    found = MeasurementPlan(MACHINE, HBM[:2], devices=(0,), force=True)
-    ceilings, missing = measure(found, start=partial(Child, module="tests.no_such_module"))
+    measurement_plan = MeasurementPlan(MACHINE, HBM[:2], devices=(0,), force=True)
+    ceilings, missing = measure(measurement_plan, start=partial(Child, module="tests.no_such_module"))
     assert ceilings == []
     assert ids(missing) == ["hbm.read", "hbm.write"]
     assert "No module named" in missing[0].why
@@ -136,16 +136,16 @@ def test_a_process_that_never_starts_loses_all_and_says_why():
 
 def test_progress_never_falls_and_ends_before_its_total():
     seen = []
-    found = MeasurementPlan(MACHINE, HBM, devices=(0,), force=True)
+    measurement_plan = MeasurementPlan(MACHINE, HBM, devices=(0,), force=True)
     environment = {"SCRIPT": "", "PYTHONPATH": str(ROOT)}
     measure(
-        found,
+        measurement_plan,
         seen.append,
         lambda job, env: Child(job, {**env, **environment}, "tests.support.gauges_program"),
     )
     assert [now.name for now in seen] == list(HBM)
     assert [now.done_s for now in seen] == sorted(now.done_s for now in seen)
-    assert all(now.done_s < now.total_s == seconds(found) for now in seen)
+    assert all(now.done_s < now.total_s == seconds(measurement_plan) for now in seen)
 
 
 def test_without_a_gpu_every_gpu_ceiling_says_why():
@@ -153,19 +153,19 @@ def test_without_a_gpu_every_gpu_ceiling_says_why():
         MeasurementPlan(BARE, ("hbm.read", "link.peer"), why_no_gpu="there is no GPU (no driver)")
     )
     assert ceilings == []
-    assert {one.why for one in missing} == {"there is no GPU (no driver)"}
+    assert {absence.why for absence in missing} == {"there is no GPU (no driver)"}
 
 
 def test_links_need_two_gpus():
-    found = MeasurementPlan(MACHINE, ("link.peer",), devices=(0,), linked=(0,), force=True)
-    assert batches(found) == []
-    assert "two GPUs" in measure(found)[1][0].why
+    measurement_plan = MeasurementPlan(MACHINE, ("link.peer",), devices=(0,), linked=(0,), force=True)
+    assert batches(measurement_plan) == []
+    assert "two GPUs" in measure(measurement_plan)[1][0].why
 
 
 def test_each_process_sees_its_devices_alone():
     names = ("host.read", "hbm.read", "link.peer")
-    found = batches(MeasurementPlan(MACHINE, names, devices=(1, 0), linked=(0, 1)))
-    seen = [(batch.job.ids, batch.device, batch.environment["CUDA_VISIBLE_DEVICES"]) for batch in found]
+    result = batches(MeasurementPlan(MACHINE, names, devices=(1, 0), linked=(0, 1)))
+    seen = [(batch.job.ids, batch.device, batch.environment["CUDA_VISIBLE_DEVICES"]) for batch in result]
     assert seen == [
         (("host.read",), None, ""),
         (("hbm.read",), 1, "GPU-11"),
@@ -210,9 +210,9 @@ def test_an_unknown_ceiling_is_refused(word):
     ],
 )
 def test_the_environment_says_which_gpus_there_are(tmp_path, asked, environment, devices, linked):
-    found = plan(MACHINE, gpu=asked, data=tmp_path, environment=environment, open_nvml=FakeNvml)
-    assert (found.devices, found.linked) == (devices, linked)
-    assert found.ids == QUICK
+    result = plan(MACHINE, gpu=asked, data=tmp_path, environment=environment, open_nvml=FakeNvml)
+    assert (result.devices, result.linked) == (devices, linked)
+    assert result.ids == QUICK
 
 
 def test_impossible_wishes_are_refused(tmp_path):
@@ -256,7 +256,7 @@ def test_processes_hidden_by_a_container_leave_traces():
 def test_doubts_about_a_device_flag_its_ceilings(monkeypatch):
     monkeypatch.setattr(parent, "traces", lambda device: [SHARED])
     ceilings, _ = run("")
-    assert all(found.flags == [SHARED] for found in ceilings)
+    assert all(result.flags == [SHARED] for result in ceilings)
 
 
 def test_conditions_are_those_of_the_block():
@@ -281,8 +281,8 @@ def test_without_sensors_conditions_are_unknown_not_fine():
 
 def test_conditions_take_medians_and_the_lowest_clock():
     looks = [{"sm_clock_mhz": clock, "reasons": 0} for clock in (1980, 1200, 1900)]
-    found = summary(looks)
-    assert (found["sm_clock_mhz"], found["sm_clock_min_mhz"], found["throttle"]) == (1900, 1200, [])
+    result = summary(looks)
+    assert (result["sm_clock_mhz"], result["sm_clock_min_mhz"], result["throttle"]) == (1900, 1200, [])
 
 
 def ceiling(name: str, value: float, device: int | None = 0) -> Ceiling:

@@ -44,10 +44,10 @@ def recorded(home: Path, folder: Path, program: str, *options: str) -> Store:
 
 
 def test_at_least_fifty_counters_stream_and_every_refusal_has_its_reason(home: Path) -> None:
-    found: dict[str, Any] = json.loads((home / "found.json").read_text())
-    assert len({name for group in found["groups"] for name in group}) >= 50
-    assert all(found["refused"].values()) and found["trigger"] in ("time", "clock")
-    anchors = {group[0] for group in found["groups"]}
+    document: dict[str, Any] = json.loads((home / "found.json").read_text())
+    assert len({name for group in document["groups"] for name in group}) >= 50
+    assert all(document["refused"].values()) and document["trigger"] in ("time", "clock")
+    anchors = {group[0] for group in document["groups"]}
     assert len(anchors) == 1 and "sm__cycles_active" in anchors.pop()
 
 
@@ -56,7 +56,7 @@ def test_samples_lie_where_the_kernels_of_their_burst_are(home: Path, tmp_path: 
     store = recorded(home, tmp_path, program)
     samples = store.table("samples").collect()
     assert len(samples) > 500, store.manifest.abstained
-    assert not [one for one in store.manifest.problems if one.what == "samples-lost"]
+    assert not [problem for problem in store.manifest.problems if problem.what == "samples-lost"]
     kernels = store.table("kernels").filter(phase="counters").collect()
     assert set(samples["burst"].unique()) <= set(kernels["burst"].unique())
     for (burst,), own in samples.group_by("burst"):
@@ -74,11 +74,11 @@ def test_what_ran_in_bursts_is_told_as_the_profiler_tells_it(
     """CUPTI's own records against Kineto's of the same program."""
     kernels = recorded(home, tmp_path, program).table("kernels").collect()
     about = ["kind", "name", "grid", "block", "registers", "shared_bytes", "stream", "bytes"]
-    told = {
+    by_name = {
         phase: set(kernels.filter(phase=phase).select(about).iter_rows())
         for phase in ("timeline", "counters")
     }
-    assert told["counters"] and told["counters"] == told["timeline"]
+    assert by_name["counters"] and by_name["counters"] == by_name["timeline"]
 
 
 @pytest.mark.parametrize("given", [None, "0"])
@@ -105,4 +105,4 @@ def test_the_anchor_is_active_while_kernels_run(home: Path, tmp_path: Path) -> N
 def test_a_depth_without_counters_samples_nothing(home: Path, tmp_path: Path) -> None:
     store = recorded(home, tmp_path, "train.py", "--depth", "timeline")
     assert store.table("samples").collect().is_empty()
-    assert not [one for one in store.manifest.abstained if one["what"] == "counters"]
+    assert not [absence for absence in store.manifest.abstained if absence["what"] == "counters"]

@@ -61,11 +61,11 @@ def quick() -> Measured:
     started = time.monotonic()
     ceilings, missing = gauges.measure(gauges.plan(machine, force=True))
     taken = time.monotonic() - started
-    for found in ceilings:  # shown where a test fails
-        print(found.id, f"{found.value:.4g}", found.unit, found.at, found.conditions, found.flags)
+    for ceiling in ceilings:  # shown where a test fails
+        print(ceiling.id, f"{ceiling.value:.4g}", ceiling.unit, ceiling.at, ceiling.conditions, ceiling.flags)
     for lack in missing:
         print(lack)
-    by_id = {found.id: found for found in ceilings}
+    by_id = {result.id: result for result in ceilings}
     return Measured(by_id, {lack.id: lack for lack in missing}, taken, machine["gpus"][0])
 
 
@@ -82,8 +82,8 @@ def test_rates_lie_between_half_of_the_datasheet_and_all_of_it(quick):
     sheet = datasheet.find(quick.gpu)
     if sheet is None:
         pytest.skip("no datasheet of this GPU")
-    for name, found in quick.ceilings.items():
-        published = datasheet.beside(found, sheet)
+    for name, result in quick.ceilings.items():
+        published = datasheet.beside(result, sheet)
         if published and not name.startswith("host."):
             least = 0.1 if name in LOOSER else 0.5
             assert least < published["fraction"] < 1.05, (name, published)
@@ -119,9 +119,9 @@ def test_latencies_are_microseconds(quick):
 
 
 def test_conditions_of_the_moment_are_kept(quick):
-    for name, found in quick.ceilings.items():
-        if found.device is not None:
-            assert found.conditions["sm_clock_mhz"] > 0 and "throttle" in found.conditions, name
+    for name, result in quick.ceilings.items():
+        if result.device is not None:
+            assert result.conditions["sm_clock_mhz"] > 0 and "throttle" in result.conditions, name
 
 
 def test_sustained_is_not_above_best(quick):
@@ -130,7 +130,7 @@ def test_sustained_is_not_above_best(quick):
 
 
 def test_kernels_were_used_and_not_their_stand_ins(quick):
-    flags = [flag for found in quick.ceilings.values() for flag in found.flags]
+    flags = [flag for ceiling in quick.ceilings.values() for flag in ceiling.flags]
     assert not any("torch's operations" in flag for flag in flags)
 
 
@@ -143,11 +143,11 @@ def test_links_and_collectives_of_several_gpus():
     plan = gauges.plan(inventory(), only=["link.peer", "copy.peer", "collective"], force=True)
     ceilings, missing = gauges.measure(plan)
     assert missing == []
-    links = [found for found in ceilings if found.id == "link.peer"]
+    links = [ceiling for ceiling in ceilings if ceiling.id == "link.peer"]
     assert len([row for row in links[0].series if not row["both_ways"]]) == count * (count - 1)
-    assert {found.device for found in ceilings if found.id == "copy.peer"} == set(range(count))
-    by_id = {found.id: found for found in ceilings}
+    assert {ceiling.device for ceiling in ceilings if ceiling.id == "copy.peer"} == set(range(count))
+    by_id = {ceiling.id: ceiling for ceiling in ceilings}
     for kind in COLLECTIVES:
-        found = by_id[f"collective.{kind}"]
-        assert found.value < 2.2 * links[0].value, found
-        assert found.series[0]["seconds"] < 1e-3
+        result = by_id[f"collective.{kind}"]
+        assert result.value < 2.2 * links[0].value, result
+        assert result.series[0]["seconds"] < 1e-3

@@ -43,10 +43,10 @@ def prove(candidate: str, baseline: str = HONEST, **options: Any) -> Verdict:
 
 @pytest.mark.parametrize("cheat", NAMES)
 def test_it_is_refused_for_the_right_reason(cheat: str) -> None:
-    found = re.search(r"^# refused: (\S+)$", (CHEATS / f"{cheat}.py").read_text(), re.M)
-    assert found is not None
+    match = re.search(r"^# refused: (\S+)$", (CHEATS / f"{cheat}.py").read_text(), re.M)
+    assert match is not None
     verdict = prove(f"{CHEATS / cheat}.py:candidate")
-    assert [reason.code for reason in verdict.reasons][:1] == [found[1]], verdict.reasons
+    assert [reason.code for reason in verdict.reasons][:1] == [match[1]], verdict.reasons
 
 
 @pytest.fixture

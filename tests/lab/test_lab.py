@@ -178,8 +178,8 @@ def test_a_machine_without_a_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("fathom.lab.surroundings._torch_sees_it", lambda: False)
     assert here({"gpus": [{"compute_capability": "9.0"}]}).capability is None
     monkeypatch.setattr("fathom.lab.surroundings._torch_sees_it", lambda: True)
-    found = here({"gpus": [{"compute_capability": "9.0"}]})
-    assert found.capability == 9.0 and found.device == "cuda"
+    result = here({"gpus": [{"compute_capability": "9.0"}]})
+    assert result.capability == 9.0 and result.device == "cuda"
 
 
 def test_kernels_need_what_compiles_them() -> None:
@@ -357,11 +357,11 @@ def test_the_table_fits_and_shows_what_was_gained(
 ) -> None:
     monkeypatch.setenv("FATHOM_HOME", str(tmp_path))
     proven(technique, tmp_path, Referee(verdict()))
-    found = [listed(t, MACHINE["fingerprint"], CPU, print) for t in (technique, *techniques().values())]
-    last = found[0].last
+    result = [listed(t, MACHINE["fingerprint"], CPU, print) for t in (technique, *techniques().values())]
+    last = result[0].last
     assert last is not None and last.ratio == 0.5 and last.tuned_of_ceiling == 0.8
     for width in (80, 120):
-        lines = told(print_techniques, found, width=width).splitlines()
+        lines = told(print_techniques, result, width=width).splitlines()
         assert max(map(len, lines)) <= width
     assert "faster 2.00×" in lines[1] and any("needs a GPU" in line for line in lines)
     assert told(print_techniques, []) == ""
@@ -404,8 +404,11 @@ def test_a_page_holds_the_whole_header(technique: Technique) -> None:
 def test_the_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fathom.lab.running.prove_pair", lambda *_: pytest.fail("nothing runs here"))
     call = lambda *words: CliRunner().invoke(app, ["lab", *words])  # noqa: E731
-    found = json.loads(call("list", "--json").stdout)
-    assert [row["name"] for row in found] == list(techniques()) and found[0].keys() >= {"why_not", "last"}
+    document = json.loads(call("list", "--json").stdout)
+    assert [row["name"] for row in document] == list(techniques()) and document[0].keys() >= {
+        "why_not",
+        "last",
+    }
     page = json.loads(call("show", "transpose", "--json").stdout)
     assert page["needs"]["packages"] == ["cuda.core"] and len(page["sources"]) == 2
     monkeypatch.setattr("fathom.lab.running.here", lambda _: CPU)

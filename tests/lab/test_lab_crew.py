@@ -129,8 +129,8 @@ def four(tmp_path: Path) -> list[Technique]:
 
 
 def ran(wanted: list[Technique], folder: Path, prove: Any, **more: Any) -> dict[str, Outcome]:
-    found = run(wanted, machine=MACHINE, at=CPU, prove=prove, folder=folder, **more)
-    return {outcome.technique: outcome for outcome in found}
+    result = run(wanted, machine=MACHINE, at=CPU, prove=prove, folder=folder, **more)
+    return {outcome.technique: outcome for outcome in result}
 
 
 def test_one_that_takes_too_long_fails_and_the_others_are_proven(
@@ -142,9 +142,9 @@ def test_one_that_takes_too_long_fails_and_the_others_are_proven(
                 pytest.fail("it never answers")
         return verdict()
 
-    found = ran(four, tmp_path, prove, jobs=2, limit_s=0.3)
-    assert found["technique-1"].state == "failed" and "--limit" in found["technique-1"].reason
-    assert [outcome.state for name, outcome in found.items() if name != "technique-1"] == ["proven"] * 3
+    result = ran(four, tmp_path, prove, jobs=2, limit_s=0.3)
+    assert result["technique-1"].state == "failed" and "--limit" in result["technique-1"].reason
+    assert [outcome.state for name, outcome in result.items() if name != "technique-1"] == ["proven"] * 3
     again = ran(four, tmp_path, lambda *_: verdict(), jobs=2)
     assert sorted(outcome.state for outcome in again.values()) == ["kept"] * 3 + ["proven"]
 

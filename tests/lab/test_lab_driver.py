@@ -114,7 +114,7 @@ def test_a_launch_asks_for_what_it_was_told(
     assert kernel == "where.cu:it:True"
     assert given[0] == tensor.data_ptr() and given[3] is large
     assert (given[1].value, given[2].value) == (5, 0.5)
-    assert [type(one) for one in given[1:3]] == [ctypes.c_int32, ctypes.c_float]
+    assert [type(item) for item in given[1:3]] == [ctypes.c_int32, ctypes.c_float]
 
 
 class Kernel:

@@ -155,8 +155,8 @@ def form(technique: Technique, module: ModuleType, role: str) -> Any:
 
 def called(function: Any, given: Any) -> dict[str, torch.Tensor]:
     args, kwargs = arguments(given)
-    found = dict(leaves(function(*args, **kwargs)))
-    return {place: torch.as_tensor(leaf).detach() for place, leaf in found.items()}
+    by_name = dict(leaves(function(*args, **kwargs)))
+    return {place: torch.as_tensor(leaf).detach() for place, leaf in by_name.items()}
 
 
 def agree(technique: Technique, mine: torch.Tensor, exact: torch.Tensor, terms: int) -> None:
@@ -185,9 +185,9 @@ def test_both_forms_compute_the_reference(technique: Technique, loaded: ModuleTy
     reference = form(technique, loaded, "reference") if "reference" in technique.roles else plain
     exact = called(reference, upcast(draw(7, "cpu")))
     for role in ("plain", "tuned"):
-        found = called(form(technique, loaded, role), draw(7, "cpu"))
-        assert found.keys() == exact.keys()
-        for place, mine in found.items():
+        result = called(form(technique, loaded, role), draw(7, "cpu"))
+        assert result.keys() == exact.keys()
+        for place, mine in result.items():
             agree(technique, mine, exact[place], terms)
     other = called(plain, draw(8, "cpu"))
     assert any(not torch.equal(other[place], exact[place].to(other[place].dtype)) for place in exact)
@@ -209,9 +209,9 @@ def test_what_a_call_has_to_do_is_told_in_numbers(technique: Technique, loaded: 
     if "work" not in technique.roles:
         return
     args, kwargs = arguments(form(technique, loaded, "inputs")(1, "cpu"))
-    told = form(technique, loaded, "work")(*args, **kwargs)
-    assert told.keys() <= {"flops", "bytes", "unit"} and (told.get("flops") or told.get("bytes"))
-    assert "flops" not in told or re.fullmatch(r"(matmul|vector)\.\w+", told["unit"])
+    reported = form(technique, loaded, "work")(*args, **kwargs)
+    assert reported.keys() <= {"flops", "bytes", "unit"} and (reported.get("flops") or reported.get("bytes"))
+    assert "flops" not in reported or re.fullmatch(r"(matmul|vector)\.\w+", reported["unit"])
 
 
 def peak(function: Any, given: Any) -> int:
@@ -230,8 +230,8 @@ def peak(function: Any, given: Any) -> int:
 def test_what_is_for_memory_holds_less_of_it(technique: Technique, loaded: ModuleType) -> None:
     if technique.header.gains == "memory":
         given = form(technique, loaded, "inputs")(1, "cpu")
-        held = {role: peak(form(technique, loaded, role), given) for role in ("plain", "tuned")}
-        assert held["tuned"] < 0.7 * held["plain"]
+        by_name = {role: peak(form(technique, loaded, role), given) for role in ("plain", "tuned")}
+        assert by_name["tuned"] < 0.7 * by_name["plain"]
 
 
 def test_low_rank_factors_in_turn_need_the_flops_of_the_rank() -> None:
@@ -261,8 +261,8 @@ def test_documents_give_the_tiles_that_their_pairs_give(seed: int) -> None:
     full, listed = pairs.all(dim=2), technique._tiles(document)
     for tiles, (many, which) in zip((pairs.any(dim=2) & ~full, full), (listed[:2], listed[2:]), strict=True):
         for row, expected in enumerate(tiles):
-            found = which[0, 0, row, : int(many[0, 0, row])].tolist()
-            assert sorted(found) == expected.nonzero().flatten().tolist()
+            result = which[0, 0, row, : int(many[0, 0, row])].tolist()
+            assert sorted(result) == expected.nonzero().flatten().tolist()
 
 
 # Kernels compile
@@ -278,10 +278,10 @@ def build(source: Path) -> tuple[str, ...]:
 @pytest.fixture(scope="module")
 def binaries(folder: Path) -> dict[tuple[str, ...], str]:
     """What ptxas says, by the options."""
-    found: dict[tuple[str, ...], list[Path]] = defaultdict(list)
+    by_name: dict[tuple[str, ...], list[Path]] = defaultdict(list)
     for source in sorted({path for technique in ALL.values() for path in technique.sources[1:]}):
-        found[build(source)].append(source)
-    return {options: _compiled(options, sources, folder) for options, sources in found.items()}
+        by_name[build(source)].append(source)
+    return {options: _compiled(options, sources, folder) for options, sources in by_name.items()}
 
 
 def _compiled(options: tuple[str, ...], sources: list[Path], folder: Path) -> str:

@@ -101,10 +101,10 @@ LOST, NO_PERMISSION = 15, 4
 def test_a_gpu_that_refuses_every_query_abstains(code: int, tmp_path: Path) -> None:
     host = fake_host(tmp_path, {"gpus": [{}]})
     host.nvml.gpus = [{name: {"error": code} for name in host.nvml.gpus[0]}]
-    found = {result.id: result for result in examine(host) if result.group == "gpu"}
-    assert found["gpu.power_cap"].status == "abstained"
-    assert "failed (" in (found["gpu.power_cap"].reason or "")
-    assert not [r.id for r in found.values() if r.status in ("pass", "fail")]
+    by_id = {result.id: result for result in examine(host) if result.group == "gpu"}
+    assert by_id["gpu.power_cap"].status == "abstained"
+    assert "failed (" in (by_id["gpu.power_cap"].reason or "")
+    assert not [r.id for r in by_id.values() if r.status in ("pass", "fail")]
 
 
 def test_one_bad_gpu_of_several_is_named_and_fills_the_command(tmp_path: Path) -> None:

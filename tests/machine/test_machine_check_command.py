@@ -66,13 +66,13 @@ def test_abstentions_say_why_without_being_asked(monkeypatch, tmp_path) -> None:
 def test_json_contains_one_object_per_check_id(monkeypatch, tmp_path) -> None:
     done = run(monkeypatch, swapping(tmp_path), "--json")
     assert done.exit_code == 1
-    found = json.loads(done.stdout)
-    assert [*found] == [row.id for row in checks.checks()]
-    assert all(set(value) == KEYS and value["id"] == name for name, value in found.items())
-    failed = found["kernel.swappiness"]
+    document = json.loads(done.stdout)
+    assert [*document] == [row.id for row in checks.checks()]
+    assert all(set(value) == KEYS and value["id"] == name for name, value in document.items())
+    failed = document["kernel.swappiness"]
     assert (failed["status"], failed["reason"]) == ("fail", None)
     assert (failed["observed"], failed["commands"]) == ("swappiness is 60", ["sysctl -w vm.swappiness=10"])
-    unfit = found["gpu.mig"]
+    unfit = document["gpu.mig"]
     assert (unfit["status"], unfit["observed"]) == ("not_applicable", "")
     assert unfit["reason"].startswith("no GPU")
 
@@ -87,10 +87,10 @@ def test_a_manifest_is_judged_instead_of_the_host(monkeypatch, tmp_path) -> None
     path = tmp_path / "pod.yaml"
     path.write_text("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: a}]}\n")
     done = run(monkeypatch, swapping(tmp_path), "--manifest", str(path), "--json")
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     assert done.exit_code == 1
-    assert {value["group"] for value in found.values()} == {"kubernetes"}
-    assert found["kubernetes.image"]["observed"] == "Pod/p, container c: image a"
+    assert {value["group"] for value in document.values()} == {"kubernetes"}
+    assert document["kubernetes.image"]["observed"] == "Pod/p, container c: image a"
 
 
 @pytest.mark.parametrize(

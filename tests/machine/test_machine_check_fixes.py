@@ -130,9 +130,9 @@ def test_other_figures_are_the_manifests_too() -> None:
 
 
 def test_a_device_that_another_container_asks_for_is_advised() -> None:
-    one, other = pod(asking(GPU), peers=2), pod(asking({**GPU, "rdma/hca_shared": 2}), "q", peers=2)
-    assert "limits: {rdma/hca_shared: 2}" in judged("rdma", one, other).commands[0]
-    assert "<RDMA_RESOURCE>: <COUNT>" in judged("rdma", one).commands[0]
+    item, other = pod(asking(GPU), peers=2), pod(asking({**GPU, "rdma/hca_shared": 2}), "q", peers=2)
+    assert "limits: {rdma/hca_shared: 2}" in judged("rdma", item, other).commands[0]
+    assert "<RDMA_RESOURCE>: <COUNT>" in judged("rdma", item).commands[0]
 
 
 def test_different_fixes_name_their_subjects_and_equal_ones_appear_once() -> None:

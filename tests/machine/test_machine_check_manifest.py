@@ -57,9 +57,9 @@ def judge(folder: Path, text: str):
 
 
 def test_a_good_training_job_fails_nothing(tmp_path: Path) -> None:
-    found = judge(tmp_path, GOOD)
-    assert not [r.observed for r in found.values() if r.status in ("fail", "abstained")]
-    assert found["kubernetes.rdma"].status == "pass"
+    result = judge(tmp_path, GOOD)
+    assert not [r.observed for r in result.values() if r.status in ("fail", "abstained")]
+    assert result["kubernetes.rdma"].status == "pass"
 
 
 def test_results_name_object_role_and_container(tmp_path: Path) -> None:

@@ -66,25 +66,25 @@ def ceiling(name, value, unit="B/s", spread=0.01, device=0):
     }
 
 
-def severities(found):
-    return {difference.id: difference.severity for difference in found.differences}
+def severities(result):
+    return {difference.id: difference.severity for difference in result.differences}
 
 
-def kinds(found):
-    return {kind.id: kind.severity for kind in found.kinds}
+def kinds(result):
+    return {kind.id: kind.severity for kind in result.kinds}
 
 
 def test_a_machine_and_itself_are_alike():
-    found = compare(full(), full(), "a", "b")
-    assert set(kinds(found).values()) == {"carries over"}
-    assert found.headline == "Everything compared carries over from a to b."
+    result = compare(full(), full(), "a", "b")
+    assert set(kinds(result).values()) == {"carries over"}
+    assert result.headline == "Everything compared carries over from a to b."
 
 
 def test_without_a_gpu_nothing_tuned_on_one_carries_over():
-    found = compare(recorded(), LAPTOP, "train.fathom", "laptop.json")
+    result = compare(recorded(), LAPTOP, "train.fathom", "laptop.json")
     for kind in ("tiles", "backends", "precision", "batch", "overlap", "time", "copies", "workers"):
-        assert kinds(found)[kind] == "does not carry over", kind
-    assert "laptop.json has no GPU, train.fathom has NVIDIA H200" in found.headline
+        assert kinds(result)[kind] == "does not carry over", kind
+    assert "laptop.json has no GPU, train.fathom has NVIDIA H200" in result.headline
     back = compare(LAPTOP, recorded(), "laptop.json", "train.fathom")
     assert kinds(back)["tiles"] == "does not carry over" and "laptop.json has no GPU" in back.headline
 
@@ -154,11 +154,11 @@ LOST, CHECK = "does not carry over", "check again"
 def test_each_single_difference_is_found_with_its_consequences(change, rule, severity, spoils):
     other = full()
     change(other)
-    found = compare(full(), other)
-    assert severities(found)[rule] == severity
+    result = compare(full(), other)
+    assert severities(result)[rule] == severity
     for kind in spoils:
-        assert kinds(found)[kind] in (severity, LOST)
-    [difference] = [d for d in found.differences if d.id == rule]
+        assert kinds(result)[kind] in (severity, LOST)
+    [difference] = [d for d in result.differences if d.id == rule]
     assert difference.a != difference.b and difference.why
 
 
@@ -193,41 +193,41 @@ def test_links_matter_between_several_gpus_only():
         }
         return machine
 
-    found = compare(pair("NV18"), pair("PHB"))
-    assert severities(found)["links"] == LOST and kinds(found)["overlap"] == LOST
+    result = compare(pair("NV18"), pair("PHB"))
+    assert severities(result)["links"] == LOST and kinds(result)["overlap"] == LOST
     assert "links" not in severities(compare(full(), full()))
 
 
 def test_fixed_hardware_carries_over_even_if_one_file_lacks_it():
-    found = compare(recorded(), recorded(), "a", "b")
-    alike = {one.id for one in found.differences if one.severity == "carries over"}
+    result = compare(recorded(), recorded(), "a", "b")
+    alike = {difference.id for difference in result.differences if difference.severity == "carries over"}
     assert {"gpu.multiprocessors", "gpu.l2", "cpu.instructions"} <= alike
-    silent = {entry.what: entry.why for entry in found.abstained}
+    silent = {entry.what: entry.why for entry in result.abstained}
     assert silent["cuDNN"] == silent["/dev/shm"] == "a and b do not say"
-    [tiles] = [kind for kind in found.kinds if kind.id == "tiles"]
+    [tiles] = [kind for kind in result.kinds if kind.id == "tiles"]
     assert tiles.unknown == ["CUDA", "Triton"]
     other = recorded() | {"fingerprint": "0000000000000002"}
     assert "L2 cache" in {entry.what for entry in compare(recorded(), other).abstained}
 
 
 def test_a_recording_equals_itself_in_missing_values_too(files):
-    told = json.loads(run_fathom("machine", "compare", KEPT, KEPT, "--json", cwd=files).stdout)
-    assert {kind["severity"] for kind in told["kinds"]} == {"carries over"}
-    assert [entry["what"] for entry in told["abstained"]] == ["ceilings"]
+    document = json.loads(run_fathom("machine", "compare", KEPT, KEPT, "--json", cwd=files).stdout)
+    assert {kind["severity"] for kind in document["kinds"]} == {"carries over"}
+    assert [entry["what"] for entry in document["abstained"]] == ["ceilings"]
     copied = files / "copy.zip"
     copied.write_bytes(KEPT.read_bytes())
-    told = json.loads(run_fathom("machine", "compare", KEPT, "copy.zip", "--json", cwd=files).stdout)
-    severity = {kind["id"]: kind["severity"] for kind in told["kinds"]}
+    document = json.loads(run_fathom("machine", "compare", KEPT, "copy.zip", "--json", cwd=files).stdout)
+    severity = {kind["id"]: kind["severity"] for kind in document["kinds"]}
     assert severity["tiles"] == severity["time"] == "carries over"
     assert severity["workers"] == "check again"
 
 
 def test_values_missing_on_one_side_abstain_and_must_be_checked():
-    found = compare(full(), recorded() | {"fingerprint": "2"}, "new.json", "old.fathom")
-    silent = {entry.what: entry.why for entry in found.abstained}
+    result = compare(full(), recorded() | {"fingerprint": "2"}, "new.json", "old.fathom")
+    silent = {entry.what: entry.why for entry in result.abstained}
     assert silent["cuDNN"] == silent["L2 cache"] == "old.fathom does not say"
-    assert kinds(found)["backends"] == "check again"
-    [backends] = [kind for kind in found.kinds if kind.id == "backends"]
+    assert kinds(result)["backends"] == "check again"
+    [backends] = [kind for kind in result.kinds if kind.id == "backends"]
     assert "cuDNN" in backends.unknown and backends.because == []
 
 
@@ -242,12 +242,12 @@ def test_ceilings_within_their_spreads_are_the_same():
     b = with_ceilings(
         ceiling("hbm.read", 4.45e12), ceiling("latency.launch", 4.0e-6, "s"), ceiling("hbm.copy", 4e12)
     )
-    found = compare(a, b, "a", "b")
-    by_id = {ratio.id: ratio for ratio in found.ceilings}
+    result = compare(a, b, "a", "b")
+    by_id = {ratio.id: ratio for ratio in result.ceilings}
     assert by_id["hbm.read"].verdict == "same" and by_id["hbm.read"].ratio == pytest.approx(4.45 / 4.40)
     assert by_id["latency.launch"].verdict == "slower" and by_id["latency.launch"].ratio == pytest.approx(2)
     assert by_id["hbm.read"].low == pytest.approx(4.45 * 0.99 / (4.40 * 1.01))
-    assert {(e.what, e.why) for e in found.abstained} >= {
+    assert {(e.what, e.why) for e in result.abstained} >= {
         ("l2.read", "measured on a only"), ("hbm.copy", "measured on b only"),
     }  # fmt: skip
 
@@ -256,9 +256,9 @@ def test_the_balance_is_measured_where_both_were_measured():
     def machine(read, rate):
         return with_ceilings(ceiling("hbm.read", read), ceiling("matmul.bf16", rate, "FLOP/s"))
 
-    found = compare(machine(4.4e12, 780e12), machine(2.2e12, 780e12))
-    assert severities(found)["gpu.balance"] == LOST
-    [balance] = [d for d in found.differences if d.id == "gpu.balance"]
+    result = compare(machine(4.4e12, 780e12), machine(2.2e12, 780e12))
+    assert severities(result)["gpu.balance"] == LOST
+    [balance] = [d for d in result.differences if d.id == "gpu.balance"]
     assert (balance.a, balance.b) == ("177.3 FLOP/B", "354.5 FLOP/B")
 
 
@@ -350,10 +350,10 @@ def test_a_sounding_from_an_h200_beside_a_machine_without_a_gpu(files):
     first = " ".join(done.stdout.split())
     assert first.startswith("From train_gpt-h200.fathom.zip to laptop.json")
     assert "laptop.json has no GPU" in first and "✗ tile and autotuning choices of GPU kernels" in first
-    told = json.loads(run_fathom("machine", "compare", KEPT, "laptop.json", "--json", cwd=files).stdout)
-    assert {kind["id"]: kind["severity"] for kind in told["kinds"]}["batch"] == "does not carry over"
+    document = json.loads(run_fathom("machine", "compare", KEPT, "laptop.json", "--json", cwd=files).stdout)
+    assert {kind["id"]: kind["severity"] for kind in document["kinds"]}["batch"] == "does not carry over"
     # The sounding's manifest knows the program's own torch, which its inventory does not.
-    [torch] = [d for d in told["differences"] if d["id"] == "torch"]
+    [torch] = [d for d in document["differences"] if d["id"] == "torch"]
     assert torch["a"] == "2.11.0+cu130"
 
 

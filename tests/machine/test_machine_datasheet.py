@@ -41,9 +41,9 @@ OTHERS = [
 
 
 def sheet(name):
-    found = datasheet.find({"name": name})
-    assert found, name
-    return found
+    match = datasheet.find({"name": name})
+    assert match, name
+    return match
 
 
 @pytest.mark.parametrize("name", CHIPS)
@@ -133,8 +133,8 @@ def test_measured_and_published_stand_beside_each_other():
     measured = Ceiling(
         id="hbm.copy", value=4.273e12, unit="B/s", low=4.2e12, high=4.3e12, samples=20, device=0
     )
-    found = datasheet.beside(measured, sheet("NVIDIA H200"))
-    assert found["fraction"] == pytest.approx(0.8902, abs=1e-4) and "H200" in found["source"]
+    result = datasheet.beside(measured, sheet("NVIDIA H200"))
+    assert result["fraction"] == pytest.approx(0.8902, abs=1e-4) and "H200" in result["source"]
     assert datasheet.beside(measured, None) is None
 
 
@@ -153,18 +153,18 @@ SPR = {"vendor": "GenuineIntel", "family": 6, "model_number": 143, "stepping": 8
 
 
 def test_a_host_by_rules():
-    found = datasheet.find_host({"cpu": SPR})
-    assert found.figure("host.read").value == pytest.approx(
+    result = datasheet.find_host({"cpu": SPR})
+    assert result.figure("host.read").value == pytest.approx(
         614.4e9
     )  # as Intel prints it: 307.2 GB/s a socket
-    assert found.figure("host.matmul.fp32").value == pytest.approx(112 * 3.8e9 * 64)
-    assert found.figure("host.matmul.bf16").value == 16 * found.figure("host.matmul.fp32").value
-    assert found.figure("disk.read.random") is None and "DDR5-4800" in found.figure("host.copy").source
+    assert result.figure("host.matmul.fp32").value == pytest.approx(112 * 3.8e9 * 64)
+    assert result.figure("host.matmul.bf16").value == 16 * result.figure("host.matmul.fp32").value
+    assert result.figure("disk.read.random") is None and "DDR5-4800" in result.figure("host.copy").source
 
 
 def test_fewer_cores_may_be_used_than_there_are():
-    found = datasheet.find_host({"cpu": {**SPR, "usable_cores": 8}})
-    assert found.figure("host.matmul.fp64").value == pytest.approx(4 * 3.8e9 * 32)
+    result = datasheet.find_host({"cpu": {**SPR, "usable_cores": 8}})
+    assert result.figure("host.matmul.fp64").value == pytest.approx(4 * 3.8e9 * 32)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_fewer_cores_may_be_used_than_there_are():
 )
 def test_processors(cpu, bandwidth, flop):
     cpu = {"sockets": 1, "physical_cores": 10, "usable_cores": 10, "clock_nominal_mhz": 2000.0, **cpu}
-    found = datasheet.find_host({"cpu": cpu})
-    figures = [found.figure(name) if found else None for name in ("host.triad", "host.matmul.fp32")]
+    result = datasheet.find_host({"cpu": cpu})
+    figures = [result.figure(name) if result else None for name in ("host.triad", "host.matmul.fp32")]
     assert [f and f.value for f in figures] == [
         bandwidth and pytest.approx(bandwidth, rel=1e-3),
         flop and pytest.approx(flop * 10 * 2e9),

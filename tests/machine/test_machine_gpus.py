@@ -22,30 +22,30 @@ def read(nvml, tmp_path, ask_cuda=no_cuda):
 
 
 def test_without_a_gpu_the_driver_lists_none(tmp_path):
-    found = read(FakeNvml(), tmp_path)
-    assert found["gpus"] == [] and found["why_no_gpu"] == "the driver lists no GPU"
-    assert found["driver"] == "580.159.04"
+    signals = read(FakeNvml(), tmp_path)
+    assert signals["gpus"] == [] and signals["why_no_gpu"] == "the driver lists no GPU"
+    assert signals["driver"] == "580.159.04"
 
 
 def test_an_h200_as_its_driver_describes_it(tmp_path):
     cuda_says = {"0000:10:00.0": {"multiprocessors": 132, "l2_bytes": 62914560, "memory_bus_bits": 6144}}
     clocks = {"MaxClockInfo": lambda kind: {1: 1980, 2: 3201}[kind], "ClockInfo": lambda kind: 345}
-    [found] = read(FakeNvml(gpu(0, **clocks)), tmp_path, lambda: cuda_says)["gpus"]
-    assert (found["name"], found["architecture"], found["compute_capability"]) == (
+    [result] = read(FakeNvml(gpu(0, **clocks)), tmp_path, lambda: cuda_says)["gpus"]
+    assert (result["name"], result["architecture"], result["compute_capability"]) == (
         "NVIDIA H200",
         "Hopper",
         "9.0",
     )
-    assert (found["multiprocessors"], found["l2_bytes"], found["memory_bus_bits"]) == (132, 62914560, 6144)
-    assert (found["sm_clock_max_mhz"], found["memory_clock_max_mhz"], found["sm_clock_mhz"]) == (
+    assert (result["multiprocessors"], result["l2_bytes"], result["memory_bus_bits"]) == (132, 62914560, 6144)
+    assert (result["sm_clock_max_mhz"], result["memory_clock_max_mhz"], result["sm_clock_mhz"]) == (
         1980,
         3201,
         345,
     )
-    assert (found["power_limit_w"], found["power_limit_default_w"]) == (700, 700)
-    assert (found["pcie_generation"], found["pcie_width_max"]) == (5, 16)
-    assert (found["ecc"], found["mig"], found["persistence"]) == (True, False, True)
-    assert found["nvlink"] is None and found["mig_devices"] == []
+    assert (result["power_limit_w"], result["power_limit_default_w"]) == (700, 700)
+    assert (result["pcie_generation"], result["pcie_width_max"]) == (5, 16)
+    assert (result["ecc"], result["mig"], result["persistence"]) == (True, False, True)
+    assert result["nvlink"] is None and result["mig_devices"] == []
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_an_h200_as_its_driver_describes_it(tmp_path):
     ],
 )
 def test_multiprocessors_follow_from_cores_without_cuda(tmp_path, capability, cores, expected):
-    one = gpu(0, CudaComputeCapability=capability, NumGpuCores=cores)
-    assert read(FakeNvml(one), tmp_path)["gpus"][0]["multiprocessors"] == expected
+    examination = gpu(0, CudaComputeCapability=capability, NumGpuCores=cores)
+    assert read(FakeNvml(examination), tmp_path)["gpus"][0]["multiprocessors"] == expected
 
 
 def test_a_driver_that_refuses_everything_gives_reasons_instead_of_values(tmp_path):
-    found = read(FakeNvml({}), tmp_path)
-    [one] = found["gpus"]
-    known = {k for k, v in one.items() if v not in (None, [], {})}
+    signals = read(FakeNvml({}), tmp_path)
+    [item] = signals["gpus"]
+    known = {k for k, v in item.items() if v not in (None, [], {})}
     assert known == {"index", "abstained"}
-    assert one["abstained"]["EccMode"] == one["abstained"]["Name"] == "Not Supported"
-    assert "L2CacheSize" in one["abstained"]
-    assert json.loads(json.dumps(found)) == found
+    assert item["abstained"]["EccMode"] == item["abstained"]["Name"] == "Not Supported"
+    assert "L2CacheSize" in item["abstained"]
+    assert json.loads(json.dumps(signals)) == signals
 
 
 def test_a_lost_gpu_keeps_its_index(tmp_path):
@@ -80,9 +80,9 @@ def test_a_lost_gpu_keeps_its_index(tmp_path):
                 raise RuntimeError("GPU is lost")
             return super().nvmlDeviceGetHandleByIndex(index)
 
-    found = read(Lost(gpu(0), gpu(1)), tmp_path)["gpus"]
-    assert [one["index"] for one in found] == [0, 1]
-    assert found[0]["name"] is None and found[1]["name"] == "NVIDIA H200"
+    result = read(Lost(gpu(0), gpu(1)), tmp_path)["gpus"]
+    assert [item["index"] for item in result] == [0, 1]
+    assert result[0]["name"] is None and result[1]["name"] == "NVIDIA H200"
 
 
 def test_under_mig_the_slices_are_listed_and_cuda_is_not_believed(tmp_path):
@@ -90,10 +90,10 @@ def test_under_mig_the_slices_are_listed_and_cuda_is_not_believed(tmp_path):
     part = {"Name": "NVIDIA H200 MIG 3g.71gb", "UUID": "MIG-1", "Attributes_v2": attributes}
     split = gpu(0, MigMode=[1, 1], MaxMigDeviceCount=7, MigDeviceHandleByIndex=lambda i: [part][i])
     slice_of_it = {"0000:10:00.0": {"multiprocessors": 60, "l2_bytes": 1}}
-    [found] = read(FakeNvml(split), tmp_path, lambda: slice_of_it)["gpus"]
-    assert found["mig"] is True and found["multiprocessors"] == 132 and found["l2_bytes"] is None
-    assert found["abstained"]["L2CacheSize"] == "MIG is on"
-    assert [(m["name"], m["multiprocessors"]) for m in found["mig_devices"]] == [
+    [result] = read(FakeNvml(split), tmp_path, lambda: slice_of_it)["gpus"]
+    assert result["mig"] is True and result["multiprocessors"] == 132 and result["l2_bytes"] is None
+    assert result["abstained"]["L2CacheSize"] == "MIG is on"
+    assert [(m["name"], m["multiprocessors"]) for m in result["mig_devices"]] == [
         ("NVIDIA H200 MIG 3g.71gb", 60)
     ]
 
@@ -111,10 +111,10 @@ def test_pcie_values_hidden_by_the_driver_come_from_the_kernel(tmp_path):
         numa_node="1",
         local_cpulist="16-31",
     )
-    [found] = read(FakeNvml(gpu(0, hidden)), tmp_path)["gpus"]
-    assert (found["pcie_generation"], found["pcie_width"]) == (4, 8)
-    assert (found["pcie_generation_max"], found["pcie_width_max"]) == (5, 16)
-    assert (found["numa_node"], found["near_cpus"]) == (1, "16-31")
+    [result] = read(FakeNvml(gpu(0, hidden)), tmp_path)["gpus"]
+    assert (result["pcie_generation"], result["pcie_width"]) == (4, 8)
+    assert (result["pcie_generation_max"], result["pcie_width_max"]) == (5, 16)
+    assert (result["numa_node"], result["near_cpus"]) == (1, "16-31")
 
 
 def test_a_driver_that_never_answers_is_given_up(tmp_path):
@@ -124,14 +124,14 @@ def test_a_driver_that_never_answers_is_given_up(tmp_path):
         end.wait(60)
         raise NvmlMissingError("too late")
 
-    found = gpus.read(hang, no_cuda, tmp_path, patience_s=0.05)
+    signals = gpus.read(hang, no_cuda, tmp_path, patience_s=0.05)
     end.set()
-    assert found["gpus"] == [] and "did not answer" in found["why_no_gpu"]
+    assert signals["gpus"] == [] and "did not answer" in signals["why_no_gpu"]
 
 
 def test_a_driver_that_answers_nonsense_is_a_reason(tmp_path):
-    found = gpus.read(lambda: object(), no_cuda, tmp_path)
-    assert found["gpus"] == [] and "AttributeError" in found["why_no_gpu"]
+    signals = gpus.read(lambda: object(), no_cuda, tmp_path)
+    assert signals["gpus"] == [] and "AttributeError" in signals["why_no_gpu"]
 
 
 def test_no_driver_is_a_reason(tmp_path):
@@ -151,29 +151,29 @@ def test_the_matrix_of_a_dgx1_matches_nvidia_smi(tmp_path):
         return [j for j, cell in enumerate(row) if cell.startswith("NV") for _ in range(int(cell[2:]))]
 
     nvml = FakeNvml(*(meshed(i, ends(row)) for i, row in enumerate(printed())))
-    found = read(nvml, tmp_path)
-    assert found["links"]["matrix"] == printed()
-    assert found["gpus"][0]["nvlink"]["links"] == 6 and found["gpus"][0]["nvlink"]["version"] == "4.0"
+    signals = read(nvml, tmp_path)
+    assert signals["links"]["matrix"] == printed()
+    assert signals["gpus"][0]["nvlink"]["links"] == 6 and signals["gpus"][0]["nvlink"]["version"] == "4.0"
 
 
 def test_links_to_switches_reach_every_gpu(tmp_path):
-    found = read(FakeNvml(*(meshed(i, [-1] * 18) for i in range(8))), tmp_path)
-    cells = {cell for row in found["links"]["matrix"] for cell in row}
+    signals = read(FakeNvml(*(meshed(i, [-1] * 18) for i in range(8))), tmp_path)
+    cells = {cell for row in signals["links"]["matrix"] for cell in row}
     assert cells == {"X", "NV18"}
 
 
 def test_one_link_that_is_off_weakens_its_pairs(tmp_path):
     weak = meshed(0, [-1] * 17 + [None])
-    found = read(FakeNvml(weak, *(meshed(i, [-1] * 18) for i in (1, 2))), tmp_path)
-    assert found["links"]["matrix"] == [["X", "NV17", "NV17"], ["NV17", "X", "NV18"], ["NV17", "NV18", "X"]]
-    assert found["gpus"][0]["nvlink"]["off"] == 1
+    signals = read(FakeNvml(weak, *(meshed(i, [-1] * 18) for i in (1, 2))), tmp_path)
+    assert signals["links"]["matrix"] == [["X", "NV17", "NV17"], ["NV17", "X", "NV18"], ["NV17", "NV18", "X"]]
+    assert signals["gpus"][0]["nvlink"]["off"] == 1
 
 
 def test_a_hidden_switch_is_seen_by_peer_access(tmp_path):
     def hidden(index):
-        one = meshed(index, [-1] * 18)
-        one.pop("NvLinkRemoteDeviceType"), one.pop("NvLinkRemotePciInfo")
-        return {**one, "P2PStatus": lambda other, index: 0 if index == 2 else 5}
+        item = meshed(index, [-1] * 18)
+        item.pop("NvLinkRemoteDeviceType"), item.pop("NvLinkRemotePciInfo")
+        return {**item, "P2PStatus": lambda other, index: 0 if index == 2 else 5}
 
     assert read(FakeNvml(hidden(0), hidden(1)), tmp_path)["links"]["matrix"] == [["X", "NV18"], ["NV18", "X"]]
 
@@ -262,7 +262,8 @@ def test_a_failed_cuda_driver_is_the_reason_for_its_missing_values(tmp_path):
     def fails():
         raise cuda.CudaMissingError("cuInit failed with error 3")
 
-    [found] = read(FakeNvml(gpu(0)), tmp_path, fails)["gpus"]
+    [result] = read(FakeNvml(gpu(0)), tmp_path, fails)["gpus"]
     assert (
-        found["multiprocessors"] == 132 and found["abstained"]["L2CacheSize"] == "cuInit failed with error 3"
+        result["multiprocessors"] == 132
+        and result["abstained"]["L2CacheSize"] == "cuInit failed with error 3"
     )

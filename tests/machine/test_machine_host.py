@@ -107,11 +107,11 @@ def test_disks_by_kind(tmp_path):
             {f"sys/block/{name}/queue/rotational": f"{rotational}\n", f"sys/block/{name}/size": "2000\n"},
         )
     write(tmp_path, {"sys/block/nvme0n1/device/model": "SAMSUNG MZWLO3T8HCLS  \n"})
-    found = disks.disks(tmp_path)
-    assert [(d["name"], d["kind"]) for d in found] == [
+    result = disks.disks(tmp_path)
+    assert [(d["name"], d["kind"]) for d in result] == [
         ("nvme0n1", "NVMe"), ("sda", "HDD"), ("sdb", "SSD"), ("vda", "virtual"),
     ]  # fmt: skip
-    assert found[0]["model"] == "SAMSUNG MZWLO3T8HCLS" and found[0]["size_bytes"] == 1_024_000
+    assert result[0]["model"] == "SAMSUNG MZWLO3T8HCLS" and result[0]["size_bytes"] == 1_024_000
 
 
 MOUNTS = """22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw
@@ -137,8 +137,8 @@ a line that is none
 )
 def test_the_file_system_of_a_folder(tmp_path, folder, kind, disk):
     write(tmp_path, {"proc/self/mountinfo": MOUNTS, "sys/block/nvme0n1/nvme0n1p2/partition": "2\n"})
-    found = disks.filesystem(Path(folder), tmp_path)
-    assert (found["type"], found["disk"], found["path"]) == (kind, disk, folder)
+    result = disks.filesystem(Path(folder), tmp_path)
+    assert (result["type"], result["disk"], result["path"]) == (kind, disk, folder)
 
 
 def test_shared_memory_has_the_size_of_its_mount(tmp_path):

@@ -30,10 +30,10 @@ def test_ceilings_are_remembered_under_the_fingerprint(tmp_path):
 
 
 def test_a_damaged_file_is_reported_and_ignored(tmp_path):
-    machine, told = inventory(), []
+    machine, said = inventory(), []
     remember(machine, tmp_path).write_text("{")
-    assert known_machine(folder=tmp_path, say=told.append)["fingerprint"] == machine["fingerprint"]
-    assert "not a machine file" in told[0]
+    assert known_machine(folder=tmp_path, say=said.append)["fingerprint"] == machine["fingerprint"]
+    assert "not a machine file" in said[0]
 
 
 def test_a_recording_first_measures_missing_ceilings(tmp_path):
@@ -50,7 +50,7 @@ def test_a_recording_first_measures_missing_ceilings(tmp_path):
         FATHOM_MEASURE="1",
     )
     assert done.returncode == 0 and "--no-measure" in done.stderr, done.stderr
-    assert [found["id"] for found in launched(tmp_path)["ceilings"]] == ["host.read"]
+    assert [ceiling["id"] for ceiling in launched(tmp_path)["ceilings"]] == ["host.read"]
     done = run_fathom(
         "run", "--raw", "-o", "o.fathom", "true", cwd=tmp_path, FATHOM_HOME=str(tmp_path), FATHOM_MEASURE="1"
     )

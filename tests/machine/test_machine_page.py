@@ -49,14 +49,14 @@ LIBRARIES = {"torch": "2.11.0+cu130", "cuda": "13.0", "cudnn": "9.13.0", "nccl":
 def dgx(tmp_path) -> dict:
     """Eight H200 behind switches, as a fake driver reports them."""
     nvml = FakeNvml(*({**meshed(i, [-1] * 18), "MaxClockInfo": lambda kind: 1980} for i in range(8)))
-    told = {pci.address(bus(i)): {"multiprocessors": 132, "l2_bytes": 62914560} for i in range(8)}
+    by_name = {pci.address(bus(i)): {"multiprocessors": 132, "l2_bytes": 62914560} for i in range(8)}
     machine = inventory(
-        lambda: gpus.read(lambda: nvml, lambda: told, tmp_path),
+        lambda: gpus.read(lambda: nvml, lambda: by_name, tmp_path),
         lambda: json.loads(json.dumps(HOST)),
         lambda: LIBRARIES,
     )
-    for one in machine["gpus"]:
-        one["numa_node"] = one["index"] // 4
+    for item in machine["gpus"]:
+        item["numa_node"] = item["index"] // 4
     return machine
 
 
@@ -191,14 +191,14 @@ def test_stored_ceilings_come_with_the_inventory(tmp_path, monkeypatch):
     machine = dgx(tmp_path)
     assert "ceilings" not in described(machine=machine)
     store.remember({**machine, "ceilings": ceilings.to_records(MEASURED), "measured_ns": 5})
-    found = described(machine=machine)
-    assert ceilings.from_machine(found) == MEASURED and ceilings.missing_from(found) == []
-    assert found["measured_ns"] == 5
-    first, *_ = with_datasheet(found)["ceilings"]
+    result = described(machine=machine)
+    assert ceilings.from_machine(result) == MEASURED and ceilings.missing_from(result) == []
+    assert result["measured_ns"] == 5
+    first, *_ = with_datasheet(result)["ceilings"]
     assert first["datasheet"]["value"] == 4.8e12 and first["datasheet"]["fraction"] == pytest.approx(
         0.921, abs=1e-3
     )
-    assert ceilings.from_machine(with_datasheet(found)) == MEASURED
+    assert ceilings.from_machine(with_datasheet(result)) == MEASURED
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_damaged_memory_does_not_hide_the_machine(tmp_path, monkeypatch, damage)
     place = store.place(machine["fingerprint"])
     place.parent.mkdir()
     place.write_bytes(damage)
-    found = described(machine=machine)
-    assert "ceilings" not in found and found["abstained"][0]["what"] == "ceilings"
-    text = " ".join(page(found).split())
+    result = described(machine=machine)
+    assert "ceilings" not in result and result["abstained"][0]["what"] == "ceilings"
+    text = " ".join(page(result).split())
     assert "ceilings: " in text and "No ceilings are remembered" not in text
 
 
@@ -222,8 +222,8 @@ def test_the_fingerprint_of_the_recorded_machine_still_holds(tmp_path):
     eight = dgx(tmp_path)
     eight["gpus"].reverse()
     assert fingerprint(eight) == eight["fingerprint"]
-    for one in eight["gpus"]:
-        one |= {"index": 7 - one["index"], "pci_bus": "elsewhere", "l2_bytes": 1, "numa_node": None}
+    for item in eight["gpus"]:
+        item |= {"index": 7 - item["index"], "pci_bus": "elsewhere", "l2_bytes": 1, "numa_node": None}
     assert fingerprint(eight) == eight["fingerprint"]
 
 

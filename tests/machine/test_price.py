@@ -76,28 +76,28 @@ def test_bad_settings_are_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_step_a_million_tokens_and_a_finding_have_their_price():
-    found = priced(kept_reports.report("hf_trainer"), Price(3.6))
-    assert found.cost is not None and found.cost.devices == len(found.devices)
-    mean = found.step.clean_mean_ms
-    assert found.cost.per_step == pytest.approx(mean / 1e6)
-    first = found.findings[0]
+    result = priced(kept_reports.report("hf_trainer"), Price(3.6))
+    assert result.cost is not None and result.cost.devices == len(result.devices)
+    mean = result.step.clean_mean_ms
+    assert result.cost.per_step == pytest.approx(mean / 1e6)
+    first = result.findings[0]
     assert first.saves_per_day == Money(pytest.approx(first.share * 3.6 * 24), "USD")
-    text = " ".join(line.plain for line in sections.cost(found.cost, 98))
+    text = " ".join(line.plain for line in sections.cost(result.cost, 98))
     assert text.startswith("cost      3.60 USD per GPU-hour")
     assert kept_reports.report("hf_trainer").findings[0].saves_per_day is None
 
 
 def test_throughput_is_priced_where_it_is_known():
     step = Step(100.0, None, None, 20, "train", tokens_per_s=1e6, samples_per_s=None)
-    found = kept_reports.report("train_gpt")
-    found = priced(type(found)(step, [], found.integrity, None, None, None), Price(3.6, "EUR"))
-    assert found.cost.per_million_tokens == pytest.approx(0.001)
-    assert found.cost.per_million_samples is None and found.cost.devices == 1
+    result = kept_reports.report("train_gpt")
+    result = priced(type(result)(step, [], result.integrity, None, None, None), Price(3.6, "EUR"))
+    assert result.cost.per_million_tokens == pytest.approx(0.001)
+    assert result.cost.per_million_samples is None and result.cost.devices == 1
 
 
 def test_the_opening_shows_the_value_of_a_day():
-    found = priced(kept_reports.report("hf_trainer"), Price(3.5))
-    text = heading._saves(found.findings[0], heading.basis(found.step))
+    result = priced(kept_reports.report("hf_trainer"), Price(3.5))
+    text = heading._saves(result.findings[0], heading.basis(result.step))
     assert "USD per day and GPU." in text
 
 

@@ -180,12 +180,12 @@ class Cupti:
 
 def kernel(number: int, name: bytes, **more: int) -> Kernel:
     times = {"start": BEGAN + 10_000 * number, "end": BEGAN + 10_000 * number + 1_234}
-    told = Kernel(
+    said = Kernel(
         kind=10, registers=39, device=1, context=1, stream=7, fixed=16, dynamic=1024, local=8, **times
     )
-    told.name, told.correlation, told.node = name, 100 + number, more.get("node", 0)
-    told.grid[:], told.block[:] = (16, 2, number + 1), (32, 4, 1)
-    return told
+    said.name, said.correlation, said.node = name, 100 + number, more.get("node", 0)
+    said.grid[:], said.block[:] = (16, 2, number + 1), (32, 4, 1)
+    return said
 
 
 def burst(cupti: Cupti, records: list[ctypes.Structure]) -> Activities:
@@ -208,9 +208,9 @@ def test_work_comes_out_as_it_was_recorded(tmp_path: Path) -> None:
     ours = burst(Cupti(), [*kernels, copy, Overhead(kind=17), fill])
     assert ours.save(str(tmp_path / "trace.json")) == 5
 
-    found = read_trace(tmp_path / "trace.json", phase="counters", burst=3)
-    assert not found.problems
-    table = found.tables["kernels"].sort("correlation")
+    result = read_trace(tmp_path / "trace.json", phase="counters", burst=3)
+    assert not result.problems
+    table = result.tables["kernels"].sort("correlation")
     assert table["name"].to_list() == [
         *("Memcpy HtoD (Pinned -> Device)", "Memset (Device)"),
         *("void add<float>(float*, float*)", "triton_poi_fused_add_0", "_Znot mangled"),
@@ -221,7 +221,7 @@ def test_work_comes_out_as_it_was_recorded(tmp_path: Path) -> None:
     assert table["bytes"].to_list() == [4096, 512, None, None, None]
     assert table["grid"].to_list()[2:] == ["16x2x1", "16x2x2", "16x2x3"]
     assert table["graph_node"].to_list()[2:] == [None, 5, 10]
-    told = table.row(-1, named=True)
+    said = table.row(-1, named=True)
     wanted = {
         "device": 1,
         "stream": 7,
@@ -230,7 +230,7 @@ def test_work_comes_out_as_it_was_recorded(tmp_path: Path) -> None:
         "shared_bytes": 1040,
         "local_bytes": 8,
     }
-    assert {key: told[key] for key in wanted} == wanted
+    assert {key: said[key] for key in wanted} == wanted
 
 
 def launched(number: int, calls: bool) -> list[ctypes.Structure]:
@@ -271,15 +271,15 @@ def test_calls_are_recorded_first_and_then_derived_from_queue_times(tmp_path: Pa
     later = [record for n in range(60) if n not in (5, 40) for record in launched(n, calls=True)]
     trace = traced(cupti, ours, tmp_path / "second.json", [*later, copy, wait])
     assert not trace.problems
-    found = trace.tables["launches"].sort("correlation")
-    assert found.height == 60 and found["thread"].unique().to_list() == [70]
+    result = trace.tables["launches"].sort("correlation")
+    assert result.height == 60 and result["thread"].unique().to_list() == [70]
     begun = [BEGAN + 25_000 * n for n in range(60)]
     known = [n for n in range(60) if n not in (5, 40)]
-    assert [found["start_ns"][n] for n in known] == [begun[n] for n in known]
-    assert [found["end_ns"][n] for n in known] == [begun[n] + 5_000 for n in known]
-    assert (found["api"][5], found["api"][40]) == ("cudaMemcpyAsync", "cudaStreamSynchronize")
-    assert found["start_ns"][5] == begun[5]  # the device was idle: launches take 9 µs to begin
-    assert found["end_ns"][40] - found["start_ns"][40] == 700
+    assert [result["start_ns"][n] for n in known] == [begun[n] for n in known]
+    assert [result["end_ns"][n] for n in known] == [begun[n] + 5_000 for n in known]
+    assert (result["api"][5], result["api"][40]) == ("cudaMemcpyAsync", "cudaStreamSynchronize")
+    assert result["start_ns"][5] == begun[5]  # the device was idle: launches take 9 µs to begin
+    assert result["end_ns"][40] - result["start_ns"][40] == 700
 
 
 def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path: Path) -> None:
@@ -290,9 +290,9 @@ def test_calls_of_graphs_and_of_rare_launches_are_recorded_as_they_are(tmp_path:
         cupti = Cupti()
         ours = Activities(cupti)
         for name in ("first", "second"):
-            found = traced(cupti, ours, tmp_path / f"{name}.json", records).tables["launches"]
-            assert set(found["thread"].to_list()) <= {71, 72} and not ours.rehearsal
-            assert found.height == sum(isinstance(record, Api) and record.cbid == 2 for record in records)
+            result = traced(cupti, ours, tmp_path / f"{name}.json", records).tables["launches"]
+            assert set(result["thread"].to_list()) <= {71, 72} and not ours.rehearsal
+            assert result.height == sum(isinstance(record, Api) and record.cbid == 2 for record in records)
 
 
 def test_many_buffers_are_complete_and_the_next_burst_begins_empty(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_the_probes_first_launch_is_not_written(
     ours.disable()
     assert ours.save(str(tmp_path / "trace.json")) == len(kept)
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
-    assert sorted(one["name"] for one in events) == kept
+    assert sorted(event["name"] for event in events) == kept
 
 
 class Cuda:
@@ -358,9 +358,9 @@ class Cuda:
 def test_a_burst_begins_with_the_probes_launch(
     monkeypatch: pytest.MonkeyPatch, cuda: Cuda, launched: list[int]
 ) -> None:
-    found: list[bool] = []
+    result: list[bool] = []
     activities = Activities(Cupti())
-    monkeypatch.setattr(activities, "enable", lambda launch, **_: found.append(launch()))
+    monkeypatch.setattr(activities, "enable", lambda launch, **_: result.append(launch()))
     monkeypatch.setattr(recorder, "activities", lambda: activities)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet([], "kineto"))
     monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet([], "sampler"))
@@ -369,7 +369,7 @@ def test_a_burst_begins_with_the_probes_launch(
     ours = recorder.Recorder(SimpleNamespace(torch=lib), lambda: False)
     monkeypatch.setattr(ours, "_wait_for_device", lambda: None)
     assert ours.arm(Job("counters", 2)) and ours.start(Job("counters", 2), 5, 1)
-    assert cuda.launched == launched and found == [bool(launched)]
+    assert cuda.launched == launched and result == [bool(launched)]
 
 
 def test_it_waits_until_another_profiler_has_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -458,8 +458,8 @@ def test_a_burst_begins_once_the_one_before_can_no_longer_end_it(
     monkeypatch.setenv(TEARDOWN, given) if given else monkeypatch.delenv(TEARDOWN, raising=False)
     log: list[str] = []
     cupti = Cupti()
-    found = Activities(cupti)
-    monkeypatch.setattr(recorder, "activities", lambda: found)
+    activities = Activities(cupti)
+    monkeypatch.setattr(recorder, "activities", lambda: activities)
     monkeypatch.setattr(recorder, "Kineto", lambda: Quiet(log, "kineto"))
     monkeypatch.setattr(recorder, "CounterSampler", lambda _: Quiet(log, "sampler"))
 

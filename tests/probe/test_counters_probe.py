@@ -122,7 +122,7 @@ def test_bursts_go_on_until_they_showed_enough_of_the_device_at_work(sizes, busy
 
 
 def timed_bursts(program: Program) -> list[tuple[Job, int, int]]:
-    return [one for one in program.done if one[0].phase == "counters"]
+    return [item for item in program.done if item[0].phase == "counters"]
 
 
 @pytest.mark.parametrize(("before_ms", "then_ms"), [(90, 12), (12, 90), (12, 700)])
@@ -145,7 +145,7 @@ def test_groups_take_turns_until_all_showed_enough():
     program = Program(ProbePlan(counters={"groups": GROUPS, "samples": 16_000}), memory=True).run(2000)
     jobs = [job for job, *_ in timed_bursts(program)]
     assert Counter(job.group for job in jobs) == {0: 2 * MOST_TIMES, 1: 2 * MOST_TIMES}
-    assert all(one.group != other.group for one, other in itertools.pairwise(jobs))
+    assert all(item.group != other.group for item, other in itertools.pairwise(jobs))
     assert [job.last for job in jobs] == [False] * (len(jobs) - 1) + [True]
     assert program.done[-1][0].phase == "memory"
 
@@ -231,7 +231,9 @@ def test_a_failing_collector_costs_the_counters_alone(tmp_path):
     assert run.phases["timeline"] >= 4 and run.phases["attribution"] >= 1 and run.phases["clean"] >= 12
     assert run.err.splitlines()[-1].split()[-1] == "close"
     store = import_raw(run.folder)
-    assert [one["what"] for one in store.manifest.abstained if words in one["why"]] == ["counters"]
+    assert [absence["what"] for absence in store.manifest.abstained if words in absence["why"]] == [
+        "counters"
+    ]
     assert store.manifest.problems == []
 
 
@@ -283,7 +285,7 @@ def test_any_failure_is_reported_once_and_ends_sampling(tmp_path, monkeypatch, c
     assert ours.off and not burst(ours)
     [warning] = capsys.readouterr().err.splitlines()
     assert warning.startswith("fathom: no hardware counters: ") and words in warning
-    notes = [one for one in said if isinstance(one, tuple)]
+    notes = [item for item in said if isinstance(item, tuple)]
     assert len(notes) == 1 and notes[0][0] == "counters" and words in notes[0][1]
     assert fake.calls[-1] == ("close",) or call == "open"
     assert list(tmp_path.iterdir()) == [] or call == "close"
@@ -294,7 +296,7 @@ def test_an_overflow_is_reported_and_the_next_burst_samples_less_often(tmp_path,
     said: list[Any] = []
     ours = sampler.CounterSampler(session(tmp_path, said))
     assert burst(ours, 1) and burst(ours, 2) and not ours.off
-    assert [(one["overflow"], one["completed"], one["interval_ns"]) for one in said] == [
+    assert [(item["overflow"], item["completed"], item["interval_ns"]) for item in said] == [
         (True, 0, 20_000),
         (False, 100, 40_000),
     ]
@@ -307,7 +309,7 @@ def test_a_delayed_burst_does_not_reduce_the_sampling_rate(tmp_path, monkeypatch
     said: list[Any] = []
     ours = sampler.CounterSampler(session(tmp_path, said))
     assert burst(ours, 1) and burst(ours, 2)
-    assert [(one["overflow"], one["interval_ns"]) for one in said] == [(True, 20_000), (False, 20_000)]
+    assert [(item["overflow"], item["interval_ns"]) for item in said] == [(True, 20_000), (False, 20_000)]
 
 
 @pytest.mark.parametrize(
@@ -347,12 +349,12 @@ def test_memory_is_flat_over_many_bursts(tmp_path, monkeypatch):
 
     tracemalloc.start()
     try:
-        held, objects = bursts(5)
+        values, objects = bursts(5)
         after, more = bursts(40)
     finally:
         tracemalloc.stop()
     one_burst = 2000 * (16 + 4 * 3)
-    assert after - held < one_burst and more - objects < 500
+    assert after - values < one_burst and more - objects < 500
     assert not ours.off
 
 

@@ -140,8 +140,8 @@ def test_a_graph_that_was_last_replayed_before_it_became_the_clock_gives_way():
     cycle = [("replay", key) for key in (5, 6, 7)]
     assert events(("replay", 5), REPLAY, times=7) is None
     assert events(("replay", 5)) == REPLAY  # the last of what had been a cycle
-    found = events(*cycle, times=100)
-    assert found in cycle
+    result = events(*cycle, times=100)
+    assert result in cycle
 
 
 def test_a_graph_that_died_while_the_clock_was_silent_does_not_take_over():

@@ -9,12 +9,12 @@ import pytest
 from fathom.probe.device import device_in_use
 
 
-def cuda(held: list[int], current: int = 0, started: bool = True) -> SimpleNamespace:
+def cuda(values: list[int], current: int = 0, started: bool = True) -> SimpleNamespace:
     return SimpleNamespace(
         is_initialized=lambda: started,
         current_device=lambda: current,
-        device_count=lambda: len(held),
-        memory_allocated=lambda device: held[device],
+        device_count=lambda: len(values),
+        memory_allocated=lambda device: values[device],
     )
 
 

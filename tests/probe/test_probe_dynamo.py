@@ -53,8 +53,8 @@ def test_unchanged_counts_are_not_reported_twice(monkeypatch):
 def test_reading_leaves_the_counters_as_they_are(monkeypatch):
     counters = loaded(monkeypatch)
     before = {name: dict(counts) for name, counts in counters.items()}
-    told = dynamo.counted()
-    assert told is not None and (told["frames"], told["graphs"], told["reasons"]) == (2, 0, [])
+    said = dynamo.counted()
+    assert said is not None and (said["frames"], said["graphs"], said["reasons"]) == (2, 0, [])
     assert {name: dict(counts) for name, counts in counters.items()} == before
 
 
@@ -62,18 +62,18 @@ def test_a_partially_loaded_module_is_read_as_far_as_possible(monkeypatch):
     monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace())
     assert dynamo.counted() is None
     monkeypatch.setitem(sys.modules, UTILS, SimpleNamespace(counters={"frames": Counter(total=1)}))
-    told = dynamo.counted()
-    assert told is not None and told["breaks"] == told["given_up"] == []
+    said = dynamo.counted()
+    assert said is not None and said["breaks"] == said["given_up"] == []
 
 
 def test_reasons_are_one_line_each_the_commonest_first(monkeypatch):
     counters = loaded(monkeypatch)
     counters["graph_break"] = Counter({"print": 1, "print\n  Hint": 1})
     counters["unimplemented"] = Counter({CHAINED: 2, "x" * 5000: 1})
-    told = dynamo.counted()
-    assert told is not None
-    assert told["reasons"][:2] == [["Unsupported Tensor.item(); graph break in loop", 2], ["print", 1]]
-    assert len(told["reasons"]) == 3 and len(told["reasons"][2][0]) == dynamo.LONGEST
+    said = dynamo.counted()
+    assert said is not None
+    assert said["reasons"][:2] == [["Unsupported Tensor.item(); graph break in loop", 2], ["print", 1]]
+    assert len(said["reasons"]) == 3 and len(said["reasons"][2][0]) == dynamo.LONGEST
 
 
 @pytest.mark.parametrize(
@@ -94,23 +94,23 @@ def test_reasons_are_one_line_each_the_commonest_first(monkeypatch):
 )
 def test_a_skipped_frame_has_place_and_reason_if_torch_gives_them(monkeypatch, failed, at, why):
     loaded(monkeypatch, compilation(compiled=False, **failed), compilation("other"))
-    told = dynamo.counted()
-    assert told is not None
+    said = dynamo.counted()
+    assert said is not None
     frame = {"file": "/net.py", "line": 3, "function": "forward"}
-    assert told["given_up"] == [{**frame, "at": at, "why": why}]
+    assert said["given_up"] == [{**frame, "at": at, "why": why}]
 
 
 def test_a_frame_with_one_compiled_version_was_not_given_up(monkeypatch):
     loaded(monkeypatch, compilation(), compilation(compiled=False, fail_reason="recompile limit"))
-    told = dynamo.counted()
-    assert told is not None and told["given_up"] == []
+    said = dynamo.counted()
+    assert said is not None and said["given_up"] == []
 
 
 def test_other_metrics_are_not_frames(monkeypatch):
     backward = SimpleNamespace(compile_id="0/0")
     loaded(monkeypatch, backward, SimpleNamespace(co_filename=None, has_guarded_code=None))
-    told = dynamo.counted()
-    assert told is not None and told["given_up"] == []
+    said = dynamo.counted()
+    assert said is not None and said["given_up"] == []
 
 
 def test_a_break_names_its_innermost_line_and_lists_are_bounded(monkeypatch):
@@ -119,7 +119,7 @@ def test_a_break_names_its_innermost_line_and_lists_are_bounded(monkeypatch):
 
     broke = [SimpleNamespace(reason="print\nmore", user_stack=[place(1), place(n)]) for n in range(100)]
     loaded(monkeypatch, graph_break_reasons=[broke[0], *broke, SimpleNamespace(reason="no stack")])
-    told = dynamo.counted()
-    assert told is not None and len(told["breaks"]) == dynamo.MOST
-    assert [one["line"] for one in told["breaks"]] == list(range(dynamo.MOST))
-    assert told["breaks"][0] == {"file": "/net.py", "line": 0, "function": "forward", "why": "print"}
+    said = dynamo.counted()
+    assert said is not None and len(said["breaks"]) == dynamo.MOST
+    assert [item["line"] for item in said["breaks"]] == list(range(dynamo.MOST))
+    assert said["breaks"][0] == {"file": "/net.py", "line": 0, "function": "forward", "why": "print"}

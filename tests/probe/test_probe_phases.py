@@ -265,10 +265,10 @@ class Light(Program):
 
 def test_light_bursts_are_short_with_clean_steps_between_and_a_step_that_does_not_count() -> None:
     program = Light(ProbePlan()).run(260)
-    bursts = [one for one in program.done if one[0].phase == "timeline"]
+    bursts = [item for item in program.done if item[0].phase == "timeline"]
     assert len(bursts) >= 11 and sum(job.windows for job, *_ in bursts[1:]) == 20
     for (job, first, last), (_, later, _) in pairwise(bursts[1:]):
         assert program.labels[first:last] == ["transition"] + ["timeline"] * job.windows
         assert program.labels[last:later].count("clean") >= 5
-    deep = next(one for one in program.done if one[0].phase == "attribution")
+    deep = next(item for item in program.done if item[0].phase == "attribution")
     assert deep[0].windows == 3 and sum(last <= deep[1] for _, _, last in bursts[1:]) == 5

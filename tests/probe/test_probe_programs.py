@@ -329,4 +329,4 @@ def test_ranks_of_a_host_keep_one_schedule(tmp_path):
 def _stretches(runs):
     """(step, phase) wherever the phase changes."""
     steps = [(k + i, phase) for k, count, phase in runs for i in range(count)]
-    return [one for before, one in zip([(None, None), *steps], steps, strict=False) if before[1] != one[1]]
+    return [item for before, item in zip([(None, None), *steps], steps, strict=False) if before[1] != item[1]]

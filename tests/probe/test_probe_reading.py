@@ -114,10 +114,10 @@ def test_sleeping_is_not_using_the_processor():
 def test_computing_for_less_than_a_tick_is_using_the_processor():
     if used() is None:
         pytest.skip("this system does not tell what a thread used")
-    found = []
+    result = []
     for _ in range(21):
         before, until = used(), time.perf_counter_ns() + 500_000
         while time.perf_counter_ns() < until:
             pass
-        found.append(used() - before)
-    assert statistics.median(found) >= 400_000
+        result.append(used() - before)
+    assert statistics.median(result) >= 400_000

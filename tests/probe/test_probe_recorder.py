@@ -47,11 +47,11 @@ def ours(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> recorder.Recorder:
 
 def elsewhere(action: Any, *arguments: Any) -> Any:
     """Return its result in another thread."""
-    found: list[Any] = []
-    other = threading.Thread(target=lambda: found.append(action(*arguments)))
+    results: list[Any] = []
+    other = threading.Thread(target=lambda: results.append(action(*arguments)))
     other.start()
     other.join()
-    return found[0]
+    return results[0]
 
 
 def strand(ours: recorder.Recorder) -> None:

@@ -387,40 +387,40 @@ def test_with_little_memory_left_garbage_is_collected(monkeypatch):
 
 
 def _trials(kinds):
-    told: list[tuple[str, str]] = []
-    return Trials(kinds, lambda what, text: told.append((what, text))), told
+    messages: list[tuple[str, str]] = []
+    return Trials(kinds, lambda what, text: messages.append((what, text))), messages
 
 
 def test_a_stretch_that_takes_too_long_is_given_up(monkeypatch):
     monkeypatch.setattr(trials, "LAPSE_S", 0.01)
-    run, told = _trials(["gc"])
+    run, said = _trials(["gc"])
     assert run.arm(Job("trial-gc", 8), 0.0)
     run._timer.join()
     assert gc.isenabled()
     assert not run.start(Job("trial-gc", 8))
-    assert told == [("what-if gc", trials.LAPSED)]
+    assert said == [("what-if gc", trials.LAPSED)]
 
 
 def test_ranks_that_wait_for_each_other_try_nothing(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    run, told = _trials(["gc", "input"])
+    run, said = _trials(["gc", "input"])
     run.restart()
     run.restart()
-    assert [what for what, _ in told] == ["what-if gc", "what-if input"]
+    assert [what for what, _ in said] == ["what-if gc", "what-if input"]
     assert run.refused == ["trial-gc", "trial-input"]
 
 
 def test_an_abandoned_trial_changes_nothing_when_retried():
-    run, told = _trials(["gc"])
+    run, said = _trials(["gc"])
     assert run.arm(Job("trial-gc", 8), 1e6)
     run.finish()
-    assert len(told) == 1
+    assert len(said) == 1
     assert not run.arm(Job("trial-gc", 8), 1e6)
-    assert gc.isenabled() and not run.open and len(told) == 1
+    assert gc.isenabled() and not run.open and len(said) == 1
 
 
 def test_trials_interrupted_repeatedly_are_abandoned():
-    run, told = _trials(["gc"])
+    run, said = _trials(["gc"])
     for _ in range(trials.MOST_CUT + 1):  # not in a row
         assert run.arm(Job("trial-gc", 8), 1e6)
         run.cut("the program forked")
@@ -429,18 +429,18 @@ def test_trials_interrupted_repeatedly_are_abandoned():
         run._of["gc"]._seen = 1
         run.stop(Job("trial-gc", 8))
     for _ in range(trials.MOST_CUT):
-        assert told == [] and run.arm(Job("trial-gc", 8), 1e6)
+        assert said == [] and run.arm(Job("trial-gc", 8), 1e6)
         run.cut("the program forked")
         assert gc.isenabled()
-    assert run.refused == ["trial-gc"] and len(told) == 1 and "forked" in told[0][1]
+    assert run.refused == ["trial-gc"] and len(said) == 1 and "forked" in said[0][1]
 
 
 def test_a_program_that_ends_early_gets_the_number_of_trials():
-    run, told = _trials(["gc"])
+    run, said = _trials(["gc"])
     assert run.arm(Job("trial-gc", 8), 1e6) and run.start(Job("trial-gc", 8))
     run.finish()
     assert gc.isenabled()
-    assert told[0][0] == "what-if gc" and "ended after 0 of the" in told[0][1]
+    assert said[0][0] == "what-if gc" and "ended after 0 of the" in said[0][1]
 
 
 def _labels(plan, steps, refused=(), unsettled=range(0)):
@@ -466,10 +466,10 @@ def _order(labels):
 
 
 def test_trials_come_between_clean_steps_and_the_timeline():
-    found = _order(_labels(ProbePlan(settle=3, what_if=["input", "gc"]), 600))
+    result = _order(_labels(ProbePlan(settle=3, what_if=["input", "gc"]), 600))
     tried = ["trial-baseline", "trial-gc", "trial-input"] * rounds.ROUNDS + ["trial-baseline"]
-    assert found[: 2 + len(tried)] == ["settle", "clean", *tried]
-    assert found[2 + len(tried) :][:2] == ["clean", "timeline"]
+    assert result[: 2 + len(tried)] == ["settle", "clean", *tried]
+    assert result[2 + len(tried) :][:2] == ["clean", "timeline"]
 
 
 @pytest.mark.parametrize("depth", ["timeline", "surface"])
@@ -488,8 +488,8 @@ def test_surface_tries_things_too_and_nobody_does_unasked():
 
 def test_impossible_trials_are_left_out():
     plan = ProbePlan(settle=3, depth="surface", what_if=["gc", "input"])
-    found = _order(_labels(plan, 600, refused=["trial-input"]))
-    assert found.count("trial-gc") == rounds.ROUNDS and "trial-input" not in found
+    result = _order(_labels(plan, 600, refused=["trial-input"]))
+    assert result.count("trial-gc") == rounds.ROUNDS and "trial-input" not in result
     alone = _order(_labels(ProbePlan(settle=3, depth="surface", what_if=["gc"]), 600, refused=["trial-gc"]))
     assert alone.count("trial-baseline") <= 2
 
@@ -500,6 +500,8 @@ def test_unchanged_steps_wait_until_a_trial_has_worn_off():
     after = len(labels) - 1 - labels[::-1].index("trial-input")
     first = labels.index("trial-input")
     end = labels.index("transition", first)
-    held = _labels(plan, 600, unsettled=range(end, end + 30))
-    assert set(held[end : end + 30]) == {"transition"} and held[end + 30 + rounds.WARM] == "trial-baseline"
+    values = _labels(plan, 600, unsettled=range(end, end + 30))
+    assert (
+        set(values[end : end + 30]) == {"transition"} and values[end + 30 + rounds.WARM] == "trial-baseline"
+    )
     assert after > end

@@ -28,7 +28,7 @@ def test_no_step_of_a_trial_waits_for_a_batch(tmp_path):
     opened = [(mark["ns"], mark["phase"]) for mark in run.marks]
     waits: dict[str, list[int]] = {"trial-input": [], "trial-baseline": []}
     for batch in run.of("batch"):
-        phase = max((one for one in opened if one[0] <= batch["start"]), default=(0, ""))[1]
+        phase = max((item for item in opened if item[0] <= batch["start"]), default=(0, ""))[1]
         waits.setdefault(phase, []).append(batch["wait"])
     assert min(waits["trial-baseline"]) >= 8_000_000
     assert sorted(waits["trial-input"])[len(waits["trial-input"]) // 2] < 1_000_000

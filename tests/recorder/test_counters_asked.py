@@ -70,7 +70,7 @@ def test_not_by_name_the_program_runs_and_the_report_has_the_reason(tmp_path, de
     assert not any("counters" in line for line in recorded(tmp_path, depth, machine()))
     end = json.loads((tmp_path / "o.fathom" / "raw" / "end.json").read_text())
     assert (tmp_path / "started").exists()
-    assert sum(one["what"] == "counters" for one in end["abstained"]) == abstained
+    assert sum(absence["what"] == "counters" for absence in end["abstained"]) == abstained
 
 
 def test_a_program_without_a_counter_burst_is_reported_at_the_end(tmp_path: Path) -> None:

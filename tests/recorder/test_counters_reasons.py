@@ -113,9 +113,9 @@ def no_nvml() -> None:
 
 
 def test_remembered_counters_are_sampled() -> None:
-    told = {name: KNOWN[name] for name in ("groups", "interval_ns", "trigger")}
-    assert to_sample(machine(), {}, nvml) == (told, None)
-    assert to_sample(machine(), {}, no_nvml) == (told, None)  # type: ignore[arg-type]
+    by_name = {name: KNOWN[name] for name in ("groups", "interval_ns", "trigger")}
+    assert to_sample(machine(), {}, nvml) == (by_name, None)
+    assert to_sample(machine(), {}, no_nvml) == (by_name, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_reasons_against_counters_are_recorded(here: dict, pids: tuple[int, ...]
 
 
 def test_the_number_of_samples_is_planned_with_the_counters() -> None:
-    told = {"groups": [["a"]]}
-    assert Plan("counters", counter_samples=9).meeting(told, None).counters == told | {"samples": 9}
-    assert Plan("counters").meeting(told, None).counters == told
-    assert Plan("timeline", counter_samples=9).meeting(told, None).counters is None
+    record = {"groups": [["a"]]}
+    assert Plan("counters", counter_samples=9).meeting(record, None).counters == record | {"samples": 9}
+    assert Plan("counters").meeting(record, None).counters == record
+    assert Plan("timeline", counter_samples=9).meeting(record, None).counters is None
     assert Plan("auto", counter_samples=9).meeting(None, "the reason").counters is None
     with pytest.raises(BadInputError, match="counter-samples"):
         Plan(counter_samples=0)
@@ -172,10 +172,10 @@ class Api:
 
         def decode(self, max_samples: int) -> Sampled:
             self.at_once.append(max_samples)
-            found = self.decoded.pop(0)
-            if isinstance(found, MemoryError):
-                raise found
-            return found
+            result = self.decoded.pop(0)
+            if isinstance(result, MemoryError):
+                raise result
+            return result
 
 
 def test_images_stay_small_and_overflows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,11 +235,11 @@ def test_ncu_is_called_with_real_clocks_and_caches(
 
 def test_json_and_the_default_name(tmp_path: Path, ncu: Path) -> None:
     done = dive(sounding(tmp_path / "s.fathom").path, FAMILY, "--json")
-    found = json.loads(done.stdout)
-    assert found["family"] == FAMILY and found["path"] == "s-dive.fathom"
-    conflicts = next(fact for fact in found["facts"] if fact["rule"] == "bank_conflicts")
+    document = json.loads(done.stdout)
+    assert document["family"] == FAMILY and document["path"] == "s-dive.fathom"
+    conflicts = next(fact for fact in document["facts"] if fact["rule"] == "bank_conflicts")
     assert conflicts["value"] == pytest.approx(100 * 63488 / (65536 + 2048)) and conflicts["holds"]
-    assert any("tensor" in row["what"] for row in found["unseen"])  # not collected: said, not a zero
+    assert any("tensor" in row["what"] for row in document["unseen"])  # not collected: said, not a zero
 
 
 def test_hot_spots_come_from_the_report_where_its_reader_is(
@@ -360,7 +360,7 @@ def test_expressions_abstain_and_refuse() -> None:
 
 
 def test_the_strongest_limit_comes_first_and_missing_counters_are_named() -> None:
-    found = explain(
+    result = explain(
         "k",
         {
             "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": 91.0,
@@ -368,6 +368,6 @@ def test_the_strongest_limit_comes_first_and_missing_counters_are_named() -> Non
             "sm__warps_active.avg.pct_of_peak_sustained_active": 80.0,
         },
     )
-    assert [fact.rule for fact in found.limits] == ["dram", "l2"]
-    assert "occupancy" in [fact.rule for fact in found.facts if not fact.holds]
-    assert {"what": "tail wave", "why": "without sm__cycles_active.max"} in found.unseen
+    assert [fact.rule for fact in result.limits] == ["dram", "l2"]
+    assert "occupancy" in [fact.rule for fact in result.facts if not fact.holds]
+    assert {"what": "tail wave", "why": "without sm__cycles_active.max"} in result.unseen

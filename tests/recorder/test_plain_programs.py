@@ -63,11 +63,11 @@ def test_the_ledger_sums_and_has_collections_of_garbage(simulated: fathom.Soundi
 
 
 def test_regions_have_rows(simulated: fathom.Sounding) -> None:
-    found = simulated.examine()
-    named = {region.name: region for region in found.devices[0].regions}
+    examination = simulated.examine()
+    named = {region.name: region for region in examination.devices[0].regions}
     assert set(named) == {"advance", "load"}
     assert named["load"].ms >= 4.0 and named["advance"].count == pytest.approx(1.0)
-    page = text(found)
+    page = text(examination)
     assert (
         "regions of the program" in page and "idle" not in page.split("where a step goes")[1].split("\n")[1]
     )
@@ -96,7 +96,9 @@ def test_nested_regions_do_not_share_exclusive_time(tmp_path: Path) -> None:
         timeline.op("Optimizer.step#SGD.step", begin + 6 * MS, begin + 7 * MS, kind="annotation")
         timeline.kernel(begin + 4 * MS, begin + 6 * MS, begin + 3 * MS)
     (device,) = examination_of(tmp_path / "s", timeline).devices
-    rows = {one.name: (one.ms, one.own_ms, one.count, one.device_ms) for one in device.regions}
+    rows = {
+        region.name: (region.ms, region.own_ms, region.count, region.device_ms) for region in device.regions
+    }
     assert rows["outer"] == pytest.approx((8.0, 5.0, 1.0, 2.0), rel=0.3)
     assert rows["inner"] == pytest.approx((3.0, 3.0, 1.0, 2.0), rel=0.3)
     assert set(rows) == {"outer", "inner"}
@@ -121,6 +123,6 @@ def test_rare_long_steps_are_reported_with_the_call_that_takes_their_time(tmp_pa
     (tmp_path / "evaluating.py").write_text(EVALUATING)
     done = run_fathom("run", "-o", "out.fathom", "--", sys.executable, "evaluating.py", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (found,) = fathom.open(tmp_path / "out.fathom").examine().long_steps
-    assert found.n >= 3 and found.ms > 80 and found.places[0].function == "evaluate"
+    (long_step,) = fathom.open(tmp_path / "out.fathom").examine().long_steps
+    assert long_step.n >= 3 and long_step.ms > 80 and long_step.places[0].function == "evaluate"
     assert "outliers" in done.stderr and "evaluate (evaluating.py:6)" in done.stderr

@@ -32,13 +32,13 @@ def diagnose(tmp_path, *, gpus=(GPU,), environment=None, **answers):
         "versions": {"driver": "580"},
         "host": HOST,
     }
-    told = {**GOOD, **answers}
-    return examine_host("python", environment or {}, tmp_path, lambda _: told, machine)
+    record = {**GOOD, **answers}
+    return examine_host("python", environment or {}, tmp_path, lambda _: record, machine)
 
 
 def check(diagnosis, what):
-    [found] = [check for check in diagnosis.checks if check.what == what]
-    return found
+    [result] = [check for check in diagnosis.checks if check.what == what]
+    return result
 
 
 def test_a_good_machine_records_surface_and_timeline(tmp_path):
@@ -64,9 +64,9 @@ def test_a_good_machine_records_surface_and_timeline(tmp_path):
 )
 def test_missing_requirements_are_named_with_a_fix(tmp_path, answers, what, surface):
     diagnosis = diagnose(tmp_path, **answers)
-    found = check(diagnosis, what)
-    assert found.ok is False and found.fix
-    assert found.found in diagnosis.depths["timeline"]
+    result = check(diagnosis, what)
+    assert result.ok is False and result.fix
+    assert result.found in diagnosis.depths["timeline"]
     assert (diagnosis.depths["surface"] == "") is surface
 
 
@@ -119,8 +119,8 @@ def test_why_counters_cannot_be_sampled(tmp_path, gpus, answers, words):
 
 def test_another_start_up_hook_is_named(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("")
-    found = check(diagnose(tmp_path, environment={"PYTHONPATH": str(tmp_path)}), "PYTHONPATH")
-    assert str(tmp_path) in found.found
+    result = check(diagnose(tmp_path, environment={"PYTHONPATH": str(tmp_path)}), "PYTHONPATH")
+    assert str(tmp_path) in result.found
 
 
 def test_an_invalid_python_is_an_answer():

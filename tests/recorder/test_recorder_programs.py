@@ -99,8 +99,8 @@ def test_torchrun_gives_a_rank_each(tmp_path):
         if "terminate called without an active exception" not in done.stderr:
             break
     assert done.returncode == 0, done.stderr
-    found = steps_of(tmp_path)
-    assert sorted(found) == [0, 1] and min(found.values()) >= 58
+    result = steps_of(tmp_path)
+    assert sorted(result) == [0, 1] and min(result.values()) >= 58
 
 
 def test_raw_records_become_the_same_sounding_elsewhere(tmp_path):
@@ -137,8 +137,8 @@ def test_a_short_programs_report_says_how_to_record_its_timeline(tmp_path, steps
     program(tmp_path, steps=steps, text=OPTIMIZED)  # its steps are known from the second on
     run = ("run", "--quiet", "-o", "out.fathom", "--replace", "--settle")
     run_fathom(*run, 30, "--", "python", "train.py", cwd=tmp_path)
-    told = {row.what: row.why for row in open_sounding(tmp_path / "out.fathom").examine().abstained}
-    settle, *more = re.search("`--settle (.*)`", told["ledger"])[1].split()
+    by_what = {row.what: row.why for row in open_sounding(tmp_path / "out.fathom").examine().abstained}
+    settle, *more = re.search("`--settle (.*)`", by_what["ledger"])[1].split()
     run_fathom(*run, settle, *more, "--", "python", "train.py", cwd=tmp_path)
     assert open_sounding(tmp_path / "out.fathom").examine().devices[0].ledger
 

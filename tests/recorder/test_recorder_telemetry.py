@@ -155,8 +155,8 @@ def test_without_a_driver_there_is_a_host_and_a_reason(monkeypatch):
         raise sensors.NvmlMissingError("no driver")
 
     monkeypatch.setattr(sensors, "load", absent)
-    found, why = sensors.all_sensors(os.getpid(), {})
-    assert [type(sensor) for sensor in found] == [HostSensors] and why == "no driver"
+    result, why = sensors.all_sensors(os.getpid(), {})
+    assert [type(sensor) for sensor in result] == [HostSensors] and why == "no driver"
 
 
 def test_a_driver_that_fails_midway_costs_only_the_gpus(monkeypatch):
@@ -165,5 +165,5 @@ def test_a_driver_that_fails_midway_costs_only_the_gpus(monkeypatch):
             raise RuntimeError("GPU is lost")
 
     monkeypatch.setattr(sensors, "load", Lost)
-    found, why = sensors.all_sensors(os.getpid(), {})
-    assert [type(sensor) for sensor in found] == [HostSensors] and "GPU is lost" in why
+    result, why = sensors.all_sensors(os.getpid(), {})
+    assert [type(sensor) for sensor in result] == [HostSensors] and "GPU is lost" in why

@@ -67,11 +67,11 @@ deep(int(sys.argv[1]))
 def other_pythons() -> list[str]:
     """Interpreters of other versions, where this machine has them."""
     known = Path.home() / ".pyenv" / "versions"
-    found = [
+    result = [
         *known.glob("3.1[1-9]*/bin/python3"),
         *map(Path, filter(None, [shutil.which("/usr/bin/python3.11")])),
     ]
-    return [sys.executable, *map(str, sorted(found))]
+    return [sys.executable, *map(str, sorted(result))]
 
 
 @pytest.mark.parametrize("python", other_pythons())
@@ -89,9 +89,9 @@ def test_a_walk_through_memory_meets_the_frames_that_python_reports(
         env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONUTF8": "1"},
     )
     assert child.stdout is not None
-    told = json.loads(child.stdout.readline())
-    memory, layout = ProcessMemory(child.pid), FrameLayout(**told["layout"])
-    chain = Walker(memory, layout).walk(told["state"])
+    document = json.loads(child.stdout.readline())
+    memory, layout = ProcessMemory(child.pid), FrameLayout(**document["layout"])
+    chain = Walker(memory, layout).walk(document["state"])
     assert chain is not None
     codes = Codes(memory, layout)
     frames = [codes.frame(chain[i], chain[i + 1]) for i in range(0, len(chain), 2)]
@@ -100,13 +100,13 @@ def test_a_walk_through_memory_meets_the_frames_that_python_reports(
         (file, line, name.rpartition(".")[2])
         for name, file, line in reversed([frame for frame in frames if frame])
     ]
-    expected = [tuple(one) for one in told["stack"]]
+    expected = [tuple(item) for item in document["stack"]]
     assert met[: len(expected) - 1] == expected[:-1]  # the innermost has gone on to wait
     assert met[len(expected) - 1][::2] == expected[-1][::2]
 
 
 def functions_of(code: object) -> list[object]:
-    inner = [one for const in code.co_consts if hasattr(const, "co_consts") for one in functions_of(const)]  # type: ignore[attr-defined]
+    inner = [item for const in code.co_consts if hasattr(const, "co_consts") for item in functions_of(const)]  # type: ignore[attr-defined]
     return [code, *inner]
 
 

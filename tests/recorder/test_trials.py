@@ -27,56 +27,56 @@ def _steps(stretches):
     for burst, (phase, lengths) in enumerate(stretches):
         for name, ms in [("transition", 100.0), *((phase, ms) for ms in lengths)]:
             end = now + round(ms * MS)
-            one = {"step": len(rows), "kind": "train", "mark_ns": now, "end_ns": end}
-            rows.append(one | {"phase": name, "burst": 2 * burst + (name == phase)})
+            item = {"step": len(rows), "kind": "train", "mark_ns": now, "end_ns": end}
+            rows.append(item | {"phase": name, "burst": 2 * burst + (name == phase)})
             now = end
     return pl.DataFrame(rows, schema=STEPS)
 
 
 def _turns(kind, gain, count=5, drift=0.0, noise=0.0, steps=8, seed=1):
     random = np.random.default_rng(seed)
-    found = []
+    result = []
     for turn in range(2 * count + 1):
         usual = 20 + drift * turn - (gain if turn % 2 else 0)
         phase = f"trial-{kind}" if turn % 2 else "trial-baseline"
-        found.append((phase, usual + noise * random.standard_normal(steps)))
-    return found
+        result.append((phase, usual + noise * random.standard_normal(steps)))
+    return result
 
 
 def test_a_planted_gain_is_found_under_drift():
-    found, abstained = trials(_steps(_turns("input", 12.0, drift=0.5)), "train")
-    (one,) = found
+    result, abstained = trials(_steps(_turns("input", 12.0, drift=0.5)), "train")
+    (item,) = result
     assert abstained == []
-    assert (one.kind, one.n, one.trials) == ("input", 40, 5)
-    assert one.gain_ms == pytest.approx(12.0, abs=0.02)
-    assert one.low_ms <= one.gain_ms <= one.high_ms
-    assert one.share == pytest.approx(12 / one.baseline_mean_ms, rel=1e-3)
+    assert (item.kind, item.n, item.trials) == ("input", 40, 5)
+    assert item.gain_ms == pytest.approx(12.0, abs=0.02)
+    assert item.low_ms <= item.gain_ms <= item.high_ms
+    assert item.share == pytest.approx(12 / item.baseline_mean_ms, rel=1e-3)
 
 
 @pytest.mark.parametrize(("count", "drift"), [(3, 0.0), (5, 0.0), (5, 0.3)])
 def test_the_interval_holds_the_planted_gain_about_as_often_as_it_says(count, drift):
-    held = []
+    values = []
     for seed in range(60):
         turns = _turns("gc", 3.0, count=count, drift=drift, noise=1.0, seed=seed)
-        (one,), _ = trials(_steps(turns), "train")
-        held.append(one.low_ms <= 3.0 <= one.high_ms)
-    assert sum(held) >= 52
+        (item,), _ = trials(_steps(turns), "train")
+        values.append(item.low_ms <= 3.0 <= item.high_ms)
+    assert sum(values) >= 52
 
 
 def test_rare_long_steps_count_in_the_gain_unlike_in_the_median():
     stretch = [10.0] * 7 + [90.0]
     turns = [("trial-baseline", stretch), ("trial-logging", [10.0] * 8)] * 4
-    (one,), _ = trials(_steps(turns), "train")
-    assert one.gain_ms == pytest.approx(10.0)
-    assert one.baseline_ms == one.trial_ms == pytest.approx(10.0)
+    (item,), _ = trials(_steps(turns), "train")
+    assert item.gain_ms == pytest.approx(10.0)
+    assert item.baseline_ms == item.trial_ms == pytest.approx(10.0)
 
 
 def test_too_few_trials_abstain_and_interrupted_ones_do_not_count():
     turns = _turns("input", 5.0, count=3)
     cut = [*turns[:5], ("trial-input", [500.0]), turns[6]]
     for some in (turns[:5], cut):
-        found, abstained = trials(_steps(some), "train")
-        assert found == [] and [one.what for one in abstained] == ["what-if input"]
+        result, abstained = trials(_steps(some), "train")
+        assert result == [] and [absence.what for absence in abstained] == ["what-if input"]
     assert trials(_steps([("clean", [10.0] * 8)]), "train") == ([], [])
     assert trials(_steps([]), "train") == ([], [])
 
@@ -87,8 +87,8 @@ def test_steps_of_another_kind_do_not_count():
         kind=pl.when(pl.col("step") % 9 == 8).then(pl.lit("train+evaluation")).otherwise("kind"),
         end_ns=pl.col("end_ns"),
     )
-    (one,), _ = trials(longest, "train")
-    assert one.n == 35 and one.gain_ms == pytest.approx(12.0, abs=0.02)
+    (item,), _ = trials(longest, "train")
+    assert item.n == 35 and item.gain_ms == pytest.approx(12.0, abs=0.02)
 
 
 def test_a_trial_interrupted_by_other_steps_counts_once():
@@ -96,8 +96,8 @@ def test_a_trial_interrupted_by_other_steps_counts_once():
     rows = rows.with_columns(
         kind=pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("evaluation")).otherwise("kind")
     )
-    (one,), _ = trials(rows, "train")
-    assert (one.trials, one.gain_ms) == (3, pytest.approx(12.0))
+    (item,), _ = trials(rows, "train")
+    assert (item.trials, item.gain_ms) == (3, pytest.approx(12.0))
     few = rows.filter(pl.col("burst") <= 4)  # one trial
     assert trials(few, "train")[0] == []
 
@@ -107,13 +107,13 @@ def _trial(kind, gain, low, high):
 
 
 def test_an_observed_gain_replaces_the_predicted_one_of_its_kind_alone():
-    found = [
+    result = [
         Sized(Candidate("input-too-few-workers", [], []), 8.0, 6.0, 10.0),
         Sized(Candidate("input-collate", [], []), 2.0, 1.0, 3.0),
         Sized(Candidate("host-launch-bound", [], []), 3.0, 2.0, 4.0),
     ]
     tried = {"input": _trial("input", 11.0, 10.0, 12.0), "gc": _trial("gc", 1.0, 0.5, 1.5)}
-    by_kind = {one.candidate.kind: one for one in observed(found, tried)}
+    by_kind = {item.candidate.kind: item for item in observed(result, tried)}
     workers = by_kind["input-too-few-workers"]
     assert (workers.ms, workers.low, workers.high, workers.predicted) == (11.0, 10.0, 12.0, 8.0)
     assert workers.step_ms == 20.0 and by_kind["host-launch-bound"].step_ms is None  # a share of that step
@@ -122,11 +122,11 @@ def test_an_observed_gain_replaces_the_predicted_one_of_its_kind_alone():
 
 
 def test_an_observed_loss_is_not_a_gain():
-    (one,) = observed(
+    (item,) = observed(
         [Sized(Candidate("host-logging", [], []), 8.0, 6.0, 10.0)],
         {"logging": _trial("logging", -1.0, -2.0, 0.5)},
     )
-    assert (one.ms, one.low, one.high) == (0.0, 0.0, 0.5)
+    assert (item.ms, item.low, item.high) == (0.0, 0.0, 0.5)
 
 
 def test_kinds_name_trials_that_exist():

@@ -51,8 +51,8 @@ def block(process: Process, device: str = "cuda", block_s: float = 10.0) -> Any:
 
 def test_samples_of_a_gpu_are_taken_at_several_places_a_few_at_each() -> None:
     process = Process(lambda: 1e6)
-    found = block(process)
-    assert len(found.samples["cold"]) == len(found.samples["warm"]) == LEAST
+    result = block(process)
+    assert len(result.samples["cold"]) == len(result.samples["warm"]) == LEAST
     assert process.log.count("move") == 2 * LEAST // STAY
     asked = [do for do in process.log[process.log.index("move") :] if do != "hold"]
     one_place = ["move", "go", *["place", "go"] * STAY]  # the first call there is no sample
@@ -62,9 +62,9 @@ def test_samples_of_a_gpu_are_taken_at_several_places_a_few_at_each() -> None:
 class Large(Process):
     """A processor's calls of 25 ms, whose results take 70 ms to copy. `told`: whether the side says so."""
 
-    def __init__(self, told: bool) -> None:
+    def __init__(self, said: bool) -> None:
         super().__init__(lambda: 25e6)
-        self.told = told
+        self.told = said
 
     def ask(self, do: str, **more: Any) -> Any:
         answer = super().ask(do, **more)
@@ -153,16 +153,16 @@ def watched(ms: int, hot_ns: int) -> tuple[Driver, Any]:
 
 
 def test_sensors_are_asked_seldom_and_for_what_is_needed() -> None:
-    driver, found = watched(ms=3, hot_ns=10**12)
-    assert found.clock_mhz == 1700 and not found.discarded
+    driver, result = watched(ms=3, hot_ns=10**12)
+    assert result.clock_mhz == 1700 and not result.discarded
     assert driver.asked["clock"] == driver.asked["reasons"] <= 2 * LEAST / 3
 
 
 def test_samples_beside_a_hot_look_are_discarded() -> None:
     """Samples go on for some 60 ms; from a third of it on the chip is hot."""
-    _, found = watched(ms=0, hot_ns=40_000_000)
-    assert 0 < found.discarded["throttled"] <= LEAST
-    assert all(found.samples.values())
+    _, result = watched(ms=0, hot_ns=40_000_000)
+    assert 0 < result.discarded["throttled"] <= LEAST
+    assert all(result.samples.values())
 
 
 @pytest.mark.parametrize(("device", "ns"), [("cpu", 1e6), ("cuda", 2 * LONG_NS)])
@@ -175,9 +175,9 @@ def test_a_processor_and_long_calls_stay_where_they_are(device: str, ns: float) 
 def test_a_process_whose_times_depend_on_the_place_is_asked_for_more() -> None:
     draw = random.Random(0)
     process = Process(lambda: draw.gauss(1e6, 2e4))
-    found = block(process)
-    assert len(found.samples["cold"]) == MOST
-    assert len(found.samples["warm"]) == LEAST  # it decides nothing
+    result = block(process)
+    assert len(result.samples["cold"]) == MOST
+    assert len(result.samples["warm"]) == LEAST  # it decides nothing
     assert process.log.count("move") == 2 * LEAST // STAY + MOST - LEAST  # one each, once it has stayed
     assert len(block(Process(lambda: draw.gauss(1e6, 2e4)), block_s=1e-9).samples["cold"]) == LEAST
 
@@ -221,8 +221,8 @@ class Memory:
         return sum(size for size, _ in holes(self.taken(), 0, self.end)), self.end
 
     def give_back(self) -> None:
-        for small, held in self.segments.items():
-            needed = {at: n for at, n in held.items() if any(at <= byte < at + n for byte in self.used)}
+        for small, stored in self.segments.items():
+            needed = {at: n for at, n in stored.items() if any(at <= byte < at + n for byte in self.used)}
             self.segments[small] = needed
 
     def empty(self, size: int, **_: Any) -> Tensor:
@@ -245,12 +245,12 @@ class Memory:
 
 def holes(taken: dict[int, int], begin: int, end: int) -> list[tuple[int, int]]:
     """How many bytes, and the first of them."""
-    found = []
-    for at, held in [*sorted((at, n) for at, n in taken.items() if begin <= at < end), (end, 0)]:
+    result = []
+    for at, stored in [*sorted((at, n) for at, n in taken.items() if begin <= at < end), (end, 0)]:
         if at > begin:
-            found.append((at - begin, begin))
-        begin = max(begin, at + held)
-    return found
+            result.append((at - begin, begin))
+        begin = max(begin, at + stored)
+    return result
 
 
 class Tensor:
@@ -262,10 +262,10 @@ class Tensor:
 
 
 def bench(memory: Memory) -> cuda.Cuda:
-    found = cuda.Cuda.__new__(cuda.Cuda)
-    found.lib, found.spacers, found.snapshot, found.block, found.reserved = memory, [], [], 0, 0
+    result = cuda.Cuda.__new__(cuda.Cuda)
+    result.lib, result.spacers, result.snapshot, result.block, result.reserved = memory, [], [], 0, 0
     memory.empty(2**22)  # what an earlier call left
-    return found
+    return result
 
 
 @pytest.mark.parametrize("best", [False, True])
@@ -310,5 +310,5 @@ def test_once_it_holds_a_block_nothing_is_asked_of_the_driver() -> None:
     memory.segment = None  # type: ignore[assignment]
     for _ in range(50):
         side.move(2**22)
-        held = [memory.empty(size) for size in (2**22, 2**22, 2**18, 2**18)]
-        del held
+        stored = [memory.empty(size) for size in (2**22, 2**22, 2**18, 2**18)]
+        del stored

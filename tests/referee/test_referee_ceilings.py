@@ -32,9 +32,9 @@ TOOK_NS = 1000.0
 def test_memory_is_as_fast_as_its_mix_of_reads_and_writes(
     work: CallWork, cache: str, needed_ns: float, bound: str
 ) -> None:
-    found = fraction(TOOK_NS, work, LIMITS, cache)
-    assert found is not None and found.bound == bound
-    assert found.at_ceiling_ns == pytest.approx(needed_ns) and found.fraction == pytest.approx(
+    result = fraction(TOOK_NS, work, LIMITS, cache)
+    assert result is not None and result.bound == bound
+    assert result.at_ceiling_ns == pytest.approx(needed_ns) and result.fraction == pytest.approx(
         needed_ns / 1000
     )
 
@@ -46,8 +46,8 @@ def test_what_a_call_writes_are_its_results_and_what_it_changes_not_gradients_ta
     x, state = torch.ones(5, requires_grad=True), torch.zeros(3)
     before = ((x.detach().clone(), state.clone()), {})
     state += 1
-    told = save(snapshot(2 * x, ((x, state), {}), 1), before, tmp_path / "x")
-    saved = read(told | {"inputs": ""}, tmp_path / "x")
+    said = save(snapshot(2 * x, ((x, state), {}), 1), before, tmp_path / "x")
+    saved = read(said | {"inputs": ""}, tmp_path / "x")
     assert len(saved.leaves) == 3 and written(saved) == 4 * (5 + 3)
 
 

@@ -35,9 +35,9 @@ def marked(name: str) -> Any:
 
 
 def header(path: Path, name: str) -> str:
-    found = re.search(rf"^# {name}: (\S+)$", path.read_text(), re.M)
-    assert found is not None, f"{path} does not say what it is {name}"
-    return found[1]
+    match = re.search(rf"^# {name}: (\S+)$", path.read_text(), re.M)
+    assert match is not None, f"{path} does not say what it is {name}"
+    return match[1]
 
 
 def pair(against: str, cheat: str) -> Pair:
@@ -77,15 +77,15 @@ def reasons(cheat: str, against: str, baselines: Judges, patience_s: float) -> l
     with Sides(pair(against, cheat), patience_s, fork) as sides:
         sides.key = baseline.process.key
         judge = baseline.judge()
-        found = inspect(sides, baseline, judge, seeds).reasons
-        found = found or behaves_differently(sides, baseline, judge, next(seeds))
-        if not found:
+        result = inspect(sides, baseline, judge, seeds).reasons
+        result = result or behaves_differently(sides, baseline, judge, next(seeds))
+        if not result:
             sampler = ProcessSampler(sides, SETTINGS, "cpu", baseline.about.input_bytes)
             try:
-                found = sampler.block(CANDIDATE, Seeds(3), 0.5).reasons
+                result = sampler.block(CANDIDATE, Seeds(3), 0.5).reasons
             except SideError as error:
-                found = [Refusal(error.code, str(error))]
-    return ordered(found)
+                result = [Refusal(error.code, str(error))]
+    return ordered(result)
 
 
 @pytest.mark.parametrize("cheat", [marked(name) for name in NAMES])
@@ -94,8 +94,8 @@ def test_it_is_refused_for_the_right_reason(cheat: str, baselines: Judges) -> No
     if cheat.startswith("torch_"):
         pytest.importorskip("torch")
     expected, against = header(path, "refused"), header(path, "against")
-    found = reasons(cheat, against, baselines, 2.0 if expected == "hangs" else 60.0)
-    assert [reason.code for reason in found][:1] == [expected], found
+    result = reasons(cheat, against, baselines, 2.0 if expected == "hangs" else 60.0)
+    assert [reason.code for reason in result][:1] == [expected], result
 
 
 @pytest.mark.parametrize("against", ["honest", marked("honest_torch")])

@@ -37,11 +37,11 @@ def test_honest_sums_of_any_length_are_within_their_tolerance(n: int, dtype: Any
     terms = random.standard_normal((200, n)).astype(dtype)
     wide = np.longdouble if dtype == np.float64 else np.float64
     exact = terms.astype(wide).sum(axis=1).astype(float)
-    found = np.zeros(200, dtype)
+    result = np.zeros(200, dtype)
     for column in terms.T:
-        found += column
+        result += column
     allowed = tolerance(np.dtype(dtype).name, n, 200)
-    assert allowed is not None and errors(found.astype(float), exact).within(allowed)
+    assert allowed is not None and errors(result.astype(float), exact).within(allowed)
 
 
 @pytest.mark.parametrize("n", [16, 256, 4096])
@@ -80,8 +80,8 @@ def test_unit_roundoffs_are_those_of_the_formats() -> None:
 
 
 def test_tolerances_grow_with_length_size_and_coarseness() -> None:
-    one, two = tolerance("float32", 16, 10), tolerance("float32", 4096, 1000)
-    assert one and two and one.norm < two.norm and one.worst / one.norm < two.worst / two.norm
+    item, two = tolerance("float32", 16, 10), tolerance("float32", 4096, 1000)
+    assert item and two and item.norm < two.norm and item.worst / item.norm < two.worst / two.norm
     assert tolerance("int64", 5, 5) is None and tolerance("bool", 5, 5) is None
     assert coarser("bfloat16") == ["float8_e4m3fn"] and coarser("float32")[0] == "tf32"
 
@@ -112,8 +112,8 @@ finite = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20)
 @given(finite)
 def test_nothing_is_wrong_with_the_reference_itself(given_values: list[float]) -> None:
     x = np.array(given_values)
-    found = errors(x, x)
-    assert found.norm == found.worst == 0
+    result = errors(x, x)
+    assert result.norm == result.worst == 0
 
 
 @given(finite, st.integers(0, 19), st.sampled_from([np.nan, np.inf, -np.inf]))
@@ -140,8 +140,8 @@ def test_bytes_come_back_as_the_numbers_they_were(dtype: str) -> None:
     tensor = source.to(getattr(torch, dtype))
     kind = {"c": torch.complex128, "f": torch.float64, "b": torch.float64}.get(dtype[0], tensor.dtype)
     kind = tensor.dtype if dtype == "bool" else kind
-    found = decode(values.raw(tensor.T), dtype).reshape(7, 5)
-    assert np.array_equal(found, tensor.T.to(kind).numpy())
+    result = decode(values.raw(tensor.T), dtype).reshape(7, 5)
+    assert np.array_equal(result, tensor.T.to(kind).numpy())
 
 
 def test_an_unknown_dtype_is_told() -> None:
@@ -199,15 +199,15 @@ def test_changed_inputs_and_shared_memory_are_told(tmp_path: Any) -> None:
     x = random.standard_normal(10)
     before = x.copy()
     x[3] = 5
-    found = saved(tmp_path, x[2:], ((x,), {}), ((before,), {}))
-    assert found.mutated == ["inputs[0][0]"] and found.aliases == ["result and inputs[0][0]"]
+    result = saved(tmp_path, x[2:], ((x,), {}), ((before,), {}))
+    assert result.mutated == ["inputs[0][0]"] and result.aliases == ["result and inputs[0][0]"]
 
 
 def test_inputs_are_refilled_in_place() -> None:
     old, new = {"a": (np.zeros(3), 1)}, {"a": (np.ones(3), 2)}
     array = old["a"][0]
-    found = values.refilled(old, new)
-    assert found["a"][0] is array and array.tolist() == [1, 1, 1] and found["a"][1] == 2
+    result = values.refilled(old, new)
+    assert result["a"][0] is array and array.tolist() == [1, 1, 1] and result["a"][1] == 2
     other = values.refilled(array, np.ones(4))
     assert other.shape == (4,) and other is not array
 

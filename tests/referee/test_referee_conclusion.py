@@ -25,8 +25,8 @@ Blocks = list[list[float]]
 
 def compared(baseline: Blocks, candidate: Blocks) -> Comparison:
     sides = [[Block({"": block}) for block in side] for side in (baseline, candidate)]
-    (found,) = comparisons(Race(*sides), MARGIN)
-    return found
+    (comparison,) = comparisons(Race(*sides), MARGIN)
+    return comparison
 
 
 def scattered(pairs: int, scatter: float, ratio: float = 1.0, seed: int = 0) -> Comparison:
@@ -45,10 +45,10 @@ def test_proofs_beside_another_on_one_gpu_say_so() -> None:
 @pytest.mark.skipif(not equal_sides.RESULT.exists(), reason="no proofs of a GPU are kept")
 def test_proofs_alone_on_a_gpu_blame_nothing_else() -> None:
     rows = json.loads(equal_sides.RESULT.read_text())["proofs"]
-    found = [compared(*_sides(row)) for row in rows]
-    told = [doubt(one, MARGIN) for one in found]
-    assert [note is not None for note in told] == [one.decision == "ambiguous" for one in found]
-    assert any(told) and not [note for note in told if note and "something else" in note]
+    result = [compared(*_sides(row)) for row in rows]
+    said = [doubt(item, MARGIN) for item in result]
+    assert [note is not None for note in said] == [item.decision == "ambiguous" for item in result]
+    assert any(said) and not [note for note in said if note and "something else" in note]
 
 
 def _sides(row: dict[str, Any]) -> tuple[Blocks, Blocks]:
@@ -58,22 +58,22 @@ def _sides(row: dict[str, Any]) -> tuple[Blocks, Blocks]:
 def test_as_many_pairs_as_it_names_take_the_interval_off_the_margin() -> None:
     named = 0
     for (ratio, scatter), seed in product([(1.0, 0.015), (1.02, 0.015), (0.98, 0.014)], range(6)):
-        found = scattered(16, scatter, ratio, seed)
-        note = doubt(found, MARGIN) or ""
-        if " would settle it" not in note or not found.ratio:
+        result = scattered(16, scatter, ratio, seed)
+        note = doubt(result, MARGIN) or ""
+        if " would settle it" not in note or not result.ratio:
             continue
         named += 1
         needed = int(re.search(r"about (\d+) would settle it", note)[1])
         assert 16 < needed <= MOST_ROUNDS
         widths = [_half(scattered(needed, scatter, ratio, other)) for other in range(100, 120)]
-        away = abs(abs(found.ratio - 1) - MARGIN)
+        away = abs(abs(result.ratio - 1) - MARGIN)
         assert np.median(widths) == pytest.approx(max(away, MARGIN / 4), rel=0.5)
     assert named >= 5
 
 
-def _half(found: Comparison) -> float:
-    assert found.interval
-    return (found.interval[1] - found.interval[0]) / 2
+def _half(comparison: Comparison) -> float:
+    assert comparison.interval
+    return (comparison.interval[1] - comparison.interval[0]) / 2
 
 
 def test_what_no_number_of_pairs_settles_is_not_asked_more_time_for() -> None:
@@ -86,9 +86,9 @@ def test_processes_that_take_many_times_as_long_are_no_thousands_of_per_cent_apa
 
 
 def test_a_ratio_at_the_end_of_the_margin_is_told_as_that() -> None:
-    found = scattered(40, 0.001, 1 + MARGIN)
-    assert found.decision == "ambiguous" and found.settled
-    assert "the margin of 0.01" in str(doubt(found, MARGIN))
+    result = scattered(40, 0.001, 1 + MARGIN)
+    assert result.decision == "ambiguous" and result.settled
+    assert "the margin of 0.01" in str(doubt(result, MARGIN))
 
 
 def test_a_decision_has_no_doubt_and_a_doubt_is_a_note() -> None:

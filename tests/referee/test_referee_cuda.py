@@ -64,13 +64,13 @@ def stand_in(device: Device) -> Any:
 
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Device:
-    found = Device()
-    lib = stand_in(found)
+    result = Device()
+    lib = stand_in(result)
     monkeypatch.setattr(cuda, "torch", lambda: lib)
     monkeypatch.setattr(values, "torch", lambda: None)
     monkeypatch.setattr(cuda, "is_tensor", lambda _: False)
-    found.lib = lib  # type: ignore[attr-defined]
-    return found
+    result.lib = lib  # type: ignore[attr-defined]
+    return result
 
 
 def call(device: Device, host_s: float = 3e-3, waits: bool = False) -> Any:

@@ -37,9 +37,9 @@ def test_it_is_the_published_mix_wherever_the_bytes_lie(data: bytes, offset: int
 
 def test_large_ones_are_hashed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = torch.arange(1000, dtype=torch.float64)
-    whole = mixed(numbers)
+    total = mixed(numbers)
     monkeypatch.setattr("fathom.referee.child.digest.PART", 7)
-    assert mixed(numbers) == whole == f"8000 {splitmix(numbers.numpy().tobytes())}".encode()
+    assert mixed(numbers) == total == f"8000 {splitmix(numbers.numpy().tobytes())}".encode()
 
 
 @given(st.binary(min_size=1, max_size=64), st.data())

@@ -62,10 +62,10 @@ def test_bytes_shapes_types_and_names_count(result: Any) -> None:
 
 
 def test_inputs_and_what_came_of_them_count() -> None:
-    one = printed(SAME, x.copy())
-    assert printed(SAME, x + 1) != one  # another call
-    assert printed(SAME, x + 1, before=(x,)) != one  # it has changed its input
-    assert printed(SAME, x) != one  # a view of its input
+    item = printed(SAME, x.copy())
+    assert printed(SAME, x + 1) != item  # another call
+    assert printed(SAME, x + 1, before=(x,)) != item  # it has changed its input
+    assert printed(SAME, x) != item  # a view of its input
 
 
 def test_what_has_no_bytes_is_never_the_same() -> None:
@@ -96,6 +96,6 @@ def test_a_proof_compares_in_full_where_bytes_differ(
     assert verdict.reasons == [] and rounds >= LEAST_ROUNDS
     before = seen["judge"] - full * rounds  # in the inspection
     assert (before, seen["same"]) == (3, 0 if full else rounds)
-    assert {one.calls for one in verdict.agreement} == {3 + rounds}
+    assert {item.calls for item in verdict.agreement} == {3 + rounds}
     first_looks = 2  # at the baseline and at its reference
     assert seen["fetched"] == first_looks + 3 * before + rounds * (3 if full else 1)

@@ -97,7 +97,7 @@ def test_no_order_of_events_puts_anybody_who_works_on_beside_one_who_is_alone(
             if move == "exclusive":
                 lonely.append(who)
         elif move == "started" and "shared" in inside.values():
-            who = next(one for one, kind in inside.items() if kind == "shared")
+            who = next(item for item, kind in inside.items() if kind == "shared")
             inside[who] = "stoppable"
             order.mark_stoppable(who)
         elif move == "leave" and inside:
@@ -284,13 +284,13 @@ def test_a_block_samples_alone_and_prepares_and_saves_beside_others(chosen: floa
     with Gate(order) as gate:
         worker = Asked(order)
         sides: Any = OneSide(worker, Turn(gate))
-        found = ProcessSampler(sides, Settings(), "cpu", 8).block("baseline", Seeds(1), chosen)
-    whole = [exclusive for _, exclusive in worker.log]
-    first, last = whole.index(True), len(whole) - whole[::-1].index(True)
-    assert all(whole[first:last])  # once, and nobody in between
+        result = ProcessSampler(sides, Settings(), "cpu", 8).block("baseline", Seeds(1), chosen)
+    total = [exclusive for _, exclusive in worker.log]
+    first, last = total.index(True), len(total) - total[::-1].index(True)
+    assert all(total[first:last])  # once, and nobody in between
     before, inside, after = (
         [do for do, _ in worker.log[part]] for part in (slice(first), slice(first, last), slice(last, None))
     )
     assert set(before) == {"place", "go", "hold"} and after == ["save", "changed"]
     assert inside.count("hold") == 1 and inside.count("place") == 1 + LEAST == inside.count("go") - 1
-    assert len(found.samples[""]) == LEAST and found.kept is not None and found.kept[1] == "what was saved"
+    assert len(result.samples[""]) == LEAST and result.kept is not None and result.kept[1] == "what was saved"

@@ -35,18 +35,18 @@ def pairs(
 @pytest.mark.parametrize(("scatter", "ratio"), [(0.005, 0.9), (0.01, 1.0), (0.02, 0.8)])
 def test_as_many_pairs_as_are_said_to_be_needed_settle_it(scatter: float, ratio: float, seed: int) -> None:
     """Told after twelve of them, within a factor of three, and not before it is settled."""
-    told = needed(compare(*pairs(12, scatter, ratio, seed)), 0.01)
-    assert told is not None
-    assert settled(compare(*pairs(3 * told + 12, scatter, ratio, seed)), 0.01)
+    said = needed(compare(*pairs(12, scatter, ratio, seed)), 0.01)
+    assert said is not None
+    assert settled(compare(*pairs(3 * said + 12, scatter, ratio, seed)), 0.01)
 
 
 def test_what_cannot_decide_soon_says_so_with_what_it_takes() -> None:
     ratio = compare(*pairs(6, 0.2, 1.0))
-    found = outlook(ratio, 0.01, spent_s=30.0, budget_s=120.0, most=60)
-    assert found is not None and not found.soon and found.more > 60
-    said = found.warning(0.01, 120.0)
+    result = outlook(ratio, 0.01, spent_s=30.0, budget_s=120.0, most=60)
+    assert result is not None and not result.soon and result.more > 60
+    said = result.warning(0.01, 120.0)
     assert (
-        f"needs about {found.more} more pairs (~" in said and "to resolve 1 %" in said and "--budget" in said
+        f"needs about {result.more} more pairs (~" in said and "to resolve 1 %" in said and "--budget" in said
     )
     easy = outlook(compare(*pairs(12, 0.002, 0.9)), 0.01, 12.0, 120.0, 60)
     assert easy is not None and easy.soon

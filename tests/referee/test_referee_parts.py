@@ -31,13 +31,13 @@ def test_parts_say_what_the_whole_says(rows: list[tuple[float, float, float]], d
     x, b, r = (np.array([row[at] for row in rows], np.dtype(dtype)) for at in range(3))
     before, parts.PART = parts.PART, 3
     try:
-        found = nearness(leaf(x), leaf(b), leaf(r))
+        result = nearness(leaf(x), leaf(b), leaf(r))
     finally:
         parts.PART = before
     wide = [leaf(array).numbers() for array in (x, b, r)]
-    assert found.gaps == same_gaps(wide[0], wide[2], wide[1])
-    for mine, whole in ((found.mine, errors(wide[0], wide[2])), (found.theirs, errors(wide[1], wide[2]))):
-        assert np.allclose([mine.norm, mine.worst], [whole.norm, whole.worst], rtol=1e-12, equal_nan=True)
+    assert result.gaps == same_gaps(wide[0], wide[2], wide[1])
+    for mine, total in ((result.mine, errors(wide[0], wide[2])), (result.theirs, errors(wide[1], wide[2]))):
+        assert np.allclose([mine.norm, mine.worst], [total.norm, total.worst], rtol=1e-12, equal_nan=True)
 
 
 def test_large_arrays_of_several_parts_agree_with_the_whole() -> None:
@@ -45,11 +45,11 @@ def test_large_arrays_of_several_parts_agree_with_the_whole() -> None:
     r = random.standard_normal((700, 301))
     x, b = r.astype(np.float32), (r * (1 + 1e-6)).astype(np.float32)
     x[5, 7] += 3
-    found = nearness(leaf(x), leaf(b), leaf(r))
-    assert found.gaps
-    for mine, of in ((found.mine, x), (found.theirs, b)):
-        whole = errors(of.astype(float), r)
-        assert mine.norm == pytest.approx(whole.norm, rel=1e-12) and mine.worst == whole.worst
+    result = nearness(leaf(x), leaf(b), leaf(r))
+    assert result.gaps
+    for mine, of in ((result.mine, x), (result.theirs, b)):
+        total = errors(of.astype(float), r)
+        assert mine.norm == pytest.approx(total.norm, rel=1e-12) and mine.worst == total.worst
 
 
 def test_one_wrong_element_in_the_last_part_shows() -> None:
@@ -57,8 +57,8 @@ def test_one_wrong_element_in_the_last_part_shows() -> None:
     for wrong in (5.0, np.nan):
         x = r.copy()
         x[-1] = wrong
-        found = nearness(leaf(x), leaf(r), leaf(r))
-        assert found.gaps == (wrong == 5.0) and not found.mine.worst <= 3 and found.theirs.worst == 0
+        result = nearness(leaf(x), leaf(r), leaf(r))
+        assert result.gaps == (wrong == 5.0) and not result.mine.worst <= 3 and result.theirs.worst == 0
 
 
 def test_empty_and_single_numbers() -> None:
@@ -73,12 +73,12 @@ def test_what_is_held_stays_though_buffers_are_used_again(tmp_path: Any) -> None
     given, result = np.arange(6.0), np.arange(4.0)
     kept = snapshot({"y": result}, ((given,), {}), 1)
     result[:], given[:] = -1, -1
-    told = save(kept, ((np.arange(6.0),), {}), tmp_path / "x")
-    assert told["mutated"] == [] and (tmp_path / "x").read_bytes() == np.arange(4.0).tobytes()
+    said = save(kept, ((np.arange(6.0),), {}), tmp_path / "x")
+    assert said["mutated"] == [] and (tmp_path / "x").read_bytes() == np.arange(4.0).tobytes()
     given = np.arange(6.0)
     given[2] = 9
-    told = save(snapshot(result, ((given,), {}), 1), ((np.arange(6.0),), {}), tmp_path / "x")
-    assert told["mutated"] == ["inputs[0][0]"]
+    said = save(snapshot(result, ((given,), {}), 1), ((np.arange(6.0),), {}), tmp_path / "x")
+    assert said["mutated"] == ["inputs[0][0]"]
 
 
 @pytest.mark.programs

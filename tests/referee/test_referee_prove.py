@@ -66,11 +66,11 @@ def test_a_loop_against_one_call(file: str) -> None:
     assert verdict.interval is not None and verdict.interval[0] <= verdict.ratio <= verdict.interval[1]
     (only,) = verdict.timings
     assert only.pairs == 6 and only.baseline.ns > only.candidate.ns > 0
-    places = {found.place: found for found in verdict.agreement}
+    places = {result.place: result for result in verdict.agreement}
     twice = places["result['twice']"]
     assert twice.dtype == "float64" and twice.relative_norm == 0 and twice.allowed_norm
-    told = {"flops": 3000, "bytes": 48000, "unit": "matmul.fp64", "source": "given"}
-    assert verdict.work == told | {"written": 8 * 3000 + 8}
+    record = {"flops": 3000, "bytes": 48000, "unit": "matmul.fp64", "source": "given"}
+    assert verdict.work == record | {"written": 8 * 3000 + 8}
     assert verdict.reference == "the baseline in double precision"
 
 
@@ -163,7 +163,7 @@ def test_commands_are_compared_by_what_they_write(tmp_path: Path, monkeypatch: p
     plain = program(tmp_path, "a.py", "[3.0, 2.0]", more="import time; time.sleep(0.1)")
     quick = program(tmp_path, "b.py", "[3.0, 2.0000001]")
     verdict = prove_commands(plain, quick, settings, metrics)
-    assert not verdict.refused and [found.place for found in verdict.agreement] == ["loss", "tokens"]
+    assert not verdict.refused and [result.place for result in verdict.agreement] == ["loss", "tokens"]
     worse = program(tmp_path, "c.py", "[3.0, 2.1]", "[1, 3]")
     verdict = prove_commands(plain, worse, settings, metrics)
     assert verdict.verdict == "refused"
@@ -210,10 +210,10 @@ def test_bad_metrics(tmp_path: Path, content: str | None) -> None:
 def test_damaged_archives_of_metrics(tmp_path: Path) -> None:
     path, random = tmp_path / "m.npz", np.random.default_rng(0)
     np.savez_compressed(path, loss=np.arange(50.0))
-    whole = path.read_bytes()
+    total = path.read_bytes()
     assert list(read_metrics(path)) == ["loss"]
     for _ in range(200):
-        damaged = bytearray(whole[: random.integers(1, len(whole) + 1)])
+        damaged = bytearray(total[: random.integers(1, len(total) + 1)])
         damaged[random.integers(len(damaged))] ^= int(random.integers(1, 256))
         path.write_bytes(damaged)
         try:

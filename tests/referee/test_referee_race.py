@@ -43,8 +43,8 @@ class FakeSampler:
 def run(draw: Draw, gain: float, budget_s: float = 40.0) -> tuple[Race, FakeSampler]:
     clock = FakeClock()
     sampler = FakeSampler(draw, gain, clock)
-    found = race(sampler, Settings(budget_s=budget_s), iter(range(1000)), lambda *_: [], clock)
-    return found, sampler
+    result = race(sampler, Settings(budget_s=budget_s), iter(range(1000)), lambda *_: [], clock)
+    return result, sampler
 
 
 def noisy(seed: int) -> Draw:
@@ -94,14 +94,14 @@ def decisions(machine: Callable[[int], Draw], gain: float, trials: int = 100) ->
 
 @pytest.mark.parametrize("machine", [noisy, resampled, held_up])
 def test_equal_sides_are_not_told_apart(machine: Callable[[int], Draw]) -> None:
-    found = decisions(machine, 1.0)
-    assert found["faster"] + found["slower"] <= 2, found
+    result = decisions(machine, 1.0)
+    assert result["faster"] + result["slower"] <= 2, result
 
 
 @pytest.mark.parametrize(("gain", "word"), [(0.98, "faster"), (1.02, "slower")])
 def test_two_per_cent_are_detected(gain: float, word: str) -> None:
-    found = decisions(noisy, gain)
-    assert found[word] >= 90, found
+    result = decisions(noisy, gain)
+    assert result[word] >= 90, result
 
 
 def test_a_busy_machine_hides_two_per_cent_but_turns_nothing_round() -> None:
@@ -119,8 +119,8 @@ def test_sides_take_turns_in_going_first() -> None:
 def test_a_large_gain_needs_few_blocks_and_a_small_budget_is_kept() -> None:
     assert len(run(noisy(2), 0.5)[0].baseline) == 6
     wild = np.random.default_rng(0)
-    found, _ = run(lambda gain: list(gain * np.exp(wild.normal(0, 1, 8))), 1.0, budget_s=20)
-    assert 6 <= len(found.baseline) <= 10
+    result, _ = run(lambda gain: list(gain * np.exp(wild.normal(0, 1, 8))), 1.0, budget_s=20)
+    assert 6 <= len(result.baseline) <= 10
 
 
 @pytest.mark.parametrize(("cache", "rounds"), [("cold", 6), ("warm", 20)])
@@ -133,9 +133,9 @@ def test_the_condition_that_decides_has_to_settle_and_no_other(cache: Any, round
             return Block({"warm": [1e6 * draw.lognormal(0, 0.5)], "cold": [1e6]})
 
     settings = Settings(budget_s=40, cache=cache)
-    found = race(Both(lambda _: [], 1.0, clock), settings, iter(range(1000)), lambda *_: [], clock)
-    assert len(found.baseline) == rounds
-    assert [one.settled for one in comparisons(found, settings.margin)] == [False, True]
+    result = race(Both(lambda _: [], 1.0, clock), settings, iter(range(1000)), lambda *_: [], clock)
+    assert len(result.baseline) == rounds
+    assert [comparison.settled for comparison in comparisons(result, settings.margin)] == [False, True]
 
 
 def test_a_side_that_fails_ends_the_race() -> None:
@@ -146,10 +146,10 @@ def test_a_side_that_fails_ends_the_race() -> None:
             return super().block(side, seeds, chosen, known)
 
     clock = FakeClock()
-    found = race(Failing(noisy(1), 1.0, clock), Settings(), iter(range(99)), lambda *_: [], clock)
-    assert found.reasons == [Refusal("hangs", "it gave no answer")]
-    assert len(found.baseline) == len(found.candidate)
-    assert comparisons(found, 0.01)[0].decision == "ambiguous"
+    result = race(Failing(noisy(1), 1.0, clock), Settings(), iter(range(99)), lambda *_: [], clock)
+    assert result.reasons == [Refusal("hangs", "it gave no answer")]
+    assert len(result.baseline) == len(result.candidate)
+    assert comparisons(result, 0.01)[0].decision == "ambiguous"
 
 
 def test_both_sides_of_a_round_get_the_same_inputs() -> None:
@@ -162,14 +162,14 @@ ratios = st.tuples(*[st.floats(0.2, 5)] * 3).map(sorted)
 @given(ratios, st.floats(0.001, 0.2))
 def test_the_decision_follows_from_interval_and_margin(three: list[float], margin: float) -> None:
     low, value, high = three
-    found = decide(Ratio(value, low, high, 6), margin)
-    assert (found == "same") == (1 - margin <= low and high <= 1 + margin)
-    if found == "faster":
+    result = decide(Ratio(value, low, high, 6), margin)
+    assert (result == "same") == (1 - margin <= low and high <= 1 + margin)
+    if result == "faster":
         assert high < 1 - margin
-    if found == "slower":
+    if result == "slower":
         assert low > 1 + margin
     mirrored = decide(Ratio(1 / value, 1 / high, 1 / low, 6), margin)
-    assert {found, mirrored} != {"faster"} and {found, mirrored} != {"slower"}
+    assert {result, mirrored} != {"faster"} and {result, mirrored} != {"slower"}
 
 
 @given(ratios, st.floats(0.001, 0.2))
@@ -188,22 +188,22 @@ def test_too_little_decides_nothing() -> None:
 
 
 def test_intervals_of_ratios_cover_the_truth() -> None:
-    random, held = np.random.default_rng(4), 0
+    random, values = np.random.default_rng(4), 0
     for trial in range(150):
         sides = ([[v] for v in factor * np.exp(random.normal(0, 0.02, 6))] for factor in (1.0, 0.9))
-        found = compare(*sides, seed=trial)
-        assert found is not None and found.low is not None and found.high is not None
-        held += found.low <= 0.9 <= found.high
-    assert held >= 0.94 * 150
+        result = compare(*sides, seed=trial)
+        assert result is not None and result.low is not None and result.high is not None
+        values += result.low <= 0.9 <= result.high
+    assert values >= 0.94 * 150
 
 
 def test_scatter_between_processes_is_in_the_interval() -> None:
     random = np.random.default_rng(5)
     quiet = [[1.0 + 1e-4 * random.normal() for _ in range(500)] for _ in range(6)]
     apart = [[1.0 + 0.05 * random.normal()] * 500 for _ in range(6)]
-    one, other = compare(quiet, quiet[::-1]), compare(apart, apart[::-1])
-    assert one and other and one.high and one.low and other.high and other.low
-    assert one.high - one.low < 0.001 < 0.05 < other.high - other.low
+    item, other = compare(quiet, quiet[::-1]), compare(apart, apart[::-1])
+    assert item and other and item.high and item.low and other.high and other.low
+    assert item.high - item.low < 0.001 < 0.05 < other.high - other.low
 
 
 def test_one_pair_that_was_held_up_makes_no_gain_of_five_that_lie_on_its_side_by_chance() -> None:

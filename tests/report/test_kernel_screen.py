@@ -79,11 +79,11 @@ def test_without_counters_it_says_what_is_known_and_how_to_get_them(bare):
 
 def test_json_has_everything(sounding):
     status, text = run(sounding, "--json")
-    found = json.loads(text)
-    assert status == 0 and len(found) == 3
-    assert {"family", "bound", "roofline", "measures", "counters", "reasons", "occupancy"} <= set(found[0])
-    _, one = run(sounding, "exp", "--json")
-    assert [p["family"].split("_")[0] for p in json.loads(one)] == ["exp"]
+    document = json.loads(text)
+    assert status == 0 and len(document) == 3
+    assert {"family", "bound", "roofline", "measures", "counters", "reasons", "occupancy"} <= set(document[0])
+    _, item = run(sounding, "exp", "--json")
+    assert [p["family"].split("_")[0] for p in json.loads(item)] == ["exp"]
 
 
 @pytest.mark.parametrize("pattern", ["nothing like this", "[", "*nope*", "\x1b[31m", ""])
@@ -111,9 +111,9 @@ def test_lines_fit_and_are_plain_where_the_terminal_is(sounding, width):
 
     opened = open(sounding)
     device = opened.examine().devices[0]
-    found = portraits(opened.store, device, opened.store.machine, counters_of(opened.store, 0))
+    result = portraits(opened.store, device, opened.store.machine, counters_of(opened.store, 0))
     for pattern in (None, "kernel"):
-        for line in page(found, pattern, width, every=True, counters=True):
+        for line in page(result, pattern, width, every=True, counters=True):
             assert line.cell_len <= width
     with pytest.raises(BadInputError):
         matching([], "a")

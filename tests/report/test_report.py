@@ -110,26 +110,26 @@ def test_the_profiled_ledger_is_printed_when_it_is_asked_for():
 
 
 def test_inferred_rows_are_marked_and_the_mark_explained():
-    one = device()
-    assert not any("≈" in line.plain for line in rows(one, 100, 12))
-    one.ledger[-4].inferred = True  # idle: python
-    marked = [line.plain for line in rows(one, 100, 12) if "≈" in line.plain]
+    item = device()
+    assert not any("≈" in line.plain for line in rows(item, 100, 12))
+    item.ledger[-4].inferred = True  # idle: python
+    marked = [line.plain for line in rows(item, 100, 12) if "≈" in line.plain]
     assert [line.split()[0] for line in marked] == ["idle", "python", "≈"] and "≈6.2" in marked[1]
 
 
 def test_device_work_that_the_clean_step_has_no_room_for_is_a_row():
-    one = device(0, [work("a", 10.0, 1), LedgerRow("profiling overhead", "in device work", -2.0)])
-    one.total_ms, one.observer_ms = 10.0, -2.0
-    lines = [line.plain for line in rows(one, 100, 12)]
+    item = device(0, [work("a", 10.0, 1), LedgerRow("profiling overhead", "in device work", -2.0)])
+    item.total_ms, item.observer_ms = 10.0, -2.0
+    lines = [line.plain for line in rows(item, 100, 12)]
     (row,) = (line for line in lines if line.startswith("profiling overhead"))
     assert "-2.00" in row and any(line.startswith("clean step") and "8.00" in line for line in lines)
 
 
 def test_the_mean_step_names_what_long_steps_hold():
-    one = device()
-    one.mean_ledger = [*one.ledger, LedgerRow("idle: checkpoint", "", 4.0)]
-    (line,) = (line.plain for line in rows(one, 100, 12) if line.plain.startswith("mean step"))
-    assert "checkpoint +4.00" in line and f"{sum(e.ms for e in one.mean_ledger):.2f}" in line
+    item = device()
+    item.mean_ledger = [*item.ledger, LedgerRow("idle: checkpoint", "", 4.0)]
+    (line,) = (line.plain for line in rows(item, 100, 12) if line.plain.startswith("mean step"))
+    assert "checkpoint +4.00" in line and f"{sum(e.ms for e in item.mean_ledger):.2f}" in line
 
 
 def test_a_second_does_not_lose_its_figures_on_a_narrow_terminal():
@@ -171,8 +171,8 @@ def test_without_a_step_nothing_is_said_to_be_absent():
 
 def test_a_figure_is_not_cut_off_its_words():
     evidence = [Shown("words " * 30, 31.8, "ms a step")]
-    one = finding("input-too-few-workers", [], evidence=evidence)
-    assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[one]), 80)
+    item = finding("input-too-few-workers", [], evidence=evidence)
+    assert ": 31.8 ms a step · fathom explain" in text(gpu(findings=[item]), 80)
 
 
 def finding(kind: str, claims: list[Claimed], **more) -> Finding:
@@ -182,9 +182,9 @@ def finding(kind: str, claims: list[Claimed], **more) -> Finding:
 
 
 def full(**more) -> str:
-    one = finding("kernels-unfused-norm", [Claimed("compute", "mul", 6.0)], **more)
+    item = finding("kernels-unfused-norm", [Claimed("compute", "mul", 6.0)], **more)
     out = StringIO()
-    print_findings([one, one], console=Console(file=out, width=100, no_color=True))
+    print_findings([item, item], console=Console(file=out, width=100, no_color=True))
     return out.getvalue()
 
 
@@ -211,10 +211,10 @@ def test_slow_rates_stand_apart_and_have_the_unit_that_suits_them():
 
 
 def profiled_line(observer_ms, added_ms=None, width=80):
-    one = device()
-    one.total_ms = sum(entry.ms for entry in one.ledger) - observer_ms
-    one.observer_ms, one.added_ms = observer_ms, added_ms
-    return next(line for line in rows(one, width, 12) if line.plain.startswith("profiled step"))
+    item = device()
+    item.total_ms = sum(entry.ms for entry in item.ledger) - observer_ms
+    item.observer_ms, item.added_ms = observer_ms, added_ms
+    return next(line for line in rows(item, width, 12) if line.plain.startswith("profiled step"))
 
 
 def test_much_profiling_overhead_stands_out():
@@ -245,19 +245,19 @@ def test_problems_come_before_any_figure():
 
 
 def test_what_was_not_looked_at_is_named_with_its_reason():
-    found = "FLOPs of triton_poi_0, FLOPs of triton_red_1"
-    assert f"{found}: no shapes" in text(gpu(), top=None)
-    assert f"Not analysed  {found} (reasons: --all)" in text(gpu())
+    result = "FLOPs of triton_poi_0, FLOPs of triton_red_1"
+    assert f"{result}: no shapes" in text(gpu(), top=None)
+    assert f"Not analysed  {result} (reasons: --all)" in text(gpu())
 
 
 def test_a_reason_that_changes_a_figure_is_read_without_being_asked_for():
     why = "steps after the profiler had run were 29% longer"
-    told = [
+    said = [
         Abstained("later clean steps", why),
         Abstained("energy", "too short"),
         Abstained("input", "no loader"),
     ]
-    page = text(gpu(abstained=told))
+    page = text(gpu(abstained=said))
     assert f"later clean steps: {why}" in page and "too short" not in page and "no loader" not in page
     assert "Not analysed  energy, input (reasons: --all)" in page
 
@@ -335,8 +335,8 @@ def test_piped_output_has_no_escape_codes():
 
 
 def test_json_keeps_the_contract_and_does_not_round():
-    found = json.loads(msgspec.json.encode(gpu()))
-    assert set(found) >= {
+    document = json.loads(msgspec.json.encode(gpu()))
+    assert set(document) >= {
         "step",
         "devices",
         "integrity",
@@ -346,12 +346,12 @@ def test_json_keeps_the_contract_and_does_not_round():
         "findings",
         "abstained",
     }
-    assert set(found["step"]) >= {"clean_ms", "timeline_ms", "ci_ms", "n", "kind"}
-    one = found["devices"][0]
-    assert set(one) >= {"rank", "device", "windows", "total_ms", "ledger", "observer_ms"}
-    assert set(one["ledger"][0]) >= {"entry", "detail", "ms", "at_ceiling_ms"}
-    assert set(one["windows"][0]) >= {"start_ns", "end_ns", "kind", "used"}
-    assert found["step"]["clean_ms"] == gpu().step.clean_ms
+    assert set(document["step"]) >= {"clean_ms", "timeline_ms", "ci_ms", "n", "kind"}
+    item = document["devices"][0]
+    assert set(item) >= {"rank", "device", "windows", "total_ms", "ledger", "observer_ms"}
+    assert set(item["ledger"][0]) >= {"entry", "detail", "ms", "at_ceiling_ms"}
+    assert set(item["windows"][0]) >= {"start_ns", "end_ns", "kind", "used"}
+    assert document["step"]["clean_ms"] == gpu().step.clean_ms
 
 
 def test_pictures(tmp_path):
@@ -370,10 +370,10 @@ amounts = st.lists(st.floats(0, 1e6), min_size=1, max_size=4)
 
 @given(amounts, st.integers(20, 118))
 def test_cells_fill_the_bar_and_show_whatever_is_there(parts, width):
-    found = apportion(parts, width)
+    result = apportion(parts, width)
     if sum(parts) > 0:
-        assert sum(found) == width
-        assert all((count > 0) == (part > 0) for part, count in zip(parts, found, strict=True))
+        assert sum(result) == width
+        assert all((count > 0) == (part > 0) for part, count in zip(parts, result, strict=True))
 
 
 @given(st.floats(0, 1), st.integers(1, 40))

@@ -16,23 +16,23 @@ NAMES = [name for name in kept_reports.names() if kept_reports.report(name).devi
 
 
 def concluded(name: str):
-    found = kept_reports.report(name)
-    kept = found.devices[0]
-    found.verdict, found.account = conclude(
-        kept, found.step, found.findings, found.leads, kept_reports.limits(found, kept)
+    result = kept_reports.report(name)
+    kept = result.devices[0]
+    result.verdict, result.account = conclude(
+        kept, result.step, result.findings, result.leads, kept_reports.limits(result, kept)
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("width", [78, 98, 118])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_report_opens_with_at_most_four_lines(name, width):
-    found = concluded(name)
-    lines = [line.plain for line in heading.opening(found, width)]
+    result = concluded(name)
+    lines = [line.plain for line in heading.opening(result, width)]
     assert 2 <= len(lines) <= 4 and max(map(len, lines)) <= width
     text = " ".join(lines)
     assert "-bound: " in text or "Nothing recorded says" in text
-    assert (found.verdict.action or heading.NOTHING).split()[0] in text
+    assert (result.verdict.action or heading.NOTHING).split()[0] in text
     assert "nan" not in text.lower() and "None" not in text
 
 
@@ -51,10 +51,10 @@ def test_shares_are_of_the_step_that_is_named():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_lines_of_the_account_add_up(name):
-    found = concluded(name)
+    result = concluded(name)
     for every in (False, True):
-        lines = [line.plain for line in account.section(found.account, 98, every)]
-        assert len(lines) <= (account.MOST + 4 if not every else len(found.account) + 2)
+        lines = [line.plain for line in account.section(result.account, 98, every)]
+        assert len(lines) <= (account.MOST + 4 if not every else len(result.account) + 2)
         assert max(map(len, lines)) <= 98
         *figures, total = [
             float(re.search(r"(-?[\d.]+) +(?:-?[\d.]+|<0\.1|0\.0)", line[40:])[1]) for line in lines[1:]

@@ -253,10 +253,10 @@ def test_work_from_before_the_trace_is_no_damage(tmp_path):
 
 
 def test_the_profilers_own_word_that_it_lost_records(tmp_path):
-    told = "INFO: Record counts: Out-of-range = 3, Unexpected CUDA events = 0, CUPTI stopped early? = "
-    assert imported(tmp_path, small(), INFO=[told + "0"]).manifest.problems == []
+    said = "INFO: Record counts: Out-of-range = 3, Unexpected CUDA events = 0, CUPTI stopped early? = "
+    assert imported(tmp_path, small(), INFO=[said + "0"]).manifest.problems == []
     (tmp_path / "b").mkdir()
-    problems = imported(tmp_path / "b", small(), INFO=[told + "1"]).manifest.problems
+    problems = imported(tmp_path / "b", small(), INFO=[said + "1"]).manifest.problems
     assert [problem.what for problem in problems] == ["records-lost"]
 
 

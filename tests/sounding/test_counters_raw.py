@@ -53,11 +53,11 @@ def test_ticks_become_the_times_that_they_were(
 ) -> None:
     truth = Truth(rate, T0 - uptime_s * 10**9)
     made = [truth.burst(T0 + n * 3_000 * MS, count, late) for n, (count, late) in enumerate(shapes)]
-    found = ticks.rate([stamped for stamped, _ in made])
-    assert found == pytest.approx(rate, rel=3e-5)
+    result = ticks.rate([stamped for stamped, _ in made])
+    assert result == pytest.approx(rate, rel=3e-5)
     for (stamped, real), (count, late) in zip(made, shapes, strict=True):
-        assert not stamped.in_nanoseconds and stamped.holds(found)
-        starts, ends = ticks.nanoseconds(stamped, found)
+        assert not stamped.in_nanoseconds and stamped.holds(result)
+        starts, ends = ticks.nanoseconds(stamped, result)
         drift = 3e-5 * count * INTERVAL + 2
         assert np.abs(starts + late - real).max() <= drift
         assert np.abs(ends - starts - INTERVAL).max() <= 3
@@ -113,7 +113,7 @@ def record(burst: int, data: bytes, count: int, begun: int, **more: Any) -> dict
 
 
 def burst_file(starts: list[int], ends: list[int], rows: list[list[float]]) -> bytes:
-    flat = [one for row in rows for one in row]
+    flat = [item for row in rows for item in row]
     return struct.pack(f"<{len(starts)}Q{len(ends)}Q{len(flat)}f", *starts, *ends, *flat)
 
 

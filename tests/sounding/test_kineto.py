@@ -52,9 +52,9 @@ def test_a_real_trace_comes_out_whole_and_exact(real):
             for e in document["traceEvents"]
             if e["ph"] == "X" and e.get("cat") in categories and not e["name"].startswith("fathom.mark#")
         )
-        found = trace.tables[table]
-        assert found.columns == list(TABLES[table])
-        assert Counter(found.select(name, "start_ns", "end_ns").iter_rows()) == expected
+        result = trace.tables[table]
+        assert result.columns == list(TABLES[table])
+        assert Counter(result.select(name, "start_ns", "end_ns").iter_rows()) == expected
 
 
 def test_arguments_of_real_device_work(real):
@@ -65,8 +65,8 @@ def test_arguments_of_real_device_work(real):
             args = event["args"]
             grid = "x".join(map(str, args["grid"])) if "grid" in args else None
             expected[args["device"], args["stream"], args["correlation"], args.get("bytes"), grid] += 1
-    found = trace.tables["kernels"].select("device", "stream", "correlation", "bytes", "grid")
-    assert Counter(found.iter_rows()) == expected
+    result = trace.tables["kernels"].select("device", "stream", "correlation", "bytes", "grid")
+    assert Counter(result.iter_rows()) == expected
 
 
 MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
@@ -316,9 +316,9 @@ def test_iterations_of_a_serving_engine_are_steps(tmp_path):
 
 
 def test_what_a_trace_tells_of_its_devices_is_kept(tmp_path):
-    told = {"id": 0, "name": "Tesla V100", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
+    record = {"id": 0, "name": "Tesla V100", "computeMajor": 7, "computeMinor": 0, "numSms": 80}
     spare, odd = {"id": 1, "name": "Tesla V100"}, {"id": 0, "computeMajor": "x", "numSms": -3}
-    keys = {"deviceProperties": [told, spare]}
+    keys = {"deviceProperties": [record, spare]}
     assert read_trace(write(tmp_path / "t.json", small(), keys)).meta["gpus"] == [
         {"index": 0, "name": "Tesla V100", "compute_capability": "7.0", "multiprocessors": 80}
     ]

@@ -14,7 +14,7 @@ Event = tuple[int, int, int, int]  # thread, start, duration, kind
 
 def walked(events: list[Event]) -> list[list[int]]:
     """For each event the row of the innermost op, user frame and module around it."""
-    found = [[NONE] * CALL for _ in events]
+    result = [[NONE] * CALL for _ in events]
     stack: list[tuple[int, int, int]] = []  # end, kind, row
     last = None
     for row in sorted(
@@ -27,10 +27,10 @@ def walked(events: list[Event]) -> list[list[int]]:
         while stack and stack[-1][0] <= start:
             stack.pop()
         for _, outer, place in stack:
-            found[row][outer] = place
+            result[row][outer] = place
         if kind != CALL:
             stack.append((start + duration, kind, row))
-    return found
+    return result
 
 
 @given(

@@ -103,9 +103,9 @@ def test_times_as_floats_are_exact_where_they_are_accepted(times):
 def test_the_scanner_finds_what_the_decoder_finds(values):
     objects = [{"v": value} for value in values]
     text = json.dumps(objects).encode()[1:] + b', "tail": {"]": "}"}'
-    found = scan(text)
-    assert [json.loads(text[start:end]) for start, end in found.spans] == objects
-    assert found.closed is not None and text[found.closed :].startswith(b"]")
+    result = scan(text)
+    assert [json.loads(text[start:end]) for start, end in result.spans] == objects
+    assert result.closed is not None and text[result.closed :].startswith(b"]")
 
 
 def test_the_last_events_before_the_tail_are_not_lost(tmp_path: Path, monkeypatch):

@@ -34,19 +34,19 @@ def values(store: Store, rank: int | None = None) -> dict[tuple[str, str], dict[
 
 
 def test_launches_of_one_family_are_one_row_with_their_scatter(tmp_path: Path) -> None:
-    found = values(imported(tmp_path, "raw.csv"))
-    occupancy = found[GEMM, "sm__warps_active.avg.pct_of_peak_sustained_active"]
+    result = values(imported(tmp_path, "raw.csv"))
+    occupancy = result[GEMM, "sm__warps_active.avg.pct_of_peak_sustained_active"]
     longer = (48.5 * 28.448 + 49.5 * 28.512) / (28.448 + 28.512)  # by the time of each launch
     assert occupancy["value"] == pytest.approx(longer) and (occupancy["samples"], occupancy["unit"]) == (
         2,
         "%",
     )
     assert occupancy["error"] == pytest.approx(0.5, rel=1e-3)  # of 48.5 and 49.5: sqrt(0.5) / sqrt(2)
-    assert found[GEMM, "gpu__time_duration.sum"]["value"] == pytest.approx(28.48e-6)
-    assert found[GEMM, "sm__cycles_elapsed.avg.per_second"]["value"] == pytest.approx(1.755e9)
-    other = found["gemm<float> 64x1x1·256x1x1", "sm__warps_active.avg.pct_of_peak_sustained_active"]
+    assert result[GEMM, "gpu__time_duration.sum"]["value"] == pytest.approx(28.48e-6)
+    assert result[GEMM, "sm__cycles_elapsed.avg.per_second"]["value"] == pytest.approx(1.755e9)
+    other = result["gemm<float> 64x1x1·256x1x1", "sm__warps_active.avg.pct_of_peak_sustained_active"]
     assert (other["value"], other["error"]) == (12.25, None)
-    assert {row["source"] for row in found.values()} == {"ncu"}
+    assert {row["source"] for row in result.values()} == {"ncu"}
 
 
 def test_processes_are_ranks_and_devices_are_kept(tmp_path: Path) -> None:
@@ -79,23 +79,23 @@ def test_kernels_are_kept_with_their_launch_but_never_as_time(tmp_path: Path) ->
 
 def test_labels_become_names_and_same_labels_stay_apart(tmp_path: Path) -> None:
     store = imported(tmp_path, "details.csv")
-    found = {counter: row for (_, counter), row in values(store).items()}
-    assert found["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"][
+    by_name = {counter: row for (_, counter), row in values(store).items()}
+    assert by_name["gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"][
         "value"
     ] == pytest.approx(82.31)
-    assert found["dram__bytes.sum.per_second"]["value"] == pytest.approx(3.91234567890125e12)
-    assert found["gpu__time_duration.sum"]["value"] == pytest.approx(12.448e-6)
-    assert found["My Section: My Metric"]["unit"] == "widget"
+    assert by_name["dram__bytes.sum.per_second"]["value"] == pytest.approx(3.91234567890125e12)
+    assert by_name["gpu__time_duration.sum"]["value"] == pytest.approx(12.448e-6)
+    assert by_name["My Section: My Metric"]["unit"] == "widget"
     assert [problem.what for problem in store.manifest.problems] == ["lines-not-ncu"]
 
 
 def test_a_german_machine_and_scaled_units(tmp_path: Path) -> None:
     store = imported(tmp_path, "german.csv")
-    found = {counter: (row["value"], row["unit"]) for (_, counter), row in values(store).items()}
-    assert found["dram__bytes.sum"] == (pytest.approx(1234.5e6), "B")
-    assert found["gpu__time_duration.sum"] == (pytest.approx(10.25e-6), "s")
-    assert found["dram__bytes.sum.per_second"] == (pytest.approx(1204e9), "B/s")
-    assert found["sm__cycles_elapsed.avg.per_second"] == (pytest.approx(1.41e9), "Hz")
+    by_name = {counter: (row["value"], row["unit"]) for (_, counter), row in values(store).items()}
+    assert by_name["dram__bytes.sum"] == (pytest.approx(1234.5e6), "B")
+    assert by_name["gpu__time_duration.sum"] == (pytest.approx(10.25e-6), "s")
+    assert by_name["dram__bytes.sum.per_second"] == (pytest.approx(1204e9), "B/s")
+    assert by_name["sm__cycles_elapsed.avg.per_second"] == (pytest.approx(1.41e9), "Hz")
     assert [problem.what for problem in store.manifest.problems] == ["no-launch-shape"]
 
 
@@ -116,8 +116,8 @@ def test_files_can_be_imported_together_and_the_parent_is_kept(tmp_path: Path) -
 def test_what_shells_write_reads_the_same(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "shell.csv"
     file.write_text((NCU / "raw.csv").read_text(), encoding=kind, newline="\r\n")
-    one, other = imported(tmp_path, "raw.csv"), import_ncu([file], tmp_path / "other.fathom")
-    assert one.table("counters").collect().equals(other.table("counters").collect())
+    item, other = imported(tmp_path, "raw.csv"), import_ncu([file], tmp_path / "other.fathom")
+    assert item.table("counters").collect().equals(other.table("counters").collect())
 
 
 def test_spreadsheets_drop_quotes(tmp_path: Path) -> None:
@@ -230,8 +230,8 @@ def test_two_notations_are_refused() -> None:
     ],
 )
 def test_units(unit: str, scale: float, base: str) -> None:
-    found, name = base_unit(unit)
-    assert math.isclose(found, scale) and name == base
+    result, name = base_unit(unit)
+    assert math.isclose(result, scale) and name == base
 
 
 def test_a_thousand_columns_and_launches_are_read(tmp_path: Path) -> None:

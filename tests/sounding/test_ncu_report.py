@@ -117,10 +117,10 @@ def test_a_reader_that_never_ends_is_ended(
 
 def test_units_that_names_tell_are_those_that_ncu_prints() -> None:
     header, units = list(csv.reader((READER.parent / "crafted-h200.csv").open()))[:2]
-    told = {name: unit_of(name) for name in header if unit_of(name)}
-    assert {name: unit for name, unit in zip(header, units, strict=True) if name in told} == told
-    assert set(told.values()) == {"%", "ns", "byte", "cycle", "sector", "register/thread", "byte/block"}
-    assert "ns" not in (unit for name, unit in zip(header, units, strict=True) if name not in told)
+    by_name = {name: unit_of(name) for name in header if unit_of(name)}
+    assert {name: unit for name, unit in zip(header, units, strict=True) if name in by_name} == by_name
+    assert set(by_name.values()) == {"%", "ns", "byte", "cycle", "sector", "register/thread", "byte/block"}
+    assert "ns" not in (unit for name, unit in zip(header, units, strict=True) if name not in by_name)
     assert base_unit(unit_of("dram__bytes_read.sum.per_second")) == (1.0, "B/s")
     assert base_unit(unit_of("sm__cycles_elapsed.avg.per_second")) == (1.0, "Hz")
 

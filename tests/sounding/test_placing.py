@@ -52,8 +52,8 @@ def test_launches_of_a_real_timeline_get_the_ops_and_threads_that_they_had(recor
 
 def test_placed_ops_hold_their_parts_and_launches(recorded: Any) -> None:
     tables, steps = recorded
-    found = placing.place(bared(tables), steps).tables
-    ops = found["ops"].filter("inferred")
+    result = placing.place(bared(tables), steps).tables
+    ops = result["ops"].filter("inferred")
     assert ops.height > 10_000 and ops["id"].is_unique().all()
     assert (ops["end_ns"] >= ops["start_ns"]).all()
     around = ops.select(parent="id", first="start_ns", last="end_ns", on="thread")
@@ -61,9 +61,9 @@ def test_placed_ops_hold_their_parts_and_launches(recorded: Any) -> None:
     assert parts.height == ops["parent"].drop_nulls().len()
     inside = (parts["start_ns"] >= parts["first"]) & (parts["end_ns"] <= parts["last"])
     assert inside.all() and (parts["thread"] == parts["on"]).all()
-    calls = found["launches"].filter(TIMELINE).drop_nulls("op").join(around, left_on="op", right_on="parent")
-    held = (calls["start_ns"] >= calls["first"]) & (calls["end_ns"] <= calls["last"])
-    assert held.mean() > 0.99  # calls of threads that run at once may differ in their order
+    calls = result["launches"].filter(TIMELINE).drop_nulls("op").join(around, left_on="op", right_on="parent")
+    values = (calls["start_ns"] >= calls["first"]) & (calls["end_ns"] <= calls["last"])
+    assert values.mean() > 0.99  # calls of threads that run at once may differ in their order
 
 
 def test_a_timeline_with_ops_is_left_as_it_is(recorded: Any) -> None:
@@ -77,24 +77,24 @@ CODES = st.lists(st.integers(0, 4), max_size=24)
 
 @settings(max_examples=300, deadline=None)
 @given(CODES, CODES)
-def test_pairs_are_equal_and_in_order(one: list[int], other: list[int]) -> None:
-    first, second = np.array(one, np.int64), np.array(other, np.int64)
-    found = occurrences.matching_pairs(first, second)
-    assert (first[found[:, 0]] == second[found[:, 1]]).all()
-    assert (np.diff(found, axis=0) > 0).all()
-    if one == other:
-        assert len(found) == len(one)
+def test_pairs_are_equal_and_in_order(item: list[int], other: list[int]) -> None:
+    first, second = np.array(item, np.int64), np.array(other, np.int64)
+    result = occurrences.matching_pairs(first, second)
+    assert (first[result[:, 0]] == second[result[:, 1]]).all()
+    assert (np.diff(result, axis=0) > 0).all()
+    if item == other:
+        assert len(result) == len(item)
 
 
 @settings(max_examples=100, deadline=None)
 @given(CODES, st.integers(0, 24), st.lists(st.integers(10, 14), min_size=1, max_size=5))
 def test_what_is_put_in_between_stays_alone(codes: list[int], at: int, strange: list[int]) -> None:
     more = codes[:at] + strange + codes[at:]
-    found = occurrences.matching_pairs(np.array(codes, np.int64), np.array(more, np.int64))
+    result = occurrences.matching_pairs(np.array(codes, np.int64), np.array(more, np.int64))
     added = range(min(at, len(codes)), min(at, len(codes)) + len(strange))
-    assert not set(found[:, 1].tolist()) & set(added)
+    assert not set(result[:, 1].tolist()) & set(added)
     head = min(at, len(codes))
-    assert len(found) >= max(head, len(codes) - head)  # one end at least is found whole
+    assert len(result) >= max(head, len(codes) - head)  # one end at least is found whole
 
 
 def step(number: int, phase: str, burst: int, mark: int, end: int) -> dict[str, Any]:
@@ -105,14 +105,20 @@ def step(number: int, phase: str, burst: int, mark: int, end: int) -> dict[str, 
 def made(launches: list[tuple[Any, ...]], ops: list[tuple[Any, ...]]) -> dict[str, pl.DataFrame]:
     """launches: phase, burst, correlation, thread, start, end, op, kernel."""
     where = ("phase", "burst", "correlation", "thread", "start_ns", "end_ns", "op")
-    calls = [dict(zip(where, one, strict=False), api="cudaLaunchKernel") for one in launches]
+    calls = [dict(zip(where, launch, strict=False), api="cudaLaunchKernel") for launch in launches]
     work = [
-        {"phase": one[0], "burst": one[1], "correlation": one[2], "name": one[7], "kind": "compute"}
-        | {"start_ns": one[5], "end_ns": one[5] + 1, "grid": "1x1x1", "block": "1x1x1"}
-        for one in launches
+        {
+            "phase": launch[0],
+            "burst": launch[1],
+            "correlation": launch[2],
+            "name": launch[7],
+            "kind": "compute",
+        }
+        | {"start_ns": launch[5], "end_ns": launch[5] + 1, "grid": "1x1x1", "block": "1x1x1"}
+        for launch in launches
     ]
     columns = ("id", "parent", "thread", "name", "start_ns", "end_ns")
-    rows = [dict(zip(columns, one, strict=True), kind="op", phase="attribution", burst=9) for one in ops]
+    rows = [dict(zip(columns, item, strict=True), kind="op", phase="attribution", burst=9) for item in ops]
     return {
         "launches": conform("launches", pl.DataFrame(calls)),
         "kernels": conform("kernels", pl.DataFrame(work)),
@@ -138,8 +144,8 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
     steps = steps.with_columns(parent=pl.lit(None, pl.Int64))
     placed = placing.place(made(known + wanted, ops), steps)
     assert (placed.launches, placed.matched) == (4, 3)
-    found = placed.tables["ops"].filter("inferred").sort("start_ns")
-    times = {name: (a, b) for name, a, b in found.select("name", "start_ns", "end_ns").iter_rows()}
+    result = placed.tables["ops"].filter("inferred").sort("start_ns")
+    times = {name: (a, b) for name, a, b in result.select("name", "start_ns", "end_ns").iter_rows()}
     assert times["aten::a"] == (
         45,
         66,
@@ -148,7 +154,7 @@ def test_times_between_two_launches_are_interpolated_and_unknown_launches_have_n
     first, last = times["aten::c"]
     assert first <= times["aten::part"][0] <= times["aten::part"][1] <= last and first < 250 and last > 260
     calls = placed.tables["launches"].filter(TIMELINE).sort("correlation")
-    names = dict(zip(found["id"], found["name"], strict=True))
+    names = dict(zip(result["id"], result["name"], strict=True))
     assert [names.get(op) for op in calls["op"]] == ["aten::a", "aten::b", None, "aten::c"]
     assert calls["thread"].to_list() == [7, 7, 7, 8]
-    assert found.filter(name="aten::part")["parent"].item() == found.filter(name="aten::c")["id"].item()
+    assert result.filter(name="aten::part")["parent"].item() == result.filter(name="aten::c")["id"].item()

@@ -133,9 +133,9 @@ def test_micro_steps_tile_the_step_from_the_first_batch_on(tmp_path):
     steps = (
         import_raw(write(tmp_path, {7: [process(), clock(), marks(0, 3), *inner]})).table("steps").collect()
     )
-    found = steps.filter(pl.col("kind") == "micro-step")
-    assert found["parent"].to_list() == [1, 1]
-    assert found["mark_ns"].to_list() == at and found["end_ns"].to_list() == [at[1], T0 + 20 * MS]
+    result = steps.filter(pl.col("kind") == "micro-step")
+    assert result["parent"].to_list() == [1, 1]
+    assert result["mark_ns"].to_list() == at and result["end_ns"].to_list() == [at[1], T0 + 20 * MS]
 
 
 def test_no_device_boundary_lies_before_its_mark(tmp_path):
@@ -156,9 +156,9 @@ def test_stages_of_a_batch_come_from_the_worker_that_made_it(tmp_path):
     ]
     ours = [process(), clock(), marks(0, 4), {"t": "batches", "columns": COLUMNS, "rows": rows}]
     store = import_raw(write(tmp_path, {7: ours, 8: [process(8, role="worker"), *made]}))
-    found = store.table("input").collect()
-    assert found["fetch_ns"].to_list() == [100, 101] and found["collate_ns"].to_list() == [10, 11]
-    assert found["threads"].null_count() == found["cpu_wait_ns"].null_count() == 2  # these tell neither
+    result = store.table("input").collect()
+    assert result["fetch_ns"].to_list() == [100, 101] and result["collate_ns"].to_list() == [10, 11]
+    assert result["threads"].null_count() == result["cpu_wait_ns"].null_count() == 2  # these tell neither
     waits = store.table("waits").collect()
     assert waits["cause"].to_list() == ["input", "input"]
     assert (waits["end_ns"] - waits["start_ns"]).to_list() == [3 * MS] * 2
@@ -167,12 +167,12 @@ def test_stages_of_a_batch_come_from_the_worker_that_made_it(tmp_path):
 
 def test_threads_of_a_worker_and_its_wait_for_a_processor_come_with_its_batch(tmp_path):
     at = {"epoch": 1, "nth": 0, "start": T0, "fetch": 100, "collate": 10}
-    told = {"t": "batch", "worker": 0, **at, "threads": 4, "cpu_wait": 25}
+    record = {"t": "batch", "worker": 0, **at, "threads": 4, "cpu_wait": 25}
     rows = [[0, n, 0, 8, 1, n, 7, T0 + (11 + n) * MS, 3 * MS, None, None] for n in range(2)]
     ours = [process(), clock(), marks(0, 4), {"t": "batches", "columns": COLUMNS, "rows": rows}]
-    store = import_raw(write(tmp_path, {7: ours, 8: [process(8, role="worker"), told]}))
-    found = store.table("input").select("threads", "cpu_wait_ns").collect()
-    assert found.rows() == [(4, 25), (None, None)]  # the worker died before it told of the second
+    store = import_raw(write(tmp_path, {7: ours, 8: [process(8, role="worker"), record]}))
+    result = store.table("input").select("threads", "cpu_wait_ns").collect()
+    assert result.rows() == [(4, 25), (None, None)]  # the worker died before it told of the second
 
 
 def test_two_processes_that_are_the_same_rank_are_both_kept_and_named(tmp_path):
@@ -196,8 +196,8 @@ def test_of_many_processes_that_are_one_rank_some_are_left_out_in_words(tmp_path
 )
 def test_a_status_is_no_crash_unless_an_exception_ended_the_program(tmp_path, reason, ended):
     end = {"t": "end", "ns": 1, "steps": 6, "reason": reason, "devices": {}}
-    told = {"ended": "exited", "exit_status": 1}
-    store = import_raw(write(tmp_path, {7: [process(7), clock(), marks(0, 6), end]}, end=told))
+    record = {"ended": "exited", "exit_status": 1}
+    store = import_raw(write(tmp_path, {7: [process(7), clock(), marks(0, 6), end]}, end=record))
     assert store.manifest.ended == ended
 
 
@@ -261,7 +261,7 @@ def test_a_program_without_steps_still_gives_a_sounding(tmp_path, end, ended):
     store = import_raw(write(tmp_path, {}, end=end, launch={"command": ["python", "x.py"], "name": "x"}))
     assert store.manifest.ended == ended and store.manifest.exit_status == end["exit_status"]
     assert store.manifest.name == "x" and store.manifest.made_by == "run"
-    assert [one["what"] for one in store.manifest.abstained] == ["steps"]
+    assert [absence["what"] for absence in store.manifest.abstained] == ["steps"]
     assert store.table("steps").collect().is_empty()
 
 
@@ -288,8 +288,8 @@ def test_what_the_compiler_counted_last_is_a_fact_of_the_rank(tmp_path):
     early = {"t": "dynamo", "ns": T0, "frames": 1, "graphs": 1}
     late = {**early, "frames": 2, "reasons": [["print", 1]], "breaks": [], "given_up": [frame], "new": 1}
     store = import_raw(write(tmp_path, {7: [process(), clock(), early, marks(0, 6), late]}))
-    told = open_store(store.path).manifest.ranks[0].facts["compiler"]
-    assert told == {"frames": 2, "graphs": 1, "reasons": [["print", 1]], "breaks": [], "given_up": [frame]}
+    said = open_store(store.path).manifest.ranks[0].facts["compiler"]
+    assert said == {"frames": 2, "graphs": 1, "reasons": [["print", 1]], "breaks": [], "given_up": [frame]}
 
 
 def test_where_nothing_was_compiled_no_compiler_counted(tmp_path):
@@ -334,11 +334,11 @@ def test_the_clocks_offset_is_found_within_its_spread(offset, jitter):
     there = pl.DataFrame(
         {"k": ks, "ns": [T0 + 10 * MS * k + offset + j for k, j in zip(ks, jitter, strict=True)]}
     )
-    found = traces.shift_of(3, here, there)
-    assert found is not None and found.offset_ns == offset + sorted(jitter)[len(jitter) // 2]
-    assert all(abs(offset + j - found.offset_ns) <= found.error_ns for j in jitter)
-    moved = traces.move(here, ["ns"], [found], "ns")
-    assert (moved["ns"] - here["ns"]).unique().to_list() == [found.offset_ns]
+    result = traces.shift_of(3, here, there)
+    assert result is not None and result.offset_ns == offset + sorted(jitter)[len(jitter) // 2]
+    assert all(abs(offset + j - result.offset_ns) <= result.error_ns for j in jitter)
+    moved = traces.move(here, ["ns"], [result], "ns")
+    assert (moved["ns"] - here["ns"]).unique().to_list() == [result.offset_ns]
 
 
 @pytest.mark.programs
@@ -352,9 +352,9 @@ def test_a_recorded_training_has_windows_with_work_in_them(tmp_path):
         inside = ops.filter(pl.col("start_ns").is_between(row["mark_ns"], row["end_ns"]), burst=row["burst"])
         assert inside.filter(pl.col("name") == "aten::linear").height == 1
         assert inside.filter(pl.col("name").str.starts_with("Optimizer.step")).height == 1
-    found = store.table("input").collect()
-    assert len(found) == 64 and found["fetch_ns"].null_count() == 0
-    assert set(found["worker"]) == {0, 1} and store.manifest.ended == "finished"
+    rows = store.table("input").collect()
+    assert len(rows) == 64 and rows["fetch_ns"].null_count() == 0
+    assert set(rows["worker"]) == {0, 1} and store.manifest.ended == "finished"
 
 
 @pytest.mark.programs

@@ -32,14 +32,14 @@ def test_real_traces_without_their_marks(tmp_path, name):
     ]
     bare = read_trace(write_text(tmp_path / "t.json", json.dumps(document)))
     assert bare.steps.is_empty()
-    found = steps_from_repetition(*(bare.tables[table] for table in ("kernels", "launches", "ops")))
-    assert len(marked.steps) - 1 <= len(found) <= len(marked.steps)
-    assert set(found["kind"]) == {"step"} and set(found["source"]) == {"repetition"}
-    works = [launched(bare.tables, *span) for span in found.select("mark_ns", "end_ns").rows()]
+    result = steps_from_repetition(*(bare.tables[table] for table in ("kernels", "launches", "ops")))
+    assert len(marked.steps) - 1 <= len(result) <= len(marked.steps)
+    assert set(result["kind"]) == {"step"} and set(result["source"]) == {"repetition"}
+    works = [launched(bare.tables, *span) for span in result.select("mark_ns", "end_ns").rows()]
     true = [launched(bare.tables, *span) for span in marked.steps.select("mark_ns", "end_ns").rows()[:-1]]
     assert np.median(works) == pytest.approx(np.median(true), rel=0.01)
     # the last true step has no end of its own, and the first ones are still uneven
-    assert mean_length(found[-3:]) == pytest.approx(mean_length(marked.steps[-4:-1]), rel=0.01)
+    assert mean_length(result[-3:]) == pytest.approx(mean_length(marked.steps[-4:-1]), rel=0.01)
 
 
 def mean_length(steps: pl.DataFrame) -> float:

@@ -93,5 +93,5 @@ def raised(given: Signals, *kinds: str) -> dict[str, Candidate]:
     """What the rules of these kinds yield, by kind. Those must be kinds of some rule."""
     mine = [rule for rule in rules() if set(rule.kinds) & set(kinds)]
     assert {kind for rule in mine for kind in rule.kinds} >= set(kinds)
-    found = [one for rule in mine for one in rule.look(given)]
-    return {one.kind: one for one in found if isinstance(one, Candidate)}
+    result = [item for rule in mine for item in rule.look(given)]
+    return {item.kind: item for item in result if isinstance(item, Candidate)}

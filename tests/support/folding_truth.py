@@ -72,9 +72,9 @@ def integrals(rows, levels, edges, ramp=(0, 0)):
         change[np.searchsorted(points, start)] += part * levels[family]
         change[np.searchsorted(points, end)] -= part * levels[family]
     rate = np.cumsum(change, axis=0)[:-1]
-    whole = np.vstack([np.zeros(levels.shape[1]), np.cumsum(rate * np.diff(points)[:, None], axis=0)])
+    total = np.vstack([np.zeros(levels.shape[1]), np.cumsum(rate * np.diff(points)[:, None], axis=0)])
     at = np.searchsorted(points, edges)
-    return np.diff(whole[at], axis=0)
+    return np.diff(total[at], axis=0)
 
 
 def sampled(
@@ -90,7 +90,7 @@ def sampled(
     ramp=(0, 0),
 ):
     """The truth of several bursts of (start, end, family) rows, sampled with a clock of its own each."""
-    held = means(bursts[0], levels, ramp)
+    stored = means(bursts[0], levels, ramp)
     names = names or [ACTIVE, *(counter(k) for k in range(levels.shape[1] - 1))]
     labels = [f"family_{k} {k + 1}x1x1·128x1x1" for k in range(len(levels))]
     kernels, samples, shifts = [], [], {}
@@ -107,7 +107,7 @@ def sampled(
         samples.append(sample_rows(clock, values, burst))
         kernels += [kernel_row(labels[f], begin + s, begin + e, burst, i) for i, (s, e, f) in enumerate(rows)]
     table = conform("kernels", pl.DataFrame(kernels, infer_schema_length=None))
-    return Truth(held if any(ramp) else levels, table, pl.concat(samples), names, shifts, labels)
+    return Truth(stored if any(ramp) else levels, table, pl.concat(samples), names, shifts, labels)
 
 
 def sample_rows(edges, values, burst, group=0, device=0):

@@ -19,14 +19,14 @@ def names() -> list[str]:
 @cache
 def report(name: str) -> Examination:
     """One report; rows and claims of older ones are brought from the profiled to the clean step."""
-    found = msgspec.json.decode((REPORTS / f"{name}.json").read_bytes(), type=Examination, strict=False)
-    for device in found.devices:
-        if not device.profiled_ledger and found.step.clean_ms is not None:
-            _clean(device, found)
-    return found
+    decoded = msgspec.json.decode((REPORTS / f"{name}.json").read_bytes(), type=Examination, strict=False)
+    for device in decoded.devices:
+        if not device.profiled_ledger and decoded.step.clean_ms is not None:
+            _clean(device, decoded)
+    return decoded
 
 
-def limits(found: Examination, device: Device) -> Limits:
+def limits(examination: Examination, device: Device) -> Limits:
     """The measured peaks of its matrix units: of rows that they bound, else of all products by their MFU."""
     products = [row for row in device.ledger if row.unit and row.product_flops]
     peaks = {
@@ -34,19 +34,19 @@ def limits(found: Examination, device: Device) -> Limits:
         for row in products
         if row.unit == row.bound and row.at_ceiling_ms
     }
-    used, step_ms = device.utilisation, found.step.clean_ms or device.total_ms
+    used, step_ms = device.utilisation, examination.step.clean_ms or device.total_ms
     if used and used.mfu and step_ms and not peaks:
         peaks = dict.fromkeys((row.unit for row in products), used.flops / (used.mfu * step_ms) * 1e3)
     return Limits(arithmetic=peaks)
 
 
-def _clean(device: Device, found: Examination) -> None:
+def _clean(device: Device, examination: Examination) -> None:
     scale = {
         (r.entry, r.detail): (r.ms if r.clean_ms is None else r.clean_ms) / r.ms
         for r in device.ledger
         if r.ms
     }
-    for claim in (claim for one in found.findings for claim in one.claims):
+    for claim in (claim for finding in examination.findings for claim in finding.claims):
         claim.ms *= scale.get((claim.entry, claim.detail), 1.0)
     for row in device.ledger:
         row.ms = row.ms if row.clean_ms is None else row.clean_ms

@@ -45,13 +45,13 @@ def make(folder: Path, *, counters: bool = True, seed: int = 0) -> Store:
     random = np.random.default_rng(seed)
     levels = np.array(list(COUNTERS.values())).T
     bursts = [_rows(random, 12) for _ in range(2)]
-    found = truth.sampled(random, bursts, levels, interval_us=20, names=list(COUNTERS), noise=1.0)
-    labels = dict(zip(found.labels, FAMILIES, strict=True))
+    result = truth.sampled(random, bursts, levels, interval_us=20, names=list(COUNTERS), noise=1.0)
+    labels = dict(zip(result.labels, FAMILIES, strict=True))
     timeline = _rows(random, 10)
     begin = truth.EPOCH - 10**10
     rows = [_kernel(list(FAMILIES)[f], begin + s, begin + e, "timeline", 9) for s, e, f in timeline]
     if counters:
-        for row in found.kernels.iter_rows(named=True):
+        for row in result.kernels.iter_rows(named=True):
             rows.append(
                 _kernel(labels[row["family"]], row["start_ns"], row["end_ns"], "counters", row["burst"])
             )
@@ -59,8 +59,8 @@ def make(folder: Path, *, counters: bool = True, seed: int = 0) -> Store:
     writer.write(0, "kernels", conform("kernels", pl.DataFrame(rows, infer_schema_length=None)))
     writer.write(0, "steps", _steps(begin, timeline))
     if counters:
-        writer.write(0, "samples", found.samples)
-    facts = {"counter_groups": [found.names]} if counters else {}
+        writer.write(0, "samples", result.samples)
+    facts = {"counter_groups": [result.names]} if counters else {}
     rank = Rank(rank=0, devices={0: "NVIDIA H200"}, facts=facts)
     return writer.finish(Manifest(name="hand made", ranks=[rank]), {"gpus": [GPU]})
 

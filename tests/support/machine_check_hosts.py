@@ -70,8 +70,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
 
-    def nvmlDeviceGetP2PStatus(self, one: int, other: int, index: int) -> int:  # noqa: N802
-        return self.gpus[one]["P2PStatus"]
+    def nvmlDeviceGetP2PStatus(self, item: int, other: int, index: int) -> int:  # noqa: N802
+        return self.gpus[item]["P2PStatus"]
 
     def nvmlDeviceGetGpuFabricInfo(self, handle: int, reference: Any) -> None:  # noqa: N802
         reference._obj.state = self._value(self.gpus[handle], "FabricState", ())
@@ -111,10 +111,10 @@ def merged(base: Any, change: Any) -> Any:
 
 def cases() -> dict[str, dict[str, Any]]:
     """Every case of tests/data/checks: a mis-set host of a check, and what mends it."""
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for path in sorted(HOSTS.glob("*.yaml")):
-        found.update(yaml.safe_load(path.read_text()))
-    return found
+        result.update(yaml.safe_load(path.read_text()))
+    return result
 
 
 def fake_host(folder: Path, description: Mapping[str, Any]) -> Host:

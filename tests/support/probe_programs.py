@@ -36,8 +36,10 @@ class Run:
     def processes(self) -> list[list[dict[str, Any]]]:
         """The records of every process, those that ran steps first."""
         files = sorted(self.raw.glob("proc-*.jsonl"))
-        found = [[one for line in file.read_text().splitlines() for one in _records(line)] for file in files]
-        return sorted(found, key=lambda records: -sum(r["t"] == "mark" for r in records))
+        result = [
+            [record for line in file.read_text().splitlines() for record in _records(line)] for file in files
+        ]
+        return sorted(result, key=lambda records: -sum(r["t"] == "mark" for r in records))
 
     def runs(self) -> list[list[dict[str, Any]]]:
         """The lines of every process as they were written."""

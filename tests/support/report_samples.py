@@ -57,27 +57,27 @@ def device(rank: int = 0, entries: list[LedgerRow] | None = None) -> Device:
     entries = ledger() if entries is None else entries
     total = sum(entry.ms for entry in entries)
     windows = [Window(0, round(total * 1e6), "train", True)]
-    found = Device(rank, f"cuda:{rank}", windows, total + 1.1, entries, -1.1, name="NVIDIA H200")
-    found.profiled_ledger = [*entries, LedgerRow("idle: dispatching", "", 1.1)]
-    return found
+    result = Device(rank, f"cuda:{rank}", windows, total + 1.1, entries, -1.1, name="NVIDIA H200")
+    result.profiled_ledger = [*entries, LedgerRow("idle: dispatching", "", 1.1)]
+    return result
 
 
 def gpu(**changes: Any) -> Examination:
     """A training step on one GPU with every kind of entry."""
-    one = device()
-    clean = (one.total_ms or 0.0) - 1.1
+    item = device()
+    clean = (item.total_ms or 0.0) - 1.1
     step = Step(
         clean,
-        one.total_ms,
+        item.total_ms,
         [clean - 0.2, clean + 0.2],
         40,
         "train",
         clean_mean_ms=clean,
         tokens_per_s=172_345.6,
     )
-    found = Examination(
+    examination = Examination(
         step=step,
-        devices=[one],
+        devices=[item],
         integrity=Integrity(True, []),
         input=Input(batches=40, wait_ms=3.03, fetch_ms=41.7, workers=[Worker(0, fetch_ms=40.0)]),
         memory=Memory(peak_allocated_bytes=7 * 2**30, peak_reserved_bytes=9 * 2**30),
@@ -97,14 +97,14 @@ def gpu(**changes: Any) -> Examination:
         },
     )
     for name, value in changes.items():
-        setattr(found, name, value)
-    return found
+        setattr(examination, name, value)
+    return examination
 
 
 def damaged() -> Examination:
     """An imported trace with problems, without a clean step."""
     problems = [Problem("bad-duration", "Kernels end before they begin.", 3, 1)]
     step = Step(None, 101.0, None, 5, "train", source="profiler")
-    one = device(1)
-    one.observer_ms, one.total_ms = None, sum(entry.ms for entry in one.ledger)
-    return gpu(step=step, devices=[one], integrity=Integrity(False, problems), energy=None)
+    item = device(1)
+    item.observer_ms, item.total_ms = None, sum(entry.ms for entry in item.ledger)
+    return gpu(step=step, devices=[item], integrity=Integrity(False, problems), energy=None)

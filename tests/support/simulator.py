@@ -68,8 +68,8 @@ class Run:
         marks = []
         for _ in range(count):
             marks.append(self.now)
-            for one in program:
-                getattr(self, one.what)(one)
+            for item in program:
+                getattr(self, item.what)(item)
         self.made.steps(*marks, self.now)
         return self.made
 
@@ -77,60 +77,60 @@ class Run:
         start, self.now = self.now, self.now + round(ns)
         return start, self.now
 
-    def python(self, one: Do) -> None:
-        self._spend(one.ns * self.machine.python_factor)
+    def python(self, do: Do) -> None:
+        self._spend(do.ns * self.machine.python_factor)
 
-    def gc(self, one: Do) -> None:
-        self.made.wait("gc", *self._spend(one.ns * self.machine.gc_factor))
+    def gc(self, do: Do) -> None:
+        self.made.wait("gc", *self._spend(do.ns * self.machine.gc_factor))
 
-    def launch(self, one: Do, kind: str = "compute", api: str = "cudaLaunchKernel", **more: str) -> int:
+    def launch(self, do: Do, kind: str = "compute", api: str = "cudaLaunchKernel", **more: str) -> int:
         """Returns when the work ends."""
-        assert one.stream is not None
-        factor = self.machine.op_factor.get(one.name, 1.0)
-        begun, _ = self._spend(one.ns * factor)
+        assert do.stream is not None
+        factor = self.machine.op_factor.get(do.name, 1.0)
+        begun, _ = self._spend(do.ns * factor)
         start, _ = self._spend(self.machine.launch * factor)
-        ends = self.ends.setdefault(one.stream, [])
+        ends = self.ends.setdefault(do.stream, [])
         if len(ends) >= self.machine.depth:
             self.now = max(self.now, ends[-self.machine.depth] + self.machine.back)
         before = ends[-1] + self.machine.gap if ends else 0
-        at = max(self.now + self.machine.latency, before, self.held.pop(one.stream, 0))
-        ends.append(at + round(one.work * self.machine.kernel_factor.get(one.name, 1.0)))
+        at = max(self.now + self.machine.latency, before, self.held.pop(do.stream, 0))
+        ends.append(at + round(do.work * self.machine.kernel_factor.get(do.name, 1.0)))
         self.calls += 1
-        self.made.call(api, start, self.now, one.thread, self.calls)
-        name = "autograd::engine::evaluate_function: " if one.thread == ENGINE else ""
-        self.made.op(name + one.name, begun, self.now, one.thread)
+        self.made.call(api, start, self.now, do.thread, self.calls)
+        name = "autograd::engine::evaluate_function: " if do.thread == ENGINE else ""
+        self.made.op(name + do.name, begun, self.now, do.thread)
         self.made.kernel(
-            at, ends[-1], None, name=one.name, kind=kind, stream=one.stream, correlation=self.calls, **more
+            at, ends[-1], None, name=do.name, kind=kind, stream=do.stream, correlation=self.calls, **more
         )
         return ends[-1]
 
-    def collective(self, one: Do) -> None:
-        self.launch(replace(one, name="ncclDevKernel_AllReduce"), "collective")
+    def collective(self, do: Do) -> None:
+        self.launch(replace(do, name="ncclDevKernel_AllReduce"), "collective")
 
-    def sync(self, one: Do) -> None:
+    def sync(self, do: Do) -> None:
         start, _ = self._spend(self.machine.sync if self.machine.synchronous else 0)
-        streams = list(self.ends) if one.stream is None else [one.stream]
+        streams = list(self.ends) if do.stream is None else [do.stream]
         if self.machine.synchronous:
             last = max((self.ends[s][-1] for s in streams if self.ends.get(s)), default=0)
             if last > start:
                 self.now = max(self.now, last + self.machine.back)
-        api = "cudaDeviceSynchronize" if one.stream is None else "cudaStreamSynchronize"
-        self.made.call(api, start, self.now, one.thread)
+        api = "cudaDeviceSynchronize" if do.stream is None else "cudaStreamSynchronize"
+        self.made.call(api, start, self.now, do.thread)
 
-    def item(self, one: Do) -> None:
-        self.launch(replace(one, name="copy"), "copy", "cudaMemcpyAsync", direction="DtoH pinned")
-        self.sync(one)
+    def item(self, do: Do) -> None:
+        self.launch(replace(do, name="copy"), "copy", "cudaMemcpyAsync", direction="DtoH pinned")
+        self.sync(do)
 
-    def wait(self, one: Do) -> None:
-        assert one.stream is not None
+    def wait(self, do: Do) -> None:
+        assert do.stream is not None
         start, _ = self._spend(1 * US)
-        self.made.call("cudaStreamWaitEvent", start, self.now, one.thread)
-        if self.ends.get(one.other):
-            self.held[one.stream] = max(
-                self.held.get(one.stream, 0), self.ends[one.other][-1] + self.machine.gap
+        self.made.call("cudaStreamWaitEvent", start, self.now, do.thread)
+        if self.ends.get(do.other):
+            self.held[do.stream] = max(
+                self.held.get(do.stream, 0), self.ends[do.other][-1] + self.machine.gap
             )
 
-    def batch(self, one: Do) -> None:
+    def batch(self, do: Do) -> None:
         free = self.taken[-self.machine.ahead] if len(self.taken) >= self.machine.ahead else 0
         last = self.ready[-1] if self.ready else self.now
         self.ready.append(max(last, free) + self.machine.batch)

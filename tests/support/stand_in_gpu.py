@@ -95,7 +95,7 @@ class Cuda:
     def device_count(self) -> int:
         return self.count
 
-    def can_device_access_peer(self, one: int, other: int) -> bool:
+    def can_device_access_peer(self, item: int, other: int) -> bool:
         return True
 
     def get_device_properties(self, index: int) -> SimpleNamespace:
@@ -131,10 +131,10 @@ class Torch:
         self.cuda = Cuda(capability, count)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(torch, name)
+        result = getattr(torch, name)
         if name == "device":
             return lambda *_: torch.device("cpu")
-        return self._on_cpu(found) if name in FACTORIES else found
+        return self._on_cpu(result) if name in FACTORIES else result
 
     def _on_cpu(self, factory: Callable[..., Any]) -> Callable[..., Any]:
         def make(*arguments: Any, device: object = None, pin_memory: bool = False, **more: Any) -> Any:

@@ -104,21 +104,25 @@ def store_of(path: Path, *timelines: Timeline, **manifest: Any) -> Store:
 
 def examination_of(path: Path, *timelines: Timeline, **manifest: Any) -> Examination:
     """The examination of such a sounding; its ledgers are checked to sum."""
-    found = examine(store_of(path, *timelines, **manifest))
-    for device in found.devices:
+    examination = examine(store_of(path, *timelines, **manifest))
+    for device in examination.devices:
         used = sum(window.end_ns - window.start_ns for window in device.windows if window.used)
         assert sum(entry.ns for entry in device.profiled_ledger) == used
         assert all(entry.ns > 0 for entry in device.profiled_ledger)
-        if device.ledger and found.step.clean_ms is not None and device.rank == found.devices[0].rank:
-            assert sum(entry.ns for entry in device.ledger) == round(found.step.clean_ms * 1e6)
+        if (
+            device.ledger
+            and examination.step.clean_ms is not None
+            and device.rank == examination.devices[0].rank
+        ):
+            assert sum(entry.ns for entry in device.ledger) == round(examination.step.clean_ms * 1e6)
         elif device.observer_ms is None:
             assert device.ledger == device.profiled_ledger
-    return found
+    return examination
 
 
 def nanoseconds(device: Device) -> dict[str, int]:
     """LedgerRow to nanoseconds over the used windows; details are summed."""
-    found: dict[str, int] = {}
+    result: dict[str, int] = {}
     for entry in device.profiled_ledger:
-        found[entry.entry] = found.get(entry.entry, 0) + entry.ns
-    return found
+        result[entry.entry] = result.get(entry.entry, 0) + entry.ns
+    return result

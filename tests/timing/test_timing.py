@@ -14,20 +14,20 @@ samples = st.lists(st.floats(0.001, 1e6), min_size=2, max_size=30)
 
 @given(samples)
 def test_an_interval_lies_within_the_sample_and_is_repeatable(values: list[float]) -> None:
-    found = timing.interval(values)
-    assert found is not None
-    low, high = found
+    result = timing.interval(values)
+    assert result is not None
+    low, high = result
     assert min(values) <= low <= high <= max(values)
-    assert timing.interval(values) == found
+    assert timing.interval(values) == result
 
 
 def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     random = np.random.default_rng(7)
-    held = 0
+    values = 0
     for trial in range(200):
         low, high = timing.interval(random.normal(10, 1, 40), seed=trial) or (0, 0)
-        held += low <= 10 <= high
-    assert 0.88 <= held / 200 <= 0.99
+        values += low <= 10 <= high
+    assert 0.88 <= values / 200 <= 0.99
 
 
 def test_an_interval_needs_two_values() -> None:
