@@ -9,12 +9,12 @@ from typing import Any
 
 from fathom.probe import current, ending, faults, threads
 from fathom.probe.collecting import Handle, collections
+from fathom.probe.ending import EXCEPTION
 from fathom.probe.faults import guarded
 from fathom.probe.plain import is_plain, torch_or_stand_in
 from fathom.probe.plan import ProbePlan
 from fathom.probe.session import Session
 
-EXCEPTION = "exception "  # prefix of an end's reason
 _collecting: list[Handle] = []  # for programs without torch
 _registered = False
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+EXCEPTION = "exception "  # prefix of the reason for an end
 CUT_OFF = (KeyboardInterrupt, EOFError, OSError)  # raised in a thread that loses its peers
 
 

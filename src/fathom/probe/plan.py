@@ -7,7 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import Any
 
-SOURCES = ("auto", "mark", "optimizer", "loader", "forward", "none")
+STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
+# In the order of a round. The loader comes last: an unchanged stretch waits until its lead is used up.
+TRIALS = ("logging", "gc", "input")
 MOST_SETTLING_STEPS = 100
 MOST_SETTLING_NS = 60_000_000_000
 
@@ -35,7 +37,7 @@ class ProbePlan:
             depth=options.get("depth") or "auto",
             steps=int(options.get("steps") or 10),
             settle=None if settle in (None, "auto") else int(settle),
-            step_on=step_on if step_on in SOURCES else "auto",
+            step_on=step_on if step_on in STEP_ON else "auto",
             at=sorted(int(step) for step in options.get("at") or []),
             on_slow_step=bool(options.get("on_slow_step")),
             stop_after=stop if stop in (None, "recorded") else int(stop),

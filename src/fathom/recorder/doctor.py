@@ -99,10 +99,7 @@ def _depths(torch: list[DoctorCheck], gpu: list[DoctorCheck]) -> dict[str, str]:
     def reasons(checks: list[DoctorCheck]) -> str:
         return "; ".join(check.found for check in checks if check.ok is False)
 
-    return {
-        "surface": reasons(torch[:2]),
-        "timeline": reasons([*torch, *gpu]),
-    }
+    return {"surface": reasons(torch[:2]), "timeline": reasons([*torch, *gpu])}
 
 
 def ask_python(program: str) -> dict[str, Any]:
@@ -134,29 +131,22 @@ def _torch(answers: dict[str, Any]) -> DoctorCheck:
     if not version:
         return DoctorCheck("torch", False, "torch was not found", "give the program's Python with --python")
     old = _version(version) < OLDEST_TORCH
-    return DoctorCheck(
-        "torch", not old, f"torch {version}" + (" is too old" if old else ""), "use torch 2.4 or later"
-    )
+    result = f"torch {version}{' is too old' if old else ''}"
+    return DoctorCheck("torch", not old, result, "use torch 2.4 or later")
 
 
 def _kineto(answers: dict[str, Any]) -> DoctorCheck:
     if not answers.get("torch"):
         return DoctorCheck("Kineto", None, "unknown without torch")
     able = bool(answers.get("kineto"))
-    return DoctorCheck(
-        "Kineto",
-        able,
-        "available" if able else "torch was built without Kineto",
-        "use an official build of torch",
-    )
+    result = "available" if able else "torch was built without Kineto"
+    return DoctorCheck("Kineto", able, result, "use an official build of torch")
 
 
 def _gpu(machine: dict[str, Any]) -> DoctorCheck:
-    names = [gpu["name"] for gpu in machine["gpus"]]
+    names = ", ".join(str(gpu["name"]) for gpu in machine["gpus"])
     if names:
-        return DoctorCheck(
-            "NVML", True, f"{', '.join(map(str, names))}, driver {machine['versions'].get('driver')}"
-        )
+        return DoctorCheck("NVML", True, f"{names}, driver {machine['versions'].get('driver')}")
     return DoctorCheck("NVML", None, f"no GPU telemetry: {machine['why_no_gpu']}")
 
 
@@ -167,18 +157,16 @@ def _cuda(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
         return DoctorCheck("CUDA", True, f"CUDA {answers['cuda_built']}, {len(answers['devices'])} visible")
     if not answers.get("cuda_built"):
         return DoctorCheck("CUDA", False, "torch was built for the CPU only", "install a CUDA build of torch")
-    return DoctorCheck(
-        "CUDA", False, "torch sees no CUDA device", "check the driver's version and CUDA_VISIBLE_DEVICES"
-    )
+    fix = "check the driver's version and CUDA_VISIBLE_DEVICES"
+    return DoctorCheck("CUDA", False, "torch sees no CUDA device", fix)
 
 
 def _cupti(machine: dict[str, Any], answers: dict[str, Any]) -> DoctorCheck:
     if not machine["gpus"] or not answers.get("torch"):
         return DoctorCheck("CUPTI", None, "not needed: there is no GPU to trace")
     able = bool(answers.get("cupti"))
-    return DoctorCheck(
-        "CUPTI", able, "available" if able else "torch cannot trace kernels", "install nvidia-cuda-cupti"
-    )
+    result = "available" if able else "torch cannot trace kernels"
+    return DoctorCheck("CUPTI", able, result, "install nvidia-cuda-cupti")
 
 
 def _permission(machine: dict[str, Any], root: Path) -> DoctorCheck:
@@ -207,36 +195,29 @@ def _qualified(machine: dict[str, Any]) -> DoctorCheck:
     if known is None:
         return DoctorCheck("counters", None, QUALIFY)
     groups = known["groups"]
-    return DoctorCheck(
-        "counters", True, f"{sum(map(len, groups))} available, in {len(groups)} single-pass groups"
-    )
+    result = f"{sum(map(len, groups))} available, in {len(groups)} single-pass groups"
+    return DoctorCheck("counters", True, result)
 
 
 def _stacks(program: str) -> DoctorCheck:
     """Rehearse: sample a child process that runs the program's Python."""
     why = why_no_stacks() or rehearse(program)
-    return DoctorCheck(
-        "host stacks", None if why else True, f"not sampled: {why}" if why else "can be sampled"
-    )
+    result = f"not sampled: {why}" if why else "can be sampled"
+    return DoctorCheck("host stacks", None if why else True, result)
 
 
 def _libraries() -> DoctorCheck:
     missing = missing_libraries()
-    present = f"missing here: {', '.join(missing)}" if missing else "all installed"
-    return DoctorCheck(
-        "table libraries",
-        not missing,
-        present,
-        "record with --raw, then import where fathom-perf is installed",
-    )
+    result = f"missing here: {', '.join(missing)}" if missing else "all installed"
+    fix = "record with --raw, then import where fathom-perf is installed"
+    return DoctorCheck("table libraries", not missing, result, fix)
 
 
 def _disk() -> DoctorCheck:
     free = free_bytes(Path.cwd())
     result = "unknown" if free is None else f"{free / GIB:.1f} GiB free in {Path.cwd()}"
-    return DoctorCheck(
-        "disk", free is None or free >= ENOUGH_BYTES, result, "free 2 GiB, or record elsewhere with -o"
-    )
+    enough = free is None or free >= ENOUGH_BYTES
+    return DoctorCheck("disk", enough, result, "free 2 GiB, or record elsewhere with -o")
 
 
 def _path(environment: Mapping[str, str]) -> DoctorCheck:

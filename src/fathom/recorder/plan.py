@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fathom.errors import BadInputError
+from fathom.probe.plan import STEP_ON, TRIALS
 
 DEPTHS = ("auto", "surface", "timeline", "counters")
 # Omitted from the file if empty.
 MET = ("counters", "why_no_counters", "counter_samples", "what_if")
-TRIALS = ("logging", "gc", "input")
 NO_CHECKPOINT = "a skipped checkpoint may be the one that is needed later"
-STEP_ON = ("auto", "mark", "optimizer", "loader", "forward", "none")
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from fathom.machine.checks import resources
-from fathom.machine.checks.manifest import Pod, mapping
+from fathom.machine.checks.manifest import Container, Pod, mapping
 
 MODEL = re.compile(r".*(gpu|accelerator|instance-type).*", re.I)  # node labels that name a GPU's model
 PRODUCT = {"amd.com/gpu": "amd.com/gpu.product-name"}  # label set by the vendor's discovery, by resource
 NVIDIA_PRODUCT = "nvidia.com/gpu.product"
 NPROC = re.compile(r"--nproc[-_]per[-_]node[= ]+([0-9]{1,4})\b")
 SIZES = (("Gi", 1 << 30), ("Mi", 1 << 20))
-Container = dict[str, Any]
 
 
 def cpus(pod: Pod, container: Container) -> str:

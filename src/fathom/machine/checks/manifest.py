@@ -14,6 +14,7 @@ from fathom.errors import BadInputError
 from fathom.machine.checks.model import plain
 
 STDIN = Path("-")
+Container = dict[str, Any]  # as the manifest has it
 LARGEST = 1 << 20  # etcd takes no larger object either
 MOST_NODES = 100_000  # after expansion of aliases
 DEEPEST = 20  # lists within lists
@@ -65,7 +66,7 @@ class Pod:
         return f"{self.kind}/{self.name}{' ' + self.role if self.role else ''}"
 
     @property
-    def containers(self) -> list[tuple[str, dict[str, Any]]]:
+    def containers(self) -> list[tuple[str, Container]]:
         """Return the name and specification of each container."""
         specs = mappings(self.spec.get("containers"))
         return [(str(c.get("name", f"number {i}")), c) for i, c in enumerate(specs)]

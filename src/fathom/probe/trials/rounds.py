@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fathom.probe.orders import Job
+from fathom.probe.plan import TRIALS
 
 PREFIX = "trial-"
 BASELINE = PREFIX + "baseline"
-ORDER = ("logging", "gc", "input")  # the loader's last: an unchanged stretch waits until its lead is used up
 ROUNDS, ENOUGH = 5, 3
 LEAST_STEPS, MOST_STEPS, STRETCH_NS = 8, 24, 200_000_000
 WARM = 2  # steps after each change that do not count
@@ -17,7 +17,7 @@ MOST_WAIT = 100  # steps that an unchanged stretch waits to resemble the one bef
 
 def jobs(kinds: Collection[str], step_ns: float) -> list[Job]:
     """Return every stretch of these trials, with an unchanged one first and last."""
-    wanted = [kind for kind in ORDER if kind in kinds]
+    wanted = [kind for kind in TRIALS if kind in kinds]
     if not wanted:
         return []
     windows = min(MOST_STEPS, max(LEAST_STEPS, round(STRETCH_NS / max(step_ns, 1))))

@@ -135,16 +135,8 @@ def _why_nothing(target: Target, status: int, said: str) -> str:
 def as_csv(report: Path, environment: Mapping[str, str] = os.environ) -> Path:
     """Write the report as ncu prints it beside it, for machines without ncu's Python reader."""
     table = report.with_suffix(".csv")
-    command = [
-        find_ncu(environment),
-        "--import",
-        str(report),
-        "--page",
-        "raw",
-        "--csv",
-        "--print-units",
-        "base",
-    ]
+    printed = ["--page", "raw", "--csv", "--print-units", "base"]
+    command = [find_ncu(environment), "--import", str(report), *printed]
     try:
         with table.open("w") as sink:
             done = subprocess.run(command, stdout=sink, stderr=subprocess.PIPE, text=True, check=False)

@@ -9,13 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from fathom.probe.frames import SPARSE
+from fathom.probe.frames import SAMPLED, SPARSE
 from fathom.sounding.raw.folder import Record
 from fathom.sounding.raw.tables import in_phases
 from fathom.sounding.schema import TABLES, empty
 from fathom.units import NS_PER_S
 
-SAMPLED = ("timeline", "slow", "clean")  # phases whose samples are kept
 _PACKAGES = ("/site-packages/", "/dist-packages/")
 _TYPED = ("<stdin>", "<string>", "<ipython")  # frames of programs without a file
 
@@ -64,7 +63,8 @@ def stacks(raw: Path, pid: int, marked: pl.DataFrame) -> tuple[pl.DataFrame, Rec
     schema = {name: TABLES["stacks"][name] for name in ("time_ns", "thread", "running", "call")}
     schema |= {"number": pl.Int64} | {name: TABLES["stacks"][name] for name in LOOKED}
     rows = pl.DataFrame(samples.rows, schema=schema, orient="row", strict=False)
-    table = in_phases(rows.join(known, on="number"), "time_ns", marked).filter(pl.col("phase").is_in(SAMPLED))
+    table = in_phases(rows.join(known, on="number"), "time_ns", marked)
+    table = table.filter(pl.col("phase").is_in(list(SAMPLED)))
     return table.select(list(TABLES["stacks"])), {"stacks": _facts(samples)}
 
 

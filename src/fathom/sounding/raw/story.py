@@ -7,22 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
+from fathom.probe.ending import EXCEPTION
 from fathom.sounding.manifest import Manifest, Phase, Problem, Rank
 from fathom.sounding.raw.folder import Process, Raw
 from fathom.sounding.raw.steps import is_of_slower_steps
 
-EXCEPTION = "exception "  # prefix of the probe's reason for this end
 # Notes about skipped analyses; all others are problems of the recording.
 ABSTAINING = (
-    "memory",
-    "timeline",
-    "attribution",
-    "counters",
-    "settle",
-    "own-profiler",
-    "no-steps",
-    "interrupted",
-    "what-if",
+    *("memory", "timeline", "attribution", "counters", "settle"),
+    *("own-profiler", "no-steps", "interrupted", "what-if"),
 )
 SLOWER_STEPS = (
     "steps became over 20 % faster after the timeline was recorded, and the program ended before it could be "

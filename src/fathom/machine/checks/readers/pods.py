@@ -2,39 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from fathom.machine.checks import figures, resources
 from fathom.machine.checks.host import Host
-from fathom.machine.checks.manifest import TRAINING, Pod, mapping
+from fathom.machine.checks.manifest import TRAINING, Container, Pod, mapping
 from fathom.machine.checks.model import Check, Observation, failed, judged, passed, unfit
 from fathom.machine.checks.readers.variables import refused
 from fathom.machine.checks.registry import Answer, reader
 from fathom.machine.checks.tables import checks
 from fathom.machine.files import NotOfferedError
 
-Container = dict[str, Any]
-
 
 def each_pod(host: Host, look: Callable[[Pod], Observation]) -> Iterator[Observation]:
     """Apply `look` to each pod, named by its object's kind and name."""
-    if host.pods is None:
-        raise NotOfferedError("no manifest was given")
-    for pod in host.pods:
+    for pod in _given(host):
         yield msgspec.structs.replace(look(pod), subject=pod.title)
 
 
 def each(host: Host, look: Callable[[Pod, Container], Observation]) -> Iterator[Observation]:
     """Apply `look` to each container, named by its object and itself."""
-    if host.pods is None:
-        raise NotOfferedError("no manifest was given")
-    for pod in host.pods:
+    for pod in _given(host):
         for name, container in pod.containers:
             title = f"{pod.title}, container {name}"
             yield msgspec.structs.replace(look(pod, container), subject=title)
+
+
+def _given(host: Host) -> Sequence[Pod]:
+    if host.pods is None:
+        raise NotOfferedError("no manifest was given")
+    return host.pods
 
 
 @reader("kubernetes.guaranteed")
@@ -90,10 +89,7 @@ def gpu(host: Host, check: Check) -> Answer:
         asked = resources.matching(resources.requests(pod, container), resources.GPU)
         most = resources.matching(resources.limits(pod, container), resources.GPU)
         if not resources.wants_gpu(pod, container):
-            whole_job_without = pod.kind in TRAINING and not any(
-                map(resources.pod_wants_gpu, host.pods or ())
-            )
-            if whole_job_without:
+            if pod.kind in TRAINING and not any(map(resources.pod_wants_gpu, _given(host))):
                 return failed("a training job that requests no GPU", gpus="nvidia.com/gpu: <GPUS>")
             return unfit("requests no GPU")
         words = ", ".join(f"{name} {amount}" for name, amount in asked.items()) or "by a claim"
