@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from fathom.report.machine.words import block, labelled, size, spans
+from fathom.report.machine.words import block, known, labelled, size, spans
 from fathom.report.screen import joined
 
 Gpu = dict[str, Any]
@@ -48,64 +48,33 @@ def _group(group: list[Gpu], of: int) -> Iterator[Text]:
     yield from (Text(fact) for fact in _facts(first)[1:] if fact)
     for part in first.get("mig_devices") or []:
         memory = size(part.get("memory_bytes"))
-        yield Text(joined(str(part.get("name") or "MIG device"), _sms(part), memory), "dim")
+        yield Text(joined(str(part.get("name") or "MIG device"), known(part, _SMS), memory), "dim")
 
 
 def _facts(gpu: Gpu) -> tuple[str, ...]:
+    """Name, chip, clocks and power, links and switches."""
     family = " ".join(str(gpu[key]) for key in ("architecture", "compute_capability") if gpu.get(key))
-    l2 = gpu.get("l2_bytes")
-    chip = joined(
-        family,
-        _sms(gpu),
-        size(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
-        f"L2 {size(l2)}" if l2 else None,
+    chip = joined(family, known(gpu, _SMS, "{memory_bytes:size}", "L2 {l2_bytes:size}"))
+    clocks = known(gpu, "{sm_clock_max_mhz} MHz", "memory {memory_clock_max_mhz} MHz")
+    power = known(gpu, f"{_POWER} ({{power_limit_min_w:.0f}} to {{power_limit_max_w:.0f}})") or known(
+        gpu, _POWER
     )
-    clocks = joined(_clock(gpu), _power(gpu))
-    switches = joined(
-        *(f"{name.upper() if len(name) == 3 else name} {_switch(gpu.get(name))}" for name in _SWITCHES)
-    )
-    return str(gpu.get("name")), chip, clocks, joined(_pcie(gpu), _nvlink(gpu), switches)
+    nvlink = gpu.get("nvlink") or {}
+    links = known(nvlink, "NVLink {version} ×{links}") or known(nvlink, "NVLink ×{links}")
+    switches = (f"{name} {_SWITCH[gpu.get(key)]}" for key, name in _SWITCHES.items())
+    limits = joined(f"at most {clocks}" if clocks else None, power)
+    return str(gpu.get("name")), chip, limits, joined(_pcie(gpu), links, *switches)
 
 
-_SWITCHES = ("ecc", "mig", "persistence")
+_SMS, _POWER = "{multiprocessors} SMs", "power limit {power_limit_w:.0f} W"
+_SWITCHES = {"ecc": "ECC", "mig": "MIG", "persistence": "persistence"}
+_SWITCH = {True: "on", False: "off", None: "unknown"}
 
 
-def _sms(gpu: Gpu) -> str | None:
-    return f"{gpu['multiprocessors']} SMs" if gpu.get("multiprocessors") else None
-
-
-def _clock(gpu: Gpu) -> str | None:
-    sm, memory = gpu.get("sm_clock_max_mhz"), gpu.get("memory_clock_max_mhz")
-    both = joined(f"{sm} MHz" if sm else None, f"memory {memory} MHz" if memory else None)
-    return f"at most {both}" if both else None
-
-
-def _power(gpu: Gpu) -> str | None:
-    now, least, most = (gpu.get(f"power_limit{end}_w") for end in ("", "_min", "_max"))
-    if now is None:
-        return None
-    return f"power limit {now:.0f} W" + (f" ({least:.0f} to {most:.0f})" if least and most else "")
-
-
-def _pcie(gpu: Gpu) -> str | None:
-    now = (gpu.get("pcie_generation"), gpu.get("pcie_width"))
-    most = (gpu.get("pcie_generation_max"), gpu.get("pcie_width_max"))
-    if None in now:
-        return None
-    return f"PCIe {now[0]}.0 ×{now[1]}" + (
-        f" (at most {most[0]}.0 ×{most[1]})" if None not in most and most != now else ""
-    )
-
-
-def _nvlink(gpu: Gpu) -> str | None:
-    nvlink = gpu.get("nvlink")
-    if not nvlink or not nvlink.get("links"):
-        return None
-    return f"NVLink {nvlink.get('version') or ''}".strip() + f" ×{nvlink['links']}"
-
-
-def _switch(value: bool | None) -> str:
-    return {True: "on", False: "off", None: "unknown"}[value]
+def _pcie(gpu: Gpu) -> str:
+    now = known(gpu, "PCIe {pcie_generation}.0 ×{pcie_width}")
+    most = known(gpu, "PCIe {pcie_generation_max}.0 ×{pcie_width_max}")
+    return f"{now} (at most {most.removeprefix('PCIe ')})" if now and most and most != now else now
 
 
 def _matrix(links: dict[str, Any]) -> Iterator[Text]:

@@ -9,20 +9,19 @@ from rich.text import Text
 
 from fathom.report import units
 from fathom.report.machine import gpus
-from fathom.report.machine.words import block, labelled, size, wrapped
+from fathom.report.machine.words import block, known, labelled, size, wrapped
 from fathom.report.screen import joined
 
 Machine = dict[str, Any]
 _SOFTWARE = (
-    ("driver", "driver"),
-    ("cuda_driver", "CUDA of the driver"),
-    ("cuda_toolkit", "toolkit"),
-    ("cuda", "torch's CUDA"),
-    ("cudnn", "cuDNN"),
-    ("nccl", "NCCL"),
-    ("torch", "torch"),
-    ("triton", "Triton"),
-    ("python", "Python"),
+    *("driver {driver}", "CUDA of the driver {cuda_driver}", "toolkit {cuda_toolkit}", "torch's CUDA {cuda}"),
+    *("cuDNN {cudnn}", "NCCL {nccl}", "torch {torch}", "Triton {triton}", "Python {python}"),
+)
+_LIMITS = (
+    "{cores:g} cores",
+    "{memory_bytes:size} of memory",
+    "{pids} processes",
+    "/dev/shm {shm_bytes:size}",
 )
 _INSTRUCTIONS = (("amx_", "AMX"), ("avx512", "AVX-512"), ("avx2", "AVX2"), ("sve2", "SVE2"), ("sve", "SVE"))
 
@@ -50,8 +49,8 @@ def body(machine: Machine, cells: int) -> Iterator[Text]:
     yield from block("data", map(_filesystem, host.get("filesystems") or []))
     yield from block("network", map(_interface, host.get("network") or []))
     yield from block("rdma", map(_adapter, host.get("rdma") or []))
-    yield from labelled("software", _software(machine.get("versions") or {}), cells)
-    yield from labelled("limits", _limits(host), cells)
+    yield from labelled("software", known(machine.get("versions") or {}, *_SOFTWARE), cells)
+    yield from labelled("limits", known(host.get("limits") or {}, *_LIMITS), cells)
     yield from labelled("pod", _pod(host.get("kubernetes")), cells)
 
 
@@ -122,39 +121,17 @@ def _filesystem(place: Machine) -> Text:
 def _interface(interface: Machine) -> Text:
     speed = interface.get("speed_mbps")
     rate = f"{speed / 1000:g} Gb/s" if speed else "speed unknown"
-    about = joined(rate, interface.get("state"), interface.get("driver"))
-    return Text(f"{interface['name']:<12}{about}")
+    return Text(f"{interface['name']:<12}{joined(rate, known(interface, '{state}', '{driver}'))}")
 
 
 def _adapter(adapter: Machine) -> Text:
-    ports = [
-        joined(
-            port.get("link_layer"),
-            f"{port['rate_gbps']:g} Gb/s" if port.get("rate_gbps") else None,
-            port["state"],
-        )
-        for port in adapter.get("ports") or []
-    ]
-    return Text(f"{adapter['name']:<12}{joined(*ports, adapter.get('driver'))}")
-
-
-def _software(versions: Machine) -> str:
-    return joined(*(f"{name} {versions[key]}" for key, name in _SOFTWARE if versions.get(key)))
-
-
-def _limits(host: Machine) -> str:
-    limits = host.get("limits") or {}
-    cores, memory, shm = limits.get("cores"), limits.get("memory_bytes"), limits.get("shm_bytes")
-    return joined(
-        f"{cores:g} cores" if cores else None,
-        f"{size(memory)} of memory" if memory else None,
-        f"{limits['pids']} processes" if limits.get("pids") else None,
-        f"/dev/shm {size(shm)}" if shm else None,
+    ports = (
+        known(port, "{link_layer}", "{rate_gbps:g} Gb/s", "{state}") for port in adapter.get("ports") or []
     )
+    return Text(f"{adapter['name']:<12}{joined(*ports, adapter.get('driver'))}")
 
 
 def _pod(pod: Machine | None) -> str:
     if not pod:
         return ""
-    place = joined(*(f"{key} {pod[key]}" for key in ("namespace", "node") if pod.get(key)))
-    return joined(str(pod.get("pod") or "name unknown"), place)
+    return joined(str(pod.get("pod") or "name unknown"), known(pod, "namespace {namespace}", "node {node}"))

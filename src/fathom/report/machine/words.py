@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from string import Formatter
+from typing import Any
 
 from rich.text import Text
 
-from fathom.report.screen import SEPARATOR, beside
+from fathom.report.screen import SEPARATOR, beside, joined
 
 _HARD = "\N{NO-BREAK SPACE}"
 LABEL = 10
@@ -19,6 +21,22 @@ def size(count: float | None) -> str:
         if count is not None and count >= scale:
             return f"{count / scale:.4g} {unit}" if count % scale == 0 else f"{count / scale:.3g} {unit}"
     return "unknown" if count is None else f"{count:.0f} B"
+
+
+class _Facts(Formatter):
+    """Formats `{bytes:size}` in binary units, everything else as usual."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        return size(value) if format_spec == "size" else super().format_field(value, format_spec)
+
+
+def known(facts: Mapping[str, Any], *templates: str) -> str:
+    """The templates whose fields all have a value, like `"{cores:g} cores"`, filled and joined by dots."""
+    fields = {template: [field for _, field, *_ in _FACTS.parse(template) if field] for template in templates}
+    return joined(*(_FACTS.vformat(t, (), facts) for t in templates if all(map(facts.get, fields[t]))))
+
+
+_FACTS = _Facts()
 
 
 def labelled(label: str, text: str, cells: int, style: str = "") -> Iterator[Text]:
