@@ -1,14 +1,14 @@
-// Reads that stay inside the second-level cache, or inside shared memory, many times in one launch.
+// Repeated reads from the L2 cache, or from shared memory, in one launch.
 
 constexpr int THREADS = 512;
 constexpr int UNROLL = 8;
 constexpr int TILE = THREADS * UNROLL;  // 16-byte words
-constexpr int SHARED_WORDS = 1024;      // 16 KiB a block
+constexpr int SHARED_WORDS = 1024;      // 16 KiB per block
 
 __device__ unsigned fold(uint4 word) { return word.x ^ word.y ^ word.z ^ word.w; }
 
-// Loads at the second level (.cg). Each pass takes another tile, `step` further (less than `tiles`), so that
-// every multiprocessor reads every part of the cache.
+// Loads from L2 (.cg). Each pass reads another tile, `step` further (less than `tiles`), so that every
+// multiprocessor reads every part of the cache.
 extern "C" __global__ void __launch_bounds__(THREADS)
 read_l2(const uint4* from, int tiles, int step, int passes, unsigned* sink) {
     unsigned seen = 0;
@@ -29,8 +29,8 @@ read_l2(const uint4* from, int tiles, int step, int passes, unsigned* sink) {
     if (seen == 0x5ca1ab1e) *sink = seen;
 }
 
-// Neighbouring threads read neighbouring 16-byte words: no bank conflicts. Volatile, or the compiler would read
-// once and reuse the registers.
+// Neighbouring threads read neighbouring 16-byte words, so there are no bank conflicts. Without volatile, the
+// compiler would read once and reuse the registers.
 extern "C" __global__ void __launch_bounds__(THREADS)
 read_shared(const uint4* from, int passes, unsigned* sink) {
     __shared__ uint4 words[SHARED_WORDS];

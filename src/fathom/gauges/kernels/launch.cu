@@ -1,4 +1,4 @@
-// Next to nothing, to time what surrounds a kernel.
+// Nearly empty, to time the launch around a kernel.
 
 extern "C" __global__ void empty() {}
 

@@ -1,6 +1,6 @@
-// Streams over device memory in 16-byte words. A tile is what one block touches in one go, every thread
-// with UNROLL independent accesses in flight; a grid smaller than the tiles strides over them.
-// Words are a multiple of the tile: the host sees to that.
+// Streams over device memory in 16-byte words. A block accesses one tile at a time, with UNROLL independent
+// accesses in flight per thread; a grid with fewer blocks than tiles strides over them.
+// The number of words is a multiple of the tile, which the host ensures.
 
 constexpr int THREADS = 256;
 constexpr int UNROLL = 8;
@@ -26,7 +26,7 @@ read_words(const uint4* from, long long words, unsigned* sink) {
 #pragma unroll
         for (int i = 0; i < UNROLL; i++) seen ^= fold(held[i]);
     }
-    if (seen == 0x5ca1ab1e) *sink = seen;  // the compiler must believe that the loads matter
+    if (seen == 0x5ca1ab1e) *sink = seen;  // keeps the compiler from removing the loads
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -1,5 +1,5 @@
-// Arithmetic without tensor cores: CHAINS independent chains a thread, nothing but the pipe under test in the
-// loop. Values converge to one near 1, so that nothing becomes infinite, denormal or zero.
+// Arithmetic without tensor cores: CHAINS independent chains per thread, and only the tested pipe in the loop.
+// Values converge to about 1, so that none becomes infinite, denormal or zero.
 
 constexpr int THREADS = 256;
 constexpr int CHAINS = 8;
