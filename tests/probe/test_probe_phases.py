@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fathom.probe.orders import Job, Orders
-from fathom.probe.phases import EVENTS_A_BURST, Phases
+from fathom.probe.phases import EVENTS_PER_BURST, Phases
 from fathom.probe.plan import ProbePlan
 from fathom.probe.settling import settled
 
@@ -178,7 +178,7 @@ def test_any_program_is_recorded_in_complete_windows(plan, lengths, events):
         assert last - first == job.windows >= 1
         assert set(program.labels[first:last]) == {job.phase}
         assert program.labels[first - 1] == program.labels[last] == "transition"
-        assert job.windows <= max(2, EVENTS_A_BURST // events)
+        assert job.windows <= max(2, EVENTS_PER_BURST // events)
     assert len([job for job, *_ in program.done if job.keep_above_ns is not None]) <= 3
 
 

@@ -13,7 +13,7 @@ from fathom.gauges.timer import Effort, Sample, sample
 from fathom.units import MS_PER_S
 
 Workload = Callable[[], object]
-CYCLES_A_SECOND = 2e9  # about
+CYCLES_PER_SECOND = 2e9  # about
 AWAKE_S = 0.5  # the longest that an idle GPU takes to raise its clocks
 SHARE = 0.8  # of the free memory that one measurement may use
 
@@ -73,7 +73,7 @@ class MeasuredGpu:
         """
         begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
         if lead_s and hasattr(self.torch.cuda, "_sleep"):
-            self.torch.cuda._sleep(round(CYCLES_A_SECOND * lead_s))
+            self.torch.cuda._sleep(round(CYCLES_PER_SECOND * lead_s))
         begin.record()
         for _ in range(count):
             work()

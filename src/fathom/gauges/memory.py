@@ -79,7 +79,7 @@ def _kernels(here: MeasuredGpu, kind: str, arrays: list[Any], size: int) -> dict
         "copy": (*arrays, words),
         "triad": (*arrays, cuda.float32(0.5), words),
     }
-    grids = {"a block a tile": tiles, "striding blocks": min(tiles, STAYING * here.multiprocessors)}
+    grids = {"one block per tile": tiles, "striding blocks": min(tiles, STAYING * here.multiprocessors)}
     return {way: compiled.launcher(grid, THREADS, *arguments[kind]) for way, grid in grids.items()}
 
 

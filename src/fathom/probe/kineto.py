@@ -15,7 +15,7 @@ from fathom.probe.collecting import uncollected
 from fathom.probe.device import device_in_use
 
 MARK = "fathom.mark#"
-BYTES_AN_EVENT = 300  # of Kineto's JSON, without shapes or stacks
+BYTES_PER_EVENT = 300  # of Kineto's JSON, without shapes or stacks
 EVERYWHERE = "profile_all_threads"  # before torch had this, a burst covered only its own thread
 NOISE = (b"USDT:", b"ERROR: External init callback must run in same thread")
 MOST_SECONDS = 3.0  # steps with more calls are skipped
@@ -97,7 +97,7 @@ class Kineto:
         if self._stacks:
             self._save_lines(path)
         self.drop()
-        return os.path.getsize(path) // BYTES_AN_EVENT
+        return os.path.getsize(path) // BYTES_PER_EVENT
 
     def _save_lines(self, path: str) -> None:
         """Write the lines of the program's calls beside the trace."""

@@ -12,7 +12,7 @@ from fathom.probe.plan import MOST_SETTLING_NS, MOST_SETTLING_STEPS, ProbePlan
 from fathom.probe.settling import DRIFT_STEPS, ENOUGH_LEAST, CleanSteps, settled
 from fathom.probe.trials import rounds
 
-EVENTS_A_BURST = 100_000
+EVENTS_PER_BURST = 100_000
 FIRST_WINDOWS = 2  # of a first burst, which reveals the number of events per step; 1 if steps are long
 SLOW_WINDOWS, SLOW_KEPT, SLOW_ROUNDS = 6, 3, 200
 RECOVERY = 2  # irregular steps after an export: the device has run empty
@@ -24,7 +24,7 @@ STACKS_BELOW = 20_000  # events per step: stacks multiply them
 SAMPLED_NS, SAMPLED_STEPS = 1_500_000_000, 300
 # If recording hardly disturbs the program, bursts are short, and some come later, between clean steps.
 LIGHT_BURST, LIGHT_MORE_NS, LIGHT_DISTANCE = 2, 3_000_000_000, 6
-OPS_AN_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
+OPS_PER_EVENT, STACKED = 3, 3  # ops per event of a timeline without them; what stacks multiply events by
 DEEP_MOST = 3  # steps of an attribution burst
 
 
@@ -59,7 +59,7 @@ class Phases:
         self._begun = self._looked_deeper = False
         self._job: Job | None = None
         self._wanted = self._left = self._recover = self._rounds = self._armed = self._warm = 0
-        self._events_a_step = self._last_ns = self._in_phase = self._started_ns = 0
+        self._events_per_step = self._last_ns = self._in_phase = self._started_ns = 0
         self._lead_in = 0  # lead-in steps of a burst
         self._more = 0  # timeline windows that come later, between clean steps
         self._recent_ns: deque[float] = deque([0.0], maxlen=RECENT)  # a step of each recent burst
@@ -226,7 +226,7 @@ class Phases:
 
         A burst that was not kept only informs the choice of the next ones.
         """
-        self._events_a_step = max(1, events // (job.windows + 1))
+        self._events_per_step = max(1, events // (job.windows + 1))
         self._recent_ns.clear()
         self._recent_ns.append(took_ns)
         if self._looked_deeper:
@@ -241,8 +241,8 @@ class Phases:
     def _look_deeper(self, step_ns: float) -> None:
         """After the timeline's first windows: the other phases, then more windows if they are cheap."""
         self._looked_deeper = True
-        events = self._events_a_step * (1 + OPS_AN_EVENT * self.bare)
-        windows = max(1, min(DEEP_MOST, EVENTS_A_BURST // (STACKED * events))) if self.light else 1
+        events = self._events_per_step * (1 + OPS_PER_EVENT * self.bare)
+        windows = max(1, min(DEEP_MOST, EVENTS_PER_BURST // (STACKED * events))) if self.light else 1
         self._jobs.append(Job("attribution", windows, stacks=events <= STACKS_BELOW))
         self._jobs += self._counter_jobs()
         if self.memory:
@@ -295,10 +295,10 @@ class Phases:
         self._begin_timeline()
 
     def _fitting(self, windows: int) -> int:
-        if not self._events_a_step:
+        if not self._events_per_step:
             return min(windows, 1 if self.clean.are_long else FIRST_WINDOWS)
         most = LIGHT_BURST if self.light else windows
-        return max(1, min(windows, most, EVENTS_A_BURST // self._events_a_step))
+        return max(1, min(windows, most, EVENTS_PER_BURST // self._events_per_step))
 
     def _finish(self) -> None:
         self.finished = self.finished or self.clean.are_complete

@@ -35,7 +35,7 @@ class Ahead(Trial):
         super().__init__()
         self._ready: Any = WeakKeyDictionary()
         self._counts: Counter[int] = Counter()
-        self._a_step: dict[int, int] = {}
+        self._per_step: dict[int, int] = {}
         self._steps = self._usual = 0
         self._leads: list[int] = []
         self._watching = self._elsewhere = False
@@ -50,10 +50,10 @@ class Ahead(Trial):
     def watched(self, steps: int) -> None:
         self._watching = False
         self._usual = sorted(self._leads)[(len(self._leads) - 1) // 2] if self._leads else 0
-        self._a_step = {key: -(-n // steps) for key, n in self._counts.items() if 2 * n >= steps}
+        self._per_step = {key: -(-n // steps) for key, n in self._counts.items() if 2 * n >= steps}
 
     def begin(self, steps: int) -> None:
-        if not self._a_step:
+        if not self._per_step:
             self.why = OTHER_THREAD if self._elsewhere else NO_LOADER
             return
         self._steps, self.open = steps + WARM + 1, True
@@ -86,9 +86,9 @@ class Ahead(Trial):
         ready = self._ready.get(iterator)
         if not ready and (self.open or self._watching):
             self._look(iterator, loader)
-            if self.open and loader in self._a_step and of_the_steps():
+            if self.open and loader in self._per_step and of_the_steps():
                 ready = self._ready[iterator] = deque()
-                self._fetch(iterator, original, state, ready, self._steps * self._a_step[loader])
+                self._fetch(iterator, original, state, ready, self._steps * self._per_step[loader])
         if not ready:
             return original(iterator)
         batch, error, made = ready.popleft()

@@ -15,7 +15,7 @@ from fathom.sounding.kineto.nesting import CALL, MODULE_FRAME, NONE, OP, USER_FR
 from fathom.sounding.kineto.steps import MARK, NOTES
 from fathom.sounding.manifest import Problem
 
-_IDS_A_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
+_IDS_PER_BURST = 1_000_000_000  # keeps the ops of one rank's bursts apart
 
 
 @dataclass
@@ -40,7 +40,7 @@ def host_tables(columns: TraceColumns, base_ns: int, burst: int, problems: list[
     frames = take(columns.frames, "python frames")
     calls = _ordered(take(columns.calls, "launches"))
     around = _around([ops, frames, calls], _beginning(names, MODULE))
-    ids = np.arange(len(ops["name"])) + burst * _IDS_A_BURST
+    ids = np.arange(len(ops["name"])) + burst * _IDS_PER_BURST
     callers = around.op[len(ids) + len(frames["name"]) :]
     return HostTables(
         _ops(columns, ops, frames, around, ids), _launches(calls, _through(ids, callers), names), notes

@@ -16,7 +16,7 @@ import polars as pl
 from fathom.sounding.raw.occurrences import Occurrence, Pairs, matching_pairs, nearest, occurrences
 
 TIMELINES = ("timeline", "slow")
-_IDS_A_BURST = 1_000_000_000  # like the ids of ops in traces
+_IDS_PER_BURST = 1_000_000_000  # like the ids of ops in traces
 _NONE = -1
 _ALIKE = 0.5  # of a step's launches: below it kernels match by name alone, without launch shape
 _SHAPES = ("shapes", "dtypes", "values")
@@ -74,7 +74,7 @@ def _place(tables: Tables, known: list[Occurrence], wanted: list[Occurrence]) ->
         if chosen is None:
             continue
         pairs, shaped = _paired(known[chosen], step)
-        first = step.burst * _IDS_A_BURST + made.get(step.burst, 0)
+        first = step.burst * _IDS_PER_BURST + made.get(step.burst, 0)
         frame, links, count = models[chosen].placed(step, pairs, first)
         if not shaped:
             frame = frame.with_columns(pl.lit(None, pl.String).alias(name) for name in _SHAPES)
