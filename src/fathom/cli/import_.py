@@ -56,7 +56,9 @@ def _summary(store: Store) -> dict[str, Any]:
 
     from fathom.sounding import TABLES
 
-    counts = {name: store.table(name).select(pl.len()).collect().item() for name in TABLES}
+    counts = dict.fromkeys(TABLES, 0)
+    for name in filter(store.has, TABLES):
+        counts[name] = store.table(name).select(pl.len()).collect().item()
     return {
         "path": str(store.path),
         "ranks": store.ranks,
