@@ -64,8 +64,9 @@ class Store:
         """
         if name not in TABLES:
             raise BadInputError(f"There is no table '{name}'; the tables are {', '.join(TABLES)}.")
-        ranks = self.ranks if rank is None else [rank]
-        return pl.concat([self._read(name, r) for r in ranks] or [_ranked(empty(name).lazy(), 0)])
+        if rank is not None:
+            return self._read(name, rank)
+        return pl.concat([self._read(name, r) for r in self.ranks] or [_ranked(empty(name).lazy(), 0)])
 
     def cached(self) -> Store:
         """A view for one examination, which reads each table once and keeps it in memory."""
