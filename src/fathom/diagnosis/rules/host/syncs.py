@@ -15,6 +15,8 @@ from fathom.diagnosis.signals import Call, Signals
 CAUSE, ENTRY = Entry.SYNCHRONISATION.cause, Entry.SYNCHRONISATION
 CHANGE = "sync=0"
 CHECK = "fathom what-if SOUNDING 'sync=0'"
+NAN_CHECK = "aten::_is_any_true"  # only the autograd engine calls it
+READ = re.compile(r"evaluate_function: [^>]+ > aten::item( >|$)")
 
 
 @cache
@@ -29,11 +31,17 @@ def syncs(signals: Signals) -> Found:
     calls = [call for call in signals["host.calls"] if call.cause == CAUSE]
     total = sum(call.ms for call in calls)
     ops = signals.get("host.ops").value or {}
+    calls = [call for call in calls if not checks_gradients(call, ops)]
     for row in table():
         mine = [call for call in calls if _fits(row, call, ops)]
         calls = [call for call in calls if call not in mine]
         if mine and total > 0:
             yield _candidate(signals, row, mine, sum(call.ms for call in mine) / total)
+
+
+def checks_gradients(call: Call, ops: dict[str, float]) -> bool:
+    """Whether the autograd engine reads the result of a check for NaN: framework-anomaly-detection has it."""
+    return NAN_CHECK in ops and READ.search(call.path) is not None
 
 
 def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
@@ -43,7 +51,7 @@ def _fits(row: dict[str, Any], call: Call, ops: dict[str, float]) -> bool:
     return all(re.search(row[name], value) for name, value in told.items() if name in row)
 
 
-def _count(calls: list[Call]) -> float:
+def calls_of(calls: list[Call]) -> float:
     """Of the commonest call: a copy that blocks is often followed by one that waits for it."""
     by_api: dict[str, float] = {}
     for call in calls:
@@ -52,7 +60,7 @@ def _count(calls: list[Call]) -> float:
 
 
 def _candidate(signals: Signals, row: dict[str, Any], calls: list[Call], share: float) -> Candidate:
-    count, ms = _count(calls), sum(call.ms for call in calls)
+    count, ms = calls_of(calls), sum(call.ms for call in calls)
     return Candidate(
         kind=row["kind"],
         claims=[Claim(row.entry, row.detail, share * row.ms) for row in rows(signals, ENTRY)],
