@@ -213,7 +213,7 @@ def _work(row: LedgerRow, known: Known) -> Iterator[Piece]:
     kept = left / (row.ms - ideal) if row.ms > ideal else 0.0
     repeated = min(again, row.ms - ideal) * kept
     yield Piece("recomputation at the measured peak", "cause recomputation", bound, NEEDLESS, repeated)
-    left -= repeated
+    left = max(left - repeated, 0.0)  # not below by rounding
     if row.at_ceiling_ms is None:
         yield Piece("work without a known ceiling", UNEXPLAINED, bound, SLOW, left)
         return

@@ -12,17 +12,17 @@ HIDING = 2 / 3  # of the device's work: from there on a wait bounds the step (do
 HALF = 0.5  # of the largest gain
 LEAST = 0.0005  # of the peak or the speed of light: less is not worth a word
 _PHRASES = {
-    "input": "Input-bound: {who} waits for the next batch {share} of the {step} step",
-    "host": "Host-bound: {who} waits for the host {share} of the {step} step",
-    "launch": "Launch-bound: {who} waits for kernel launches {share} of the {step} step",
-    "communication": "Communication-bound: exposed communication takes {share} of the {step} step",
-    "copy": "Copy-bound: exposed copies take {share} of the {step} step",
-    "memory": "Memory-bound: work limited by memory bandwidth takes {share} of the {step} step",
-    "compute": "Compute-bound: arithmetic takes {share} of the {step} step",
-    "unknown": "Nothing recorded says what bounds the {step} step",
+    "input": "Input-bound: {who} waits for the next batch {share} of {step}",
+    "host": "Host-bound: {who} waits for the host {share} of {step}",
+    "launch": "Launch-bound: {who} waits for kernel launches {share} of {step}",
+    "communication": "Communication-bound: exposed communication takes {share} of {step}",
+    "copy": "Copy-bound: exposed copies take {share} of {step}",
+    "memory": "Memory-bound: work limited by memory bandwidth takes {share} of {step}",
+    "compute": "Compute-bound: arithmetic takes {share} of {step}",
+    "unknown": "Nothing recorded says what bounds {step}",
 }
 
-_OF_CPU = "Host-bound: work outside the framework's operations takes {share} of the {step} step"
+_OF_CPU = "Host-bound: work outside the framework's operations takes {share} of {step}"
 
 
 def bounds_ms(
@@ -69,11 +69,11 @@ def verdict_of(
     total = bounds_ms(found, findings, stalled_ms)
     bound = bound_of(total)
     top = _first(bound, found, findings)
-    step_ms = sum(row.ms for row in device.ledger)
     share = total.get(bound, 0.0) / max(sum(total.values()), 1e-9)
+    usual = bound_of(bounds_ms(found)) == bound
     return Verdict(
         bound=bound,
-        headline=_headline(device, bound, share, step_ms),
+        headline=_headline(device, bound, share, None if usual else stalled_ms),
         action="" if top is None else _action(top),
         gain_ms=None if top is None else top.gain_ms,
         finding=None if top is None else top.id,
@@ -96,13 +96,17 @@ def _action(one: Finding) -> str:
     return f"{kind.action}." if kind and kind.action else ""
 
 
-def _headline(device: Device, bound: str, share: float, step_ms: float) -> str:
+def _headline(device: Device, bound: str, share: float, stalled_ms: float | None) -> str:
+    """One sentence; with `stalled_ms`, rare long steps decide, so the share is of the mean step."""
     cpu = device.device == "cpu"
+    step_ms = sum(row.ms for row in device.ledger)
+    usual = f"{_duration(step_ms)} step"
+    step = f"the {usual}" if stalled_ms is None else f"the mean step of {_duration(step_ms + stalled_ms)}"
     phrase = _OF_CPU if cpu and bound == "host" else _PHRASES[bound]
-    who = "the program" if cpu else "the GPU"
-    said = phrase.format(who=who, share=_percent(share), step=_duration(step_ms))
+    said = phrase.format(who="the program" if cpu else "the GPU", share=_percent(share), step=step)
     reached = list(filter(None, (_mfu(device), _speed_of_light(device, step_ms))))
-    return f"{said}; it reaches {' and '.join(reached)}." if reached else f"{said}."
+    which = "it" if stalled_ms is None else f"the usual {usual}"
+    return f"{said}; {which} reaches {' and '.join(reached)}." if reached else f"{said}."
 
 
 def _mfu(device: Device) -> str:
