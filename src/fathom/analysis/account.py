@@ -219,7 +219,7 @@ def _observe(to: Account, device: Device, subject: Subject, clean: Clean) -> Non
         why.append((MADE if share > 0 else WERE).format(_change(share)))
     if abs(uneven) > LARGE:
         why.append(f"the profiled steps are uneven: their mean is {_change(uneven)} than their median")
-    to.abstained += [Abstained(f"observer of {device.device}", reason) for reason in why]
+    to.abstained += [Abstained(f"profiling overhead of {device.device}", reason) for reason in why]
 
 
 def _clean(to: Account, device: Device, subject: Subject, step_ms: float, usual: bool) -> list[LedgerRow]:

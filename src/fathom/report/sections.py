@@ -37,7 +37,7 @@ MOST_ROWS = 4
 ABSTAINED, UNFOLD = "Not analysed", "reasons: --all"
 # Missing results that change another figure of the report: their reasons are shown without --all.
 _AFFECTS = re.compile(
-    r"observer of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
+    r"profiling overhead of|later clean|clean step$|clean .* step$|windows|settle$|steps$|ledger|interrupted"
     r"|.* at ceiling$"
 )
 _SAID = re.compile(r"an imported trace has|no clean step was")  # the step's line says it already
